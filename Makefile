@@ -1,0 +1,28 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Both install what they need into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint docs clean
+
+demo: .venv/installed
+	$(BIN)/python examples/first_look.py
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Write the generated pages and pictures anew; the tests check that they are current.
+docs: .venv/installed
+	$(BIN)/python docs/generate.py
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info

@@ -1,0 +1,30 @@
+"""bias_h(distance): what is added to a logit for how far away the key is. One signature for every bias."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from torch import Tensor
+
+from ropewalk.facts import Facts
+from ropewalk.spec import Learnable
+from ropewalk.spec import Weights as Weights
+
+
+class Bias(Learnable):
+    """A bias."""
+
+    of_distance_alone: ClassVar[bool] = True  # false where the query's own position matters too
+
+    @abstractmethod
+    def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
+        """What each head adds at each distance: a head dimension, then the shape of `distance`.
+
+        `distance` is i - j >= 0 and `query` is i, both whole numbers of one shape.
+        """
+
+
+def per_head(values: Tensor, distance: Tensor) -> Tensor:
+    """[heads] ready to meet [heads, *distance.shape]."""
+    return values.view(-1, *[1] * distance.dim())

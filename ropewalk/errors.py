@@ -1,0 +1,49 @@
+"""Everything Ropewalk refuses, as one tree.
+
+    RopewalkError                a ValueError, so that plain callers catch it too
+    ├── InvalidValue             a field breaks its rule
+    ├── UnknownName              a method, preset, key or slot that does not exist
+    ├── Unreadable               a text or JSON that cannot be parsed
+    ├── Conflict                 two terms fill the same slot
+    └── DoesNotFit               a sound extension, but not for this model
+
+Every message reads *field must be rule, got value; known values; remedy*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class RopewalkError(ValueError):
+    """The root: catch it to catch everything this library refuses."""
+
+    def __init__(self, field: str, rule: str, got: object, *, known: Iterable[str] = (), remedy: str = "") -> None:
+        parts = [f"{field} must be {rule}, got {got!r}"]
+        names = list(known)
+        if names:
+            parts.append(f"known: {', '.join(names)}")
+        if remedy:
+            parts.append(remedy)
+        super().__init__("; ".join(parts))
+        self.field = field
+
+
+class InvalidValue(RopewalkError):
+    """A field breaks its rule."""
+
+
+class UnknownName(RopewalkError):
+    """A method, preset, key or slot that does not exist."""
+
+
+class Unreadable(RopewalkError):
+    """A text or JSON that cannot be parsed."""
+
+
+class Conflict(RopewalkError):
+    """Two terms fill the same slot."""
+
+
+class DoesNotFit(RopewalkError):
+    """A sound extension, but not for this model."""

@@ -1,0 +1,33 @@
+"""Adjusted base frequency: train on (or tune) with a larger base, so that every pair turns more slowly.
+
+    theta'_i = new_base^(-2i/d)
+
+Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 4.1; Code Llama, arXiv:2308.12950, uses 1,000,000.
+
+It is meant for continued training; a base below about 0.0424 L^1.628 cannot tell distances apart up to L
+(arXiv:2405.14591).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from ropewalk.facts import Facts
+from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.spec import ABOVE_ONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class ABF(Frequencies):
+    name = "abf"
+    new_base: Annotated[float, ABOVE_ONE, "the base that replaces the trained one"] = 500_000.0
+
+    def table(self, facts: Facts, length: int) -> Table:
+        return turning(trained(replace(facts, base=self.new_base)))
+
+    @property
+    def stretch(self) -> float:
+        """Unbounded: what is familiar is settled by the training that follows, not by the base."""
+        return math.inf

@@ -1,0 +1,67 @@
+"""NTK by parts: pairs that turned often within the trained length stay, pairs that never came round are interpolated.
+
+    theta'_i = keep_i theta_i + (1 - keep_i) theta_i / factor
+    turns_i  = L theta_i / 2 pi
+    keep_i   = clamp((turns_i - low_turns) / (high_turns - low_turns), 0, 1)                     ramp = turns
+    keep_i   = 1 - clamp((i - i_high) / (i_low - i_high), 0, 1)                                  ramp = index
+               i_high = floor(i(high_turns)), i_low = ceil(i(low_turns)), i(r) = d ln(L / 2 pi r) / (2 ln base)
+
+Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.2; ramp = index as released in jquesnelle/yarn,
+LlamaYaRNScaledRotaryEmbedding.py (and in every framework), ramp = turns as printed in the paper.
+
+The two ramps differ by up to 2.3 times in the middle pairs. mix = wavelength interpolates 1/theta instead of theta, as
+in PoSE's revised YaRN and the starting point of LongRoPE's search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from torch import Tensor
+
+from ropewalk.errors import InvalidValue
+from ropewalk.facts import Facts
+from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
+from ropewalk.spec import POSITIVE, Factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByParts(Frequencies):
+    name = "by_parts"
+    factor: Factor
+    low_turns: Annotated[float, POSITIVE, "pairs with fewer turns are interpolated (alpha, beta_slow)"] = 1.0
+    high_turns: Annotated[float, POSITIVE, "pairs with more turns are left alone (beta, beta_fast, r)"] = 32.0
+    ramp: Annotated[Literal["index", "turns"], "between the two, over the pair's index or over its turns"] = "index"
+    mix: Annotated[Literal["frequency", "wavelength"], "what is interpolated"] = "frequency"
+    truncate: Annotated[bool, "round the index ramp's ends outwards to whole pairs"] = True
+
+    def check(self) -> None:
+        if self.low_turns >= self.high_turns:
+            raise InvalidValue("low_turns", f"below high_turns ({self.high_turns:g})", self.low_turns)
+
+    def table(self, facts: Facts, length: int) -> Table:
+        theta = trained(facts)
+        keep = self._by_index(facts) if self.ramp == "index" else self._by_turns(theta, facts)
+        if self.mix == "wavelength":
+            return turning(theta / (keep + (1 - keep) * self.factor))
+        return turning(keep * theta + (1 - keep) * theta / self.factor)
+
+    def _by_turns(self, theta: Tensor, facts: Facts) -> Tensor:
+        turns = facts.trained_len * theta / (2 * math.pi)
+        return ((turns - self.low_turns) / (self.high_turns - self.low_turns)).clamp(0, 1)
+
+    def _by_index(self, facts: Facts) -> Tensor:
+        first, last = self._index_of(self.high_turns, facts), self._index_of(self.low_turns, facts)
+        if self.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        # The released code bounds the end by d - 1, although the index ends at d/2 - 1, and widens an empty ramp.
+        first, last = max(first, 0), min(last, facts.rotating - 1)
+        last += 0.001 * (first == last)
+        return 1 - ((pair_index(facts) - first) / (last - first)).clamp(0, 1)
+
+    @staticmethod
+    def _index_of(turns: float, facts: Facts) -> float:
+        """The (fractional) pair that turns this often within the trained length."""
+        return facts.rotating * math.log(facts.trained_len / (2 * math.pi * turns)) / (2 * math.log(facts.base))

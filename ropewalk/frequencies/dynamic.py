@@ -1,0 +1,54 @@
+"""Dynamic scaling: a row is stretched by what its own text needs, and not at all within the trained length.
+
+    theta'(row) = inner's theta' with factor = s(row)
+    s(row)      = 1                                     for length <= L, length = the row's position + 1
+    s(row)      = min { 2^(k/steps) >= length / L }     beyond
+
+Source: emozilla 2023, "Dynamically Scaled RoPE"; jquesnelle/yarn, LlamaDynamicYaRNScaledRotaryEmbedding.py.
+
+Deviation: there (and in transformers) the scale is that of the longest text seen so far, in the batch and in earlier
+calls, while cached keys keep the scale of their time. Here it belongs to the row: a short text and the start of a long
+one give the original model's numbers, and a long text the same numbers however it is cut. The factor is rounded up to
+`steps` values per doubling, so that 128 trained lengths need 28 tables; steps = nothing leaves it exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from ropewalk.errors import InvalidValue
+from ropewalk.facts import Facts
+from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.spec import AT_LEAST_ONE, parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamic(Frequencies):
+    name = "dynamic"
+    inner: Annotated[Frequencies, "a schedule with a factor; the row's takes its place"]
+    steps: Annotated[int | None, AT_LEAST_ONE, "factors per doubling; nothing: every row its own"] = 4
+
+    def check(self) -> None:
+        if "factor" not in [parameter.name for parameter in parameters(type(self.inner))]:
+            raise InvalidValue("inner", "a schedule with a factor", self.inner.name, remedy="take ntk or by_parts")
+
+    def check_against(self, facts: Facts) -> None:
+        self.inner.check_against(facts)
+
+    def table(self, facts: Facts, length: int) -> Table:
+        factor = facts.stretch(length, self.steps)
+        if factor == 1:
+            return turning(trained(facts))
+        stretched: Any = replace(self.inner, **{"factor": factor})
+        table: Table = stretched.table(facts, length)
+        return table
+
+    def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
+        return facts.stage_starts(length, self.steps)
+
+    @property
+    def stretch(self) -> float:
+        """Unbounded: it grows with the text."""
+        return math.inf

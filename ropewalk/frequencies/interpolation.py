@@ -1,0 +1,25 @@
+"""Position interpolation: squeeze all positions evenly, so that the longest text spans the trained range.
+
+    theta'_i = theta_i / factor
+
+Source: Chen et al. 2023, arXiv:2306.15595, eq. 4; coded as in jquesnelle/yarn, LlamaLinearScaledRotaryEmbedding.py.
+
+It also changes short texts, and needs tuning: untuned it does worse than nothing at all (kexue.fm/9675).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ropewalk.facts import Facts
+from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.spec import Factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpolation(Frequencies):
+    name = "interpolation"
+    factor: Factor
+
+    def table(self, facts: Facts, length: int) -> Table:
+        return turning(trained(facts) / self.factor)

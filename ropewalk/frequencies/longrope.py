@@ -1,0 +1,57 @@
+"""LongRoPE: every pair has a divisor of its own, found by search; one set for short texts and one for long ones.
+
+    theta'_i = theta_i / short_i      for rows within the trained length
+    theta'_i = theta_i / long_i       beyond it
+
+Source: Ding et al. 2024, arXiv:2402.13753, sec. 3; microsoft/LongRoPE, rope/longrope.py.
+
+Deviation: the authors' code and transformers switch the whole batch by its longest text; here each row has its own
+length, so a cached key is never of the wrong set and no row depends on its neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+
+from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.facts import Facts
+from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.spec import POSITIVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongRoPE(Frequencies):
+    name = "longrope"
+    long: Annotated[tuple[float, ...], POSITIVE, "divisor of each pair in rows beyond the trained length"]
+    short: Annotated[tuple[float, ...], POSITIVE, "divisor of each pair in rows within it; none given: 1"] = ()
+
+    def check(self) -> None:
+        if not self.long:
+            raise InvalidValue("long", "one divisor per pair", self.long)
+        if self.short and len(self.short) != len(self.long):
+            raise InvalidValue("short", f"as many divisors as long ({len(self.long)})", len(self.short))
+
+    def check_against(self, facts: Facts) -> None:
+        pairs = facts.rotating // 2
+        if len(self.long) != pairs:
+            raise DoesNotFit("long", f"one divisor for each of the {pairs} pairs", len(self.long))
+
+    def table(self, facts: Facts, length: int) -> Table:
+        self.check_against(facts)
+        if length > facts.trained_len:
+            return turning(trained(facts) / torch.tensor(self.long, dtype=torch.float64))
+        if self.short:
+            return turning(trained(facts) / torch.tensor(self.short, dtype=torch.float64))
+        return turning(trained(facts))
+
+    def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
+        return (1,) if length <= facts.trained_len else (1, facts.trained_len + 1)
+
+    @property
+    def stretch(self) -> float:
+        """Unbounded: searched factors answer for the length they were searched at."""
+        return math.inf

@@ -1,0 +1,26 @@
+"""NTK-RoPE in base-beta numerals, corrected: every digit, the first included, takes an equal share of the stretching.
+
+    theta'_i = theta_i * factor^(-(i+1) / (d/2))
+
+Source: Su 2023, kexue.fm/9706, "NTK-RoPE-fixed".
+
+The slowest pair is stretched by exactly the factor, and the fastest one already a little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ropewalk.facts import Facts
+from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
+from ropewalk.spec import Factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class NTKFixed(Frequencies):
+    name = "ntk_fixed"
+    factor: Factor
+
+    def table(self, facts: Facts, length: int) -> Table:
+        share = (pair_index(facts) + 1) / (facts.rotating // 2)
+        return turning(trained(facts) * self.factor**-share)

@@ -1,0 +1,91 @@
+"""The one-line notation: `yarn:factor=4+log_n`, read into names and values without knowing any method.
+
+    text  = term { "+" term }
+    term  = name [ ":" key "=" value { "," key "=" value } ]
+    value = number | true | false | nothing | word | "[" value { "," value } "]" | "(" term ")"
+
+A length may be written 32k or 1m (times 1,024 and 1,048,576).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from ropewalk.errors import Unreadable
+
+CONSTANTS = {"true": True, "false": False, "nothing": None}
+UNITS = {"": 1, "k": 1024, "m": 1024**2}
+LENGTH = r"([+-]?\d+)([kKmM]?)"
+OPEN, CLOSE = "([", ")]"
+
+
+class Term(NamedTuple):
+    """A name with its values."""
+
+    name: str
+    values: dict[str, Any]
+
+
+def read(text: str) -> list[Term]:
+    """The terms of an extension."""
+    return [_term(part) for part in _split(text, "+")]
+
+
+def _term(text: str) -> Term:
+    name, colon, rest = text.partition(":")
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)?", name.strip()):
+        raise Unreadable("extension", "written name:key=value,...+name...", text)
+    values: dict[str, Any] = {}
+    for part in _split(rest, ",") if colon else []:
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise Unreadable(f"parameter of {name.strip()}", "written key=value", part)
+        if key.strip() in values:
+            raise Unreadable(f"{name.strip()}:{key.strip()}", "given once", text)
+        values[key.strip()] = _value(value.strip())
+    return Term(name.strip(), values)
+
+
+def _value(text: str) -> Any:
+    if text in CONSTANTS:
+        return CONSTANTS[text]
+    if text.startswith("[") and text.endswith("]"):
+        return tuple(_value(part.strip()) for part in _split(text[1:-1], ",")) if text[1:-1].strip() else ()
+    if text.startswith("(") and text.endswith(")"):
+        return _term(text[1:-1])
+    return _number(text)
+
+
+def _number(text: str) -> Any:
+    """A number where it reads as one, otherwise the word itself."""
+    if re.fullmatch(LENGTH, text):
+        return length(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def length(text: str) -> int:
+    """A whole number, or one in units: 512, 32k, 1m."""
+    read = re.fullmatch(LENGTH, text.strip())
+    if not read:
+        raise Unreadable("length", "a whole number such as 512, 32k or 1m", text)
+    return int(read[1]) * UNITS[read[2].lower()]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Parts between separators that stand outside brackets; a sign after an exponent's e (1e+5) separates nothing."""
+    parts, depth, start = [], 0, 0
+    for place, character in enumerate(text):
+        depth += (character in OPEN) - (character in CLOSE)
+        exponent = character == "+" and re.search(r"[=,\[]\s*[\d.]+[eE]$", text[start:place]) is not None
+        if character == separator and depth == 0 and not exponent:
+            parts.append(text[start:place])
+            start = place + 1
+        if depth < 0:
+            break
+    if depth:
+        raise Unreadable("extension", "written with matching brackets", text)
+    return [*parts, text[start:]]

@@ -1,0 +1,42 @@
+"""PoSE: two chunks of a short text, the second numbered as if much text lay between them.
+
+    0, ..., cut-1,  cut+skip, ..., n-1+skip
+    cut  ~ uniform{1, ..., (n+1)//2},   skip ~ uniform{0, ..., target_len - n}
+
+Source: Zhu et al. 2023, arXiv:2309.10400, sec. 3.2; dwzhu-pku/PoSE, src/train_pose.py:158-187.
+
+The authors also take the second chunk's tokens from elsewhere in the document; that is the business of who makes the
+batch. Drawn anew at each call (theirs is drawn once per document and then cached). Without a generator: sequential.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Generator, Tensor
+
+from ropewalk.errors import InvalidValue
+from ropewalk.positions.signature import Positions, draw
+from ropewalk.spec import AT_LEAST_ONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoSE(Positions):
+    name = "pose"
+    target_len: Annotated[int, AT_LEAST_ONE, "the length that training is to look like"]
+
+    def number(self, length: int, generator: Generator | None = None) -> Tensor:
+        if length > self.target_len:
+            raise InvalidValue("length", f"at most target_len ({self.target_len})", length)
+        if generator is None or length == 0:
+            return torch.arange(length)
+        cut = draw(1, (length + 1) // 2, generator)
+        return skipping(length, cut, draw(0, self.target_len - length, generator))
+
+
+def skipping(length: int, cut: int, skip: int) -> Tensor:
+    """0 .. length-1, with `skip` numbers left out before the number at `cut`."""
+    positions = torch.arange(length)
+    return torch.where(positions < cut, positions, positions + skip)

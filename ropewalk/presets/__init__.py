@@ -1,0 +1,160 @@
+"""Papers and systems by name: each is a composition of methods, with its authors' values.
+
+A preset needs no more than the lengths: `yarn(trained_len=4096, target_len=32768)`. What the authors derive from them
+is derived here, and every value can be given instead.
+"""
+
+from collections.abc import Callable
+
+from ropewalk.extension import Extension
+from ropewalk.presets.inference import (
+    bca as bca,
+)
+from ropewalk.presets.inference import (
+    dual_chunk as dual_chunk,
+)
+from ropewalk.presets.inference import (
+    leaky_rerope as leaky_rerope,
+)
+from ropewalk.presets.inference import (
+    lm_infinite as lm_infinite,
+)
+from ropewalk.presets.inference import (
+    log_n as log_n,
+)
+from ropewalk.presets.inference import (
+    nbce as nbce,
+)
+from ropewalk.presets.inference import (
+    parallel_windows as parallel_windows,
+)
+from ropewalk.presets.inference import (
+    rerope as rerope,
+)
+from ropewalk.presets.inference import (
+    self_extend as self_extend,
+)
+from ropewalk.presets.inference import (
+    streaming as streaming,
+)
+from ropewalk.presets.inference import (
+    window as window,
+)
+from ropewalk.presets.schedules import (
+    abf as abf,
+)
+from ropewalk.presets.schedules import (
+    by_parts as by_parts,
+)
+from ropewalk.presets.schedules import (
+    dynamic_ntk as dynamic_ntk,
+)
+from ropewalk.presets.schedules import (
+    dynamic_yarn as dynamic_yarn,
+)
+from ropewalk.presets.schedules import (
+    llama3 as llama3,
+)
+from ropewalk.presets.schedules import (
+    longrope as longrope,
+)
+from ropewalk.presets.schedules import (
+    ntk as ntk,
+)
+from ropewalk.presets.schedules import (
+    ntk_mixed as ntk_mixed,
+)
+from ropewalk.presets.schedules import (
+    pi as pi,
+)
+from ropewalk.presets.schedules import (
+    rope as rope,
+)
+from ropewalk.presets.schedules import (
+    yarn as yarn,
+)
+from ropewalk.presets.training import (
+    alibi as alibi,
+)
+from ropewalk.presets.training import (
+    fire as fire,
+)
+from ropewalk.presets.training import (
+    gau_bias as gau_bias,
+)
+from ropewalk.presets.training import (
+    gqa as gqa,
+)
+from ropewalk.presets.training import (
+    hwfa as hwfa,
+)
+from ropewalk.presets.training import (
+    hwfa_rerope as hwfa_rerope,
+)
+from ropewalk.presets.training import (
+    kerple as kerple,
+)
+from ropewalk.presets.training import (
+    nope as nope,
+)
+from ropewalk.presets.training import (
+    pose as pose,
+)
+from ropewalk.presets.training import (
+    qk_bias as qk_bias,
+)
+from ropewalk.presets.training import (
+    randomized as randomized,
+)
+from ropewalk.presets.training import (
+    sandwich as sandwich,
+)
+from ropewalk.presets.training import (
+    stretched_positions as stretched_positions,
+)
+from ropewalk.presets.training import (
+    t5 as t5,
+)
+from ropewalk.presets.training import (
+    xpos as xpos,
+)
+
+ALL: tuple[Callable[..., Extension], ...] = (
+    rope,
+    pi,
+    ntk,
+    ntk_mixed,
+    dynamic_ntk,
+    by_parts,
+    yarn,
+    dynamic_yarn,
+    abf,
+    llama3,
+    longrope,
+    nope,
+    alibi,
+    kerple,
+    sandwich,
+    t5,
+    fire,
+    gau_bias,
+    xpos,
+    randomized,
+    pose,
+    hwfa,
+    hwfa_rerope,
+    gqa,
+    qk_bias,
+    stretched_positions,
+    window,
+    bca,
+    streaming,
+    lm_infinite,
+    rerope,
+    leaky_rerope,
+    self_extend,
+    dual_chunk,
+    log_n,
+    nbce,
+    parallel_windows,
+)

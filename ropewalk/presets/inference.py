@@ -1,0 +1,119 @@
+"""What is put around a trained rotary model when it runs; nothing is trained."""
+
+from __future__ import annotations
+
+import math
+
+from ropewalk.decoding import NBCE, MeanPooling
+from ropewalk.extension import Extension
+from ropewalk.presets.lengths import Length, share_of, squeeze
+from ropewalk.reach import Blockwise, DualChunk, LambdaMask, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, Window
+from ropewalk.scales import LogN
+
+
+def window(*, window: int | None = None, trained_len: Length = None) -> Extension:
+    """A sliding window of the trained length.
+
+    Source: Mistral 7B, arXiv:2310.06825, sec. 2.
+    """
+    return Extension(reach=Window(window=share_of("window", window, trained_len)))
+
+
+def bca(*, block: int | None = None, trained_len: Length = None) -> Extension:
+    """Blockwise causal attention in blocks of the trained length.
+
+    Source: Sun et al. 2022, arXiv:2212.10554, sec. 3.3.
+    """
+    return Extension(reach=Blockwise(block=share_of("block", block, trained_len)))
+
+
+def streaming(*, window: int | None = None, n_sink: int = 4, trained_len: Length = None) -> Extension:
+    """StreamingLLM: four sinks and a window, together the trained length.
+
+    Source: Xiao et al. 2023, arXiv:2309.17453.
+    """
+    size = share_of("window", window, trained_len, less=n_sink)
+    return Extension(reach=Sinks(window=size, n_sink=n_sink))
+
+
+def lm_infinite(*, window: int | None = None, n_sink: int = 10, trained_len: Length = None) -> Extension:
+    """LM-Infinite: ten sinks at a fixed distance and a window of the trained length.
+
+    Source: Han et al. 2023, arXiv:2308.16137; Glaciohound/LM-Infinite, README (10; 100 in the paper's runs).
+    """
+    return Extension(reach=LambdaMask(window=share_of("window", window, trained_len), n_sink=n_sink))
+
+
+def rerope(*, window: int | None = None, trained_len: Length = None) -> Extension:
+    """ReRoPE with a window of a quarter of the trained length; add log_n for the authors' code.
+
+    Source: Su 2023, kexue.fm/9708; bojone/rerope, README (1,024 of 4,096).
+    """
+    return Extension(reach=ReRoPE(window=share_of("window", window, trained_len, 1 / 4)))
+
+
+def leaky_rerope(
+    *,
+    window: int | None = None,
+    leak: float | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """Leaky ReRoPE with a window of a quarter, and the leak that keeps the longest distance at half the trained length.
+
+    Source: Su 2023, kexue.fm/9708; leak 16 where no target is given.
+    """
+    size = share_of("window", window, trained_len, 1 / 4)
+    if leak is None:
+        leak = squeeze(size, 1 / 2, trained_len, target_len) or 16.0
+    return Extension(reach=LeakyReRoPE(window=size, leak=leak))
+
+
+def self_extend(
+    *,
+    window: int | None = None,
+    group: int | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """Self-Extend with a window of a quarter, and groups that keep the longest distance at 2/3 of the trained length.
+
+    Source: Jin et al. 2024, arXiv:2401.01325; datamllab/LongLM, README (rule of thumb, groups of 8 to 16).
+    """
+    size = share_of("window", window, trained_len, 1 / 4)
+    if group is None:
+        group = math.ceil(squeeze(size, 2 / 3, trained_len, target_len) or 8)
+    return Extension(reach=SelfExtend(window=size, group=group))
+
+
+def dual_chunk(*, chunk: int | None = None, local: int | None = None, trained_len: Length = None) -> Extension:
+    """Dual chunk attention with chunks of three quarters of the trained length and an eighth kept local.
+
+    Source: An et al. 2024, arXiv:2402.17463; HKUNLP/ChunkLlama, chunkllama_attn_replace.py.
+    """
+    place = share_of("chunk", chunk, trained_len, 3 / 4)
+    return Extension(reach=DualChunk(chunk=place, local=share_of("local", local, trained_len, 1 / 8)))
+
+
+def log_n(*, clipped: bool = True) -> Extension:
+    """log-n scaling of the logits, clipped at the trained length.
+
+    Source: Su 2021, kexue.fm/8823; kexue.fm/9706, eq. 14.
+    """
+    return Extension(scales=(LogN(clipped=clipped),))
+
+
+def nbce(*, beta: float = 0.25, eta: float = 0.1, top_p: float = 0.95) -> Extension:
+    """Naive-Bayes context extension: each token from the surest of several contexts.
+
+    Source: Su 2023, kexue.fm/9617; bojone/NBCE.
+    """
+    return Extension(decoding=NBCE(beta=beta, eta=eta, top_p=top_p))
+
+
+def parallel_windows(*, beta: float = 0.0) -> Extension:
+    """The plain average over several contexts.
+
+    Source: Ratner et al. 2022, arXiv:2212.10947.
+    """
+    return Extension(decoding=MeanPooling(beta=beta))

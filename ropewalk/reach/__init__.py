@@ -1,0 +1,25 @@
+"""Which keys a query reaches, and how far away each appears."""
+
+from ropewalk.reach.blockwise import Blockwise as Blockwise
+from ropewalk.reach.causal import Causal as Causal
+from ropewalk.reach.dual_chunk import DualChunk as DualChunk
+from ropewalk.reach.lambda_mask import LambdaMask as LambdaMask
+from ropewalk.reach.leaky_rerope import LeakyReRoPE as LeakyReRoPE
+from ropewalk.reach.rerope import ReRoPE as ReRoPE
+from ropewalk.reach.self_extend import SelfExtend as SelfExtend
+from ropewalk.reach.signature import Reach as Reach
+from ropewalk.reach.signature import Span as Span
+from ropewalk.reach.sinks import Sinks as Sinks
+from ropewalk.reach.window import Window as Window
+
+ALL: tuple[type[Reach], ...] = (
+    Causal,
+    Window,
+    Blockwise,
+    Sinks,
+    LambdaMask,
+    ReRoPE,
+    LeakyReRoPE,
+    SelfExtend,
+    DualChunk,
+)

@@ -1,0 +1,53 @@
+"""Dual chunk attention: keys are numbered inside chunks; a query keeps its place in its own chunk and the next to last.
+
+    s = chunk - local
+    same chunk       [i//s s, i+1):                q_at = i mod s,                  k_at = j mod s
+    previous chunk   [(i//s - 1) s, i//s s):       q_at = min(i mod s + s, chunk),  k_at = j mod s
+    all before       [0, (i//s - 1) s):            q_at = chunk,                    k_at = j mod s
+
+Source: An et al. 2024, arXiv:2402.17463, sec. 3; HKUNLP/ChunkLlama, chunkllama_attn_replace.py.
+
+The code's chunk is 3/4 of the trained length and local 1/8; the paper's formula has the trained length less 1 for
+chunk. The released code also scales the logits by a growing temperature that its README disowns; it is no part of this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ropewalk.errors import InvalidValue
+from ropewalk.facts import Facts
+from ropewalk.reach.signature import Reach, Span, after, always, require_seen
+from ropewalk.spec import AT_LEAST_ONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class DualChunk(Reach):
+    name = "dual_chunk"
+    chunk: Annotated[int, AT_LEAST_ONE, "c: the place from which far chunks are seen, the largest distance shown"]
+    local: Annotated[int, AT_LEAST_ONE, "w: neighbours that keep their true distance across a chunk's edge"]
+
+    def check(self) -> None:
+        if self.local >= self.chunk:
+            raise InvalidValue("local", f"below chunk ({self.chunk})", self.local)
+
+    def check_against(self, facts: Facts) -> None:
+        require_seen("chunk", self.chunk, facts, seen=facts.trained_len - 1)
+
+    def spans(self) -> tuple[Span, ...]:
+        size = self.chunk - self.local
+        same = Span(start=lambda i: i // size * size, stop=after, q_at=lambda i: i % size, k_at=lambda j: j % size)
+        previous = Span(
+            start=lambda i: (i // size - 1) * size,
+            stop=lambda i: i // size * size,
+            q_at=lambda i: (i % size + size).clamp(max=self.chunk),
+            k_at=lambda j: j % size,
+        )
+        before = Span(
+            start=always(0),
+            stop=lambda i: (i // size - 1) * size,
+            q_at=always(self.chunk),
+            k_at=lambda j: j % size,
+        )
+        return same, previous, before

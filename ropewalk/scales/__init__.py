@@ -1,0 +1,21 @@
+"""scale(i): what the logits of one query row are multiplied by."""
+
+from ropewalk.scales.deepseek_temperature import DeepSeekTemperature as DeepSeekTemperature
+from ropewalk.scales.dynamic import DynamicTemperature as DynamicTemperature
+from ropewalk.scales.head_scale import HeadScale as HeadScale
+from ropewalk.scales.log_n import LogN as LogN
+from ropewalk.scales.longrope_temperature import LongRoPETemperature as LongRoPETemperature
+from ropewalk.scales.signature import Scale as Scale
+from ropewalk.scales.signature import Weights as Weights
+from ropewalk.scales.temperature import Temperature as Temperature
+from ropewalk.scales.yarn_temperature import YarnTemperature as YarnTemperature
+
+ALL: tuple[type[Scale], ...] = (
+    LogN,
+    Temperature,
+    YarnTemperature,
+    DeepSeekTemperature,
+    LongRoPETemperature,
+    HeadScale,
+    DynamicTemperature,
+)

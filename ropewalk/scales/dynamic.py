@@ -1,0 +1,46 @@
+"""Dynamic temperature: a row is sharpened by what its own text needs, and not at all within the trained length.
+
+    scale(i) = 1                                        for i + 1 <= L
+    scale(i) = inner's scale with factor = s(i)         beyond,   s(i) = min { 2^(k/steps) >= (i+1) / L }
+
+Source: jquesnelle/yarn, LlamaDynamicYaRNScaledRotaryEmbedding.py; the seeds' "dynamic scaling".
+
+Deviation: there the factor is that of the longest text seen so far; here it belongs to the row, in the same steps as
+the frequencies of the same name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import InvalidValue
+from ropewalk.facts import Facts
+from ropewalk.scales.signature import Scale, Weights
+from ropewalk.spec import AT_LEAST_ONE, parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicTemperature(Scale):
+    name = "dynamic"
+    inner: Annotated[Scale, "a temperature with a factor; the row's takes its place"]
+    steps: Annotated[int | None, AT_LEAST_ONE, "factors per doubling; nothing: every row its own"] = 4
+
+    def check(self) -> None:
+        if "factor" not in [parameter.name for parameter in parameters(type(self.inner))]:
+            raise InvalidValue("inner", "a scale with a factor", self.inner.name, remedy="take yarn_temperature")
+
+    def check_against(self, facts: Facts) -> None:
+        self.inner.check_against(facts)
+
+    def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
+        scale = torch.ones_like(position, dtype=torch.float64).unsqueeze(0)
+        lengths = position + 1
+        longest = int(lengths.max()) if lengths.numel() else 1
+        for start in facts.stage_starts(longest, self.steps)[1:]:
+            stretched: Any = replace(self.inner, **{"factor": facts.stretch(start, self.steps)})
+            scale = torch.where(lengths >= start, stretched.scale(position, facts, weights), scale)
+        return scale

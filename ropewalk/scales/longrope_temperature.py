@@ -1,0 +1,36 @@
+"""LongRoPE's temperature: the growth of the entropy's bound from the trained to the target length.
+
+    scale(i) = 1 + ln(factor) / ln L
+
+Source: Ding et al. 2024, arXiv:2402.13753; microsoft/LongRoPE, rope/longrope.py:62-65 (policy "su", the root on cos and
+sin), as in Phi-3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.facts import Facts
+from ropewalk.scales.signature import Scale, Weights
+from ropewalk.spec import Factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongRoPETemperature(Scale):
+    name = "longrope_temperature"
+    factor: Factor
+
+    def check_against(self, facts: Facts) -> None:
+        if facts.trained_len < 2:
+            raise DoesNotFit(
+                "trained_len", "at least 2 for longrope_temperature, which divides by ln L", facts.trained_len
+            )
+
+    def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
+        value = 1 + math.log(self.factor) / math.log(facts.trained_len)
+        return torch.full_like(position, value, dtype=torch.float64).unsqueeze(0)

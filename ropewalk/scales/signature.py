@@ -1,0 +1,23 @@
+"""scale(i): what the logits of one query row are multiplied by. One signature and one convention for every scale.
+
+References disagree on where the number goes: into cos and sin, so that it counts twice, into the query, into the
+logits. Here a scale always multiplies the logits; whoever writes it elsewhere converts.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from ropewalk.facts import Facts
+from ropewalk.spec import Learnable
+from ropewalk.spec import Weights as Weights
+
+
+class Scale(Learnable):
+    """A scale."""
+
+    @abstractmethod
+    def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
+        """One factor per head (or a head dimension of 1) and query position, float64."""

@@ -1,0 +1,29 @@
+"""A constant: the logits of every row are multiplied by the same number.
+
+    scale(i) = value
+
+Source: the temperature 1/t of Peng et al. 2023, arXiv:2309.00071, eq. 20, as a literal.
+
+Engines that keep a literal attention factor put it on cos and sin; there it is the square root of this value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ropewalk.facts import Facts
+from ropewalk.scales.signature import Scale, Weights
+from ropewalk.spec import POSITIVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Temperature(Scale):
+    name = "temperature"
+    value: Annotated[float, POSITIVE, "what the logits are multiplied by"]
+
+    def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
+        return torch.full_like(position, self.value, dtype=torch.float64).unsqueeze(0)

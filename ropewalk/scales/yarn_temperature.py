@@ -1,0 +1,31 @@
+"""YaRN's temperature: the longer the text is to be, the sharper attention becomes.
+
+    scale(i) = (coefficient ln(factor) + 1)^2
+
+Source: Peng et al. 2023, arXiv:2309.00071, eq. 22 (sqrt(1/t) = 0.1 ln s + 1); jquesnelle/yarn multiplies cos and sin by
+the root, so that the product counts it twice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ropewalk.facts import Facts
+from ropewalk.scales.signature import Scale, Weights
+from ropewalk.spec import NOT_NEGATIVE, Factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class YarnTemperature(Scale):
+    name = "yarn_temperature"
+    factor: Factor
+    coefficient: Annotated[float, NOT_NEGATIVE, "how much each e-fold of length sharpens"] = 0.1
+
+    def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
+        value = (self.coefficient * math.log(self.factor) + 1) ** 2
+        return torch.full_like(position, value, dtype=torch.float64).unsqueeze(0)

@@ -1,0 +1,30 @@
+"""Weights that change: a state dict and its facts in, new ones out. One signature for every operation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.facts import Facts
+from ropewalk.spec import Spec
+
+State = Mapping[str, Tensor]
+
+
+class Surgery(Spec):
+    """An operation on weights. It returns a new dict and leaves the tensors it was given alone."""
+
+    @abstractmethod
+    def convert(self, state: State, facts: Facts) -> tuple[dict[str, Tensor], Facts]:
+        """The changed weights, and what is now true of the model."""
+
+
+def ending_in(state: State, suffixes: tuple[str, ...]) -> list[str]:
+    """The names of the entries that end in one of the suffixes (a whole last part: `v_proj.weight`)."""
+    found = [name for name in state if any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)]
+    if not found:
+        raise DoesNotFit("state", f"a state dict with an entry ending in {' or '.join(suffixes)}", sorted(state)[:4])
+    return found

@@ -1,0 +1,51 @@
+"""Stretched position embeddings: a learned table of absolute positions is interpolated to more rows.
+
+    row' at x = i (L - 1) / (L' - 1):   (1 - f) row[floor x] + f row[floor x + 1],   f = x - floor x      ends = kept
+    row' at x = (i + 1/2) L / L' - 1/2, cut to [0, L-1]                                                   ends = centred
+
+Source: Dosovitskiy et al. 2020 (ViT), arXiv:2010.11929, sec. 3.2; ends = centred is torch's interpolate by default.
+
+Rows that stand for no position (a class token's, OPT's first two) are named in `untouched` and carried over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.facts import Facts
+from ropewalk.spec import AT_LEAST_ONE, NOT_NEGATIVE
+from ropewalk.surgery.signature import State, Surgery, ending_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class StretchPositions(Surgery):
+    name = "stretch_positions"
+    target_len: Annotated[int, AT_LEAST_ONE, "positions afterwards"]
+    module: Annotated[str, "name of the table"] = "position_embeddings"
+    untouched: Annotated[int, NOT_NEGATIVE, "leading rows that are no positions"] = 0
+    ends: Annotated[Literal["kept", "centred"], "first and last row stay, or pixels are centred"] = "centred"
+
+    def convert(self, state: State, facts: Facts) -> tuple[dict[str, Tensor], Facts]:
+        tables = ending_in(state, (f"{self.module}.weight", self.module))
+        return {**state, **{name: self._stretch(name, state[name]) for name in tables}}, facts
+
+    def _stretch(self, name: str, table: Tensor) -> Tensor:
+        extra, rows = table[: self.untouched], table[self.untouched :].double()
+        if self.target_len < len(rows):
+            raise DoesNotFit("target_len", f"at least the {len(rows)} rows of {name}", self.target_len)
+        x = self._places(len(rows))
+        below = x.floor().long()
+        share = (x - below).unsqueeze(-1)
+        stretched = (1 - share) * rows[below] + share * rows[(below + 1).clamp(max=len(rows) - 1)]
+        return torch.cat([extra, stretched.to(table.dtype)])
+
+    def _places(self, rows: int) -> Tensor:
+        i = torch.arange(self.target_len, dtype=torch.float64)
+        if self.ends == "kept":
+            return i * (rows - 1) / max(self.target_len - 1, 1)
+        return ((i + 0.5) * rows / self.target_len - 0.5).clamp(0, rows - 1)

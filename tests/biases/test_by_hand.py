@@ -1,0 +1,36 @@
+"""Facts about biases that follow from their formulas."""
+
+import torch
+from ropewalk import Facts
+from ropewalk.biases import T5, ALiBi, GAURotary, KerplePower, Sandwich
+
+FACTS = Facts(trained_len=64, head_dim=8, heads=2)
+DISTANCE = torch.arange(50)
+
+
+def test_gau_with_equal_even_vectors_is_sandwich():
+    """a = b = sqrt(l) on the even entries: both readings of kexue.fm/9577."""
+    even = torch.zeros(2, 16, dtype=torch.float64)
+    even[:, 0::2] = torch.tensor([[2 / 8], [2 / 16]], dtype=torch.float64).sqrt()
+    gau = GAURotary(width=16).bias(DISTANCE, DISTANCE, FACTS, {"a": even, "b": even})
+    sandwich = Sandwich(width=16, first=0).bias(DISTANCE, DISTANCE, FACTS, {})
+    torch.testing.assert_close(gau - gau[:, :1], sandwich)
+
+
+def test_kerple_power_of_one_is_alibi():
+    four = Facts(trained_len=64, head_dim=8, heads=4)
+    weights = {"p": torch.ones(3), "a": torch.tensor([1 / 4, 1 / 16, 1 / 64], dtype=torch.float64)}
+    power = KerplePower().bias(DISTANCE, DISTANCE, four, weights)
+    torch.testing.assert_close(power, ALiBi().bias(DISTANCE, DISTANCE, four, {})[:3])  # the fourth is below the clamp
+
+
+def test_t5_reads_its_table():
+    table = torch.arange(64, dtype=torch.float64).view(32, 2)
+    got = T5().bias(torch.tensor([0, 5, 127, 10**9]), torch.zeros(4), FACTS, {"table": table})
+    assert got.tolist() == [[0, 10, 62, 62], [1, 11, 63, 63]]
+
+
+def test_long_distances_stay_exact():
+    """A distance beyond 2^24 is no float32 any more; the bias is computed without one."""
+    far = torch.tensor([2**24 + 1])
+    assert float(ALiBi().bias(far, far, FACTS, {})[0]) == -(2**24 + 1) / 16

@@ -1,0 +1,27 @@
+"""Small cases worked by hand, for what no reference covers."""
+
+import torch
+from reach.test_golden import relative
+from ropewalk.reach import Blockwise, Causal, LambdaMask, LeakyReRoPE
+
+
+def visible(reach, length):
+    return [(~row.isnan()).nonzero().flatten().tolist() for row in relative(reach, length)]
+
+
+def test_causal():
+    assert visible(Causal(), 3) == [[0], [0, 1], [0, 1, 2]]
+
+
+def test_blockwise_sees_its_own_half_block_and_the_one_before():
+    assert visible(Blockwise(block=4), 7) == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [2, 3, 4], [2, 3, 4, 5], [4, 5, 6]]
+
+
+def test_lambda_ceiling_is_where_the_sinks_stand():
+    seen = relative(LambdaMask(window=2, n_sink=1, ceiling=9), 5)
+    assert seen[4].nan_to_num(-1).tolist() == [9, -1, -1, 1, 0]
+
+
+def test_leak_need_not_be_whole():
+    seen = relative(LeakyReRoPE(window=2, leak=2.5), 5)
+    torch.testing.assert_close(seen[4], torch.tensor([2.8, 2.4, 2.0, 1.0, 0.0], dtype=torch.float64))

@@ -1,0 +1,87 @@
+"""Every scale against the authors' own numbers, and small cases by hand."""
+
+import math
+
+import pytest
+import torch
+from golden_tables import golden
+from ropewalk import Facts
+from ropewalk.scales import (
+    DeepSeekTemperature,
+    DynamicTemperature,
+    HeadScale,
+    LogN,
+    LongRoPETemperature,
+    Temperature,
+    YarnTemperature,
+)
+
+TABLES = golden("temperature")
+ROWS = torch.tensor(TABLES["n(=position+1)"]) - 1
+FACTS = Facts(trained_len=4096, head_dim=8, heads=2)
+
+
+def value(scale, facts=FACTS):
+    (constant,) = set(scale.scale(torch.tensor([0, 5, 10**6]), facts, {}).flatten().tolist())
+    return constant
+
+
+@pytest.mark.parametrize(
+    ("trained_len", "key"),
+    [(4096, "rerope_logn_clip_train4096_multiplies_q"), (2048, "rerope_logn_clip_train2048")],
+)
+def test_log_n_clipped(trained_len, key):
+    facts = Facts(trained_len=trained_len, head_dim=8)
+    expected = torch.tensor(TABLES[key], dtype=torch.float64)[None]
+    torch.testing.assert_close(LogN().scale(ROWS, facts, {}), expected, rtol=1e-6, atol=0)
+
+
+def test_log_n_as_the_patch_was_measured():
+    expected = golden("relative_positions")["matrices"]["logn_clip_scale_train8"]
+    got = LogN().scale(torch.arange(16), Facts(trained_len=8, head_dim=8), {})[0]
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+def test_log_n_unclipped_counts_from_the_first_token():
+    facts = Facts(trained_len=512, head_dim=8)
+    got = LogN(clipped=False).scale(torch.tensor([0, 22, 511, 512**2 - 1]), facts, {})[0]
+    assert got.tolist() == pytest.approx([0, math.log(23) / math.log(512), 1, 2])
+
+
+@pytest.mark.parametrize("factor", [f for f in TABLES["yarn_mscale_each_of_q_and_k"] if float(f) >= 1])
+def test_yarn_counts_its_root_twice(factor):
+    root = TABLES["yarn_mscale_each_of_q_and_k"][factor]
+    assert value(YarnTemperature(factor=float(factor))) == pytest.approx(root**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("factor", TABLES["longrope_su_L4096"])
+def test_longrope_counts_its_root_twice(factor):
+    root = TABLES["longrope_su_L4096"][factor]
+    assert value(LongRoPETemperature(factor=float(factor))) == pytest.approx(root**2, rel=1e-6)
+
+
+def test_deepseek():
+    """DeepSeek-V2: factor 40, both m 0.707: the quotient is 1 and the softmax scale (0.0707 ln 40 + 1)^2 = 1.58963."""
+    spec = DeepSeekTemperature(factor=40, mscale=0.707, mscale_all_dim=0.707)
+    assert value(spec) == pytest.approx(1.58963, rel=1e-5)
+    assert value(DeepSeekTemperature(factor=40, mscale=0.707, mscale_all_dim=0.707, whole=False)) == 1
+    quotient = (0.1 * math.log(40) + 1) / (0.05 * math.log(40) + 1)
+    half = DeepSeekTemperature(factor=40, mscale=1, mscale_all_dim=0.5, whole=False)
+    assert value(half) == pytest.approx(quotient**2)
+
+
+def test_literal():
+    assert value(Temperature(value=1.25)) == 1.25
+
+
+def test_head_scale_has_a_floor():
+    got = HeadScale().scale(torch.arange(3), FACTS, {"lambda": torch.tensor([0.3, 1.9], dtype=torch.float64)})
+    assert got.tolist() == [[1, 1, 1], [1.9, 1.9, 1.9]]
+
+
+def test_dynamic_temperature_by_hand():
+    """One step per doubling of 4: rows 0..3 untouched, 4..7 factor 2, 8..15 factor 4."""
+    spec = DynamicTemperature(inner=YarnTemperature(factor=1), steps=1)
+    got = spec.scale(torch.arange(9), Facts(trained_len=4, head_dim=8), {})[0].tolist()
+    double, fourfold = (0.1 * math.log(2) + 1) ** 2, (0.1 * math.log(4) + 1) ** 2
+    assert got == pytest.approx([1, 1, 1, 1, double, double, double, double, fourfold])

@@ -1,0 +1,222 @@
+"""The oracle, against torch, against complex numbers, and against itself under everything that must not matter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from examples import EXAMPLES, FACTS
+from reach.test_golden import relative
+from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
+from ropewalk.biases import KerpleLog
+from ropewalk.equation import PAD, rotate
+from ropewalk.frequencies import ByParts, Dynamic, NoPE, RoPE
+from ropewalk.positions import Randomized
+from ropewalk.reach import Window
+from ropewalk.scales import HeadScale, LogN
+from torch.nn.functional import scaled_dot_product_attention
+
+N = 41  # beyond the 32 trained tokens, and odd
+SINGLE = [
+    Extension(**{slot: (spec,) if slot in ("biases", "scales") else spec})
+    for slot in ("frequencies", "reach", "biases", "scales", "positions")
+    for spec in EXAMPLES[slot]
+]
+each_method = pytest.mark.parametrize("extension", SINGLE, ids=lambda each: str(next(iter(each.specs.values()))[0]))
+
+
+def tensors(length=N, batch=1, facts=FACTS, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    sizes = [(batch, heads, length, facts.head_dim) for heads in (facts.heads, facts.groups, facts.groups)]
+    return [torch.randn(size, generator=rng, dtype=torch.float64) for size in sizes]
+
+
+def weights_of(extension):
+    return extension.weights(FACTS, torch.Generator().manual_seed(7))
+
+
+def attend(extension, q, k, v, **given):
+    return reference_attention(q, k, v, extension, FACTS, weights=weights_of(extension), **given)
+
+
+def test_plain_attention_is_torchs():
+    q, k, v = tensors()
+    table, at = RoPE().table(FACTS, 1), torch.arange(N)[None]
+    turned = rotate(q, at, table, False), rotate(k, at, table, False)
+    expected = scaled_dot_product_attention(*turned, v, is_causal=True, enable_gqa=True)
+    torch.testing.assert_close(attend(Extension(), q, k, v), expected)
+
+
+def test_without_positions_nothing_turns():
+    q, k, v = tensors()
+    expected = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    torch.testing.assert_close(attend(Extension(frequencies=NoPE()), q, k, v), expected)
+
+
+def complex_attention(extension, q, k, v, facts):
+    """The equation in complex numbers, from a matrix of apparent distances: no vector is ever rotated."""
+    length, numbers = q.shape[2], extension.numbering.number(q.shape[2])
+    apart = relative(extension.spans, int(numbers[-1]) + 1)[numbers][:, numbers]
+    k, v = (x.repeat_interleave(facts.heads // facts.groups, 1) for x in (k, v))
+    tables = [extension.theta.table(facts, int(number) + 1) for number in numbers]
+    turning = 2 * len(tables[0].inv_freq)
+
+    def join(x):
+        if facts.interleaved:
+            return torch.view_as_complex(x[..., :turning].unflatten(-1, (-1, 2)).contiguous())
+        return torch.complex(x[..., : turning // 2], x[..., turning // 2 : turning])
+
+    rate = torch.stack([torch.complex(table.log_decay, table.inv_freq) for table in tables])
+    turns = torch.exp(apart.nan_to_num()[:, :, None] * rate[:, None, :])
+    logits = torch.einsum("bhic,bhjc,ijc->bhij", join(q), join(k).conj(), turns).real
+    logits = (logits + q[..., turning:] @ k[..., turning:].mT) / facts.head_dim**0.5
+    weights = weights_of(extension)
+    for scale in extension.scales:
+        logits = logits * scale.scale(numbers, facts, weights.get(scale.name, {}))[None, :, :, None]
+    distance = (numbers[:, None] - numbers).clamp(min=0)
+    for bias in extension.biases:
+        query = numbers[:, None].expand(length, length)
+        logits = logits + bias.bias(distance, query, facts, weights.get(bias.name, {}))[None]
+    return logits.masked_fill(apart.isnan(), -torch.inf).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "neighbours"])
+@each_method
+def test_every_method_equals_the_complex_equation(extension, interleaved):
+    facts = replace(FACTS, interleaved=interleaved)
+    q, k, v = tensors()
+    got = reference_attention(q, k, v, extension, facts, weights=weights_of(extension))
+    torch.testing.assert_close(got, complex_attention(extension, q, k, v, facts), rtol=1e-9, atol=1e-9)
+
+
+def test_factors_compose():
+    extension = parse("dynamic_yarn+rerope:window=5+log_n+biases.alibi+scales.head_scale")
+    q, k, v = tensors()
+    torch.testing.assert_close(attend(extension, q, k, v), complex_attention(extension, q, k, v, FACTS))
+
+
+@each_method
+def test_the_last_queries_alone_answer_as_in_the_whole(extension):
+    q, k, v = tensors()
+    whole = attend(extension, q, k, v)
+    for queries in (1, 7):
+        torch.testing.assert_close(attend(extension, q[:, :, -queries:], k, v), whole[:, :, -queries:])
+
+
+@each_method
+def test_a_row_sees_nothing_of_what_follows(extension):
+    if extension.numbering.name == "randomized":
+        pytest.skip("evenly spaced numbers depend on the length by definition")
+    q, k, v = tensors()
+    short = attend(extension, q[:, :, :20], k[:, :, :20], v[:, :, :20])
+    torch.testing.assert_close(attend(extension, q, k, v)[:, :, :20], short)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@each_method
+def test_padding_and_batch_mates_do_not_matter(extension, side):
+    """A row of 20 tokens beside one of 41, with rubbish (NaN would hide nothing) where it is padded."""
+    q, k, v = tensors(batch=2)
+    numbers = extension.numbering.number(20)
+    place = slice(N - 20, N) if side == "left" else slice(0, 20)
+    positions = torch.full((2, N), PAD)
+    positions[0], positions[1, place] = extension.numbering.number(N), numbers
+    got = attend(extension, q, k, v, positions_bj=positions)
+    alone = attend(extension, *(x[1:, :, place] for x in (q, k, v)), positions_bj=numbers[None])
+    torch.testing.assert_close(got[1:, :, place], alone)
+    torch.testing.assert_close(got[:1], attend(extension, q[:1], k[:1], v[:1]))
+    padded = torch.ones(N, dtype=torch.bool)
+    padded[place] = False
+    assert (got[1, :, padded] == 0).all()
+
+
+@each_method
+def test_packed_documents_do_not_see_each_other(extension):
+    q, k, v = tensors()
+    number = extension.numbering.number
+    positions = torch.cat([number(25), number(N - 25)])[None]
+    documents = torch.tensor([[0] * 25 + [1] * (N - 25)])
+    got = attend(extension, q, k, v, positions_bj=positions, documents_bj=documents)
+    for part in (slice(0, 25), slice(25, N)):
+        alone = attend(extension, *(x[:, :, part] for x in (q, k, v)), positions_bj=positions[:, part])
+        torch.testing.assert_close(got[:, :, part], alone)
+
+
+@pytest.mark.parametrize("text", ["dynamic_yarn", "dynamic_ntk", "log_n", "rerope:window=31", "streaming:window=28"])
+def test_identity_within_the_trained_length(text):
+    """Bit for bit the plain rows where the method promises it; sums over other spans may differ in the last place."""
+    q, k, v = tensors()
+    changed, plain = attend(parse(text), q, k, v), attend(Extension(), q, k, v)
+    if parse(text).reach is None:
+        assert torch.equal(changed[:, :, :32], plain[:, :, :32])
+    torch.testing.assert_close(changed[:, :, :28], plain[:, :, :28], rtol=0, atol=1e-12)
+    assert (changed[:, :, 33:] - plain[:, :, 33:]).abs().amax() > 1e-3
+
+
+def test_layers_have_their_own_extension():
+    q, k, v = tensors()
+    last = Extension(frequencies=NoPE(), scales=(LogN(clipped=False),))
+    mixed = Extension(reach=Window(window=4), layers={-1: last})
+    for layer, expected in ((0, Extension(reach=Window(window=4))), (3, last), (-1, last)):
+        torch.testing.assert_close(attend(mixed, q, k, v, layer=layer), attend(expected, q, k, v))
+    with pytest.raises(InvalidValue, match="layer must be given"):
+        attend(mixed, q, k, v)
+
+
+def test_learned_numbers_are_used_and_receive_gradients():
+    q, k, v = tensors()
+    extension = Extension(biases=(KerpleLog(),), scales=(HeadScale(),))
+    weights = weights_of(extension)
+    learned = [tensor.requires_grad_() for group in weights.values() for tensor in group.values()]
+    reference_attention(q, k, v, extension, FACTS, weights=weights).square().sum().backward()
+    assert len(learned) == 3
+    assert all(tensor.grad is not None and tensor.grad.abs().sum() > 0 for tensor in learned)
+
+
+@pytest.mark.parametrize("text", ["yarn:factor=4", "rerope:window=3+log_n", "xpos", "sandwich", "streaming:window=3"])
+def test_gradients_are_those_of_the_function(text):
+    facts = Facts(trained_len=8, head_dim=4, heads=2, kv_heads=1)
+    q, k, v = (x.requires_grad_() for x in tensors(length=9, facts=facts))
+    assert torch.autograd.gradcheck(lambda *x: reference_attention(*x, parse(text), facts), (q, k, v))
+
+
+def test_positions_of_the_extension_number_the_keys():
+    q, k, v = tensors(length=9)
+    spaced = Extension(positions=Randomized(limit=90))
+    by_hand = attend(Extension(), q, k, v, positions_bj=torch.arange(0, 90, 10)[None])
+    torch.testing.assert_close(attend(spaced, q, k, v), by_hand)
+
+
+def test_rows_stretch_by_their_own_length():
+    """Each row equals static interpolation by the factor that its length needs."""
+    q, k, v = tensors()
+    got = attend(Extension(frequencies=Dynamic(inner=ByParts(factor=1), steps=None)), q, k, v)
+    for row in (31, 32, 36, 40):
+        static = Extension(frequencies=ByParts(factor=max(1, (row + 1) / 32)))
+        torch.testing.assert_close(got[:, :, row], attend(static, q, k, v)[:, :, row])
+
+
+def test_the_answer_is_float64_whatever_comes_in():
+    q, k, v = (x.bfloat16() for x in tensors())
+    got = attend(Extension(), q, k, v)
+    assert got.dtype == torch.float64
+    torch.testing.assert_close(got, attend(Extension(), q.double(), k.double(), v.double()))
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        (lambda q, k, v: (q[:, :3], k, v), "q must be"),
+        (lambda q, k, v: (q[..., :8], k, v), "q must be"),
+        (lambda q, k, v: (torch.cat([q, q], 2), k, v), "q must be"),
+        (lambda q, k, v: (q, k[:, :1], v), "k must be"),
+        (lambda q, k, v: (q, k, v[:, :, :-1]), "v must be"),
+    ],
+)
+def test_wrong_shapes_are_refused(cut, message):
+    with pytest.raises(InvalidValue, match=message):
+        attend(Extension(), *cut(*tensors()))
+
+
+def test_positions_of_the_wrong_shape_are_refused():
+    with pytest.raises(InvalidValue, match=r"positions_bj must be of shape \(1, 41\)"):
+        attend(Extension(), *tensors(), positions_bj=torch.arange(40)[None])
