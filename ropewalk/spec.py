@@ -237,7 +237,7 @@ def _text(value: Any) -> str:
         return f"[{','.join(map(_text, value))}]"
     if isinstance(value, float):
         return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    return {True: "true", False: "false", None: "nothing"}.get(value, str(value))
+    return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def build(cls: type[Spec], values: Mapping[str, Any]) -> Spec:

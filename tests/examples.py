@@ -77,7 +77,7 @@ SCALES = (
     LogN(),
     Temperature(value=1.3),
     YarnTemperature(factor=4),
-    DeepSeekTemperature(factor=4, mscale=0.7),
+    DeepSeekTemperature(factor=4, mscale=0.7, mscale_all_dim=0.2),
     LongRoPETemperature(factor=4),
     HeadScale(),
     DynamicTemperature(inner=YarnTemperature(factor=1)),

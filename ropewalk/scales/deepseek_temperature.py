@@ -1,14 +1,12 @@
 """DeepSeek's form of YaRN's temperature: two coefficients, one for the rotating and one for all dimensions.
 
     g(m)     = 0.1 m ln(factor) + 1
-    scale(i) = (g(mscale) / g(mscale_all_dim))^2 * g(mscale_all_dim)^2 = g(mscale)^2            whole = true
-    scale(i) = (g(mscale) / g(mscale_all_dim))^2                                                whole = false
+    scale(i) = (g(mscale) / g(mscale_all_dim))^2
 
-Source: DeepSeek-V2, arXiv:2405.04434, sec. 3.1.4; its released modeling code puts the quotient on cos and sin and
-g(mscale_all_dim)^2 on the softmax scale.
+Source: DeepSeek-V2, arXiv:2405.04434, sec. 3.1.4; transformers' rope type yarn with mscale and mscale_all_dim.
 
-whole = false is what a configuration's attention factor alone says (transformers' rope type yarn with mscale and
-mscale_all_dim); there the model's code is expected to supply the rest. The published models have both m equal.
+The released models' own code multiplies the softmax scale by g(mscale_all_dim)^2 besides, which takes the quotient back:
+in any other model write mscale_all_dim = 0 for what theirs come to, g(mscale)^2.
 """
 
 from __future__ import annotations
@@ -30,13 +28,11 @@ class DeepSeekTemperature(Scale):
     name = "deepseek_temperature"
     factor: Factor
     mscale: Annotated[float, NOT_NEGATIVE, "m of the rotating dimensions"] = 1.0
-    mscale_all_dim: Annotated[float, NOT_NEGATIVE, "m of all dimensions"] = 1.0
-    whole: Annotated[bool, "with the softmax scale, not the quotient alone"] = True
+    mscale_all_dim: Annotated[float, NOT_NEGATIVE, "m of all dimensions"] = 0.0
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
-        quotient = self._growth(self.mscale) / self._growth(self.mscale_all_dim)
-        softmax = self._growth(self.mscale_all_dim) if self.whole else 1.0
-        return torch.full_like(position, (quotient * softmax) ** 2, dtype=torch.float64).unsqueeze(0)
+        value = (self._growth(self.mscale) / self._growth(self.mscale_all_dim)) ** 2
+        return torch.full_like(position, value, dtype=torch.float64).unsqueeze(0)
 
     def _growth(self, coefficient: float) -> float:
         return 0.1 * coefficient * math.log(self.factor) + 1

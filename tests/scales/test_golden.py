@@ -61,13 +61,11 @@ def test_longrope_counts_its_root_twice(factor):
 
 
 def test_deepseek():
-    """DeepSeek-V2: factor 40, both m 0.707: the quotient is 1 and the softmax scale (0.0707 ln 40 + 1)^2 = 1.58963."""
-    spec = DeepSeekTemperature(factor=40, mscale=0.707, mscale_all_dim=0.707)
-    assert value(spec) == pytest.approx(1.58963, rel=1e-5)
-    assert value(DeepSeekTemperature(factor=40, mscale=0.707, mscale_all_dim=0.707, whole=False)) == 1
+    """DeepSeek-V2: factor 40, both m 0.707: the configured quotient is 1; with the softmax scale it comes to 1.58963."""
+    assert value(DeepSeekTemperature(factor=40, mscale=0.707, mscale_all_dim=0.707)) == 1
+    assert value(DeepSeekTemperature(factor=40, mscale=0.707)) == pytest.approx(1.58963, rel=1e-5)
     quotient = (0.1 * math.log(40) + 1) / (0.05 * math.log(40) + 1)
-    half = DeepSeekTemperature(factor=40, mscale=1, mscale_all_dim=0.5, whole=False)
-    assert value(half) == pytest.approx(quotient**2)
+    assert value(DeepSeekTemperature(factor=40, mscale=1, mscale_all_dim=0.5)) == pytest.approx(quotient**2)
 
 
 def test_literal():

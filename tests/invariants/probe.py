@@ -1,0 +1,97 @@
+"""What a method computes, as a list of tensors, and the same method with one field changed."""
+
+import dataclasses
+from typing import Literal, get_args, get_origin
+
+import torch
+from examples import EXAMPLES, FACTS
+from reach.test_golden import relative
+from ropewalk.errors import RopewalkError
+from ropewalk.spec import Spec, parameters
+
+# Wide enough that every threshold of every schedule falls inside.
+WIDE = dataclasses.replace(FACTS, trained_len=4096)
+LENGTHS = (1, 4096, 4097, 4800, 6000, 8192, 9000, 20_000)
+STATE = {
+    "q_proj.weight": torch.arange(4.0 * 16 * 3).view(64, 3),
+    "k_proj.weight": torch.arange(2.0 * 16 * 3).view(32, 3) ** 2,
+    "v_proj.weight": torch.arange(2.0 * 16 * 3).view(32, 3) ** 3,
+    "position_embeddings.weight": torch.arange(10.0).view(5, 2) ** 2,
+    "embeddings.weight": torch.arange(6.0).view(3, 2),
+}
+
+
+def generator():
+    return torch.Generator().manual_seed(11)
+
+
+def probe(slot, spec):
+    """The numbers that come out, or the refusal."""
+    try:
+        return globals()[f"_{slot}"](spec)
+    except RopewalkError as refused:
+        return refused
+
+
+def _frequencies(spec):
+    return [column for length in LENGTHS for column in spec.table(WIDE, length)]
+
+
+def _reach(spec):
+    return [relative(spec, 64)]
+
+
+def _biases(spec):
+    weights = spec.weights(WIDE, generator())
+    distance = torch.arange(0, 2000, 7)
+    return [spec.bias(distance, distance, WIDE, weights), *weights.values()]
+
+
+def _scales(spec):
+    weights = {name: torch.linspace(0.1, 2, 4, dtype=torch.float64) for name in spec.weights(WIDE)}
+    return [spec.scale(torch.tensor(LENGTHS) - 1, WIDE, weights), *spec.weights(WIDE).values()]
+
+
+def _positions(spec):
+    return [spec.number(12, rng).double() for rng in (None, generator(), torch.Generator().manual_seed(12))]
+
+
+def _decoding(spec):
+    logp = (2 * torch.randn(40, 4, 12, generator=generator(), dtype=torch.float64)).log_softmax(-1)
+    both = [spec.combine(rows, last) for rows in logp for last in (None, 2)]
+    return [combined.logp for combined in both]
+
+
+def _surgery(spec):
+    state, facts = spec.convert(STATE, FACTS)
+    return [*(state[name].double() for name in sorted(state)), torch.tensor(float(facts.groups))]
+
+
+def alternatives(slot, spec, field):
+    """The same spec with other values of one field, as many as are valid."""
+    (parameter,) = [each for each in parameters(type(spec)) if each.name == field]
+    made = []
+    for value in _values(slot, parameter.type, getattr(spec, field)):
+        try:
+            made.append(dataclasses.replace(spec, **{field: value}))
+        except RopewalkError:
+            continue
+    return [other for other in made if other != spec]
+
+
+def _values(slot, hint, value):
+    if isinstance(value, bool):
+        return [not value]
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if isinstance(value, int):
+        return [value + 1, 2 * value, value - 1]
+    if isinstance(value, float):
+        return [4 * value, value / 2, value + 0.5]
+    if isinstance(value, str):
+        return ["embeddings"]
+    if isinstance(value, Spec) or value is None:
+        return [*EXAMPLES[slot], 3]
+    if all(isinstance(item, str) for item in value):
+        return [value[:1]]
+    return [(1.5 * value[0], *value[1:])]
