@@ -161,10 +161,10 @@ class Extension:
 
 def method(slot: str, name: str) -> type[Spec]:
     """The method of that name in that slot."""
-    named = {each.name: each for each in SLOTS[slot][1]}
-    if name not in named:
-        raise UnknownName(f"{slot} method", "one that exists", name, known=named)
-    return named[name]
+    for each in SLOTS[slot][1]:
+        if each.name == name:
+            return each
+    raise UnknownName(f"{slot} method", "one that exists", name, known=[each.name for each in SLOTS[slot][1]])
 
 
 def _paragraph(text: str) -> list[str]:
@@ -186,7 +186,9 @@ def _checked(slot: str, value: Any, family: type[Spec], several: bool) -> Any:
 
 
 def _checked_layers(layers: Any) -> Layers:
-    pairs = tuple(layers.items()) if isinstance(layers, Mapping) else tuple(layers)
+    if not isinstance(layers, Mapping | tuple):
+        raise InvalidValue("layers", "a mapping from layers to extensions", layers)
+    pairs = tuple(layers.items()) if isinstance(layers, Mapping) else layers
     for key, extension in pairs:
         if isinstance(key, bool) or not isinstance(key, int):
             raise InvalidValue("layers", "keyed by whole numbers", key)
@@ -220,10 +222,16 @@ def _load(text: str) -> Any:
 
 def _slot_from_json(slot: str, value: Any) -> Any:
     if slot == "layers":
+        if not isinstance(value, Mapping):
+            raise Unreadable("layers", "a JSON object", value)
         return {_layer_key(key): Extension.from_json(extension) for key, extension in value.items()}
     if slot not in SLOTS:
         raise UnknownName("slot", "one of the equation's", slot, known=[*SLOTS, "layers"])
-    return [_spec_from_json(slot, item) for item in value] if SLOTS[slot][2] else _spec_from_json(slot, value)
+    if not SLOTS[slot][2]:
+        return _spec_from_json(slot, value)
+    if not isinstance(value, list | tuple):
+        raise Unreadable(slot, "a JSON list", value)
+    return [_spec_from_json(slot, item) for item in value]
 
 
 def _layer_key(key: str) -> int:

@@ -1,0 +1,93 @@
+"""Slots, their sum, layers, JSON and the description."""
+
+import json
+
+import pytest
+from examples import FACTS
+from ropewalk import Conflict, Extension, parse
+from ropewalk.biases import ALiBi, Sandwich
+from ropewalk.frequencies import ByParts, NoPE
+from ropewalk.reach import Window
+from ropewalk.scales import LogN, YarnTemperature
+
+MIXED = Extension(reach=Window(window=4), layers={-1: Extension(frequencies=NoPE(), scales=(LogN(clipped=False),))})
+
+
+def test_empty_slots_keep_what_the_model_does():
+    empty = Extension()
+    assert (empty.theta.name, empty.spans.name, empty.numbering.name) == ("rope", "causal", "sequential")
+    assert empty.specs == {}
+    assert empty.to_json() == {}
+    assert Extension.from_json({}) == empty
+
+
+def test_sum():
+    both = parse("yarn:factor=4") + parse("log_n") + parse("window:window=8")
+    assert both == Extension(
+        frequencies=ByParts(factor=4), scales=(YarnTemperature(factor=4), LogN()), reach=Window(window=8)
+    )
+    assert both + Extension() == both
+    assert parse("rope") + parse("rope") == parse("rope")
+
+
+def test_a_slot_for_several_takes_several():
+    assert (Extension(biases=(ALiBi(),)) + Extension(biases=(Sandwich(),))).biases == (ALiBi(), Sandwich())
+    with pytest.raises(Conflict, match="biases must be different methods"):
+        Extension(biases=(ALiBi(),)) + Extension(biases=(ALiBi(),))
+
+
+def test_layers_are_merged():
+    both = Extension(layers={0: parse("nope")}) + Extension(layers={1: parse("log_n")})
+    assert dict(both.layers) == {0: parse("nope"), 1: parse("log_n")}
+
+
+def test_layers_given_as_a_mapping_hash_and_compare():
+    assert hash(MIXED) == hash(Extension.from_json(MIXED.to_json()))
+    assert Extension(layers={1: Extension(), 0: Extension()}) == Extension(layers={0: Extension(), 1: Extension()})
+
+
+def test_json_text_round_trip():
+    for extension in (MIXED, parse("dynamic_yarn+rerope:window=5+log_n+biases.alibi"), parse("gqa+nbce+pose:target_len=64,factor=2")):
+        assert Extension.from_json(json.dumps(extension.to_json())) == extension
+
+
+def test_json_names_every_parameter():
+    assert parse("yarn:factor=4").to_json() == {
+        "frequencies": {
+            "name": "by_parts",
+            "factor": 4.0,
+            "low_turns": 1.0,
+            "high_turns": 32.0,
+            "ramp": "index",
+            "mix": "frequency",
+            "truncate": True,
+        },
+        "scales": [{"name": "yarn_temperature", "factor": 4.0, "coefficient": 0.1}],
+    }
+
+
+def test_layers_are_found_from_either_end():
+    assert MIXED.at_layer(3, FACTS).theta == NoPE()
+    assert MIXED.at_layer(-1, FACTS).theta == NoPE()
+    assert MIXED.at_layer(0, FACTS) == Extension(reach=Window(window=4))
+    assert Extension().at_layer(None, FACTS) == Extension()
+
+
+def test_the_numbering_is_that_of_the_whole_model():
+    mixed = MIXED + parse("randomized:limit=99")
+    assert mixed.at_layer(-1, FACTS).numbering.name == "randomized"
+
+
+def test_weights_are_named_by_method():
+    weights = parse("kerple+scales.head_scale+log_n").weights(FACTS)
+    assert {name: sorted(group) for name, group in weights.items()} == {"kerple_log": ["a", "p"], "head_scale": ["lambda"]}
+
+
+def test_description_is_the_resulting_formula():
+    text = (parse("yarn:factor=4+log_n+biases.alibi") + MIXED).describe()
+    first = "logit(i,j) = yarn_temperature(i) * log_n(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
+    assert text.splitlines()[0] == f"{first} + alibi_h(i-j)"
+    assert "frequencies: by_parts:factor=4\n" in text
+    assert "reach: window:window=4\n" in text
+    assert "    scale(i) = (coefficient ln(factor) + 1)^2\n" in text
+    assert "layer -1 instead:\n    logit(i,j) = log_n(i) * <" in text

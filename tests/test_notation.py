@@ -1,0 +1,42 @@
+"""The one-line notation, without knowing any method."""
+
+import pytest
+from ropewalk.errors import Unreadable
+from ropewalk.notation import Term, length, read
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("rope", [Term("rope", {})]),
+        ("yarn:factor=4+log_n", [Term("yarn", {"factor": 4}), Term("log_n", {})]),
+        (" yarn : factor = 4 , ramp = turns + log_n ", [Term("yarn", {"factor": 4, "ramp": "turns"}), Term("log_n", {})]),
+        ("a:x=1.5,y=-2,z=1e-3", [Term("a", {"x": 1.5, "y": -2, "z": 0.001})]),
+        ("a:x=1e+3+b", [Term("a", {"x": 1000.0}), Term("b", {})]),
+        ("a:x=[1e+3,2]+b", [Term("a", {"x": (1000.0, 2)}), Term("b", {})]),
+        ("a:x=true,y=false,z=nothing", [Term("a", {"x": True, "y": False, "z": None})]),
+        ("a:x=32k,y=1M", [Term("a", {"x": 32768, "y": 1048576})]),
+        ("a:x=[],y=[p,q]", [Term("a", {"x": (), "y": ("p", "q")})]),
+        ("a:x=(b:y=[1,2],z=(c)),w=3", [Term("a", {"x": Term("b", {"y": (1, 2), "z": Term("c", {})}), "w": 3})]),
+        ("slot.name:x=1", [Term("slot.name", {"x": 1})]),
+    ],
+)
+def test_reading(text, terms):
+    assert read(text) == terms
+
+
+@pytest.mark.parametrize("text", ["", "+", "a+", "+a", "a:", "a:x", "a:=1", "a:x=", "a:x=1,", "4:x=1", "a b", "a:x=(b", "a)"])
+def test_what_cannot_be_read_is_refused(text):
+    with pytest.raises(Unreadable):
+        read(text)
+
+
+@pytest.mark.parametrize(("text", "number"), [("512", 512), (" 4k", 4096), ("1M", 1048576)])
+def test_lengths(text, number):
+    assert length(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "k", "4kb", "1.5k", "many"])
+def test_lengths_that_are_none(text):
+    with pytest.raises(Unreadable, match="length must be a whole number such as 512, 32k or 1m"):
+        length(text)
