@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from examples import FACTS
+
 from ropewalk import Conflict, DoesNotFit, Extension, Facts, InvalidValue, UnknownName, Unreadable, parse
 from ropewalk.biases import T5, ALiBi
 from ropewalk.frequencies import ABF, NTK, ByParts, Dynamic, Llama3, LongRoPE, NTKMixed, Partial, RoPE, XPos
@@ -12,6 +12,8 @@ from ropewalk.positions import PoSE, Randomized
 from ropewalk.reach import Blockwise, Causal, DualChunk, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, Window
 from ropewalk.scales import DynamicTemperature, HeadScale, LogN, Temperature, YarnTemperature
 from ropewalk.surgery import MHAToGQA, StretchPositions
+
+from examples import FACTS
 
 NAN = float("nan")
 SHORT = Facts(trained_len=16, head_dim=8, layers=4, heads=4)
@@ -60,11 +62,19 @@ AT_CONSTRUCTION = [
     (lambda: Facts(trained_len=8, head_dim=7), InvalidValue, "head_dim must be a positive even number, got 7"),
     (lambda: Facts(trained_len=8, head_dim=8, rotary_dim=10), InvalidValue, "rotary_dim must be at most head_dim (8)"),
     (lambda: Facts(trained_len=8, head_dim=8, heads=0), InvalidValue, "heads must be at least 1, got 0"),
-    (lambda: Facts(trained_len=8, head_dim=8, heads=6, kv_heads=4), InvalidValue, "kv_heads must be a divisor of heads"),
+    (
+        lambda: Facts(trained_len=8, head_dim=8, heads=6, kv_heads=4),
+        InvalidValue,
+        "kv_heads must be a divisor of heads",
+    ),
     (lambda: Extension(frequencies=Causal()), InvalidValue, "frequencies must be a Frequencies, got Causal()"),
     (lambda: Extension(biases=ALiBi()), InvalidValue, "biases must be a tuple of Bias, got ALiBi()"),
     (lambda: Extension(scales=(LogN(), LogN())), Conflict, "scales must be different methods, got ['log_n', 'log_n']"),
-    (lambda: Extension(layers={"last": Extension()}), InvalidValue, "layers must be keyed by whole numbers, got 'last'"),
+    (
+        lambda: Extension(layers={"last": Extension()}),
+        InvalidValue,
+        "layers must be keyed by whole numbers, got 'last'",
+    ),
     (lambda: Extension(layers=3), InvalidValue, "layers must be a mapping from layers to extensions, got 3"),
     (lambda: Extension(layers={0: LogN()}), InvalidValue, "layers[0] must be an Extension, got LogN"),
     (

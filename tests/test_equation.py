@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from examples import EXAMPLES, FACTS
-from reach.test_golden import relative
+from torch.nn.functional import scaled_dot_product_attention
+
 from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
 from ropewalk.biases import KerpleLog
 from ropewalk.equation import PAD, rotate
@@ -13,7 +13,9 @@ from ropewalk.frequencies import ByParts, Dynamic, NoPE, RoPE
 from ropewalk.positions import Randomized
 from ropewalk.reach import Window
 from ropewalk.scales import HeadScale, LogN
-from torch.nn.functional import scaled_dot_product_attention
+
+from examples import EXAMPLES, FACTS
+from reach.test_golden import relative
 
 N = 41  # beyond the 32 trained tokens, and odd
 SINGLE = [

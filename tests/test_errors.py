@@ -1,11 +1,14 @@
 """The tree, and the form of its messages."""
 
 import pytest
+
 from ropewalk import errors
 
 
 def test_the_docstring_draws_the_tree():
-    leaves = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, errors.RopewalkError)}
+    leaves = {
+        name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, errors.RopewalkError)
+    }
     assert all(name in errors.__doc__ for name in leaves)
     assert all(getattr(errors, name).__base__ in (errors.RopewalkError, ValueError) for name in leaves)
 

@@ -3,12 +3,14 @@
 import json
 
 import pytest
-from examples import FACTS
+
 from ropewalk import Conflict, Extension, parse
 from ropewalk.biases import ALiBi, Sandwich
 from ropewalk.frequencies import ByParts, NoPE
 from ropewalk.reach import Window
 from ropewalk.scales import LogN, YarnTemperature
+
+from examples import FACTS
 
 MIXED = Extension(reach=Window(window=4), layers={-1: Extension(frequencies=NoPE(), scales=(LogN(clipped=False),))})
 
@@ -47,7 +49,11 @@ def test_layers_given_as_a_mapping_hash_and_compare():
 
 
 def test_json_text_round_trip():
-    for extension in (MIXED, parse("dynamic_yarn+rerope:window=5+log_n+biases.alibi"), parse("gqa+nbce+pose:target_len=64,factor=2")):
+    for extension in (
+        MIXED,
+        parse("dynamic_yarn+rerope:window=5+log_n+biases.alibi"),
+        parse("gqa+nbce+pose:target_len=64,factor=2"),
+    ):
         assert Extension.from_json(json.dumps(extension.to_json())) == extension
 
 
@@ -80,7 +86,10 @@ def test_the_numbering_is_that_of_the_whole_model():
 
 def test_weights_are_named_by_method():
     weights = parse("kerple+scales.head_scale+log_n").weights(FACTS)
-    assert {name: sorted(group) for name, group in weights.items()} == {"kerple_log": ["a", "p"], "head_scale": ["lambda"]}
+    assert {name: sorted(group) for name, group in weights.items()} == {
+        "kerple_log": ["a", "p"],
+        "head_scale": ["lambda"],
+    }
 
 
 def test_description_is_the_resulting_formula():

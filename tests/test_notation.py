@@ -1,6 +1,7 @@
 """The one-line notation, without knowing any method."""
 
 import pytest
+
 from ropewalk.errors import Unreadable
 from ropewalk.notation import Term, length, read
 
@@ -10,7 +11,10 @@ from ropewalk.notation import Term, length, read
     [
         ("rope", [Term("rope", {})]),
         ("yarn:factor=4+log_n", [Term("yarn", {"factor": 4}), Term("log_n", {})]),
-        (" yarn : factor = 4 , ramp = turns + log_n ", [Term("yarn", {"factor": 4, "ramp": "turns"}), Term("log_n", {})]),
+        (
+            " yarn : factor = 4 , ramp = turns + log_n ",
+            [Term("yarn", {"factor": 4, "ramp": "turns"}), Term("log_n", {})],
+        ),
         ("a:x=1.5,y=-2,z=1e-3", [Term("a", {"x": 1.5, "y": -2, "z": 0.001})]),
         ("a:x=1e+3+b", [Term("a", {"x": 1000.0}), Term("b", {})]),
         ("a:x=[1e+3,2]+b", [Term("a", {"x": (1000.0, 2)}), Term("b", {})]),
@@ -25,7 +29,9 @@ def test_reading(text, terms):
     assert read(text) == terms
 
 
-@pytest.mark.parametrize("text", ["", "+", "a+", "+a", "a:", "a:x", "a:=1", "a:x=", "a:x=1,", "4:x=1", "a b", "a:x=(b", "a)"])
+@pytest.mark.parametrize(
+    "text", ["", "+", "a+", "+a", "a:", "a:x", "a:=1", "a:x=", "a:x=1,", "4:x=1", "a b", "a:x=(b", "a)"]
+)
 def test_what_cannot_be_read_is_refused(text):
     with pytest.raises(Unreadable):
         read(text)

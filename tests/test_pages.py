@@ -3,10 +3,12 @@
 import re
 
 import pytest
-from examples import EVERY
+
 from ropewalk.pages import page_of
 from ropewalk.presets import yarn
 from ropewalk.reach import ReRoPE
+
+from examples import EVERY
 
 SOURCE = re.compile(r"arXiv:\d{4}\.\d{4,5}|kexue\.fm/\d+|https?://|\w+/[\w.-]+,? .*\.py|\d{4}, \"")
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import pytest
+
 from ropewalk import InvalidValue, UnknownName
 from ropewalk.frequencies import NTK, Dynamic
 from ropewalk.spec import AT_LEAST_ONE, Checked, Spec, build, parameter_rows, parameters
@@ -29,7 +30,16 @@ def test_whole_numbers_become_numbers_where_numbers_are_meant():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"size": 1.0}, {"size": True}, {"share": "1"}, {"kind": "odd"}, {"maybe": 1.5}, {"list": 3.0}, {"list": ("a",)}, {"flag": 1}],
+    [
+        {"size": 1.0},
+        {"size": True},
+        {"share": "1"},
+        {"kind": "odd"},
+        {"maybe": 1.5},
+        {"list": 3.0},
+        {"list": ("a",)},
+        {"flag": 1},
+    ],
     ids=str,
 )
 def test_wrong_types_are_refused(wrong):

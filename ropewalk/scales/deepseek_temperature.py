@@ -5,8 +5,8 @@
 
 Source: DeepSeek-V2, arXiv:2405.04434, sec. 3.1.4; transformers' rope type yarn with mscale and mscale_all_dim.
 
-The released models' own code multiplies the softmax scale by g(mscale_all_dim)^2 besides, which takes the quotient back:
-in any other model write mscale_all_dim = 0 for what theirs come to, g(mscale)^2.
+The released models' own code multiplies the softmax scale by g(mscale_all_dim)^2 besides, which undoes the division: in
+any other model write mscale_all_dim = 0 for what theirs come to, g(mscale)^2.
 """
 
 from __future__ import annotations

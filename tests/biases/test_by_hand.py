@@ -1,6 +1,7 @@
 """Facts about biases that follow from their formulas."""
 
 import torch
+
 from ropewalk import Facts
 from ropewalk.biases import T5, ALiBi, GAURotary, KerplePower, Sandwich
 

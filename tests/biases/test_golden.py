@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from golden_tables import golden
+
 from ropewalk import Facts
 from ropewalk.biases import FIRE, T5, ALiBi, GAURotary, KerpleLog, KerplePower, Sandwich
 from ropewalk.biases.alibi import slopes
+
+from golden_tables import golden
 
 TABLES = golden("biases")
 
@@ -78,7 +80,12 @@ def test_t5_buckets():
 @pytest.mark.parametrize(("key", "threshold"), [("bias_n8", 512.0), ("bias_n8_L4", 4.0)])
 def test_fire(key, threshold):
     case = TABLES["fire"]
-    names = {"mlp.0.weight": "in_weight", "mlp.0.bias": "in_bias", "mlp.2.weight": "out_weight", "mlp.2.bias": "out_bias"}
+    names = {
+        "mlp.0.weight": "in_weight",
+        "mlp.0.bias": "in_bias",
+        "mlp.2.weight": "out_weight",
+        "mlp.2.bias": "out_bias",
+    }
     weights = {ours: tensor(case["params"][theirs]) for theirs, ours in names.items()}
     weights |= {"c": tensor(case["params"]["c"]), "multiplier": tensor(case["params"]["L_multiplier"])}
     distance, query = square(8)

@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
-from golden_tables import golden
+from transformers import TopPLogitsWarper
+
 from ropewalk.decoding import NBCE, MeanPooling
 from ropewalk.decoding.nbce import keep_top_p
 from ropewalk.errors import InvalidValue
-from transformers import TopPLogitsWarper
+
+from golden_tables import golden
 
 TABLE = golden("nbce")
 

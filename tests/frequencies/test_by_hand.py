@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from ropewalk import Facts
 from ropewalk.frequencies import ABF, NTK, ByParts, Llama3, NoPE, NTKFixed, NTKMixed, NTKOld, Partial, RoPE
 

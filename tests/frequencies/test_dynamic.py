@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
-from examples import FACTS, FREQUENCIES
+
 from ropewalk import Facts
 from ropewalk.frequencies import NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial, RoPE
+
+from examples import FACTS, FREQUENCIES
 
 L = FACTS.trained_len
 

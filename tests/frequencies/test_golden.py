@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from golden_tables import golden
+
 from ropewalk import Facts
 from ropewalk.frequencies import (
     ABF,
@@ -18,6 +18,8 @@ from ropewalk.frequencies import (
     RoPE,
 )
 from ropewalk.scales import DynamicTemperature, YarnTemperature
+
+from golden_tables import golden
 
 CASES = golden("rope_inv_freq")["cases"]
 SCHEDULES = {

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from ropewalk import Facts
-from ropewalk.equation import rotate
-from ropewalk.frequencies import ByParts, Interpolation, Llama3, Partial, RoPE
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as half_split_rotation
+
+from ropewalk import Facts
+from ropewalk.equation import rotate
+from ropewalk.frequencies import ByParts, Interpolation, Llama3, Partial, RoPE
 
 FACTS = Facts(head_dim=64, trained_len=2048, base=500_000.0)
 LENGTHS = {"factor": 8.0, "original_max_position_embeddings": 2048}

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from golden_tables import golden
+
 from ropewalk import Facts
 from ropewalk.equation import rotate
 from ropewalk.frequencies import XPos
+
+from golden_tables import golden
 
 TABLE = golden("xpos")
 FACTS = Facts(head_dim=TABLE["head_dim"], trained_len=512, interleaved=True)

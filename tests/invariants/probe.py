@@ -4,10 +4,12 @@ import dataclasses
 from typing import Literal, get_args, get_origin
 
 import torch
-from examples import EXAMPLES, FACTS
-from reach.test_golden import relative
+
 from ropewalk.errors import RopewalkError
 from ropewalk.spec import Spec, parameters
+
+from examples import EXAMPLES, FACTS
+from reach.test_golden import relative
 
 # Wide enough that every threshold of every schedule falls inside.
 WIDE = dataclasses.replace(FACTS, trained_len=4096)

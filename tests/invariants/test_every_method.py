@@ -5,12 +5,14 @@ import typing
 
 import pytest
 import torch
-from examples import EVERY, EXAMPLES, FACTS
-from invariants.probe import alternatives, probe
+
 from ropewalk import Extension, parse
 from ropewalk.errors import UnknownName
 from ropewalk.extension import SLOTS
 from ropewalk.spec import build, parameters
+
+from examples import EVERY, EXAMPLES, FACTS
+from invariants.probe import alternatives, probe
 
 SLOT_OF = {spec: slot for slot, specs in EXAMPLES.items() for spec in specs}
 every = pytest.mark.parametrize("spec", EVERY, ids=str)
@@ -100,7 +102,8 @@ def same(one, other):
     if isinstance(one, Exception) or isinstance(other, Exception):
         return type(one) is type(other)
     return len(one) == len(other) and all(
-        a.shape == b.shape and torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) for a, b in zip(one, other, strict=True)
+        a.shape == b.shape and torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0))
+        for a, b in zip(one, other, strict=True)
     )
 
 

@@ -4,14 +4,16 @@ import dataclasses
 
 import pytest
 import torch
-from examples import BIASES, DECODING, FACTS, FREQUENCIES, POSITIONS, REACH, SCALES, SURGERY
-from invariants.probe import STATE, WIDE, generator
-from reach.test_golden import relative
+
 from ropewalk.biases.signature import Bias
 from ropewalk.frequencies import RoPE
 from ropewalk.reach import Reach
 from ropewalk.scales.signature import Scale
 from ropewalk.spec import parameters
+
+from examples import BIASES, DECODING, FACTS, FREQUENCIES, POSITIONS, REACH, SCALES, SURGERY
+from invariants.probe import STATE, WIDE, generator
+from reach.test_golden import relative
 
 TRAINED = RoPE().table(WIDE, 1).inv_freq
 LENGTHS = (1, 4096, 5000, 9000, 40_000)

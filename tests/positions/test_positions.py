@@ -1,11 +1,15 @@
 """Numberings: the authors' own draws, their distributions, and evenly spaced numbers by hand."""
 
+import itertools
+
 import pytest
 import torch
-from golden_tables import golden
+
 from ropewalk.errors import InvalidValue
 from ropewalk.positions import PoSE, Randomized, Sequential
 from ropewalk.positions.pose import skipping
+
+from golden_tables import golden
 
 POSE = golden("pose")
 
@@ -17,7 +21,7 @@ def generator(seed=0):
 @pytest.mark.parametrize("expected", POSE["position_ids"])
 def test_pose_numbers_as_the_authors_for_their_draws(expected):
     """Their sampler's two draws are read off its output: where the numbers jump, and by how much."""
-    jumps = [b - a - 1 for a, b in zip(expected, expected[1:], strict=False)]
+    jumps = [b - a - 1 for a, b in itertools.pairwise(expected)]
     cut = next((place + 1 for place, jump in enumerate(jumps) if jump), 1)
     assert skipping(len(expected), cut, expected[-1] - len(expected) + 1).tolist() == expected
 

@@ -1,8 +1,10 @@
 """Small cases worked by hand, for what no reference covers."""
 
 import torch
-from reach.test_golden import relative
+
 from ropewalk.reach import Blockwise, Causal, LambdaMask, LeakyReRoPE
+
+from reach.test_golden import relative
 
 
 def visible(reach, length):

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from golden_tables import golden
+
 from ropewalk.reach import DualChunk, LambdaMask, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, Window
+
+from golden_tables import golden
 
 TABLES = golden("relative_positions")["matrices"]
 REACHES = {
@@ -45,9 +47,7 @@ def test_self_extend_shifts_as_the_paper_where_the_group_does_not_divide_the_win
     expected = table("self_extend_G3_W5")
     far = (torch.arange(16)[:, None] - torch.arange(16)) >= 5
     expected = torch.where(far, expected - (5 - 5 / 3) + (5 - 5 // 3), expected)
-    torch.testing.assert_close(
-        relative(SelfExtend(window=5, group=3), 16), expected, rtol=0, atol=0.02, equal_nan=True
-    )
+    torch.testing.assert_close(relative(SelfExtend(window=5, group=3), 16), expected, rtol=0, atol=0.02, equal_nan=True)
 
 
 def test_streaming_sees_and_numbers_the_authors_cache():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from golden_tables import golden
+
 from ropewalk import Facts
 from ropewalk.scales import (
     DeepSeekTemperature,
@@ -15,6 +15,8 @@ from ropewalk.scales import (
     Temperature,
     YarnTemperature,
 )
+
+from golden_tables import golden
 
 TABLES = golden("temperature")
 ROWS = torch.tensor(TABLES["n(=position+1)"]) - 1
@@ -61,7 +63,7 @@ def test_longrope_counts_its_root_twice(factor):
 
 
 def test_deepseek():
-    """DeepSeek-V2: factor 40, both m 0.707: the configured quotient is 1; with the softmax scale it comes to 1.58963."""
+    """DeepSeek-V2: factor 40, both m 0.707: the configured quotient is 1; with their softmax scale, 1.58963."""
     assert value(DeepSeekTemperature(factor=40, mscale=0.707, mscale_all_dim=0.707)) == 1
     assert value(DeepSeekTemperature(factor=40, mscale=0.707)) == pytest.approx(1.58963, rel=1e-5)
     quotient = (0.1 * math.log(40) + 1) / (0.05 * math.log(40) + 1)

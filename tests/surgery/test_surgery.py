@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from golden_tables import golden
+
 from ropewalk import Extension, Facts, reference_attention
 from ropewalk.errors import DoesNotFit
 from ropewalk.surgery import MHAToGQA, QKBias, StretchPositions
+
+from golden_tables import golden
 
 TABLE = golden("gqa_meanpool")
 FACTS = Facts(trained_len=16, head_dim=TABLE["head_dim"], heads=TABLE["n_heads"])
@@ -28,14 +30,14 @@ def test_pooling_equal_heads_changes_nothing():
     facts = Facts(trained_len=16, head_dim=8, heads=4)
     hidden = torch.randn(1, 9, 12, dtype=torch.float64)
     half = torch.randn(2, 2, 8, 12, dtype=torch.float64)
-    state = {f"{name}_proj.weight": half[which].repeat_interleave(2, 0).flatten(0, 1) for which, name in enumerate("kv")}
+    state = {
+        f"{name}_proj.weight": half[which].repeat_interleave(2, 0).flatten(0, 1) for which, name in enumerate("kv")
+    }
     pooled, narrow = MHAToGQA(kv_heads=2).convert(state, facts)
     q = torch.randn(1, 4, 9, 8)
 
     def attend(weights, its_facts):
-        k, v = (
-            (hidden @ weights[f"{name}_proj.weight"].T).unflatten(-1, (-1, 8)).transpose(1, 2) for name in "kv"
-        )
+        k, v = ((hidden @ weights[f"{name}_proj.weight"].T).unflatten(-1, (-1, 8)).transpose(1, 2) for name in "kv")
         return reference_attention(q, k, v, Extension(), its_facts)
 
     torch.testing.assert_close(attend(pooled, narrow), attend(state, facts))
@@ -58,7 +60,11 @@ def test_pooling_refuses_what_it_cannot_divide():
 
 
 def test_qk_bias_starts_at_zero_and_refuses_a_second_one():
-    state = {"a.q_proj.weight": torch.ones(4, 3), "a.k_proj.weight": torch.ones(2, 3), "a.v_proj.weight": torch.ones(2, 3)}
+    state = {
+        "a.q_proj.weight": torch.ones(4, 3),
+        "a.k_proj.weight": torch.ones(2, 3),
+        "a.v_proj.weight": torch.ones(2, 3),
+    }
     changed, facts = QKBias().convert(state, FACTS)
     assert facts == FACTS
     assert set(changed) - set(state) == {"a.q_proj.bias", "a.k_proj.bias"}

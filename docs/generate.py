@@ -1,0 +1,79 @@
+"""Writes what follows from the sources: docs/methods.md, the table in README.md, and the pictures.
+
+python docs/generate.py           write
+python docs/generate.py --check   fail if a text is not what the sources say
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ropewalk import presets
+from ropewalk.extension import SLOTS
+from ropewalk.pages import page_of
+from ropewalk.spec import Spec, parameter_rows
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"
+
+
+def methods_page() -> str:
+    """Every method and every preset, from their docstrings and fields."""
+    parts = ["# Methods", "Generated from the sources by `make docs`; a method's page is its own docstring."]
+    for slot, (family, methods, _) in SLOTS.items():
+        module = sys.modules[family.__module__].__doc__ or ""
+        parts += [f"## {slot}/", module.split("\n\n")[0]]
+        for method in methods:
+            parts += _method(slot, method)
+    parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each comes to."]
+    rows = [f"| `{preset.__name__}` | {page_of(preset).idea} | {page_of(preset).source} |" for preset in presets.ALL]
+    return "\n\n".join([*parts, "\n".join(["| preset | what it is | source |", "|---|---|---|", *rows])]) + "\n"
+
+
+def _method(slot: str, method: type[Spec]) -> list[str]:
+    page = page_of(method)
+    parts = [f"### {slot}.{method.name}", page.idea, f"```text\n{page.formula}\n```", f"Source: {page.source}"]
+    parts += [page.notes] if page.notes else []
+    rows = [f"| `{row.name}` | {row.default} | {row.rule} | {row.meaning} |" for row in parameter_rows(method)]
+    if rows:
+        parts.append("\n".join(["| parameter | default | must be | meaning |", "|---|---|---|---|", *rows]))
+    return parts
+
+
+def methods_table() -> str:
+    """The README's table: one row per factor."""
+    lines = ["| factor | folder | methods |", "|---|---|---|"]
+    for slot, (family, methods, _) in SLOTS.items():
+        meaning = (sys.modules[family.__module__].__doc__ or "").split(". ")[0]
+        names = ", ".join(f"`{method.name}`" for method in methods)
+        lines.append(f"| {meaning} | [{slot}/](ropewalk/{slot}) | {names} |")
+    names = ", ".join(f"`{preset.__name__}`" for preset in presets.ALL)
+    lines.append(f"| papers and systems, as compositions | [presets/](ropewalk/presets) | {names} |")
+    return "\n".join(lines)
+
+
+def readme() -> str:
+    """README.md with its table as the sources say."""
+    text = (ROOT / "README.md").read_text()
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{methods_table()}\n{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    """Write or check."""
+    texts = {ROOT / "docs" / "methods.md": methods_page(), ROOT / "README.md": readme()}
+    if "--check" in sys.argv:
+        stale = [path.name for path, text in texts.items() if not path.exists() or path.read_text() != text]
+        if stale:
+            sys.exit(f"{', '.join(stale)} must be what the sources say; run make docs")
+        return
+    for path, text in texts.items():
+        path.write_text(text)
+    from pictures import draw_all
+
+    draw_all(ROOT / "docs" / "pictures")
+
+
+if __name__ == "__main__":
+    main()

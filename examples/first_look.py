@@ -1,0 +1,70 @@
+"""What each method shows a model at eight times its trained length: the geometry, before any model is run.
+
+python examples/first_look.py [TRAINED_LEN TARGET_LEN]
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import ropewalk as rw
+from ropewalk.notation import length
+
+LINES = (
+    *("rope", "pi", "ntk", "yarn", "dynamic_yarn", "window", "streaming", "lm_infinite"),
+    *("rerope", "rerope+log_n", "self_extend", "dual_chunk"),
+)
+
+
+class Look(NamedTuple):
+    """What the last query of a text meets."""
+
+    visible: int  # keys it sees
+    unknown: float  # angles of the pairs that never came round in training, over the largest trained: above 1 is new
+    blur: float  # how much slower the fastest pair turns: above 1, neighbours look closer than they are
+    scale: float  # what its logits are multiplied by
+
+
+def look(extension: rw.Extension, facts: rw.Facts, text: int) -> Look:
+    """The last query's view."""
+    row, keys = torch.tensor([text - 1]), torch.arange(text)
+    visible, furthest = 0, 0.0
+    for span in extension.spans.spans():
+        start, stop = (int(bound) for bound in span.bounds(row))
+        visible += stop - start
+        if stop > start:
+            furthest = max(furthest, float((span.q_at(row) - span.k_at(keys[start:stop]).double()).max()))
+    trained, now = (each.theta.table(facts, text).inv_freq for each in (rw.Extension(), extension))
+    slow = trained * facts.trained_len < 2 * torch.pi
+    unknown = float((now / trained)[slow].max()) * furthest / (facts.trained_len - 1)
+    scale = math.prod(float(each.scale(row, facts, {}).max()) for each in extension.scales)
+    return Look(visible, unknown, float(trained[0] / now[0]), scale)
+
+
+def main() -> None:
+    """Print the table."""
+    trained_len, target_len = (length(text) for text in (sys.argv[1:3] if len(sys.argv) > 2 else ("512", "4096")))
+    facts = rw.Facts(trained_len=trained_len, head_dim=64)
+    title = f"Trained on {trained_len} tokens, reading {target_len}: what the last one meets"
+    table = Table("extension", "keys seen", "slow angles", "blur", "logits", title=title, title_justify="left")
+    for line in LINES:
+        seen = look(rw.parse(line, trained_len=trained_len, target_len=target_len), facts, target_len)
+        unknown = f"{seen.unknown:.2f}" + (" (new)" if seen.unknown > 1.01 else "")
+        table.add_row(line, f"{seen.visible:,}", unknown, f"{seen.blur:.2f}", f"x {seen.scale:.2f}")
+    console = Console()
+    console.print(table)
+    console.print(
+        "slow angles: of the pairs that never came round in training, over the largest trained; above 1 is new"
+    )
+    console.print("blur: how much slower the fastest pair turns, so that neighbours look closer than they are")
+    console.print("python -m ropewalk show EXTENSION prints the formula behind a row; without one it lists everything")
+
+
+if __name__ == "__main__":
+    main()

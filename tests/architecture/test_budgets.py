@@ -1,0 +1,34 @@
+"""Sizes that only go down."""
+
+import statistics
+
+import pytest
+
+from architecture.tree import FACTORS, FILES, code_lines, functions, module_of
+
+METHOD_FILE, PACKAGE_FILE, FUNCTION, MEDIAN_FUNCTION = 120, 400, 60, 12
+
+
+def lines(path):
+    return len(path.read_text().splitlines())
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_files_are_small(path):
+    assert lines(path) <= (METHOD_FILE if path.parent.name in FACTORS else PACKAGE_FILE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_functions_are_small(path):
+    assert [function.name for function in functions(path) if code_lines(function) > FUNCTION] == []
+
+
+def test_most_functions_are_of_a_dozen_lines():
+    assert statistics.median(code_lines(function) for path in FILES for function in functions(path)) <= MEDIAN_FUNCTION
+
+
+def test_most_method_files_are_of_fifty_lines():
+    methods = [
+        path for path in FILES if path.parent.name in FACTORS and path.name not in ("__init__.py", "signature.py")
+    ]
+    assert statistics.median(map(lines, methods)) <= 50

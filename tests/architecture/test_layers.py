@@ -1,0 +1,98 @@
+"""Who may import whom: the data flows one way."""
+
+import subprocess
+import sys
+
+import pytest
+
+from architecture.tree import FACTORS, FILES, imports, module_of
+
+# From the ground up. A module may import from lower ranks and, outside the factors, from its own.
+RANKS = [
+    ("errors",),
+    ("spec",),
+    ("facts", "pages", "notation"),
+    FACTORS,
+    ("extension",),
+    ("equation", "presets"),
+    ("parsing", "attention"),
+    ("hf",),
+    ("evaluation", "lab", "search", "serve"),
+    ("report", "cli"),
+    ("__main__",),
+]
+RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
+TYPING_ONLY = {("spec", "facts")}  # spec names Facts in annotations; nothing is imported when it runs
+
+
+def part_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def own_imports(path):
+    return {name for name in imports(path) if name.split(".")[0] == "ropewalk"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_run_one_way(path):
+    mine = part_of(module_of(path))
+    if not mine:
+        return  # the package's __init__ collects the public names
+    assert mine in RANK, f"{mine} has no rank: give it its place in RANKS"
+    for theirs in {part_of(name) for name in own_imports(path)}:
+        allowed = theirs == mine or (mine, theirs) in TYPING_ONLY or RANK[theirs] < RANK[mine]
+        assert allowed, f"{module_of(path)} imports {theirs}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name in FACTORS], ids=module_of)
+def test_methods_import_their_signature_and_nothing_beside_it(path):
+    if path.name == "__init__.py":
+        return
+    folder = path.parent.name
+    inside = {name for name in own_imports(path) if part_of(name) == folder}
+    assert inside <= {f"ropewalk.{folder}.signature"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_only_hf_and_above_know_transformers(path):
+    if RANK.get(part_of(module_of(path)), 0) < RANK["hf"]:
+        foreign = {name.split(".")[0] for name in imports(path)}
+        assert not foreign & {"transformers", "accelerate", "peft", "safetensors", "tokenizers", "huggingface_hub"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_the_core_needs_torch_alone(path):
+    if RANK.get(part_of(module_of(path)), 0) < RANK["hf"]:
+        foreign = {name.split(".")[0] for name in imports(path)} - {"ropewalk", "torch"}
+        assert foreign <= set(sys.stdlib_module_names)
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_importing_loads_nothing_heavy():
+    loaded = run(
+        "import sys, torch; before = set(sys.modules); import ropewalk;"
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+    )
+    for name in ("transformers", "typer", "rich", "matplotlib", "accelerate"):
+        assert repr(name) not in loaded
+
+
+def test_importing_patches_nothing():
+    """Every attribute of torch's modules and of its tensor and module classes is the object that it was."""
+    changed = run(
+        "import sys, torch, torch.nn.functional\n"
+        "names = [name for name in sys.modules if name.split('.')[0] in ('torch', 'math', 'json', 'builtins')]\n"
+        "holders = [sys.modules[name] for name in names if sys.modules[name]] + [torch.Tensor, torch.nn.Module]\n"
+        "def look(): return {(i, k): id(v) for i, h in enumerate(holders) for k, v in list(vars(h).items())}\n"
+        "before, state = look(), torch.get_rng_state()\n"
+        "import ropewalk, ropewalk.cli.main\n"
+        "after = look()\n"
+        "print([key for key in before if after.get(key) != before[key]],\n"
+        "      torch.equal(state, torch.get_rng_state()), torch.get_default_dtype(), torch.is_grad_enabled())"
+    )
+    assert changed == "[] True torch.float32 True"

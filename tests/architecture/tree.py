@@ -1,0 +1,50 @@
+"""The package as source text: files, imports, functions."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import ropewalk
+
+PACKAGE = Path(ropewalk.__file__).parent
+FACTORS = ("frequencies", "reach", "biases", "scales", "positions", "decoding", "surgery")
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(("ropewalk", *(part for part in parts if part != "__init__")))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in it, names that are modules resolved."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {_resolved(node.module or "", alias.name) for alias in node.names}
+    return found
+
+
+def _resolved(module: str, name: str) -> str:
+    path = PACKAGE.parent.joinpath(*module.split("."), name)
+    return f"{module}.{name}" if path.with_suffix(".py").exists() or path.is_dir() else module
+
+
+def functions(path: Path) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef)]
+
+
+def code_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function, its docstring apart."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if documented else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring

@@ -1,0 +1,87 @@
+"""`ropewalk show`, as a user runs it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ropewalk.extension import SLOTS
+from ropewalk.parsing import PRESETS
+
+
+def ropewalk(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "ropewalk", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"COLUMNS": "160", "PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def test_an_extension():
+    shown = ropewalk("show", "yarn:factor=8")
+    assert shown.returncode == 0
+    assert shown.stderr == ""
+    text = shown.stdout
+    assert text.startswith(
+        "logit(i,j) = yarn_temperature(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
+    )
+    assert "theta'_i = keep_i theta_i + (1 - keep_i) theta_i / factor" in text
+    assert "by_parts: Peng et al. 2023, arXiv:2309.00071" in text
+    rows = [
+        [cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if line.startswith("│")
+    ]
+    assert [
+        "high_turns",
+        "32.0",
+        "a number, above 0",
+        "pairs with more turns are left alone (beta, beta_fast, r)",
+    ] in rows
+    # 4,096 tokens, base 10,000: pair 0 turns 4096 / 2 pi = 651.90 times and is left alone; the last is slowed by 8.
+    assert ["0", "6.3", "651.90", "5,215.19", "1.00"] in rows
+    assert ["63", "54,410.1", "0.08", "0.08", "8.00"] in rows
+
+
+def test_everything():
+    text = ropewalk("show").stdout
+    assert all(f" {name} " in text for name in PRESETS)
+    assert all(f"{slot}.{method.name} " in text for slot, (_, methods, _) in SLOTS.items() for method in methods)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_shown(name, capsys):
+    """In this process, for speed: the whole path below the command line."""
+    from ropewalk.cli.show import show
+
+    show(name, trained_len="4k", target_len="32k", head_dim=64, base=10_000.0, layers=24, heads=8)
+    assert "logit(i,j)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["yarn:factor=0.5"], "ropewalk: factor must be at least 1, got 0.5"),
+        (["yarn:faktor=2"], "ropewalk: parameter of yarn must be one it has, got 'faktor'; known: factor"),
+        (
+            ["rerope:window=4096", "--trained-len", "2k"],
+            "ropewalk: window must be at most 2047 for a model trained on 2048",
+        ),
+        (
+            ["yarn", "--target-len", "much"],
+            "ropewalk: length must be a whole number such as 512, 32k or 1m, got 'much'",
+        ),
+        (["yarn:factor=2", "--head-dim", "7"], "ropewalk: head_dim must be a positive even number, got 7"),
+    ],
+)
+def test_refusals_are_one_line(arguments, message):
+    shown = ropewalk("show", *arguments)
+    assert shown.returncode == 2
+    assert shown.stdout == ""
+    assert shown.stderr.startswith(message)
+    assert shown.stderr.count("\n") == 1
+
+
+def test_lengths_derive_what_is_not_said():
+    text = ropewalk("show", "self_extend", "--trained-len", "4k", "--target-len", "32k").stdout
+    assert "reach: self_extend:window=1024,group=19" in text

@@ -1,0 +1,77 @@
+"""Formulas broken on purpose, each with the tests that must notice. Where a line stands twice, the first is broken."""
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    """One edit of one file of the package."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTATIONS = (
+    # The five that the project promises.
+    Mutation("inverted YaRN ramp", "frequencies/by_parts.py", "return 1 - ((pair_index", "return ((pair_index", "frequencies"),
+    Mutation("window off by one", "reach/signature.py", "lambda i: i - window + 1, stop=after", "lambda i: i - window, stop=after", "reach"),
+    Mutation("temperature dropped", "presets/schedules.py", "scales=(YarnTemperature(factor=times),),", "", "test_presets.py test_extension.py"),
+    Mutation("temperature counted once", "scales/yarn_temperature.py", "+ 1) ** 2", "+ 1) ** 1", "scales"),
+    Mutation("betas swapped", "frequencies/by_parts.py", "self._index_of(self.high_turns, facts), self._index_of(self.low_turns, facts)", "self._index_of(self.low_turns, facts), self._index_of(self.high_turns, facts)", "frequencies"),
+    Mutation("strided GQA pooling", "surgery/mha_to_gqa.py", "reshape(self.kv_heads, -1, facts.head_dim, *rest)\n        return grouped.mean(1)", "reshape(-1, self.kv_heads, facts.head_dim, *rest)\n        return grouped.mean(0)", "surgery"),
+    # Frequencies.
+    Mutation("turn ramp inverted", "frequencies/by_parts.py", "turns - self.low_turns", "self.high_turns - turns", "frequencies"),
+    Mutation("ramp's end not rounded", "frequencies/by_parts.py", "math.floor(first), math.ceil(last)", "math.floor(first), math.floor(last)", "frequencies"),
+    Mutation("wavelengths mixed as frequencies", "frequencies/by_parts.py", 'self.mix == "wavelength"', "False", "frequencies"),
+    Mutation("interpolation that speeds up", "frequencies/interpolation.py", "trained(facts) / self.factor", "trained(facts) * self.factor", "frequencies"),
+    Mutation("NTK over d", "frequencies/ntk.py", "(facts.rotating - 2)", "facts.rotating", "frequencies"),
+    Mutation("NTK fixed from the wrong pair", "frequencies/ntk_fixed.py", "pair_index(facts) + 1", "pair_index(facts)", "frequencies"),
+    Mutation("mixed base without its power", "frequencies/ntk_mixed.py", "** self.power", "** 1", "frequencies"),
+    Mutation("old base times factor twice", "frequencies/ntk_old.py", "-2 * pair_index", "-4 * pair_index", "frequencies"),
+    Mutation("llama3 ramp inverted", "frequencies/llama3.py", "keep * theta + (1 - keep)", "(1 - keep) * theta + keep", "frequencies"),
+    Mutation("longrope short and long swapped", "frequencies/longrope.py", "length > facts.trained_len:", "length <= facts.trained_len:", "frequencies"),
+    Mutation("xpos without its real part", "frequencies/xpos.py", "torch.log(zeta) / self.scale_base", "torch.zeros_like(zeta)", "frequencies"),
+    Mutation("dynamic within the trained length", "facts.py", "if length <= self.trained_len:\n            return 1.0", "if length < self.trained_len:\n            return 1.0", "frequencies test_equation.py test_facts.py"),
+    Mutation("dynamic steps rounded down", "facts.py", "while self._step_end(step, steps) < length:", "while False:", "frequencies"),
+    Mutation("a base that is forgotten", "frequencies/abf.py", "base=self.new_base", "base=facts.base", "frequencies"),
+    # Reach.
+    Mutation("ReRoPE beside its window", "reach/rerope.py", "always(self.window)", "always(self.window - 1)", "reach"),
+    Mutation("leak multiplies", "reach/leaky_rerope.py", "j.double() / self.leak", "j.double() * self.leak", "reach"),
+    Mutation("self-extend without its shift", "reach/self_extend.py", "// self.group + shift", "// self.group", "reach"),
+    Mutation("sinks that run away", "reach/sinks.py", ".clamp(max=capacity - 1)", "", "reach"),
+    Mutation("one sink too many", "reach/lambda_mask.py", "max=self.n_sink", "max=self.n_sink + 1", "reach"),
+    Mutation("dual chunk without its ceiling", "reach/dual_chunk.py", ".clamp(max=self.chunk)", "", "reach"),
+    Mutation("a span that looks ahead", "reach/signature.py", "return position + 1", "return position + 2", "reach invariants test_equation.py"),
+    # Biases and scales.
+    Mutation("ALiBi that rewards distance", "biases/alibi.py", "return -per_head", "return per_head", "biases"),
+    Mutation("ALiBi slopes from the wrong half", "biases/alibi.py", "[0::2]", "[1::2]", "biases"),
+    Mutation("KERPLE unclamped", "biases/kerple_log.py", ".clamp(min=SMALLEST)", "", "biases"),
+    Mutation("Sandwich from 0", "biases/sandwich.py", "] = 1\n", "] = 0\n", "biases"),
+    Mutation("GAU's sine reversed", "biases/gau_rotary.py", "a_even * b_odd - a_odd * b_even", "a_odd * b_even - a_even * b_odd", "biases"),
+    Mutation("T5 buckets rounded up", "biases/t5.py", "* exact).long()", "* exact).ceil().long()", "biases"),
+    Mutation("FIRE without its threshold", "biases/fire.py", "* self.threshold", "* 0", "biases"),
+    Mutation("log-n from position 0", "scales/log_n.py", "position.double() + 1", "position.double() + 2", "scales"),
+    Mutation("log-n unclipped", "scales/log_n.py", "growth.clamp(min=1) if self.clipped else growth", "growth", "scales"),
+    Mutation("longrope's temperature squared", "scales/longrope_temperature.py", "value = 1 + math.log(self.factor) / math.log(facts.trained_len)", "value = (1 + math.log(self.factor) / math.log(facts.trained_len)) ** 2", "scales"),
+    Mutation("head scale without its floor", "scales/head_scale.py", ".clamp(min=self.floor)", "", "scales"),
+    # Positions and decoding.
+    Mutation("randomized in drawn order", "positions/randomized.py", ".sort().values", "", "positions"),
+    Mutation("PoSE skipping one too far", "positions/pose.py", "positions < cut", "positions <= cut", "positions"),
+    Mutation("NBCE from the least sure", "decoding/nbce.py", "argmin()", "argmax()", "decoding"),
+    Mutation("NBCE beta's sign", "decoding/nbce.py", "- self.beta * without", "+ self.beta * without", "decoding"),
+    Mutation("NBCE may choose no context", "decoding/nbce.py", "entropy[1:].argmin()) + 1", "entropy.argmin())", "decoding"),
+    Mutation("mean of everything", "decoding/mean_pooling.py", "logp[1:]", "logp", "decoding"),
+    Mutation("stretched past the end", "surgery/stretch_positions.py", "(rows - 1) / max", "rows / max", "surgery"),
+    # The oracle and what holds it together.
+    Mutation("keys turned the other way", "equation.py", "first * angle.cos() - second", "first * angle.cos() + second", "frequencies test_equation.py"),
+    Mutation("keys decay like queries", "equation.py", "(-1 if key else 1)", "1", "frequencies test_equation.py"),
+    Mutation("no division by sqrt d", "equation.py", "product_bhij / math.sqrt(q_bhid.shape[-1])", "product_bhij", "test_equation.py"),
+    Mutation("pads are seen", "equation.py", "& (numbers_bj != PAD)[:, None, :]", "", "test_equation.py"),
+    Mutation("documents see each other", "equation.py", "related_bij &= documents_bi", "related_bij |= documents_bi", "test_equation.py"),
+    Mutation("key heads in strides", "equation.py", "repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)", "repeat(1, facts.heads // x_bgjd.shape[1], 1, 1)", "test_equation.py"),
+    Mutation("a layer's own ignored", "extension.py", "return replace(self, layers=()) if own is None else", "return replace(self, layers=()) if True else", "test_equation.py test_extension.py"),
+    Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants test_spec.py"),
+    Mutation("rules not checked", "spec.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
+)  # fmt: skip
