@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/python examples/first_look.py
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Formulas broken on purpose, each with the tests that must notice. Where a line stands twice, the first is broken."""
+"""Formulas broken on purpose, each with the tests that must notice. Where a text stands twice, the first is broken."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation("llama3 ramp inverted", "frequencies/llama3.py", "keep * theta + (1 - keep)", "(1 - keep) * theta + keep", "frequencies"),
     Mutation("longrope short and long swapped", "frequencies/longrope.py", "length > facts.trained_len:", "length <= facts.trained_len:", "frequencies"),
     Mutation("xpos without its real part", "frequencies/xpos.py", "torch.log(zeta) / self.scale_base", "torch.zeros_like(zeta)", "frequencies"),
-    Mutation("dynamic within the trained length", "facts.py", "if length <= self.trained_len:\n            return 1.0", "if length < self.trained_len:\n            return 1.0", "frequencies test_equation.py test_facts.py"),
+    Mutation("dynamic rows one short", "frequencies/dynamic.py", "facts.stretch(length, self.steps)", "facts.stretch(length - 1, self.steps)", "frequencies"),
     Mutation("dynamic steps rounded down", "facts.py", "while self._step_end(step, steps) < length:", "while False:", "frequencies"),
     Mutation("a base that is forgotten", "frequencies/abf.py", "base=self.new_base", "base=facts.base", "frequencies"),
     # Reach.
@@ -43,7 +43,7 @@ MUTATIONS = (
     Mutation("sinks that run away", "reach/sinks.py", ".clamp(max=capacity - 1)", "", "reach"),
     Mutation("one sink too many", "reach/lambda_mask.py", "max=self.n_sink", "max=self.n_sink + 1", "reach"),
     Mutation("dual chunk without its ceiling", "reach/dual_chunk.py", ".clamp(max=self.chunk)", "", "reach"),
-    Mutation("a span that looks ahead", "reach/signature.py", "return position + 1", "return position + 2", "reach invariants test_equation.py"),
+    Mutation("a span from before the text", "reach/signature.py", "self.start(i).clamp(min=0)", "self.start(i)", "invariants"),
     # Biases and scales.
     Mutation("ALiBi that rewards distance", "biases/alibi.py", "return -per_head", "return per_head", "biases"),
     Mutation("ALiBi slopes from the wrong half", "biases/alibi.py", "[0::2]", "[1::2]", "biases"),
@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation("keys turned the other way", "equation.py", "first * angle.cos() - second", "first * angle.cos() + second", "frequencies test_equation.py"),
     Mutation("keys decay like queries", "equation.py", "(-1 if key else 1)", "1", "frequencies test_equation.py"),
     Mutation("no division by sqrt d", "equation.py", "product_bhij / math.sqrt(q_bhid.shape[-1])", "product_bhij", "test_equation.py"),
-    Mutation("pads are seen", "equation.py", "& (numbers_bj != PAD)[:, None, :]", "", "test_equation.py"),
+    Mutation("queries from the front", "equation.py", "numbers_bj[:, numbers_bj.shape[1] - q_bhid.shape[2] :]", "numbers_bj[:, : q_bhid.shape[2]]", "test_equation.py"),
     Mutation("documents see each other", "equation.py", "related_bij &= documents_bi", "related_bij |= documents_bi", "test_equation.py"),
     Mutation("key heads in strides", "equation.py", "repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)", "repeat(1, facts.heads // x_bgjd.shape[1], 1, 1)", "test_equation.py"),
     Mutation("a layer's own ignored", "extension.py", "return replace(self, layers=()) if own is None else", "return replace(self, layers=()) if True else", "test_equation.py test_extension.py"),
