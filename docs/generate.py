@@ -12,7 +12,8 @@ from pathlib import Path
 from ropewalk import presets
 from ropewalk.extension import SLOTS
 from ropewalk.pages import page_of
-from ropewalk.spec import Spec, parameter_rows
+from ropewalk.record import parameter_rows
+from ropewalk.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.errors import InvalidValue
-from ropewalk.spec import ABOVE_ONE, AT_LEAST_ONE, EVEN, Checked
+from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, Checked
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,191 +1,21 @@
-"""What every method is: a frozen, keyword-only record whose fields state their own rules.
-
-A field is declared once, with its rule and its meaning beside its type:
-
-    factor: Annotated[float, AT_LEAST_ONE, "target length over trained length"]
-
-From that one line come the check at construction, the error message, the JSON form, the command line's parameters and
-the table in the docs.
-"""
+"""What every method is: a record with a name, a one-line form and a JSON form."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    NamedTuple,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar
+
+from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue, UnknownName
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-    from ropewalk.facts import Facts
+from ropewalk.facts import Facts
+from ropewalk.record import AT_LEAST_ONE, Checked, parameters, written
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A condition on one field, with the words that complete "must be ..."."""
-
-    text: str
-    holds: Callable[[Any], bool]
-
-
-POSITIVE = Rule("above 0", lambda value: value > 0)
-NOT_NEGATIVE = Rule("at least 0", lambda value: value >= 0)
-AT_LEAST_ONE = Rule("at least 1", lambda value: value >= 1)
-ABOVE_ONE = Rule("above 1", lambda value: value > 1)
-A_SHARE = Rule("above 0 and at most 1", lambda value: 0 < value <= 1)
-EVEN = Rule("a positive even number", lambda value: value > 0 and value % 2 == 0)
-
+Weights = Mapping[str, Tensor]
 Factor = Annotated[float, AT_LEAST_ONE, "how many times the trained length is to be reached"]
-
-
-class Parameter(NamedTuple):
-    """One field as its users see it."""
-
-    name: str
-    kind: str
-    rule: Rule | None
-    meaning: str
-    default: Any  # dataclasses.MISSING where the field must be given
-    type: Any
-
-
-def parameters(cls: type[Any]) -> tuple[Parameter, ...]:
-    """The fields of a record, each with its rule and its meaning."""
-    return _parameters(cast(Hashable, cls))
-
-
-@cache
-def _parameters(cls: Hashable) -> tuple[Parameter, ...]:
-    record = cast(Any, cls)
-    hints = get_type_hints(record, include_extras=True)
-    return tuple(_parameter(field, hints[field.name]) for field in dataclasses.fields(record))
-
-
-class ParameterRow(NamedTuple):
-    """A field in words, as `show` and the docs print it."""
-
-    name: str
-    default: str
-    rule: str
-    meaning: str
-
-
-def parameter_rows(cls: type[Any]) -> list[ParameterRow]:
-    """The fields of a record in words."""
-    return [
-        ParameterRow(
-            parameter.name,
-            "must be given" if parameter.default is dataclasses.MISSING else _text(parameter.default),
-            parameter.kind + (f", {parameter.rule.text}" if parameter.rule else ""),
-            parameter.meaning,
-        )
-        for parameter in parameters(cls)
-    ]
-
-
-def _parameter(field: dataclasses.Field[Any], hint: Any) -> Parameter:
-    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    plain = get_args(hint)[0] if notes else hint
-    rule = next((note for note in notes if isinstance(note, Rule)), None)
-    meaning = next((note for note in notes if isinstance(note, str)), "")
-    return Parameter(field.name, _kind(plain), rule, meaning, field.default, plain)
-
-
-def _kind(hint: Any) -> str:
-    """A type in words, to complete "must be ..."."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return " or ".join(repr(choice) for choice in arguments)
-    if origin in (types.UnionType, Union):
-        return " or ".join(_kind(argument) for argument in arguments)
-    if origin is tuple:
-        return f"a list, each item {_kind(arguments[0])}"
-    words = {type(None): "nothing", float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    if hint in words:
-        return words[hint]
-    summary = str(hint.__doc__)
-    return summary[0].lower() + summary.partition(".")[0][1:]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """A record that checks each of its fields when it is made."""
-
-    def __post_init__(self) -> None:
-        for parameter in parameters(type(self)):
-            value = _read(parameter, getattr(self, parameter.name))
-            object.__setattr__(self, parameter.name, value)
-        self.check()
-
-    def check(self) -> None:
-        """Rules between fields."""
-
-
-def _read(parameter: Parameter, value: Any) -> Any:
-    """The value in its declared type, or a refusal."""
-    read = _convert(parameter.type, value)
-    if read is _WRONG:
-        raise InvalidValue(parameter.name, parameter.kind, value)
-    if parameter.rule is not None and read is not None and not _holds(parameter.rule, read):
-        raise InvalidValue(parameter.name, parameter.rule.text, value)
-    return read
-
-
-def _holds(rule: Rule, value: Any) -> bool:
-    return all(map(rule.holds, value)) if isinstance(value, tuple) else rule.holds(value)
-
-
-_WRONG = object()
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    """`value` as `hint` wants it, or _WRONG. A bool is no number, a NaN is no value, a list stands for a tuple."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return value if value in arguments else _WRONG
-    if origin in (types.UnionType, Union):
-        readings = [_convert(argument, value) for argument in arguments]
-        return next((reading for reading in readings if reading is not _WRONG), _WRONG)
-    if origin is tuple:
-        return _convert_items(arguments[0], value)
-    if hint in (int, float):
-        return _convert_number(hint, value)
-    return value if isinstance(value, hint) else _WRONG
-
-
-def _convert_items(hint: Any, value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        return _WRONG
-    items = tuple(_convert(hint, item) for item in value)
-    return _WRONG if _WRONG in items else items
-
-
-def _convert_number(hint: type[int] | type[float], value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _WRONG
-    if hint is int:
-        return value if isinstance(value, int) else _WRONG
-    return float(value) if math.isfinite(value) else _WRONG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,14 +35,11 @@ class Spec(Checked):
     def __str__(self) -> str:
         """As the command line writes it: the name and what differs from the defaults."""
         given = [
-            f"{parameter.name}={_text(getattr(self, parameter.name))}"
+            f"{parameter.name}={written(getattr(self, parameter.name))}"
             for parameter in parameters(type(self))
             if getattr(self, parameter.name) != parameter.default
         ]
         return f"{self.name}:{','.join(given)}" if given else self.name
-
-
-Weights = Mapping[str, "Tensor"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,16 +55,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Spec):
         return value.to_json()
     return list(value) if isinstance(value, tuple) else value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Spec):
-        return f"({value})"
-    if isinstance(value, tuple):
-        return f"[{','.join(map(_text, value))}]"
-    if isinstance(value, float):
-        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def build(cls: type[Spec], values: Mapping[str, Any]) -> Spec:

@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 
 from ropewalk.biases.signature import Bias, Weights, per_head
 from ropewalk.facts import Facts
-from ropewalk.spec import AT_LEAST_ONE, POSITIVE
+from ropewalk.record import AT_LEAST_ONE, POSITIVE
 
 TINY = 1e-6
 

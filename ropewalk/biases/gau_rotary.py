@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from ropewalk.biases.signature import Bias, Weights
 from ropewalk.facts import Facts
-from ropewalk.spec import ABOVE_ONE, EVEN
+from ropewalk.record import ABOVE_ONE, EVEN
 
 INITIAL_SPREAD = 0.02
 

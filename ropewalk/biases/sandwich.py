@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ropewalk.biases.signature import Bias, Weights, per_head
 from ropewalk.facts import Facts
-from ropewalk.spec import ABOVE_ONE, EVEN, NOT_NEGATIVE
+from ropewalk.record import ABOVE_ONE, EVEN, NOT_NEGATIVE
 
 
 @dataclass(frozen=True, kw_only=True)

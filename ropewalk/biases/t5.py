@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 from ropewalk.biases.signature import Bias, Weights
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
-from ropewalk.spec import AT_LEAST_ONE, EVEN
+from ropewalk.record import AT_LEAST_ONE, EVEN
 
 INITIAL_SPREAD = 0.02
 

@@ -17,7 +17,8 @@ from ropewalk.frequencies import RoPE
 from ropewalk.notation import length
 from ropewalk.pages import page_of
 from ropewalk.parsing import parse
-from ropewalk.spec import Spec, parameter_rows
+from ropewalk.record import parameter_rows
+from ropewalk.spec import Spec
 
 ROWS = 9  # of the table of turns
 

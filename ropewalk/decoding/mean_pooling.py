@@ -15,7 +15,7 @@ from typing import Annotated
 from torch import Tensor
 
 from ropewalk.decoding.signature import Combined, Decoding, require_contexts
-from ropewalk.spec import NOT_NEGATIVE
+from ropewalk.record import NOT_NEGATIVE
 
 
 @dataclass(frozen=True, kw_only=True)

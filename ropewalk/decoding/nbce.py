@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ropewalk.decoding.signature import Combined, Decoding, require_contexts
 from ropewalk.errors import InvalidValue
-from ropewalk.spec import A_SHARE, NOT_NEGATIVE
+from ropewalk.record import A_SHARE, NOT_NEGATIVE
 
 FLOOR = -100.0  # below this logarithm a token counts as filtered out
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
-from ropewalk.spec import ABOVE_ONE
+from ropewalk.record import ABOVE_ONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,8 @@ from torch import Tensor
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
-from ropewalk.spec import POSITIVE, Factor
+from ropewalk.record import POSITIVE
+from ropewalk.spec import Factor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
-from ropewalk.spec import AT_LEAST_ONE, parameters
+from ropewalk.record import AT_LEAST_ONE, parameters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ import torch
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
-from ropewalk.spec import POSITIVE, Factor
+from ropewalk.record import POSITIVE
+from ropewalk.spec import Factor
 
 
 @dataclass(frozen=True, kw_only=True)

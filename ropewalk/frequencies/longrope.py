@@ -20,7 +20,7 @@ import torch
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
-from ropewalk.spec import POSITIVE
+from ropewalk.record import POSITIVE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,8 @@ import torch
 
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
-from ropewalk.spec import NOT_NEGATIVE, Factor
+from ropewalk.record import NOT_NEGATIVE
+from ropewalk.spec import Factor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import torch
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
-from ropewalk.spec import A_SHARE
+from ropewalk.record import A_SHARE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import torch
 
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained
-from ropewalk.spec import POSITIVE
+from ropewalk.record import POSITIVE
 
 
 @dataclass(frozen=True, kw_only=True)

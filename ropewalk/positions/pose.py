@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.positions.signature import Positions, draw
-from ropewalk.spec import AT_LEAST_ONE
+from ropewalk.record import AT_LEAST_ONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,10 +89,8 @@ def yarn(
     Source: Peng et al. 2023, arXiv:2309.00071; jquesnelle/yarn (thresholds 1 and 32, as for Llama).
     """
     times = stretch(factor, trained_len, target_len)
-    return Extension(
-        frequencies=ByParts(factor=times, low_turns=low_turns, high_turns=high_turns),
-        scales=(YarnTemperature(factor=times),),
-    )
+    schedule = by_parts(factor=times, low_turns=low_turns, high_turns=high_turns)
+    return schedule + Extension(scales=(YarnTemperature(factor=times),))
 
 
 def dynamic_yarn(*, low_turns: float = 1.0, high_turns: float = 32.0, steps: int | None = 4) -> Extension:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.reach.signature import Reach, Span, after, itself
-from ropewalk.spec import EVEN
+from ropewalk.record import EVEN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Annotated
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.reach.signature import Reach, Span, after, always, require_seen
-from ropewalk.spec import AT_LEAST_ONE
+from ropewalk.record import AT_LEAST_ONE
 
 
 @dataclass(frozen=True, kw_only=True)

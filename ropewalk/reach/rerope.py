@@ -16,7 +16,7 @@ from typing import Annotated
 
 from ropewalk.facts import Facts
 from ropewalk.reach.signature import Reach, Span, always, before, last, require_seen
-from ropewalk.spec import AT_LEAST_ONE
+from ropewalk.record import AT_LEAST_ONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.reach.signature import Reach, Span, last
-from ropewalk.spec import AT_LEAST_ONE
+from ropewalk.record import AT_LEAST_ONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
+from ropewalk.record import AT_LEAST_ONE, parameters
 from ropewalk.scales.signature import Scale, Weights
-from ropewalk.spec import AT_LEAST_ONE, parameters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ropewalk.facts import Facts
+from ropewalk.record import POSITIVE
 from ropewalk.scales.signature import Scale, Weights
-from ropewalk.spec import POSITIVE
 
 
 @dataclass(frozen=True, kw_only=True)

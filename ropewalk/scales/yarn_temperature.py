@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from ropewalk.facts import Facts
+from ropewalk.record import NOT_NEGATIVE
 from ropewalk.scales.signature import Scale, Weights
-from ropewalk.spec import NOT_NEGATIVE, Factor
+from ropewalk.spec import Factor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
-from ropewalk.spec import AT_LEAST_ONE, NOT_NEGATIVE
+from ropewalk.record import AT_LEAST_ONE, NOT_NEGATIVE
 from ropewalk.surgery.signature import State, Surgery, ending_in
 
 

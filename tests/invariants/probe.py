@@ -6,7 +6,8 @@ from typing import Literal, get_args, get_origin
 import torch
 
 from ropewalk.errors import RopewalkError
-from ropewalk.spec import Spec, parameters
+from ropewalk.record import parameters
+from ropewalk.spec import Spec
 
 from examples import EXAMPLES, FACTS
 from reach.test_golden import relative

@@ -9,7 +9,8 @@ import torch
 from ropewalk import Extension, parse
 from ropewalk.errors import UnknownName
 from ropewalk.extension import SLOTS
-from ropewalk.spec import build, parameters
+from ropewalk.record import parameters
+from ropewalk.spec import build
 
 from examples import EVERY, EXAMPLES, FACTS
 from invariants.probe import alternatives, probe

@@ -8,8 +8,8 @@ import torch
 from ropewalk.biases.signature import Bias
 from ropewalk.frequencies import RoPE
 from ropewalk.reach import Reach
+from ropewalk.record import parameters
 from ropewalk.scales.signature import Scale
-from ropewalk.spec import parameters
 
 from examples import BIASES, DECODING, FACTS, FREQUENCIES, POSITIONS, REACH, SCALES, SURGERY
 from invariants.probe import STATE, WIDE, generator

@@ -20,7 +20,7 @@ MUTATIONS = (
     # The five that the project promises.
     Mutation("inverted YaRN ramp", "frequencies/by_parts.py", "return 1 - ((pair_index", "return ((pair_index", FREQUENCIES),
     Mutation("window off by one", "reach/signature.py", "lambda i: i - window + 1, stop=after", "lambda i: i - window, stop=after", "reach"),
-    Mutation("temperature dropped", "presets/schedules.py", "scales=(YarnTemperature(factor=times),),", "", "test_presets.py test_extension.py"),
+    Mutation("temperature dropped", "presets/schedules.py", "schedule + Extension(scales=(YarnTemperature(factor=times),))", "schedule", "test_presets.py test_extension.py"),
     Mutation("temperature counted once", "scales/yarn_temperature.py", "+ 1) ** 2", "+ 1) ** 1", "scales"),
     Mutation("betas swapped", "frequencies/by_parts.py", "self._index_of(self.high_turns, facts), self._index_of(self.low_turns, facts)", "self._index_of(self.low_turns, facts), self._index_of(self.high_turns, facts)", FREQUENCIES),
     Mutation("strided GQA pooling", "surgery/mha_to_gqa.py", "reshape(self.kv_heads, -1, facts.head_dim, *rest)\n        return grouped.mean(1)", "reshape(-1, self.kv_heads, facts.head_dim, *rest)\n        return grouped.mean(0)", "surgery"),
@@ -76,5 +76,5 @@ MUTATIONS = (
     Mutation("key heads in strides", "equation.py", "repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)", "repeat(1, facts.heads // x_bgjd.shape[1], 1, 1)", "test_equation.py"),
     Mutation("a layer's own ignored", "extension.py", "return replace(self, layers=()) if own is None else", "return replace(self, layers=()) if True else", "test_equation.py test_extension.py"),
     Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants test_spec.py"),
-    Mutation("rules not checked", "spec.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
+    Mutation("rules not checked", "record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
 )  # fmt: skip
