@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from ropewalk import presets
-from ropewalk.extension import SLOTS
 from ropewalk.pages import page_of
 from ropewalk.record import parameter_rows
+from ropewalk.slots import SLOTS
 from ropewalk.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,7 +22,7 @@ BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"
 def methods_page() -> str:
     """Every method and every preset, from their docstrings and fields."""
     parts = ["# Methods", "Generated from the sources by `make docs`; a method's page is its own docstring."]
-    for slot, (family, methods, _) in SLOTS.items():
+    for slot, (family, methods, *_) in SLOTS.items():
         module = sys.modules[family.__module__].__doc__ or ""
         parts += [f"## {slot}/", module.split("\n\n")[0]]
         for method in methods:
@@ -45,7 +45,7 @@ def _method(slot: str, method: type[Spec]) -> list[str]:
 def methods_table() -> str:
     """The README's table: one row per factor."""
     lines = ["| factor | folder | methods |", "|---|---|---|"]
-    for slot, (family, methods, _) in SLOTS.items():
+    for slot, (family, methods, *_) in SLOTS.items():
         meaning = (sys.modules[family.__module__].__doc__ or "").split(". ")[0]
         names = ", ".join(f"`{method.name}`" for method in methods)
         lines.append(f"| {meaning} | [{slot}/](ropewalk/{slot}) | {names} |")

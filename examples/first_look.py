@@ -49,7 +49,7 @@ def look(extension: rw.Extension, facts: rw.Facts, text: int) -> Look:
 
 def main() -> None:
     """Print the table."""
-    trained_len, target_len = (length(text) for text in (sys.argv[1:3] if len(sys.argv) > 2 else ("512", "4096")))
+    trained_len, target_len = (length(text) for text in (sys.argv[1:] or ["512", "4096"]))
     facts = rw.Facts(trained_len=trained_len, head_dim=64)
     title = f"Trained on {trained_len} tokens, reading {target_len}: what the last one meets"
     table = Table("extension", "keys seen", "slow angles", "blur", "logits", title=title, title_justify="left")

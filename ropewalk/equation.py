@@ -1,12 +1,12 @@
 """The equation that every method fills in, and the one oracle that everything fast is checked against.
 
-    logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(i - j)
+    logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(q_at(i) - k_at(j))
                  for every j that is within reach of i
 
     theta            how fast each pair turns                    frequencies/
     q_at, k_at       how far away each key appears               reach/
     within reach     which keys a query sees                     reach/
-    bias_h           what a head adds for the distance           biases/
+    bias_h           what a head adds for the distance shown     biases/
     scale            what a row's logits are multiplied by       scales/
     i, j             how tokens are numbered                     positions/
 
@@ -23,13 +23,11 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
+from ropewalk.inputs import PAD, number_keys, related, require_shapes
 from ropewalk.spec import Weights
-
-PAD = -1  # the number of a token that is no token
 
 
 def reference_attention(
@@ -50,80 +48,92 @@ def reference_attention(
     where a row is padded), `documents_bj` tells packed texts apart. `weights` holds what biases and scales learned, by
     method name. A query that sees nothing, such as a padded one, gives zeros.
     """
-    _check_shapes(q_bhid, k_bgjd, v_bgjd, facts)
-    extension = extension.at_layer(layer, facts)
-    extension.check_against(facts)
-    numbers_bj = _numbers(k_bgjd, positions_bj, extension)
+    extension, learned = _in_force(extension, facts, layer, weights or {})
+    require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
+    numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
     numbers_bi = numbers_bj[:, numbers_bj.shape[1] - q_bhid.shape[2] :]
-    distance_bij = numbers_bi[:, :, None] - numbers_bj[:, None, :]
-    related_bij = (distance_bij >= 0) & (numbers_bj != PAD)[:, None, :] & (numbers_bi != PAD)[:, :, None]
-    if documents_bj is not None:
-        documents_bi = documents_bj[:, -q_bhid.shape[2] :]
-        related_bij &= documents_bi[:, :, None] == documents_bj[:, None, :]
+    related_bij = related(numbers_bi, numbers_bj, documents_bj)
+    padded_bj = numbers_bj == PAD
+    q_bhid = q_bhid.double().masked_fill((numbers_bi == PAD)[:, None, :, None], 0)
+    k_bhjd, v_bhjd = (_per_query_head(x, facts).masked_fill(padded_bj[:, None, :, None], 0) for x in (k_bgjd, v_bgjd))
 
-    q_bhid, k_bhjd, v_bhjd = q_bhid.double(), _per_query_head(k_bgjd, facts), _per_query_head(v_bgjd, facts)
-    product_bhij = q_bhid.new_zeros(*q_bhid.shape[:3], k_bhjd.shape[2])
-    visible_bij = torch.zeros_like(related_bij)
-    for table, rows_bi in _rows_by_table(extension.theta, facts, numbers_bi):
+    i_bi, j_bj = numbers_bi.clamp(min=0), numbers_bj.clamp(min=0)
+    scale_bhi = _scale(extension, i_bi, facts, learned)
+    logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
+    for table, rows_bi in _rows_by_table(extension.theta, facts, i_bi):
         for span in extension.spans.spans():
-            start_bi, stop_bi = (bound[:, :, None] for bound in span.bounds(numbers_bi.clamp(min=0)))
-            inside_bij = (start_bi <= numbers_bj[:, None, :]) & (numbers_bj[:, None, :] < stop_bi)
-            inside_bij &= related_bij & rows_bi[:, :, None]
-            turned_q = rotate(q_bhid, span.q_at(numbers_bi.clamp(min=0)), table, facts.interleaved)
-            turned_k = rotate(k_bhjd, span.k_at(numbers_bj.clamp(min=0)), table, facts.interleaved, key=True)
-            product_bhij = torch.where(inside_bij[:, None], turned_q @ turned_k.mT, product_bhij)
-            visible_bij |= inside_bij
-
-    learned = weights or {}
-    logit_bhij = product_bhij / math.sqrt(q_bhid.shape[-1])
-    for scale in extension.scales:
-        factor_hbi = scale.scale(numbers_bi.clamp(min=0), facts, learned.get(scale.name, {}))
-        logit_bhij = logit_bhij * factor_hbi.movedim(0, 1)[:, :, :, None]
-    for bias in extension.biases:
-        query_bij = numbers_bi[:, :, None].expand_as(distance_bij).clamp(min=0)
-        added_hbij = bias.bias(distance_bij.clamp(min=0), query_bij, facts, learned.get(bias.name, {}))
-        logit_bhij = logit_bhij + added_hbij.movedim(0, 1)
-    return _softmax(logit_bhij, visible_bij[:, None]) @ v_bhjd
+            start_bi, stop_bi = (bound[:, :, None] for bound in span.bounds(i_bi))
+            inside_bij = (start_bi <= j_bj[:, None]) & (j_bj[:, None] < stop_bi) & related_bij & rows_bi[:, :, None]
+            q_at_bi, k_at_bj = span.q_at(i_bi), span.k_at(j_bj)
+            turned_q, turned_k = _rotate_both(q_bhid, q_at_bi, k_bhjd, k_at_bj, table, facts)
+            product_bhij = scale_bhi[..., None] * (turned_q @ turned_k.mT) / math.sqrt(facts.head_dim)
+            shown_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
+            product_bhij = product_bhij + _bias(extension, shown_bij, i_bi, facts, learned)
+            logit_bhij = torch.where(inside_bij[:, None], product_bhij, logit_bhij)
+    return _softmax(logit_bhij) @ v_bhjd
 
 
-def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool, *, key: bool = False) -> Tensor:
-    """R(theta, at): turn each pair of the leading dimensions, and let it grow or shrink where theta has a real part."""
+def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool) -> Tensor:
+    """R(theta, at) without theta's real part: turn each pair of the leading dimensions."""
     pairs = len(table.inv_freq)
     angle = at_bn.double()[:, None, :, None] * table.inv_freq
-    growth = torch.exp(at_bn.double()[:, None, :, None] * table.log_decay * (-1 if key else 1))
     turning, still = x_bhnd[..., : 2 * pairs], x_bhnd[..., 2 * pairs :]
     if interleaved:
         first, second = turning[..., 0::2], turning[..., 1::2]
     else:
         first, second = turning[..., :pairs], turning[..., pairs:]
-    turned = (
-        (first * angle.cos() - second * angle.sin()) * growth,
-        (first * angle.sin() + second * angle.cos()) * growth,
-    )
+    turned = (first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos())
     joined = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
     return torch.cat([joined, still], -1)
 
 
-def _check_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
-    batch, length = k_bgjd.shape[0], k_bgjd.shape[2]
-    queries = q_bhid.shape[2]
-    if q_bhid.shape != (batch, facts.heads, queries, facts.head_dim) or queries > length:
-        rule = f"[{batch}, {facts.heads} heads, at most {length}, {facts.head_dim}] as the facts and keys say"
-        raise InvalidValue("q", rule, tuple(q_bhid.shape))
-    if k_bgjd.shape != (batch, facts.groups, length, facts.head_dim):
-        rule = f"[{batch}, {facts.groups} key heads, {length}, {facts.head_dim}] as the facts say"
-        raise InvalidValue("k", rule, tuple(k_bgjd.shape))
-    if v_bgjd.shape[:3] != k_bgjd.shape[:3]:
-        raise InvalidValue("v", f"of as many heads and tokens as k {tuple(k_bgjd.shape)}", tuple(v_bgjd.shape))
+def grow(x_bhnd: Tensor, by_bn: Tensor, table: Table, interleaved: bool) -> Tensor:
+    """Theta's real part: multiply each pair by exp(by * log_decay)."""
+    factor = torch.exp(by_bn.double()[:, None, :, None] * table.log_decay)
+    doubled = factor.repeat_interleave(2, -1) if interleaved else torch.cat([factor, factor], -1)
+    return torch.cat([x_bhnd[..., : doubled.shape[-1]] * doubled, x_bhnd[..., doubled.shape[-1] :]], -1)
 
 
-def _numbers(k_bgjd: Tensor, positions_bj: Tensor | None, extension: Extension) -> Tensor:
-    batch, length = k_bgjd.shape[0], k_bgjd.shape[2]
-    if positions_bj is None:
-        return extension.numbering.number(length).expand(batch, length)
-    if positions_bj.shape != (batch, length):
-        raise InvalidValue("positions_bj", f"of shape {(batch, length)}", tuple(positions_bj.shape))
-    return positions_bj
+def _rotate_both(
+    q_bhid: Tensor, q_at_bi: Tensor, k_bhjd: Tensor, k_at_bj: Tensor, table: Table, facts: Facts
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys at their places. Growth counts from the furthest place, so that no key overflows."""
+    q_bhid = rotate(q_bhid, q_at_bi, table, facts.interleaved)
+    k_bhjd = rotate(k_bhjd, k_at_bj, table, facts.interleaved)
+    if not table.log_decay.any():
+        return q_bhid, k_bhjd
+    origin = q_at_bi.max()
+    q_bhid = grow(q_bhid, q_at_bi - origin, table, facts.interleaved)
+    return q_bhid, grow(k_bhjd, origin - k_at_bj, table, facts.interleaved)
+
+
+def _in_force(
+    extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights]
+) -> tuple[Extension, Mapping[str, Weights]]:
+    """The layer's extension and its learned numbers, both checked."""
+    own = extension.at_layer(layer, facts)
+    own.check_against(facts)
+    own.check_weights(weights, facts)
+    return own, weights
+
+
+def _scale(extension: Extension, i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]) -> Tensor:
+    """The product of the scales, [batch, heads or 1, queries]."""
+    total = torch.ones_like(i_bi, dtype=torch.float64)[:, None]
+    for spec in extension.scales:
+        total = total * spec.scale(i_bi, facts, learned.get(spec.name, {})).movedim(0, 1)
+    return total
+
+
+def _bias(
+    extension: Extension, shown_bij: Tensor, i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]
+) -> Tensor:
+    """The sum of the biases at the distances shown, [batch, heads or 1, queries, keys]."""
+    total = torch.zeros_like(shown_bij, dtype=torch.float64)[:, None]
+    for spec in extension.biases:
+        query_bij = i_bi[:, :, None].expand_as(shown_bij)
+        total = total + spec.bias(shown_bij, query_bij, facts, learned.get(spec.name, {})).movedim(0, 1)
+    return total
 
 
 def _per_query_head(x_bgjd: Tensor, facts: Facts) -> Tensor:
@@ -131,19 +141,18 @@ def _per_query_head(x_bgjd: Tensor, facts: Facts) -> Tensor:
     return x_bgjd.double().repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)
 
 
-def _rows_by_table(frequencies: Frequencies, facts: Facts, numbers_bi: Tensor) -> Iterator[tuple[Table, Tensor]]:
+def _rows_by_table(frequencies: Frequencies, facts: Facts, i_bi: Tensor) -> Iterator[tuple[Table, Tensor]]:
     """Each distinct table with the query rows it belongs to."""
     tables: dict[tuple[float, ...], tuple[Table, Tensor]] = {}
-    for number in sorted(set(numbers_bi.flatten().tolist())):
-        table = frequencies.table(facts, max(number, 0) + 1)
-        same = tuple(torch.cat(table).tolist())
-        rows_bi = numbers_bi == number
+    for number in sorted(set(i_bi.flatten().tolist())):
+        table = frequencies.table(facts, number + 1)
+        same, rows_bi = tuple(torch.cat(table).tolist()), i_bi == number
+        table = Table(*(column.to(i_bi.device) for column in table))
         tables[same] = (table, tables[same][1] | rows_bi) if same in tables else (table, rows_bi)
     yield from tables.values()
 
 
-def _softmax(logit_bhij: Tensor, visible_b1ij: Tensor) -> Tensor:
+def _softmax(logit_bhij: Tensor) -> Tensor:
     """Softmax over the visible keys; zeros in a row that sees none."""
-    seeing = visible_b1ij.any(-1, keepdim=True)
-    hidden = logit_bhij.masked_fill(~visible_b1ij & seeing, -torch.inf)
-    return torch.where(visible_b1ij, torch.softmax(hidden, -1), 0.0)
+    seeing = (logit_bhij > -torch.inf).any(-1, keepdim=True)
+    return torch.softmax(logit_bhij.where(seeing, 0), -1).where(seeing, 0)

@@ -16,6 +16,7 @@ from ropewalk.errors import Unreadable
 
 CONSTANTS = {"true": True, "false": False, "nothing": None}
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
+LONGEST_NUMBER, DEEPEST = 30, 8
 LENGTH = r"([+-]?\d+)([kKmM]?)"
 OPEN, CLOSE = "([", ")]"
 
@@ -29,6 +30,8 @@ class Term(NamedTuple):
 
 def read(text: str) -> list[Term]:
     """The terms of an extension."""
+    if not isinstance(text, str):
+        raise Unreadable("extension", "text", text)
     return [_term(part) for part in _split(text, "+")]
 
 
@@ -70,7 +73,7 @@ def _number(text: str) -> Any:
 def length(text: str) -> int:
     """A whole number, or one in units: 512, 32k, 1m."""
     read = re.fullmatch(LENGTH, text.strip())
-    if not read:
+    if not read or len(text) > LONGEST_NUMBER:
         raise Unreadable("length", "a whole number such as 512, 32k or 1m", text)
     return int(read[1]) * UNITS[read[2].lower()]
 
@@ -80,6 +83,8 @@ def _split(text: str, separator: str) -> list[str]:
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in OPEN) - (character in CLOSE)
+        if depth > DEEPEST:
+            raise Unreadable("extension", f"nested at most {DEEPEST} deep", text[:80])
         exponent = character == "+" and re.search(r"[=,\[]\s*[\d.]+[eE]$", text[start:place]) is not None
         if character == separator and depth == 0 and not exponent:
             parts.append(text[start:place])

@@ -8,12 +8,15 @@ from functools import reduce
 from typing import Any
 
 from ropewalk import presets
-from ropewalk.errors import InvalidValue, UnknownName
-from ropewalk.extension import SLOTS, Extension, method
+from ropewalk.errors import Conflict, InvalidValue, UnknownName
+from ropewalk.extension import Extension
 from ropewalk.notation import Term, read
+from ropewalk.presets.lengths import require_whole
+from ropewalk.slots import SLOTS, method
 from ropewalk.spec import Spec, build
 
 PRESETS = {preset.__name__: preset for preset in presets.ALL}
+CONTEXT = ("trained_len", "target_len", "layers")  # what a line need not say where it is known
 
 
 def parse(
@@ -23,7 +26,9 @@ def parse(
 
     What is known of the model and the target serves presets that derive their values from it; what the line says wins.
     """
-    known = {"trained_len": trained_len, "target_len": target_len, "layers": layers}
+    known = dict(zip(CONTEXT, (trained_len, target_len, layers), strict=True))
+    for name, value in known.items():
+        require_whole(name, value)
     context = {name: value for name, value in known.items() if value is not None}
     return reduce(Extension.__add__, (_extension(term, context) for term in read(text)))
 
@@ -33,7 +38,7 @@ def _extension(term: Term, context: Mapping[str, int]) -> Extension:
         return _preset(term, context)
     slot, name = _slot_and_name(term.name)
     spec = _spec(slot, Term(name, term.values))
-    filled: dict[str, Any] = {slot: (spec,) if SLOTS[slot][2] else spec}
+    filled: dict[str, Any] = {slot: (spec,) if SLOTS[slot].several else spec}
     return Extension(**filled)
 
 
@@ -42,12 +47,25 @@ def _preset(term: Term, context: Mapping[str, int]) -> Extension:
     accepted = inspect.signature(preset).parameters
     for name in term.values:
         if name not in accepted:
-            raise UnknownName(f"parameter of {term.name}", "one it has", name, known=accepted or ["(it has none)"])
+            raise _unknown_parameter(term.name, name, list(accepted))
+    for name in CONTEXT:
+        stated, known = term.values.get(name), context.get(name)
+        require_whole(name, stated)
+        if stated is not None and known is not None and stated != known:
+            raise Conflict(f"{term.name}:{name}", f"what is known ({known})", stated, remedy=f"leave {name} out")
     given = {**{name: value for name, value in context.items() if name in accepted}, **term.values}
     missing = [name for name, one in accepted.items() if one.default is inspect.Parameter.empty and name not in given]
     if missing:
         raise InvalidValue(missing[0], "given", None, remedy=f"write {term.name}:{missing[0]}=...")
     return preset(**given)
+
+
+def _unknown_parameter(preset: str, name: str, accepted: list[str]) -> UnknownName:
+    """A refusal that leads on to the method of the preset's name, which may have the parameter."""
+    own = [f"{slot}.{preset}" for slot, (_, methods, *_) in SLOTS.items() if preset in [each.name for each in methods]]
+    remedy = f"the method alone is {own[0]}:..." if own else ""
+    known = accepted or ["(it has none)"]
+    return UnknownName(f"parameter of {preset}", "one it has", name, known=known, remedy=remedy)
 
 
 def _slot_and_name(name: str) -> tuple[str, str]:
@@ -56,11 +74,11 @@ def _slot_and_name(name: str) -> tuple[str, str]:
         if slot not in SLOTS:
             raise UnknownName("slot", "one of the equation's", slot, known=SLOTS)
         return slot, rest
-    slots = [slot for slot, (_, methods, _) in SLOTS.items() if name in [each.name for each in methods]]
+    slots = [slot for slot, (_, methods, *_) in SLOTS.items() if name in [each.name for each in methods]]
     if len(slots) > 1:
         raise UnknownName("name", "unambiguous", name, known=[f"{slot}.{name}" for slot in slots])
     if not slots:
-        methods = [f"{slot}.{each.name}" for slot, (_, methods, _) in SLOTS.items() for each in methods]
+        methods = [f"{slot}.{each.name}" for slot, (_, methods, *_) in SLOTS.items() for each in methods]
         raise UnknownName("name", "a preset or a method", name, known=[*PRESETS, *methods])
     return slots[0], name
 
@@ -70,4 +88,4 @@ def _spec(slot: str, term: Term) -> Spec:
     values: dict[str, Any] = {
         key: _spec(slot, value) if isinstance(value, Term) else value for key, value in term.values.items()
     }
-    return build(method(slot, term.name), values)
+    return build(method(slot, term.name.removeprefix(f"{slot}.")), values)

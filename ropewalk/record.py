@@ -11,7 +11,7 @@ the table in the docs.
 from __future__ import annotations
 
 import dataclasses
-import math
+import numbers
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -145,6 +145,7 @@ def _holds(rule: Rule, value: Any) -> bool:
 
 
 _WRONG = object()
+LARGEST = 2**62  # beyond it a position overflows; NaN fails every comparison
 
 
 def _convert(hint: Any, value: Any) -> Any:
@@ -170,11 +171,12 @@ def _convert_items(hint: Any, value: Any) -> Any:
 
 
 def _convert_number(hint: type[int] | type[float], value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not -LARGEST <= value <= LARGEST:
         return _WRONG
     if hint is int:
-        return value if isinstance(value, int) else _WRONG
-    return float(value) if math.isfinite(value) else _WRONG
+        return int(value) if isinstance(value, numbers.Integral) else _WRONG
+    return float(value)
 
 
 def written(value: Any) -> str:

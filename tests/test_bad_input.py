@@ -31,6 +31,16 @@ AT_CONSTRUCTION = [
     (lambda: Llama3(low_turns=8), InvalidValue, "low_turns must be at most high_turns (4), got 8"),
     (lambda: NTK(factor=0), InvalidValue, "factor must be at least 1, got 0"),
     (lambda: NTKMixed(factor=4, power=-1), InvalidValue, "power must be at least 0, got -1"),
+    (lambda: ABF(new_base=10**400), InvalidValue, "new_base must be a number, got 1000"),
+    (lambda: Window(window=2**63), InvalidValue, "window must be a whole number, got 9223372036854775808"),
+    (lambda: Extension(layers=(1, 2)), InvalidValue, "layers must be a mapping from layers to extensions, got (1, 2)"),
+    (
+        lambda: Extension(layers=((1, Extension()), (1, parse("log_n")))),
+        Conflict,
+        "layers must be given once each, got [1, 1]",
+    ),
+    (lambda: parse(5), Unreadable, "extension must be text, got 5"),
+    (lambda: parse("rope", trained_len=-5), InvalidValue, "trained_len must be a whole number, at least 1, got -5"),
     (lambda: ABF(new_base=1), InvalidValue, "new_base must be above 1, got 1"),
     (lambda: LongRoPE(long=()), InvalidValue, "long must be one divisor per pair, got ()"),
     (lambda: LongRoPE(long=(1, -2)), InvalidValue, "long must be above 0, got (1, -2)"),
@@ -38,8 +48,13 @@ AT_CONSTRUCTION = [
     (lambda: LongRoPE(long=(1, 2), short=(1,)), InvalidValue, "short must be as many divisors as long (2), got 1"),
     (lambda: XPos(scale_base=0), InvalidValue, "scale_base must be above 0, got 0"),
     (lambda: Partial(share=1.5), InvalidValue, "share must be above 0 and at most 1, got 1.5"),
-    (lambda: Dynamic(inner=RoPE()), InvalidValue, "inner must be a schedule with a factor, got 'rope'; take ntk or"),
+    (lambda: Dynamic(inner=RoPE()), InvalidValue, "inner must be a schedule with a factor, got 'rope'; take ntk"),
     (lambda: Dynamic(inner=Causal()), InvalidValue, "inner must be a schedule of frequencies, got Causal()"),
+    (
+        lambda: Dynamic(inner=NTK(factor=4)),
+        InvalidValue,
+        "inner must be given with factor=1, since the row's own takes",
+    ),
     (lambda: Dynamic(inner=NTK(factor=1), steps=0), InvalidValue, "steps must be at least 1, got 0"),
     (lambda: Window(window=0), InvalidValue, "window must be at least 1, got 0"),
     (lambda: Window(window=-4), InvalidValue, "window must be at least 1, got -4"),
@@ -54,7 +69,7 @@ AT_CONSTRUCTION = [
     (lambda: Temperature(value=0), InvalidValue, "value must be above 0, got 0"),
     (lambda: DynamicTemperature(inner=LogN()), InvalidValue, "inner must be a scale with a factor, got 'log_n'; take"),
     (lambda: HeadScale(start=-1), InvalidValue, "start must be above 0, got -1"),
-    (lambda: Randomized(limit=0), InvalidValue, "limit must be at least 1, got 0"),
+    (lambda: Randomized(limit=0), InvalidValue, "limit must be from 1 to 16,777,216, got 0"),
     (lambda: PoSE(target_len=-1), InvalidValue, "target_len must be at least 1, got -1"),
     (lambda: MHAToGQA(kv_heads=0), InvalidValue, "kv_heads must be at least 1, got 0"),
     (lambda: StretchPositions(target_len=0), InvalidValue, "target_len must be at least 1, got 0"),
@@ -103,6 +118,12 @@ IN_TEXT = [
     ("yarn:faktor=4", UnknownName, "parameter of yarn must be one it has, got 'faktor'; known: factor, trained_len"),
     ("reach.window:size=4", UnknownName, "parameter of window must be one it has, got 'size'; known: window"),
     ("alibi:heads=4", UnknownName, "parameter of alibi must be one it has, got 'heads'; known: (it has none)"),
+    ("sandwich:first=0", UnknownName, "known: (it has none); the method alone is biases.sandwich:..."),
+    ("yarn:trained_len=0,target_len=8", InvalidValue, "trained_len must be a whole number, at least 1, got 0"),
+    ("yarn:factor=4,trained_len=abc", InvalidValue, "trained_len must be a whole number, at least 1, got 'abc'"),
+    ("hwfa:layers=3.5,window=4", InvalidValue, "layers must be a whole number, at least 1, got 3.5"),
+    ("yarn:factor=" + "9" * 400, Unreadable, "length must be a whole number"),
+    ("a:x=" + "(a:x=" * 30 + ")" * 30, Unreadable, "extension must be nested at most 8 deep"),
     ("yarn", InvalidValue, "factor must be given, got None; write factor=..., or give trained_len and target_len"),
     ("reach.window", InvalidValue, "window must be given, got None; write window:window=..."),
     ("rerope", InvalidValue, "window must be given, got None; write window=..., or give trained_len"),
@@ -223,3 +244,20 @@ def test_refusals_are_value_errors_that_name_their_field():
 def test_a_table_of_the_wrong_length_is_refused_when_computed():
     with raises(DoesNotFit, "long must be one divisor for each of the 8 pairs"):
         LongRoPE(long=(1.0,)).table(FACTS, torch.tensor(3).item())
+
+
+def test_what_is_known_and_what_is_said_must_agree():
+    with raises(Conflict, "yarn:trained_len must be what is known (4096), got 2048; leave trained_len out"):
+        parse("yarn:trained_len=2048", trained_len=4096, target_len=8192)
+
+
+def test_a_layer_is_checked_even_where_none_differs():
+    with raises(DoesNotFit, "layer must be one of the model's 4, from -4 to 3, got 99"):
+        Extension().at_layer(99, SHORT)
+    with raises(DoesNotFit, "layer must be one of the model's 4, from -4 to 3, got 1.5"):
+        Extension().at_layer(1.5, SHORT)
+
+
+def test_weights_of_layers_are_asked_for_layer_by_layer():
+    with raises(InvalidValue, "layers must be settled, got [-1]; take at_layer(...) first"):
+        parse("hwfa:layers=4,window=4").weights(SHORT)

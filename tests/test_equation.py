@@ -11,7 +11,7 @@ from ropewalk.biases import KerpleLog
 from ropewalk.equation import PAD, rotate
 from ropewalk.frequencies import ByParts, Dynamic, NoPE, RoPE
 from ropewalk.positions import Randomized
-from ropewalk.reach import Window
+from ropewalk.reach import Causal, Window
 from ropewalk.scales import HeadScale, LogN
 
 from examples import EXAMPLES, FACTS
@@ -37,7 +37,8 @@ def weights_of(extension):
 
 
 def attend(extension, q, k, v, **given):
-    return reference_attention(q, k, v, extension, FACTS, weights=weights_of(extension), **given)
+    weights = {} if extension.layers else weights_of(extension)
+    return reference_attention(q, k, v, extension, FACTS, weights=weights, **given)
 
 
 def test_plain_attention_is_torchs():
@@ -74,10 +75,9 @@ def complex_attention(extension, q, k, v, facts):
     weights = weights_of(extension)
     for scale in extension.scales:
         logits = logits * scale.scale(numbers, facts, weights.get(scale.name, {}))[None, :, :, None]
-    distance = (numbers[:, None] - numbers).clamp(min=0)
     for bias in extension.biases:
         query = numbers[:, None].expand(length, length)
-        logits = logits + bias.bias(distance, query, facts, weights.get(bias.name, {}))[None]
+        logits = logits + bias.bias(apart.nan_to_num(), query, facts, weights.get(bias.name, {}))[None]
     return logits.masked_fill(apart.isnan(), -torch.inf).softmax(-1) @ v
 
 
@@ -91,9 +91,22 @@ def test_every_method_equals_the_complex_equation(extension, interleaved):
 
 
 def test_factors_compose():
-    extension = parse("dynamic_yarn+rerope:window=5+log_n+biases.alibi+scales.head_scale")
-    q, k, v = tensors()
-    torch.testing.assert_close(attend(extension, q, k, v), complex_attention(extension, q, k, v, FACTS))
+    for text in (
+        "dynamic_yarn+rerope:window=5+log_n+biases.alibi+scales.head_scale",
+        "alibi+streaming:window=6,n_sink=2",
+    ):
+        extension, (q, k, v) = parse(text), tensors()
+        torch.testing.assert_close(attend(extension, q, k, v), complex_attention(extension, q, k, v, FACTS))
+
+
+def test_a_bias_sees_the_distance_that_is_shown():
+    """StreamingLLM under ALiBi: the sinks stay as near as the cache shows them, however long the text grows."""
+    extension = parse("alibi+streaming:window=6,n_sink=2")
+    q, k, v = (torch.zeros_like(x) for x in tensors(length=100))
+    v[:, :, :2] = 1
+    mass = attend(extension, q, k, v)[0, 0, :, 0]
+    torch.testing.assert_close(mass[20:], mass[20].expand(80))
+    assert mass[20] > 0.01
 
 
 @each_method
@@ -116,12 +129,14 @@ def test_a_row_sees_nothing_of_what_follows(extension):
 @pytest.mark.parametrize("side", ["left", "right"])
 @each_method
 def test_padding_and_batch_mates_do_not_matter(extension, side):
-    """A row of 20 tokens beside one of 41, with rubbish (NaN would hide nothing) where it is padded."""
+    """A row of 20 tokens beside one of 41, with NaN where it is padded."""
     q, k, v = tensors(batch=2)
     numbers = extension.numbering.number(20)
     place = slice(N - 20, N) if side == "left" else slice(0, 20)
     positions = torch.full((2, N), PAD)
     positions[0], positions[1, place] = extension.numbering.number(N), numbers
+    for x in (q, k, v):
+        x[1, :, positions[1] == PAD] = torch.nan
     got = attend(extension, q, k, v, positions_bj=positions)
     alone = attend(extension, *(x[1:, :, place] for x in (q, k, v)), positions_bj=numbers[None])
     torch.testing.assert_close(got[1:, :, place], alone)
@@ -137,7 +152,8 @@ def test_packed_documents_do_not_see_each_other(extension):
     number = extension.numbering.number
     positions = torch.cat([number(25), number(N - 25)])[None]
     documents = torch.tensor([[0] * 25 + [1] * (N - 25)])
-    got = attend(extension, q, k, v, positions_bj=positions, documents_bj=documents)
+    got = attend(extension, q, k, v, documents_bj=documents)
+    assert torch.equal(attend(extension, q, k, v, positions_bj=positions, documents_bj=documents), got)
     for part in (slice(0, 25), slice(25, N)):
         alone = attend(extension, *(x[:, :, part] for x in (q, k, v)), positions_bj=positions[:, part])
         torch.testing.assert_close(got[:, :, part], alone)
@@ -156,7 +172,7 @@ def test_identity_within_the_trained_length(text):
 
 def test_layers_have_their_own_extension():
     q, k, v = tensors()
-    last = Extension(frequencies=NoPE(), scales=(LogN(clipped=False),))
+    last = Extension(frequencies=NoPE(), reach=Causal(), scales=(LogN(clipped=False),))
     mixed = Extension(reach=Window(window=4), layers={-1: last})
     for layer, expected in ((0, Extension(reach=Window(window=4))), (3, last), (-1, last)):
         torch.testing.assert_close(attend(mixed, q, k, v, layer=layer), attend(expected, q, k, v))
@@ -219,6 +235,28 @@ def test_wrong_shapes_are_refused(cut, message):
         attend(Extension(), *cut(*tensors()))
 
 
-def test_positions_of_the_wrong_shape_are_refused():
-    with pytest.raises(InvalidValue, match=r"positions_bj must be of shape \(1, 41\)"):
-        attend(Extension(), *tensors(), positions_bj=torch.arange(40)[None])
+def test_xpos_far_out_is_xpos():
+    """Only the distance counts, also where the decay of a position on its own has long overflowed."""
+    q, k, v = tensors(length=9)
+    here, far = (attend(parse("xpos"), q, k, v, positions_bj=torch.arange(9)[None] + start) for start in (0, 10**7))
+    torch.testing.assert_close(far, here, rtol=0, atol=1e-7)
+
+
+def test_no_queries_give_no_answers():
+    q, k, v = tensors()
+    assert attend(Extension(), q[:, :, :0], k, v, documents_bj=torch.zeros(1, N, dtype=torch.int64)).shape == (
+        1,
+        4,
+        0,
+        16,
+    )
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{}, {"t5": {}}, {"t5": {"table": torch.zeros(32, 1)}}, {"t5": {"table": torch.zeros(32, 4)}, "t6": {}}],
+    ids=str,
+)
+def test_learned_numbers_that_do_not_fit_are_refused(weights):
+    with pytest.raises(InvalidValue, match=r"weights must be {'t5': {'table': \(32, 4\)}}, got .*start from"):
+        reference_attention(*tensors(), parse("t5"), FACTS, weights=weights)

@@ -7,12 +7,13 @@ import pytest
 from ropewalk import Conflict, Extension, parse
 from ropewalk.biases import ALiBi, Sandwich
 from ropewalk.frequencies import ByParts, NoPE
-from ropewalk.reach import Window
+from ropewalk.reach import Causal, Window
 from ropewalk.scales import LogN, YarnTemperature
 
 from examples import FACTS
 
-MIXED = Extension(reach=Window(window=4), layers={-1: Extension(frequencies=NoPE(), scales=(LogN(clipped=False),))})
+LAST = Extension(frequencies=NoPE(), reach=Causal(), scales=(LogN(clipped=False),))
+MIXED = Extension(reach=Window(window=4), layers={-1: LAST})
 
 
 def test_empty_slots_keep_what_the_model_does():
@@ -32,10 +33,27 @@ def test_sum():
     assert parse("rope") + parse("rope") == parse("rope")
 
 
+def test_a_layer_keeps_what_its_own_extension_leaves_open():
+    both = parse("hwfa:layers=4,window=4") + parse("yarn:factor=4") + parse("biases.alibi")
+    below, last = both.at_layer(0, FACTS), both.at_layer(3, FACTS)
+    assert (below.theta, below.spans, below.scales) == (
+        ByParts(factor=4),
+        Window(window=4),
+        (YarnTemperature(factor=4),),
+    )
+    assert (last.theta, last.spans, last.scales) == (NoPE(), Causal(), (LogN(clipped=False),))
+    assert below.biases == last.biases == (ALiBi(),)
+
+
+def test_the_same_method_twice_is_once():
+    assert parse("log_n") + parse("log_n") == parse("log_n")
+    assert parse("ntk_mixed:factor=4+log_n") == parse("ntk_mixed:factor=4")
+    with pytest.raises(Conflict, match="scales must be different methods"):
+        parse("log_n") + parse("log_n:clipped=false")
+
+
 def test_a_slot_for_several_takes_several():
     assert (Extension(biases=(ALiBi(),)) + Extension(biases=(Sandwich(),))).biases == (ALiBi(), Sandwich())
-    with pytest.raises(Conflict, match="biases must be different methods"):
-        Extension(biases=(ALiBi(),)) + Extension(biases=(ALiBi(),))
 
 
 def test_layers_are_merged():
@@ -95,8 +113,9 @@ def test_weights_are_named_by_method():
 def test_description_is_the_resulting_formula():
     text = (parse("yarn:factor=4+log_n+biases.alibi") + MIXED).describe()
     first = "logit(i,j) = yarn_temperature(i) * log_n(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
-    assert text.splitlines()[0] == f"{first} + alibi_h(i-j)"
-    assert "frequencies: by_parts:factor=4\n" in text
-    assert "reach: window:window=4\n" in text
+    assert text.splitlines()[0] == f"{first} + alibi_h(q_at(i) - k_at(j))"
+    assert "frequencies.by_parts:factor=4\n" in text
+    assert "reach.window:window=4\n" in text
+    assert "    Source: Peng et al. 2023, arXiv:2309.00071" in text
     assert "    scale(i) = (coefficient ln(factor) + 1)^2\n" in text
-    assert "layer -1 instead:\n    logit(i,j) = log_n(i) * <" in text
+    assert "in layer -1:\n    logit(i,j) = log_n(i) * <" in text

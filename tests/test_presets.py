@@ -96,7 +96,7 @@ def test_hwfa():
     assert extension.reach == Window(window=16)
     ((layer, last),) = extension.layers
     assert layer == -1
-    assert last == parse("nope+log_n:clipped=false")
+    assert last == parse("nope+causal+log_n:clipped=false")
 
 
 def test_hwfa_rerope_puts_two_full_layers_between_windows():
@@ -114,3 +114,4 @@ def test_longrope_takes_searched_divisors():
 def test_xpos_composes_with_its_inference_attention():
     both = parse("xpos+bca", **CONTEXT)
     assert both.reach.block == 4096
+    assert parse("bca", trained_len=4097).reach.block == 4096

@@ -30,5 +30,5 @@ class KerpleLog(Bias):
         return {"p": 2 * p, "a": a}
 
     def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
-        p, a = (per_head(weights[name].clamp(min=SMALLEST), distance) for name in ("p", "a"))
+        p, a = (per_head(weights[name].double().clamp(min=SMALLEST), distance) for name in ("p", "a"))
         return -p * torch.log1p(a * distance)

@@ -29,6 +29,6 @@ class KerplePower(Bias):
         return {"p": LARGEST_POWER * p, "a": a}
 
     def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
-        a = per_head(weights["a"].clamp(min=SMALLEST), distance)
-        p = per_head(weights["p"].clamp(min=SMALLEST, max=LARGEST_POWER), distance)
+        a = per_head(weights["a"].double().clamp(min=SMALLEST), distance)
+        p = per_head(weights["p"].double().clamp(min=SMALLEST, max=LARGEST_POWER), distance)
         return -a * distance.double() ** p

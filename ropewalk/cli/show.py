@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,13 +12,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from ropewalk import presets
-from ropewalk.extension import SLOTS, Extension
+from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import RoPE
 from ropewalk.notation import length
 from ropewalk.pages import page_of
 from ropewalk.parsing import parse
 from ropewalk.record import parameter_rows
+from ropewalk.slots import SLOTS
 from ropewalk.spec import Spec
 
 ROWS = 9  # of the table of turns
@@ -31,18 +33,27 @@ def show(
     base: Annotated[float, typer.Option(help="of the model's rotary frequencies")] = 10_000.0,
     layers: Annotated[int, typer.Option(help="of the model")] = 32,
     heads: Annotated[int, typer.Option(help="of the model")] = 32,
+    kv_heads: Annotated[int | None, typer.Option(help="of the model; by default as many as heads")] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="dimensions that turn; by default all")] = None,
 ) -> None:
     """Print the formula, the sources, the parameters and the turns per pair of an extension, or list everything."""
     console = Console(highlight=False)
     if not extension:
         _list(console)
         return
-    facts = Facts(trained_len=length(trained_len), head_dim=head_dim, base=base, layers=layers, heads=heads)
+    facts = Facts(
+        trained_len=length(trained_len),
+        head_dim=head_dim,
+        rotary_dim=rotary_dim,
+        base=base,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+    )
     target = length(target_len) if target_len else None
     shown = parse(extension, trained_len=facts.trained_len, target_len=target, layers=layers)
     shown.check_against(facts)
     console.print(escape(shown.describe()), soft_wrap=True)
-    _sources(console, shown)
     _parameters(console, shown)
     _turns(console, shown, facts, target)
 
@@ -52,7 +63,7 @@ def _list(console: Console) -> None:
     for preset in presets.ALL:
         papers.add_row(preset.__name__, escape(page_of(preset).idea))
     console.print(papers)
-    for slot, (_, methods, _) in SLOTS.items():
+    for slot, (_, methods, *_) in SLOTS.items():
         table = Table("method", "what it is", title=f"{slot}/", title_justify="left")
         for method in methods:
             table.add_row(f"{slot}.{method.name}", escape(page_of(method).idea))
@@ -64,12 +75,6 @@ def _all_specs(extension: Extension) -> list[tuple[str, Spec]]:
     parts = [extension, *(own for _, own in extension.overrides)]
     found = [(slot, spec) for part in parts for slot, specs in part.specs.items() for spec in specs]
     return list(dict.fromkeys(found))
-
-
-def _sources(console: Console, extension: Extension) -> None:
-    console.print("\n[bold]Sources[/bold]")
-    for _, spec in _all_specs(extension):
-        console.print(f"  {spec.name}: {escape(page_of(spec).source)}", soft_wrap=True)
 
 
 def _parameters(console: Console, extension: Extension) -> None:
@@ -85,9 +90,9 @@ def _parameters(console: Console, extension: Extension) -> None:
 def _turns(console: Console, extension: Extension, facts: Facts, target: int | None) -> None:
     """How often pairs come round within the trained length: what the model has seen of each, and what it will see."""
     reached = extension.theta.stretch if math.isfinite(extension.theta.stretch) else 8
-    row_length = target or round(facts.trained_len * reached)
-    before = RoPE().table(facts, row_length).inv_freq
+    row_length = target or int(min(facts.trained_len * reached, 2**53))
     after = extension.theta.table(facts, row_length).inv_freq
+    before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), row_length).inv_freq
     title = f"Turns per pair: trained on {facts.trained_len}, in a row of {row_length} tokens"
     table = Table(
         "pair", "wavelength", "turns trained", "turns in the row", "slowed by", title=title, title_justify="left"

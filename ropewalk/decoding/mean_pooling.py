@@ -1,8 +1,8 @@
-"""Mean pooling (parallel windows): the contexts' distributions are averaged, and the context-free guess discounted.
+"""Mean pooling (parallel windows): the contexts' log-probabilities are averaged, the context-free guess discounted.
 
-    logp = (1 + beta) mean_k log p(T | C_k) - beta log p(T)
+    logp = (1 + beta) mean_k log p(T | C_k) - beta log p(T)     where p(T) > 0, the mean elsewhere
 
-Source: Su 2023, kexue.fm/9617, eq. 4 and 5 (mean pooling); Ratner et al. 2022, arXiv:2212.10947 (parallel windows).
+Source: Su 2023, kexue.fm/9617, eq. 4 and 5, who reads parallel windows (Ratner et al. 2022, arXiv:2212.10947) so.
 
 beta = n - 1 for n contexts is naive Bayes to the letter; beta = 0 is the plain average.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import torch
 from torch import Tensor
 
 from ropewalk.decoding.signature import Combined, Decoding, require_contexts
@@ -25,6 +26,6 @@ class MeanPooling(Decoding):
 
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:
         require_contexts(logp)
-        # Token by token, 0 * -inf must stay 0 where nothing is discounted.
-        discount = self.beta * logp[0] if self.beta else 0.0
-        return Combined((1 + self.beta) * logp[1:].mean(0) - discount, None)
+        without, mean = logp[0], logp[1:].mean(0)
+        against = (1 + self.beta) * mean - self.beta * without
+        return Combined(torch.where(without > -torch.inf, against, mean), None)

@@ -30,3 +30,5 @@ def require_contexts(logp: Tensor) -> None:
     """Refuse anything but the empty context and at least one other."""
     if logp.dim() != 2 or logp.shape[0] < 2:
         raise InvalidValue("logp", "[1 + contexts, vocabulary] with at least one context", tuple(logp.shape))
+    if logp.isnan().any():
+        raise InvalidValue("logp", "free of NaN", "NaN")

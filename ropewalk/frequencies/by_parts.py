@@ -57,8 +57,10 @@ class ByParts(Frequencies):
         first, last = self._index_of(self.high_turns, facts), self._index_of(self.low_turns, facts)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
-        # The released code bounds the end by d - 1, although the index ends at d/2 - 1, and widens an empty ramp.
-        first, last = max(first, 0), min(last, facts.rotating - 1)
+        # The released code bounds the end by d - 1, although the index ends at d/2 - 1, and widens an empty ramp. Where
+        # all pairs turn often, or none does, its two ends cross and invert the ramp; here they meet.
+        first = max(first, 0)
+        last = max(min(last, facts.rotating - 1), first)
         last += 0.001 * (first == last)
         return 1 - ((pair_index(facts) - first) / (last - first)).clamp(0, 1)
 

@@ -34,6 +34,9 @@ class Dynamic(Frequencies):
         if "factor" not in [parameter.name for parameter in parameters(type(self.inner))]:
             raise InvalidValue("inner", "a schedule with a factor", self.inner.name, remedy="take ntk or by_parts")
 
+        if getattr(self.inner, "factor") != 1:  # noqa: B009 - only some specs have one
+            raise InvalidValue("inner", "given with factor=1, since the row's own takes its place", str(self.inner))
+
     def check_against(self, facts: Facts) -> None:
         self.inner.check_against(facts)
 

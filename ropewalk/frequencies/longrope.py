@@ -6,7 +6,8 @@
 Source: Ding et al. 2024, arXiv:2402.13753, sec. 3; microsoft/LongRoPE, rope/longrope.py.
 
 Deviation: the authors' code and transformers switch the whole batch by its longest text; here each row has its own
-length, so a cached key is never of the wrong set and no row depends on its neighbours.
+length, so a cached key is never of the wrong set and no row depends on its neighbours. The paper's first tokens that
+keep their angles are left out, as they are in the released models.
 """
 
 from __future__ import annotations

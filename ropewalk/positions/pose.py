@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.positions.signature import Positions, draw
+from ropewalk.positions.signature import Positions, draw, require_length
 from ropewalk.record import AT_LEAST_ONE
 
 
@@ -28,6 +28,7 @@ class PoSE(Positions):
     target_len: Annotated[int, AT_LEAST_ONE, "the length that training is to look like"]
 
     def number(self, length: int, generator: Generator | None = None) -> Tensor:
+        require_length(length)
         if length > self.target_len:
             raise InvalidValue("length", f"at most target_len ({self.target_len})", length)
         if generator is None or length == 0:

@@ -17,16 +17,19 @@ import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.positions.signature import Positions
-from ropewalk.record import AT_LEAST_ONE
+from ropewalk.positions.signature import Positions, require_length
+from ropewalk.record import Rule
+
+UP_TO_A_SAMPLE = Rule("from 1 to 16,777,216", lambda value: 1 <= value <= 2**24)  # a draw permutes the whole range
 
 
 @dataclass(frozen=True, kw_only=True)
 class Randomized(Positions):
     name = "randomized"
-    limit: Annotated[int, AT_LEAST_ONE, "numbers come from 0 to limit - 1; above the longest text"]
+    limit: Annotated[int, UP_TO_A_SAMPLE, "numbers come from 0 to limit - 1; above the longest text"]
 
     def number(self, length: int, generator: Generator | None = None) -> Tensor:
+        require_length(length)
         if length > self.limit:
             raise InvalidValue("length", f"at most limit ({self.limit})", length, remedy="raise randomized:limit")
         if generator is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ropewalk.positions.signature import Positions
+from ropewalk.positions.signature import Positions, require_length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,4 +20,5 @@ class Sequential(Positions):
     name = "sequential"
 
     def number(self, length: int, generator: Generator | None = None) -> Tensor:
+        require_length(length)
         return torch.arange(length)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Generator, Tensor
 
+from ropewalk.errors import InvalidValue
 from ropewalk.spec import Spec
 
 
@@ -16,6 +17,12 @@ class Positions(Spec):
     @abstractmethod
     def number(self, length: int, generator: Generator | None = None) -> Tensor:
         """`length` ascending whole numbers, none below 0: drawn with a generator (training), fixed without one."""
+
+
+def require_length(length: int) -> None:
+    """Refuse what is no number of tokens."""
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise InvalidValue("length", "a whole number of tokens", length)
 
 
 def draw(low: int, high: int, generator: Generator) -> int:

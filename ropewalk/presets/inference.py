@@ -20,11 +20,12 @@ def window(*, window: int | None = None, trained_len: Length = None) -> Extensio
 
 
 def bca(*, block: int | None = None, trained_len: Length = None) -> Extension:
-    """Blockwise causal attention in blocks of the trained length.
+    """Blockwise causal attention in blocks of the trained length (rounded down to even).
 
     Source: Sun et al. 2022, arXiv:2212.10554, sec. 3.3.
     """
-    return Extension(reach=Blockwise(block=share_of("block", block, trained_len)))
+    size = 2 * share_of("block", None, trained_len, 1 / 2) if block is None else block
+    return Extension(reach=Blockwise(block=size))
 
 
 def streaming(*, window: int | None = None, n_sink: int = 4, trained_len: Length = None) -> Extension:
@@ -112,8 +113,8 @@ def nbce(*, beta: float = 0.25, eta: float = 0.1, top_p: float = 0.95) -> Extens
 
 
 def parallel_windows(*, beta: float = 0.0) -> Extension:
-    """The plain average over several contexts.
+    """The plain average of the log-probabilities over several contexts.
 
-    Source: Ratner et al. 2022, arXiv:2212.10947.
+    Source: Ratner et al. 2022, arXiv:2212.10947, as read in kexue.fm/9617.
     """
     return Extension(decoding=MeanPooling(beta=beta))

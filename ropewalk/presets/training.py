@@ -5,10 +5,10 @@ from __future__ import annotations
 from ropewalk.biases import FIRE, T5, ALiBi, GAURotary, KerpleLog, Sandwich
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
-from ropewalk.frequencies import Interpolation, NoPE, RoPE, XPos
+from ropewalk.frequencies import Interpolation, NoPE, XPos
 from ropewalk.positions import PoSE, Randomized
 from ropewalk.presets.lengths import Length, share_of, stretch, target_or
-from ropewalk.reach import ReRoPE, Window
+from ropewalk.reach import Causal, ReRoPE, Window
 from ropewalk.scales import LogN
 from ropewalk.surgery import MHAToGQA, QKBias, StretchPositions
 
@@ -66,7 +66,7 @@ def gau_bias() -> Extension:
 
     Source: Hua et al. 2022, arXiv:2202.10447; kexue.fm/9577.
     """
-    return Extension(frequencies=RoPE(), biases=(GAURotary(),))
+    return Extension(biases=(GAURotary(),))
 
 
 def xpos() -> Extension:
@@ -104,7 +104,7 @@ def hwfa(*, layers: int, window: int | None = None, trained_len: Length = None) 
     Source: Su 2023, kexue.fm/9603.
     """
     size = window if window is not None else hwfa_window(layers, share_of("window", None, trained_len))
-    full = Extension(frequencies=NoPE(), scales=(LogN(clipped=False),))
+    full = Extension(frequencies=NoPE(), reach=Causal(), scales=(LogN(clipped=False),))
     return Extension(reach=Window(window=size), layers={-1: full})
 
 
@@ -149,7 +149,7 @@ def qk_bias() -> Extension:
 
     Source: Su 2023, kexue.fm/9577.
     """
-    return Extension(frequencies=RoPE(), surgery=(QKBias(),))
+    return Extension(surgery=(QKBias(),))
 
 
 def stretched_positions(*, target_len: Length = None) -> Extension:

@@ -3,7 +3,7 @@
     scale(i) = 1                                        for i + 1 <= L
     scale(i) = inner's scale with factor = s(i)         beyond,   s(i) = min { 2^(k/steps) >= (i+1) / L }
 
-Source: jquesnelle/yarn, LlamaDynamicYaRNScaledRotaryEmbedding.py; the seeds' "dynamic scaling".
+Source: jquesnelle/yarn, LlamaDynamicYaRNScaledRotaryEmbedding.py (sec. 3.3 of the paper).
 
 Deviation: there the factor is that of the longest text seen so far; here it belongs to the row, in the same steps as
 the frequencies of the same name.
@@ -32,6 +32,9 @@ class DynamicTemperature(Scale):
     def check(self) -> None:
         if "factor" not in [parameter.name for parameter in parameters(type(self.inner))]:
             raise InvalidValue("inner", "a scale with a factor", self.inner.name, remedy="take yarn_temperature")
+
+        if getattr(self.inner, "factor") != 1:  # noqa: B009 - only some specs have one
+            raise InvalidValue("inner", "given with factor=1, since the row's own takes its place", str(self.inner))
 
     def check_against(self, facts: Facts) -> None:
         self.inner.check_against(facts)

@@ -34,13 +34,13 @@ class MHAToGQA(Surgery):
 
     def convert(self, state: State, facts: Facts) -> tuple[dict[str, Tensor], Facts]:
         self.check_against(facts)
-        parts = tuple(f"{module}.{part}" for module in self.modules for part in ("weight", "bias"))
-        pooled = {name: self._pool(name, state[name], facts) for name in ending_in(state, parts)}
+        names = [name for module in self.modules for name in ending_in(state, (f"{module}.weight", f"{module}.bias"))]
+        pooled = {name: self._pool(name, state[name], facts) for name in names}
         return {**state, **pooled}, replace(facts, kv_heads=self.kv_heads)
 
     def _pool(self, name: str, projection: Tensor, facts: Facts) -> Tensor:
         rows = facts.groups * facts.head_dim
-        if projection.shape[0] != rows:
+        if projection.dim() == 0 or projection.shape[0] != rows:
             raise DoesNotFit(name, f"of {rows} rows (key heads x head_dim)", tuple(projection.shape))
         rest = projection.shape[1:]
         grouped = projection.double().reshape(self.kv_heads, -1, facts.head_dim, *rest)

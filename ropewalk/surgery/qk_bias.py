@@ -26,7 +26,10 @@ class QKBias(Surgery):
     modules: Annotated[tuple[str, ...], "names of the projections"] = ("q_proj", "k_proj")
 
     def convert(self, state: State, facts: Facts) -> tuple[dict[str, Tensor], Facts]:
-        weights = ending_in(state, tuple(f"{module}.weight" for module in self.modules))
+        weights = [name for module in self.modules for name in ending_in(state, (f"{module}.weight",))]
+        flat = [name for name in weights if state[name].dim() != 2]
+        if flat:
+            raise DoesNotFit(flat[0], "a matrix", tuple(state[flat[0]].shape))
         biases = {f"{name.removesuffix('weight')}bias": state[name] for name in weights}
         present = [name for name in biases if name in state]
         if present:

@@ -35,6 +35,9 @@ class StretchPositions(Surgery):
         return {**state, **{name: self._stretch(name, state[name]) for name in tables}}, facts
 
     def _stretch(self, name: str, table: Tensor) -> Tensor:
+        if not table.is_floating_point() or table.dim() != 2 or len(table) <= self.untouched:
+            rule = f"a table of floating-point numbers with more than {self.untouched} rows"
+            raise DoesNotFit(name, rule, f"{table.dtype} {tuple(table.shape)}")
         extra, rows = table[: self.untouched], table[self.untouched :].double()
         if self.target_len < len(rows):
             raise DoesNotFit("target_len", f"at least the {len(rows)} rows of {name}", self.target_len)

@@ -5,11 +5,11 @@ import importlib
 
 import pytest
 
-from ropewalk.extension import SLOTS
+from ropewalk.slots import SLOTS
 
 from architecture.tree import FACTORS, PACKAGE
 
-METHODS = [(slot, method) for slot, (_, methods, _) in SLOTS.items() for method in methods]
+METHODS = [(slot, method) for slot, (_, methods, *_) in SLOTS.items() for method in methods]
 each_method = pytest.mark.parametrize(("slot", "method"), METHODS, ids=[f"{s}.{m.name}" for s, m in METHODS])
 
 
@@ -20,7 +20,7 @@ def test_slots_are_the_factors_folders():
 @pytest.mark.parametrize("folder", FACTORS)
 def test_every_file_is_a_listed_method(folder):
     files = {path.stem for path in (PACKAGE / folder).glob("*.py")} - {"__init__", "signature"}
-    assert files == {method.name for method in SLOTS[folder][1]}
+    assert files == {method.name for method in SLOTS[folder].methods}
 
 
 @pytest.mark.parametrize("folder", FACTORS)
@@ -37,7 +37,7 @@ def test_a_method_lives_in_the_file_of_its_name(slot, method):
 
 @each_method
 def test_a_method_is_a_final_frozen_record_of_its_factor(slot, method):
-    assert method.__mro__[1] is SLOTS[slot][0]
+    assert method.__mro__[1] is SLOTS[slot].family
     assert method.__subclasses__() == []
     assert dataclasses.is_dataclass(method)
     assert method.__dataclass_params__.frozen

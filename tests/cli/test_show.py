@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from ropewalk.extension import SLOTS
 from ropewalk.parsing import PRESETS
+from ropewalk.slots import SLOTS
 
 
 def ropewalk(*arguments):
@@ -28,7 +28,7 @@ def test_an_extension():
         "logit(i,j) = yarn_temperature(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
     )
     assert "theta'_i = keep_i theta_i + (1 - keep_i) theta_i / factor" in text
-    assert "by_parts: Peng et al. 2023, arXiv:2309.00071" in text
+    assert "Source: Peng et al. 2023, arXiv:2309.00071" in text
     rows = [
         [cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if line.startswith("│")
     ]
@@ -46,7 +46,7 @@ def test_an_extension():
 def test_everything():
     text = ropewalk("show").stdout
     assert all(f" {name} " in text for name in PRESETS)
-    assert all(f"{slot}.{method.name} " in text for slot, (_, methods, _) in SLOTS.items() for method in methods)
+    assert all(f"{slot}.{method.name} " in text for slot, (_, methods, *_) in SLOTS.items() for method in methods)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -82,6 +82,21 @@ def test_refusals_are_one_line(arguments, message):
     assert shown.stderr.count("\n") == 1
 
 
+def test_a_partial_rotation_is_compared_with_its_own_pairs():
+    text = ropewalk("show", "partial:share=0.5", "--head-dim", "64").stdout
+    rows = [
+        [cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if line.startswith("│")
+    ]
+    assert {row[-1] for row in rows if row[0].isdigit()} == {"1.00"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["yarn:factor=1e18"], ["llama3", "--trained-len", "1m", "--target-len", "9999999m"]]
+)
+def test_sizes_beyond_reason_are_survived(arguments):
+    assert ropewalk("show", *arguments).returncode == 0
+
+
 def test_lengths_derive_what_is_not_said():
     text = ropewalk("show", "self_extend", "--trained-len", "4k", "--target-len", "32k").stdout
-    assert "reach: self_extend:window=1024,group=19" in text
+    assert "reach.self_extend:window=1024,group=19" in text

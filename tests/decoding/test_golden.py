@@ -58,6 +58,20 @@ def test_mean_pooling_with_one_less_than_its_contexts_is_naive_bayes():
     torch.testing.assert_close(got, exact / exact.sum())
 
 
+def test_tokens_that_are_impossible_stay_so():
+    logp = torch.tensor([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.2, 0.7, 0.1]], dtype=torch.float64).log()
+    for rule in (NBCE(), MeanPooling(), MeanPooling(beta=0.0)):
+        combined = rule.combine(logp).logp
+        assert not combined.isnan().any()
+    assert MeanPooling().combine(logp).logp[2] == -math.inf
+
+
+def test_nan_is_refused():
+    for rule in (NBCE(), MeanPooling()):
+        with pytest.raises(InvalidValue, match="logp must be free of NaN"):
+            rule.combine(torch.full((3, 4), math.nan))
+
+
 @pytest.mark.parametrize("shape", [(3,), (1, 5), (2, 3, 4)])
 def test_a_missing_context_is_refused(shape):
     for rule in (NBCE(), MeanPooling()):

@@ -41,6 +41,13 @@ def test_by_parts_threshold_is_an_ordinary_field():
     assert values(ByParts(factor=4, ramp="turns", low_turns=16)) == pytest.approx([1, 0.025])
 
 
+def test_an_index_ramp_without_a_pair_between_its_ends_is_not_inverted():
+    """No pair comes round in 4 tokens: all but the first are interpolated. At base 2 all turn often: none is."""
+    never, often = Facts(trained_len=4, head_dim=8), Facts(trained_len=4096, head_dim=8, base=2.0)
+    assert (RoPE().table(never, 1).inv_freq / ByParts(factor=4).table(never, 1).inv_freq).tolist()[1:] == [4, 4, 4]
+    assert (RoPE().table(often, 1).inv_freq / ByParts(factor=4).table(often, 1).inv_freq).tolist() == [1, 1, 1, 1]
+
+
 def test_llama3_without_a_band_is_a_step():
     assert values(Llama3(factor=4, low_turns=16, high_turns=16)) == pytest.approx([1, 0.025])
     assert values(Llama3(factor=4, low_turns=15, high_turns=15)) == pytest.approx([1, 0.1])

@@ -94,7 +94,8 @@ def _values(slot, hint, value):
     if isinstance(value, str):
         return ["embeddings"]
     if isinstance(value, Spec) or value is None:
-        return [*EXAMPLES[slot], 3]
+        unstretched = [dataclasses.replace(one, factor=1) for one in EXAMPLES[slot] if hasattr(one, "factor")]
+        return [*EXAMPLES[slot], *unstretched, 3]
     if all(isinstance(item, str) for item in value):
         return [value[:1]]
     return [(1.5 * value[0], *value[1:])]

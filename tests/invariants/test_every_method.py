@@ -8,8 +8,8 @@ import torch
 
 from ropewalk import Extension, parse
 from ropewalk.errors import UnknownName
-from ropewalk.extension import SLOTS
 from ropewalk.record import parameters
+from ropewalk.slots import SLOTS
 from ropewalk.spec import build
 
 from examples import EVERY, EXAMPLES, FACTS
@@ -22,12 +22,12 @@ FIELDS = [(spec, parameter.name) for spec in EVERY for parameter in parameters(t
 
 def filled(spec):
     slot = SLOT_OF[spec]
-    return Extension(**{slot: (spec,) if SLOTS[slot][2] else spec})
+    return Extension(**{slot: (spec,) if SLOTS[slot].several else spec})
 
 
 @pytest.mark.parametrize("slot", SLOTS)
 def test_every_method_has_an_example(slot):
-    assert {type(spec) for spec in EXAMPLES[slot]} == set(SLOTS[slot][1])
+    assert {type(spec) for spec in EXAMPLES[slot]} == set(SLOTS[slot].methods)
 
 
 @every
@@ -88,7 +88,7 @@ def test_a_field_that_differs_gives_a_different_result(spec, field):
 @every
 def test_describe_names_the_method_and_its_formula(spec):
     described = filled(spec).describe()
-    assert f"{SLOT_OF[spec]}: {spec}" in described
+    assert f"{SLOT_OF[spec]}.{spec}" in described
 
 
 @every

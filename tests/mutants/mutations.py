@@ -69,12 +69,13 @@ MUTATIONS = (
     Mutation("stretched past the end", "surgery/stretch_positions.py", "(rows - 1) / max", "rows / max", "surgery"),
     # The oracle and what holds it together.
     Mutation("keys turned the other way", "equation.py", "first * angle.cos() - second", "first * angle.cos() + second", FREQUENCIES + " test_equation.py"),
-    Mutation("keys decay like queries", "equation.py", "(-1 if key else 1)", "1", FREQUENCIES + " test_equation.py"),
-    Mutation("no division by sqrt d", "equation.py", "product_bhij / math.sqrt(q_bhid.shape[-1])", "product_bhij", "test_equation.py"),
+    Mutation("keys decay like queries", "equation.py", "origin - k_at_bj", "k_at_bj - origin", "test_equation.py"),
+    Mutation("no division by sqrt d", "equation.py", " / math.sqrt(facts.head_dim)", "", "test_equation.py"),
     Mutation("queries from the front", "equation.py", "numbers_bj[:, numbers_bj.shape[1] - q_bhid.shape[2] :]", "numbers_bj[:, : q_bhid.shape[2]]", "test_equation.py"),
-    Mutation("documents see each other", "equation.py", "related_bij &= documents_bi", "related_bij |= documents_bi", "test_equation.py"),
+    Mutation("documents see each other", "inputs.py", "related_bij &= documents_bi", "related_bij |= documents_bi", "test_equation.py"),
     Mutation("key heads in strides", "equation.py", "repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)", "repeat(1, facts.heads // x_bgjd.shape[1], 1, 1)", "test_equation.py"),
-    Mutation("a layer's own ignored", "extension.py", "return replace(self, layers=()) if own is None else", "return replace(self, layers=()) if True else", "test_equation.py test_extension.py"),
+    Mutation("a layer's own ignored", "extension.py", "self._overridden(own or Extension())", "self._overridden(Extension())", "test_equation.py test_extension.py"),
+    Mutation("biases at the true distance", "equation.py", "(q_at_bi[:, :, None] - k_at_bj[:, None, :])", "(i_bi[:, :, None] - j_bj[:, None, :])", "test_equation.py"),
     Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants test_spec.py"),
     Mutation("rules not checked", "record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
 )  # fmt: skip

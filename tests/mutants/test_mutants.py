@@ -92,6 +92,6 @@ def test_a_method_costs_one_file_and_three_lines(copy):
     done = run_tests(copy, shared)
     assert done.returncode == 0, done.stdout
     shown = python(copy, "-m", "ropewalk", "show", "even_root:factor=8+log_n")
-    assert "frequencies: even_root:factor=8" in shown.stdout, shown.stderr
+    assert "frequencies.even_root:factor=8" in shown.stdout, shown.stderr
     edit(copy / example, blocks[example], "")
     assert run_tests(copy, "invariants").returncode == 1

@@ -16,7 +16,7 @@ FACTS = Facts(trained_len=16, head_dim=TABLE["head_dim"], heads=TABLE["n_heads"]
 def test_pooling_equals_the_table():
     weight = torch.tensor(TABLE["wk(out,in)"])
     state = {"model.layers.0.self_attn.k_proj.weight": weight, "model.norm.weight": torch.ones(6)}
-    pooled, facts = MHAToGQA(kv_heads=TABLE["n_kv"]).convert(state, FACTS)
+    pooled, facts = MHAToGQA(kv_heads=TABLE["n_kv"], modules=("k_proj",)).convert(state, FACTS)
     expected = torch.tensor(TABLE["pooled_wk"])
     torch.testing.assert_close(pooled["model.layers.0.self_attn.k_proj.weight"], expected, rtol=0, atol=1e-6)
     assert facts.kv_heads == 2
@@ -44,7 +44,11 @@ def test_pooling_equal_heads_changes_nothing():
 
 
 def test_pooling_averages_biases_and_keeps_the_type():
-    state = {"v_proj.weight": torch.ones(8, 3).bfloat16(), "v_proj.bias": torch.tensor([0.0, 1, 2, 3, 4, 5, 6, 7])}
+    state = {
+        "k_proj.weight": torch.ones(8, 3),
+        "v_proj.weight": torch.ones(8, 3).bfloat16(),
+        "v_proj.bias": torch.tensor([0.0, 1, 2, 3, 4, 5, 6, 7]),
+    }
     pooled, _ = MHAToGQA(kv_heads=2).convert(state, Facts(trained_len=4, head_dim=2, heads=4))
     assert pooled["v_proj.bias"].tolist() == [1, 2, 5, 6]
     assert pooled["v_proj.weight"].dtype == torch.bfloat16
@@ -54,9 +58,24 @@ def test_pooling_refuses_what_it_cannot_divide():
     with pytest.raises(DoesNotFit, match="kv_heads must be a divisor of the model's 8 key heads, got 3"):
         MHAToGQA(kv_heads=3).convert({"k_proj.weight": torch.ones(32, 2)}, FACTS)
     with pytest.raises(DoesNotFit, match=r"of 32 rows \(key heads x head_dim\), got \(31, 2\)"):
-        MHAToGQA(kv_heads=2).convert({"k_proj.weight": torch.ones(31, 2)}, FACTS)
+        MHAToGQA(kv_heads=2).convert(dict.fromkeys(("k_proj.weight", "v_proj.weight"), torch.ones(31, 2)), FACTS)
     with pytest.raises(DoesNotFit, match="state must be a state dict with an entry ending in k_proj"):
         MHAToGQA(kv_heads=2).convert({"blocks.0.attn.qk_proj.weight": torch.ones(32, 2)}, FACTS)
+
+
+def test_every_projection_named_must_be_there():
+    with pytest.raises(DoesNotFit, match="entry ending in v_proj"):
+        MHAToGQA(kv_heads=2).convert({"k_proj.weight": torch.ones(32, 2)}, FACTS)
+    with pytest.raises(DoesNotFit, match="entry ending in k_proj"):
+        QKBias().convert({"q_proj.weight": torch.ones(32, 2)}, FACTS)
+    with pytest.raises(DoesNotFit, match=r"q_proj.weight must be a matrix, got \(4,\)"):
+        QKBias().convert({"q_proj.weight": torch.ones(4), "k_proj.weight": torch.ones(4, 2)}, FACTS)
+
+
+@pytest.mark.parametrize("table", [torch.ones(0, 2), torch.ones(3), torch.ones(4, 2, dtype=torch.int64)])
+def test_what_is_no_table_of_positions_is_refused(table):
+    with pytest.raises(DoesNotFit, match=r"position_embeddings\.weight must be a table of floating-point numbers"):
+        StretchPositions(target_len=6).convert({"position_embeddings.weight": table}, FACTS)
 
 
 def test_qk_bias_starts_at_zero_and_refuses_a_second_one():

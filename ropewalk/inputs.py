@@ -1,0 +1,77 @@
+"""What comes into attention: shapes that fit the facts, numbers that ascend, texts told apart.
+
+Legend: b batch, h query head, g key head, i query, j key, d head dimension.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import InvalidValue
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+
+PAD = -1  # the number of a token that is no token
+
+
+def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
+    """Refuse queries, keys and values that are not what the facts say."""
+    for name, x in (("q", q_bhid), ("k", k_bgjd), ("v", v_bgjd)):
+        if x.dim() != 4:
+            raise InvalidValue(name, "[batch, heads, tokens, head_dim]", tuple(x.shape))
+    batch, length, queries = k_bgjd.shape[0], k_bgjd.shape[2], q_bhid.shape[2]
+    if q_bhid.shape != (batch, facts.heads, queries, facts.head_dim) or queries > length:
+        rule = f"[{batch}, {facts.heads} heads, at most {length}, {facts.head_dim}] as the facts and keys say"
+        raise InvalidValue("q", rule, tuple(q_bhid.shape))
+    if k_bgjd.shape != (batch, facts.groups, length, facts.head_dim):
+        rule = f"[{batch}, {facts.groups} key heads, {length}, {facts.head_dim}] as the facts say"
+        raise InvalidValue("k", rule, tuple(k_bgjd.shape))
+    if v_bgjd.shape[:3] != k_bgjd.shape[:3]:
+        raise InvalidValue("v", f"of as many heads and tokens as k {tuple(k_bgjd.shape)}", tuple(v_bgjd.shape))
+
+
+def number_keys(
+    k_bgjd: Tensor, positions_bj: Tensor | None, documents_bj: Tensor | None, extension: Extension
+) -> Tensor:
+    """The number of every key: as given, or as the extension numbers each text from its beginning."""
+    shape = (k_bgjd.shape[0], k_bgjd.shape[2])
+    for name, each in (("positions_bj", positions_bj), ("documents_bj", documents_bj)):
+        if each is not None and (tuple(each.shape) != shape or each.is_floating_point() or each.dtype == torch.bool):
+            raise InvalidValue(name, f"whole numbers of shape {shape}", f"{each.dtype} {tuple(each.shape)}")
+    texts_bj = torch.zeros(shape, dtype=torch.int64) if documents_bj is None else documents_bj
+    if positions_bj is None:
+        rows = [torch.cat([extension.numbering.number(count) for count in _runs(row)]) for row in texts_bj]
+        return torch.stack(rows).to(k_bgjd.device)
+    for numbers, texts in zip(positions_bj, texts_bj.to(positions_bj.device), strict=True):
+        _require_ascending(numbers, texts)
+    return positions_bj.to(k_bgjd.device, torch.int64)
+
+
+def _runs(texts_j: Tensor) -> list[int]:
+    """How many tokens each text of a packed row has."""
+    return torch.unique_consecutive(texts_j, return_counts=True)[1].tolist() if len(texts_j) else [0]
+
+
+def _require_ascending(numbers_j: Tensor, texts_j: Tensor) -> None:
+    real = numbers_j != PAD
+    for text in sorted(set(texts_j[real].tolist())):
+        own = numbers_j[real & (texts_j == text)]
+        if (own < 0).any() or (own.diff() <= 0).any():
+            raise InvalidValue(
+                "positions_bj",
+                f"ascending from 0 on within each text ({PAD} where there is padding)",
+                own.tolist()[:8],
+                remedy="tell packed texts apart with documents_bj",
+            )
+
+
+def related(numbers_bi: Tensor, numbers_bj: Tensor, documents_bj: Tensor | None) -> Tensor:
+    """Which pairs are of one text, real, and in order."""
+    related_bij = numbers_bi[:, :, None] >= numbers_bj[:, None, :]
+    related_bij &= (numbers_bi != PAD)[:, :, None] & (numbers_bj != PAD)[:, None, :]
+    if documents_bj is not None:
+        documents_bj = documents_bj.to(numbers_bj.device)
+        documents_bi = documents_bj[:, documents_bj.shape[1] - numbers_bi.shape[1] :]
+        related_bij &= documents_bi[:, :, None] == documents_bj[:, None, :]
+    return related_bij

@@ -1,0 +1,46 @@
+"""The slots of an extension: one per factor of the equation, with the methods that may fill it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ropewalk import biases, decoding, frequencies, positions, reach, scales, surgery
+from ropewalk.biases import Bias
+from ropewalk.decoding import Decoding
+from ropewalk.errors import UnknownName
+from ropewalk.frequencies import Frequencies
+from ropewalk.positions import Positions
+from ropewalk.reach import Reach
+from ropewalk.scales import Scale
+from ropewalk.spec import Spec
+from ropewalk.surgery import Surgery
+
+
+class Slot(NamedTuple):
+    """What may stand in one place of the equation."""
+
+    family: type[Spec]  # the factor's signature
+    methods: tuple[type[Spec], ...]
+    several: bool  # biases add up and scales multiply; of the others there is one
+    per_layer: bool  # whether layers may differ in it
+
+
+SLOTS = {
+    "frequencies": Slot(Frequencies, frequencies.ALL, several=False, per_layer=True),
+    "reach": Slot(Reach, reach.ALL, several=False, per_layer=True),
+    "biases": Slot(Bias, biases.ALL, several=True, per_layer=True),
+    "scales": Slot(Scale, scales.ALL, several=True, per_layer=True),
+    "positions": Slot(Positions, positions.ALL, several=False, per_layer=False),
+    "decoding": Slot(Decoding, decoding.ALL, several=False, per_layer=False),
+    "surgery": Slot(Surgery, surgery.ALL, several=True, per_layer=False),
+}
+PER_LAYER = tuple(name for name, slot in SLOTS.items() if slot.per_layer)
+
+
+def method(slot: str, name: str) -> type[Spec]:
+    """The method of that name in that slot."""
+    methods = SLOTS[slot].methods
+    for each in methods:
+        if each.name == name:
+            return each
+    raise UnknownName(f"{slot} method", "one that exists", name, known=[each.name for each in methods])
