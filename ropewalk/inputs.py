@@ -31,6 +31,16 @@ def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts)
         raise InvalidValue("v", f"of as many heads and tokens as k {tuple(k_bgjd.shape)}", tuple(v_bgjd.shape))
 
 
+def require_kinship(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
+    """Refuse queries, keys and values of different types or devices, or of a type that is not computed with."""
+    for name, x in (("q", q_bhid), ("k", k_bgjd), ("v", v_bgjd)):
+        if not x.is_floating_point():
+            raise InvalidValue(name, "of floating-point numbers", x.dtype)
+        if (x.dtype, x.device) != (q_bhid.dtype, q_bhid.device):
+            rule = f"of q's type and device ({q_bhid.dtype}, {q_bhid.device})"
+            raise InvalidValue(name, rule, f"{x.dtype}, {x.device}")
+
+
 def number_keys(
     k_bgjd: Tensor, positions_bj: Tensor | None, documents_bj: Tensor | None, extension: Extension
 ) -> Tensor:

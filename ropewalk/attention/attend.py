@@ -1,0 +1,142 @@
+"""One entry: attention under any extension, exact, by the fastest way that carries it.
+
+Legend: b batch, h query head, g key head, i query, j key, d head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.choose import choose
+from ropewalk.attention.direct import BiasOf, direct
+from ropewalk.attention.flash import flash
+from ropewalk.attention.strands import Strand, strands
+from ropewalk.attention.texts import Text, texts
+from ropewalk.attention.variants import variants
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.inputs import number_keys, require_kinship, require_shapes
+from ropewalk.spec import Weights
+
+
+def attend(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    extension: Extension,
+    facts: Facts,
+    *,
+    positions_bj: Tensor | None = None,
+    documents_bj: Tensor | None = None,
+    layer: int | None = None,
+    weights: Mapping[str, Weights] | None = None,
+) -> Tensor:
+    """What `reference_attention` defines, in the type of what comes in: same arguments, same answer."""
+    extension, found = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
+    answers = [_attend_text(q_bhid, k_bgjd, v_bgjd, text, extension, facts, weights or {}) for text in found]
+    if len(answers) == 1 and answers[0].shape[:3] == q_bhid.shape[:3]:
+        return answers[0]
+    out_bhid = v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1])
+    for text, answer in zip(found, answers, strict=True):
+        rows = torch.tensor(text.batch, device=q_bhid.device)
+        out_bhid[rows, :, text.asked(k_bgjd.shape[2] - q_bhid.shape[2])] = answer
+    return out_bhid
+
+
+def explain(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    extension: Extension,
+    facts: Facts,
+    *,
+    positions_bj: Tensor | None = None,
+    documents_bj: Tensor | None = None,
+    layer: int | None = None,
+    weights: Mapping[str, Weights] | None = None,
+) -> str:
+    """Which way `attend` would take with the same arguments, text by text, and why. Nothing is computed."""
+    extension, found = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
+    lines = []
+    for text in found:
+        backend, why, _ = choose(extension, _strands(text, extension, facts), text.queries)
+        rows = f"{len(text.batch)} row{'s' * (len(text.batch) > 1)}"
+        lines.append(f"{rows}, {text.queries} queries, {len(text.numbers)} keys: {backend}: {why}")
+    return "\n".join(lines)
+
+
+def _prepared(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    extension: Extension,
+    facts: Facts,
+    positions_bj: Tensor | None,
+    documents_bj: Tensor | None,
+    layer: int | None,
+    weights: Mapping[str, Weights] | None,
+) -> tuple[Extension, list[Text]]:
+    """Everything checked before any work, the layer's extension, and the batch as texts."""
+    require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
+    require_kinship(q_bhid, k_bgjd, v_bgjd)
+    extension = extension.at_layer(layer, facts)
+    extension.check_against(facts)
+    extension.check_weights(weights or {}, facts)
+    numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
+    return extension, texts(numbers_bj, documents_bj, q_bhid.shape[2])
+
+
+def _strands(text: Text, extension: Extension, facts: Facts) -> list[Strand]:
+    return strands(extension, facts, text.numbers[len(text.numbers) - text.queries :], text.numbers)
+
+
+def _attend_text(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    text: Text,
+    extension: Extension,
+    facts: Facts,
+    weights: Mapping[str, Weights],
+) -> Tensor:
+    """The queries of one text, in every batch row that holds it."""
+    q_bhid = _rows(q_bhid, text)[:, :, text.asked(k_bgjd.shape[2] - q_bhid.shape[2])]
+    k_bgjd, v_bgjd = (_rows(x, text)[:, :, text.slots] for x in (k_bgjd, v_bgjd))
+    i = text.numbers[len(text.numbers) - text.queries :].to(q_bhid.device)
+    found = _strands(text, extension, facts)
+    choice = choose(extension, found, text.queries)
+    precision = torch.float64 if choice.double else q_bhid.dtype
+    q_bhid = _scaled(q_bhid.to(precision), i, extension, facts, weights)
+    turned = variants(q_bhid, k_bgjd.to(precision), found, facts.interleaved)
+    if choice.backend == "flash":
+        return flash(turned.q, turned.k, v_bgjd, turned.jobs)
+    bias_of = _bias_of(i, extension, facts, weights) if extension.biases else None
+    return direct(turned, v_bgjd, found, bias_of).to(v_bgjd.dtype)
+
+
+def _bias_of(i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> BiasOf:
+    """The sum of the biases over a block of rows, in float64."""
+
+    def bias(shown_ij: Tensor, rows: slice) -> Tensor:
+        query_ij = i[rows, None].expand_as(shown_ij)
+        each = [spec.bias(shown_ij, query_ij, facts, weights.get(spec.name, {})) for spec in extension.biases]
+        return torch.stack(each).sum(0)
+
+    return bias
+
+
+def _rows(x: Tensor, text: Text) -> Tensor:
+    """The batch rows that hold the text."""
+    return x if text.batch == list(range(len(x))) else x[text.batch]
+
+
+def _scaled(q_bhid: Tensor, i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> Tensor:
+    """The scales, folded into the queries."""
+    working = q_bhid.dtype if q_bhid.dtype == torch.float64 else torch.float32
+    for spec in extension.scales:
+        scale_hi = spec.scale(i, facts, weights.get(spec.name, {}))
+        q_bhid = (q_bhid * scale_hi[:, :, None].to(working)).to(q_bhid.dtype)
+    return q_bhid

@@ -1,0 +1,38 @@
+"""Which way computes a text, and why: a choice that can be read, never a silent fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ropewalk.attention.strands import Strand
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension import Extension
+
+FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # what exp bears with room to spare
+SCATTERED = 8  # fewer rows a piece than this, and a kernel's call costs more than its work
+
+
+class Choice(NamedTuple):
+    """A backend, the reason, and whether it has to work in float64."""
+
+    backend: str
+    why: str
+    double: bool = False
+
+
+def choose(extension: Extension, strands: Sequence[Strand], queries: int) -> Choice:
+    """The fastest way that carries the extension over this text."""
+    growth = max((strand.growth for strand in strands), default=0.0)
+    if growth > FLOAT64_EXPONENT:
+        raise DoesNotFit("length", "shorter: xpos grows beyond float64 over this text", f"exp({growth:.0f})")
+    if growth > FLOAT32_EXPONENT:
+        return Choice("direct", f"the decay spans exp({growth:.0f}), which only float64 holds", double=True)
+    if extension.biases:
+        names = ", ".join(spec.name for spec in extension.biases)
+        return Choice("direct", f"the fused kernels do not carry a bias that is made as they go ({names})")
+    pieces = sum(len(strand.pieces) for strand in strands)
+    if pieces * SCATTERED > max(queries, SCATTERED * len(strands) * 4):
+        return Choice("direct", f"positions scatter the spans into {pieces} pieces for {queries} queries")
+    pairs = sum(piece.pairs for strand in strands for piece in strand.pieces)
+    return Choice("flash", f"{pieces} pieces by fused kernels, {pairs:,} pairs of a query and a key")

@@ -1,0 +1,181 @@
+"""Attention over strands by fused kernels: each piece by the kernel, the parts merged by their log-sum-exp.
+
+The backward pass calls each piece's own backward with the answer and the log-sum-exp of the whole: then the softmax of
+the piece divides by the sum over all keys, and its gradients are exact parts of the whole's.
+
+Legend: b batch, h query head, g key head, i query, j key, d head dimension, n blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention import kernels
+from ropewalk.attention.cover import Piece
+from ropewalk.attention.kernels import Part
+
+BAND_ROWS = {
+    torch.float32: 64,
+    torch.float64: 64,
+    torch.bfloat16: 256,
+    torch.float16: 256,
+}  # measured: docs/performance
+
+
+class Job(NamedTuple):
+    """A strand whose vectors have been turned: which copies it reads, and over which pieces."""
+
+    q: int
+    k: int
+    pieces: list[Piece]
+
+
+def flash(q_variants: Sequence[Tensor], k_variants: Sequence[Tensor], v_bgjd: Tensor, jobs: Sequence[Job]) -> Tensor:
+    """The attention of all jobs together; the variants are whole texts, each turned in one way."""
+    output: Tensor = Flash.apply(jobs, len(q_variants), *q_variants, *k_variants, v_bgjd)  # type: ignore[no-untyped-call]
+    return output
+
+
+class Flash(torch.autograd.Function):
+    """Forward and backward over jobs, one batch row at a time, so that blocks are views and nothing is copied."""
+
+    @staticmethod
+    def forward(ctx: Any, jobs: Sequence[Job], variants: int, *tensors: Tensor) -> Tensor:
+        """The answer; the tensors are the query copies, the key copies and the values."""
+        qs, ks, v = tensors[:variants], tensors[variants:-1], tensors[-1]
+        out = torch.zeros(*qs[0].shape[:-1], v.shape[-1], dtype=v.dtype, device=v.device)
+        lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=_lse_type(v), device=v.device)
+        for b in range(len(v)):
+            whole, fresh = Part(out[b], lse[b]), torch.ones(out.shape[2], dtype=torch.bool)
+            for job in jobs:
+                for step in _steps(job, qs[job.q][b], ks[job.k][b], v[b], out.dtype):
+                    step.forward(whole, fresh)
+        ctx.save_for_backward(*tensors, out, lse)
+        ctx.jobs, ctx.variants = jobs, variants
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of the same tensors."""
+        *tensors, out, lse = ctx.saved_tensors
+        totals = [torch.zeros_like(tensor, dtype=_sum_type(tensor)) for tensor in tensors]
+        qs, ks, v = tensors[: ctx.variants], tensors[ctx.variants : -1], tensors[-1]
+        by_q, by_k, by_v = totals[: ctx.variants], totals[ctx.variants : -1], totals[-1]
+        for b in range(len(v)):
+            whole = Part(out[b], lse[b])
+            for job in ctx.jobs:
+                for step in _steps(job, qs[job.q][b], ks[job.k][b], v[b], out.dtype):
+                    step.backward(grads[0][b], whole, (by_q[job.q][b], by_k[job.k][b], by_v[b]))
+        return None, None, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
+
+
+def _lse_type(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _sum_type(x: Tensor) -> torch.dtype:
+    return x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
+
+
+class Step(NamedTuple):
+    """Equal blocks of one batch row, computed by one call of a kernel."""
+
+    q_hid: Tensor
+    k_gjd: Tensor
+    v_gjd: Tensor
+    piece: Piece
+    mask_ij: Tensor | None
+
+    def _queries(self, x_hi: Tensor) -> Tensor:
+        return _blocks(x_hi, self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
+
+    def _keys(self, x_gj: Tensor) -> Tensor:
+        return _blocks(x_gj, self.piece.key, self.piece.keys, self.piece.blocks, self.piece.step)
+
+    def forward(self, whole: Part, fresh: Tensor) -> None:
+        """Add this step's share to the whole."""
+        triangle = self.piece.kind == "triangle"
+        q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
+        part = kernels.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij)
+        rows = _blocks(fresh[None, :], self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
+        target = Part(*(self._queries(each) for each in whole))
+        if rows.all():
+            target.out_bhid.copy_(part.out_bhid)
+            target.lse_bhi.copy_(part.lse_bhi)
+        else:
+            _merge(target, part)
+        rows.fill_(False)
+
+    def backward(self, grad_hid: Tensor, whole: Part, totals: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Add this step's gradients to the totals."""
+        q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
+        answer = Part(*(self._queries(each).contiguous() for each in whole))
+        triangle = self.piece.kind == "triangle"
+        found = kernels.backward(
+            self._queries(grad_hid).contiguous(), q, k, v, answer, triangle=triangle, mask_ij=self.mask_ij
+        )
+        by_q, by_k, by_v = totals
+        self._queries(by_q).add_(found.q_bhid)
+        self._add_by_key(by_k, found.k_bgjd)
+        self._add_by_key(by_v, found.v_bgjd)
+
+    def _add_by_key(self, total_gjd: Tensor, found_ngjd: Tensor) -> None:
+        """Blocks of keys may overlap: add them in slices of a step, which do not."""
+        width = self.piece.step if self.piece.blocks > 1 else self.piece.keys
+        for first in range(0, self.piece.keys, width):
+            part = found_ngjd[:, :, first : first + width]
+            place = self.piece.key + first
+            _blocks(total_gjd, place, part.shape[2], self.piece.blocks, self.piece.step).add_(part)
+
+
+def _blocks(x_hi: Tensor, first: int, size: int, count: int, step: int) -> Tensor:
+    """A view [count, heads, size, ...] of blocks along the second dimension of [heads, tokens, ...]."""
+    if count == 1:
+        return x_hi[None, :, first : first + size]
+    taken = x_hi[:, first : first + (count - 1) * step + size]
+    return taken.unfold(1, size, step).movedim(-1, 2).movedim(1, 0)
+
+
+def _merge(target: Part, part: Part) -> None:
+    """Two parts of one softmax, weighted by what each was divided by; weights and sums at least in float32."""
+    total = torch.logaddexp(target.lse_bhi, part.lse_bhi)
+    share = torch.exp(part.lse_bhi - total)[..., None]
+    working = _sum_type(target.out_bhid)
+    target.out_bhid.copy_(torch.lerp(target.out_bhid.to(working), part.out_bhid.to(working), share))
+    target.lse_bhi.copy_(total)
+
+
+def _steps(job: Job, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, dtype: torch.dtype) -> list[Step]:
+    """A job's pieces as calls of a kernel."""
+    steps = []
+    for piece in job.pieces:
+        if piece.kind != "band":
+            steps.append(Step(q_hid, k_gjd, v_gjd, piece, None))
+            continue
+        width = piece.keys - piece.rows + 1
+        for part in _band_blocks(piece, width, BAND_ROWS[dtype]):
+            mask = _band_mask(part.rows, width, dtype, str(q_hid.device))
+            steps.append(Step(q_hid, k_gjd, v_gjd, part, mask))
+    return steps
+
+
+def _band_blocks(piece: Piece, width: int, rows: int) -> list[Piece]:
+    """A band as equal blocks of rows, each with the keys that any of its rows sees, and a last shorter one."""
+    whole, rest = divmod(piece.rows, rows)
+    blocks = []
+    if whole:
+        blocks.append(Piece("band", piece.row, rows, piece.key, rows + width - 1, whole, rows))
+    if rest:
+        done = whole * rows
+        blocks.append(Piece("band", piece.row + done, rest, piece.key + done, rest + width - 1))
+    return blocks
+
+
+def _band_mask(rows: int, width: int, dtype: torch.dtype, device: str) -> Tensor:
+    """Row t of a block sees its keys t .. t + width - 1."""
+    ahead = torch.arange(rows + width - 1, device=device) - torch.arange(rows, device=device)[:, None]
+    return torch.zeros_like(ahead, dtype=dtype).masked_fill((ahead < 0) | (ahead >= width), -torch.inf)

@@ -1,0 +1,61 @@
+"""One text as strands: for each table and each span the rows, the places of queries and keys, the pieces to compute.
+
+A strand is plain attention between turned queries and turned keys over a few simple shapes. All that tells methods
+apart is settled here, from positions alone, in time linear in the text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.cover import Piece, cover
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.frequencies import Table
+
+
+class Strand(NamedTuple):
+    """One span under one table. Places are those of the strand's rows and of all the text's keys."""
+
+    span: int
+    rows: slice
+    q_at: Tensor
+    k_at: Tensor
+    table: Table
+    start: Tensor  # the keys that each row sees, counted within the text
+    stop: Tensor
+    pieces: list[Piece]  # the same, as shapes
+
+    @property
+    def growth(self) -> float:
+        """The largest exponent that the real part of theta brings, counted from the furthest query."""
+        reach = self.q_at.max() - torch.cat([self.q_at, self.k_at]).min()
+        return float((self.table.log_decay.abs() * reach).max()) if len(self.table.log_decay) else 0.0
+
+
+def strands(extension: Extension, facts: Facts, i: Tensor, j: Tensor) -> list[Strand]:
+    """The strands of a text whose queries are numbered i and whose keys are numbered j, both ascending, on the CPU."""
+    found = []
+    for rows, table in _stages(extension, facts, i):
+        for index, span in enumerate(extension.spans.spans()):
+            start, stop = (torch.searchsorted(j, bound) for bound in span.bounds(i[rows]))
+            pieces = [piece._replace(row=piece.row + rows.start) for piece in cover(start, stop)]
+            if pieces:
+                found.append(Strand(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, pieces))
+    return found
+
+
+def _stages(extension: Extension, facts: Facts, i: Tensor) -> list[tuple[slice, Table]]:
+    """The rows that share a table, with it."""
+    if not len(i):
+        return []
+    starts = extension.theta.stages(facts, int(i[-1]) + 1)
+    edges = [*torch.searchsorted(i + 1, torch.tensor(starts)).tolist(), len(i)]
+    return [
+        (slice(first, end), extension.theta.table(facts, start))
+        for start, first, end in zip(starts, edges[:-1], edges[1:], strict=True)
+        if first < end
+    ]

@@ -1,0 +1,233 @@
+"""Promise P1: the fast way equals the oracle, answers and gradients, for every method and under everything."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, parse, reference_attention
+from ropewalk.attention import attend, explain
+from ropewalk.inputs import PAD
+
+from examples import EXAMPLES, FACTS
+
+SINGLE = [
+    Extension(**{slot: (spec,) if slot in ("biases", "scales") else spec})
+    for slot in ("frequencies", "reach", "biases", "scales", "positions")
+    for spec in EXAMPLES[slot]
+]
+MIXED = [
+    "dynamic_yarn+rerope:window=5+log_n",
+    "alibi+streaming:window=6,n_sink=2",
+    "yarn:factor=4+self_extend:window=5,group=3+scales.head_scale",
+    "biases.kerple_log+biases.sandwich+window:window=9",
+    "xpos+bca:block=8",
+]
+EVERY = [*SINGLE, *(parse(text) for text in MIXED)]
+every = pytest.mark.parametrize(
+    "extension", EVERY, ids=lambda each: "+".join(str(s) for g in each.specs.values() for s in g)
+)
+# Relative to the largest answer; float64 shows that the mathematics is the same, the others what rounding leaves.
+CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
+
+
+def tensors(length, facts=FACTS, batch=1, queries=None, dtype=torch.float64, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    sizes = [(facts.heads, queries or length), (facts.groups, length), (facts.groups, length)]
+    return [torch.randn(batch, heads, n, facts.head_dim, generator=rng).to(dtype) for heads, n in sizes]
+
+
+def learned(extension, facts=FACTS):
+    return extension.weights(facts, torch.Generator().manual_seed(7))
+
+
+def assert_equal(extension, tensors, facts=FACTS, **given):
+    """Answers and gradients of queries, keys and values, against the oracle on the same numbers."""
+    fast, slow = ([x.detach().clone().requires_grad_() for x in tensors] for _ in range(2))
+    weights = learned(extension, facts)
+    got = attend(*fast, extension, facts, weights=weights, **given)
+    expected = reference_attention(*slow, extension, facts, weights=weights, **given)
+    assert got.dtype == tensors[0].dtype
+    assert got.shape == expected.shape
+    slope = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    got.backward(slope.to(got.dtype))
+    expected.backward(slope)
+    pairs = [(got, expected), *((one.grad, other.grad) for one, other in zip(fast, slow, strict=True))]
+    for one, other in pairs:
+        one, other = one.detach().double(), other.detach().double()
+        error = (one - other).abs().max()
+        assert error <= CLOSE[got.dtype] * max(1.0, float(other.abs().max())), float(error)
+
+
+@every
+@pytest.mark.parametrize("length", [1, 2, 63, 150])
+def test_equals_the_oracle_in_float64(extension, length):
+    assert_equal(extension, tensors(length))
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_equals_the_oracle_in_the_models_precision(extension, dtype):
+    assert_equal(extension, tensors(97, dtype=dtype))
+
+
+@every
+def test_a_batch_padded_on_either_side(extension):
+    q, k, v = tensors(60, batch=3)
+    number, positions = extension.numbering.number, torch.full((3, 60), PAD)
+    positions[0], positions[1, 25:], positions[2, :41] = number(60), number(35), number(41)
+    for x in (q, k, v):
+        x.movedim(2, 1)[positions == PAD] = 0.0
+    assert_equal(extension, [q, k, v], positions_bj=positions)
+
+
+@every
+def test_packed_documents(extension):
+    documents = torch.tensor([[0] * 30 + [1] * 1 + [2] * 29, [5] * 60])
+    assert_equal(extension, tensors(60, batch=2), documents_bj=documents)
+
+
+@every
+def test_some_queries_of_many_keys(extension):
+    for queries in (1, 7, 50):
+        assert_equal(extension, tensors(77, batch=2, queries=queries))
+
+
+@every
+def test_in_one_piece_in_chunks_and_token_by_token(extension):
+    """Promise P2 at this level. Evenly spaced numbers are those of the whole text."""
+    q, k, v = tensors(70)
+    numbers, weights = extension.numbering.number(70)[None], learned(extension)
+    whole = attend(q, k, v, extension, FACTS, weights=weights)
+    for size in (1, 16, 33):
+        parts = [
+            attend(
+                *(q[:, :, first : first + size], k[:, :, : first + size], v[:, :, : first + size]),
+                *(extension, FACTS),
+                weights=weights,
+                positions_bj=numbers[:, : min(first + size, 70)],
+            )
+            for first in range(0, 70, size)
+        ]
+        torch.testing.assert_close(torch.cat(parts, 2), whole, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+@pytest.mark.parametrize("head_dim", [8, 64, 128])
+@pytest.mark.parametrize("text", ["rerope:window=7", "dual_chunk:chunk=9,local=4", "biases.alibi", "dynamic_ntk"])
+def test_grouped_heads_of_every_size(groups, head_dim, text):
+    facts = Facts(trained_len=16, head_dim=head_dim, heads=8, kv_heads=groups)
+    assert_equal(parse(text), tensors(65, facts, batch=2), facts)
+
+
+LONG = ("rerope:window=300", "streaming:window=128", "window:window=200", "dual_chunk:chunk=400,local=64")
+
+
+@pytest.mark.parametrize("text", LONG)
+@pytest.mark.parametrize("length", [500, 1025])
+def test_texts_of_many_blocks(text, length):
+    facts = Facts(trained_len=512, head_dim=16, heads=2)
+    assert_equal(parse(text), tensors(length, facts, dtype=torch.float32), facts)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rotary_dim", [None, 6])
+def test_layouts_of_pairs(interleaved, rotary_dim):
+    facts = dataclasses.replace(FACTS, interleaved=interleaved, rotary_dim=rotary_dim)
+    for text in ("rerope:window=5", "xpos", "dynamic_ntk", "biases.t5"):
+        assert_equal(parse(text), tensors(50, facts), facts)
+
+
+def test_any_stride():
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors(90, batch=2))
+    assert not q.is_contiguous()
+    assert_equal(parse("rerope:window=5"), [q, k, v])
+
+
+def test_learned_numbers_receive_their_gradients():
+    extension = parse("biases.t5+biases.fire+biases.gau_rotary+scales.head_scale")
+    slopes = []
+    for way in (attend, reference_attention):
+        weights = learned(extension)
+        leaves = [value.requires_grad_() for group in weights.values() for value in group.values()]
+        way(*tensors(140), extension, FACTS, weights=weights).square().sum().backward()
+        slopes.append([leaf.grad for leaf in leaves])
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+
+
+def test_uninitialised_memory_is_never_read(monkeypatch):
+    """torch.empty gives NaN: what reads it shows."""
+
+    def poisoned(*size, **given):
+        made = torch.zeros(*size, **given)
+        return made.fill_(torch.nan) if made.is_floating_point() else made
+
+    monkeypatch.setattr(torch, "empty", poisoned)
+    monkeypatch.setattr(torch, "empty_like", lambda x, **given: poisoned(x.shape, dtype=given.get("dtype", x.dtype)))
+    for text in ("rerope:window=5", "streaming:window=6,n_sink=2", "alibi", "dynamic_yarn"):
+        assert_equal(parse(text), tensors(70))
+
+
+def test_the_same_inputs_give_the_same_bits():
+    for extension in EVERY:
+        inputs = tensors(60, batch=2, dtype=torch.float32)
+        one, other = (attend(*inputs, extension, FACTS, weights=learned(extension)) for _ in range(2))
+        assert torch.equal(one, other)
+
+
+def test_rows_within_the_trained_length_are_the_plain_ones_bit_for_bit():
+    inputs = tensors(90, dtype=torch.float32)
+    plain = attend(*inputs, Extension(), FACTS)
+    for text in ("dynamic_yarn", "dynamic_ntk", "log_n"):
+        short = [x[:, :, :32] for x in inputs]
+        assert torch.equal(attend(*short, parse(text), FACTS), attend(*short, Extension(), FACTS))
+        torch.testing.assert_close(attend(*inputs, parse(text), FACTS)[:, :, :32], plain[:, :, :32], rtol=0, atol=2e-6)
+
+
+def test_xpos_over_a_long_text_works_in_float64_or_says_no():
+    facts = Facts(trained_len=512, head_dim=8)
+    far = torch.arange(9)[None] * 6000
+    inputs = tensors(9, facts, dtype=torch.float32)
+    assert "direct: the decay spans exp(" in explain(*inputs, parse("xpos"), facts, positions_bj=far)
+    assert_equal(parse("xpos"), inputs, facts, positions_bj=far)
+    with pytest.raises(DoesNotFit, match="xpos grows beyond float64"):
+        attend(*inputs, parse("xpos"), facts, positions_bj=far * 100)
+
+
+def test_explain_names_the_way_and_the_reason():
+    inputs = tensors(100, batch=2)
+    assert explain(*inputs, parse("rerope:window=20"), FACTS) == (
+        "2 rows, 100 queries, 100 keys: flash: 3 pieces by fused kernels, 5,050 pairs of a query and a key"
+    )
+    weights = learned(parse("alibi"))
+    assert "direct: the fused kernels do not carry a bias that is made as they go (alibi)" in explain(
+        *inputs, parse("alibi"), FACTS, weights=weights
+    )
+    drawn = parse("randomized:limit=1000").numbering.number(100, torch.Generator().manual_seed(0)).repeat(2, 1)
+    scattered = explain(*inputs, parse("window:window=30"), FACTS, positions_bj=drawn)
+    assert "direct: positions scatter the spans into" in scattered
+    padded = torch.arange(100).repeat(2, 1)
+    padded[1] = torch.cat([torch.full((30,), PAD), torch.arange(70)])
+    assert len(explain(*inputs, Extension(), FACTS, positions_bj=padded).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda q, k, v: (q, k.float(), v), "k must be of q's type and device"),
+        (lambda q, k, v: (q.long(), k.long(), v.long()), "q must be of floating-point numbers"),
+        (lambda q, k, v: (q, k, v.to("meta")), "v must be of q's type and device"),
+        (lambda q, k, v: (q[:, :3], k, v), "q must be"),
+        (lambda q, k, v: (q[0], k, v), r"q must be \[batch, heads, tokens, head_dim\]"),
+        (lambda q, k, v: (q, k[:, :, :50], v), "q must be"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_work(change, message):
+    with pytest.raises(InvalidValue, match=message):
+        attend(*change(*tensors(60)), Extension(), FACTS)
+
+
+def test_positions_that_run_backwards_are_refused():
+    with pytest.raises(InvalidValue, match="positions_bj must be ascending"):
+        attend(*tensors(5), Extension(), FACTS, positions_bj=torch.tensor([[0, 2, 1, 3, 4]]))

@@ -1,0 +1,63 @@
+"""torch's kernels behind their one file, and the matmul that stands in for them."""
+
+import pytest
+import torch
+
+from ropewalk.attention import kernels
+from ropewalk.attention.kernels import Part
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_the_kernels_of_this_torch_are_used(dtype):
+    assert kernels.fused("cpu", dtype)
+
+
+def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
+    honest = kernels.FORWARD
+
+    def base_two(*given, **named):
+        out, lse = honest(*given, **named)
+        return out, lse / torch.log(torch.tensor(2.0))
+
+    def gone(*given, **named):
+        raise RuntimeError("no such operator")
+
+    for broken in (base_two, gone):
+        monkeypatch.setattr(kernels, "FORWARD", broken)
+        kernels.fused.cache_clear()
+        assert not kernels.fused("cpu", torch.float32)
+    monkeypatch.undo()
+    kernels.fused.cache_clear()
+    assert kernels.fused("cpu", torch.float32)
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    monkeypatch.setattr(kernels, "fused", lambda device, dtype: False)
+
+
+@pytest.mark.parametrize("triangle", [False, True])
+def test_the_stand_in_is_the_definition(no_kernels, triangle):
+    rng = torch.Generator().manual_seed(0)
+    q, grad = torch.randn(2, 1, 4, 300, 8, generator=rng, dtype=torch.float64)
+    k, v = torch.randn(2, 1, 2, 300, 8, generator=rng, dtype=torch.float64)
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    logit = q @ k.repeat_interleave(2, 1).mT / 8**0.5
+    if triangle:
+        logit = logit.masked_fill(torch.ones(300, 300).triu(1).bool(), -torch.inf)
+    expected = logit.softmax(-1) @ v.repeat_interleave(2, 1)
+    expected.backward(grad)
+    part = kernels.forward(q.detach(), k.detach(), v.detach(), triangle=triangle)
+    torch.testing.assert_close(part, Part(expected.detach(), logit.logsumexp(-1).detach()))
+    slopes = kernels.backward(grad, q.detach(), k.detach(), v.detach(), part, triangle=triangle)
+    for got, leaf in zip(slopes, (q, k, v), strict=True):
+        torch.testing.assert_close(got, leaf.grad)
+
+
+def test_attention_is_the_same_without_the_kernels(no_kernels):
+    from ropewalk import parse
+
+    from attention.test_attend import assert_equal, tensors
+
+    for text in ("rerope:window=5", "streaming:window=6,n_sink=2", "dual_chunk:chunk=8,local=3", "dynamic_yarn"):
+        assert_equal(parse(text), tensors(90, batch=2))
