@@ -2,3 +2,4 @@
 
 from ropewalk.attention.attend import attend as attend
 from ropewalk.attention.attend import explain as explain
+from ropewalk.attention.nll import nll as nll

@@ -145,7 +145,10 @@ def _merge(target: Part, part: Part) -> None:
     total = torch.logaddexp(target.lse_bhi, part.lse_bhi)
     share = torch.exp(part.lse_bhi - total)[..., None]
     working = _sum_type(target.out_bhid)
-    target.out_bhid.copy_(torch.lerp(target.out_bhid.to(working), part.out_bhid.to(working), share))
+    if working == target.out_bhid.dtype:
+        target.out_bhid.lerp_(part.out_bhid, share)
+    else:
+        target.out_bhid.copy_(torch.lerp(target.out_bhid.to(working), part.out_bhid.to(working), share))
     target.lse_bhi.copy_(total)
 
 

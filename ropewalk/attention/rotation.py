@@ -22,9 +22,15 @@ class Turn(NamedTuple):
 
 def turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
     """cos and sin at these places in float64, times exp(growth * log_decay) where theta has a real part."""
-    angle = places.double()[:, None] * table.inv_freq
-    size = torch.exp(growth.double()[:, None] * table.log_decay)
-    return Turn(size * angle.cos(), size * angle.sin())
+    different, index = torch.unique_consecutive(places, return_inverse=True)
+    angle = different.double()[:, None] * table.inv_freq
+    turn = angle.cos(), angle.sin()
+    if len(different) < len(places):
+        turn = turn[0][index], turn[1][index]
+    if table.log_decay.any():
+        size = torch.exp(growth.double()[:, None] * table.log_decay)
+        turn = size * turn[0], size * turn[1]
+    return Turn(*turn)
 
 
 def turned(x_bhnd: Tensor, turn: Turn, interleaved: bool) -> Tensor:

@@ -5,7 +5,7 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,49 +25,68 @@ class Variants(NamedTuple):
     jobs: list[Job]
 
 
+class Way(NamedTuple):
+    """How a set of vectors is turned."""
+
+    places: Tensor
+    table: Table
+    growth: Tensor  # what theta's real part is raised to; of no account where it has none
+
+    def same(self, other: Way) -> bool:
+        """Whether both turn alike."""
+        pairs = [(self.places, other.places), *zip(self.table, other.table, strict=True)]
+        if self.table.log_decay.any():
+            pairs.append((self.growth, other.growth))
+        return all(torch.equal(one, two) for one, two in pairs)
+
+
 def variants(q_bhid: Tensor, k_bgjd: Tensor, strands: Sequence[Strand], interleaved: bool) -> Variants:
-    """One copy of the queries for each span, one of the keys for each set of places and table."""
-    q_of_span = {
-        span: _turned_queries(q_bhid, [each for each in strands if each.span == span], interleaved)
-        for span in sorted({strand.span for strand in strands})
-    }
-    order = list(q_of_span)
-    ways: list[tuple[Tensor, Table, Tensor]] = []
+    """One copy of the queries for each span, one of the keys for each way of turning them."""
+    made: list[tuple[Way, Turn]] = []
+
+    def turn_for(way: Way) -> Turn:
+        """Sines are dear: each way's are made once, and queries and keys share them."""
+        for other, turn in made:
+            if way.same(other):
+                return turn
+        made.append((way, turn_at(*way)))
+        return made[-1][1]
+
+    spans = sorted({strand.span for strand in strands})
+    queries = [
+        _queries(q_bhid, [each for each in strands if each.span == span], turn_for, interleaved) for span in spans
+    ]
+    ways: list[Way] = []
     keys, jobs = [], []
     for strand in strands:
-        way = (strand.k_at, strand.table, _origin(strand) - strand.k_at)
-        index = next((place for place, other in enumerate(ways) if _same(way, other)), len(ways))
+        way = Way(strand.k_at, strand.table, _origin(strand) - strand.k_at)
+        index = next((place for place, other in enumerate(ways) if way.same(other)), len(ways))
         if index == len(ways):
             ways.append(way)
-            keys.append(_turned(k_bgjd, *way, interleaved))
-        jobs.append(Job(order.index(strand.span), index, strand.pieces))
-    return Variants(list(q_of_span.values()), keys, jobs)
+            keys.append(k_bgjd if _still(way) else turned(k_bgjd, turn_for(way), interleaved))
+        jobs.append(Job(spans.index(strand.span), index, strand.pieces))
+    return Variants(queries, keys, jobs)
 
 
-def _turned_queries(q_bhid: Tensor, strands: Sequence[Strand], interleaved: bool) -> Tensor:
+def _queries(q_bhid: Tensor, strands: Sequence[Strand], turn_for: Callable[[Way], Turn], interleaved: bool) -> Tensor:
     """The queries of one span, each row by its own stage's table; rows of no strand stay."""
-    if all(stands_still(strand.q_at, strand.table) for strand in strands):
+    ways = [Way(strand.q_at, strand.table, strand.q_at - _origin(strand)) for strand in strands]
+    if all(map(_still, ways)):
         return q_bhid
-    pairs = len(strands[0].table.inv_freq)
-    cos, sin = (torch.full((q_bhid.shape[2], pairs), value, dtype=torch.float64) for value in (1.0, 0.0))
-    for strand in strands:
-        turn = turn_at(strand.q_at, strand.table, strand.q_at - _origin(strand))
-        cos[strand.rows], sin[strand.rows] = turn
-    return turned(q_bhid, Turn(cos, sin), interleaved)
+    if len(ways) == 1 and len(ways[0].places) == q_bhid.shape[2]:
+        return turned(q_bhid, turn_for(ways[0]), interleaved)
+    size = (q_bhid.shape[2], len(strands[0].table.inv_freq))
+    whole = Turn(torch.ones(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64))
+    for strand, way in zip(strands, ways, strict=True):
+        for column, part in zip(whole, turn_for(way), strict=True):
+            column[strand.rows] = part
+    return turned(q_bhid, whole, interleaved)
 
 
-def _turned(x_bhnd: Tensor, places: Tensor, table: Table, growth: Tensor, interleaved: bool) -> Tensor:
-    return x_bhnd if stands_still(places, table) else turned(x_bhnd, turn_at(places, table, growth), interleaved)
+def _still(way: Way) -> bool:
+    return stands_still(way.places, way.table)
 
 
 def _origin(strand: Strand) -> Tensor:
     """The place that growth counts from: the furthest query's, so that no key grows."""
     return strand.q_at.max()
-
-
-def _same(way: tuple[Tensor, Table, Tensor], other: tuple[Tensor, Table, Tensor]) -> bool:
-    """Equal places and tables; where there is no decay, growth does not matter."""
-    (places, table, growth), (places_, table_, growth_) = way, other
-    if not all(torch.equal(one, two) for one, two in ((places, places_), *zip(table, table_, strict=True))):
-        return False
-    return not table.log_decay.any() or torch.equal(growth, growth_)

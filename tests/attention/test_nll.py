@@ -1,0 +1,88 @@
+"""The loss of each token, against torch's cross entropy of all logits."""
+
+import re
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from ropewalk import InvalidValue
+from ropewalk.attention import nll
+from ropewalk.attention.nll import IGNORED, TOKENS, WORDS
+
+
+def inputs(tokens, words, dim=16, dtype=torch.float64, bias=False):
+    rng = torch.Generator().manual_seed(0)
+    hidden = torch.randn(tokens, dim, generator=rng).to(dtype).requires_grad_()
+    head = torch.randn(words, dim, generator=rng).to(dtype).requires_grad_()
+    shift = torch.randn(words, generator=rng).to(dtype).requires_grad_() if bias else None
+    targets = torch.randint(0, words, (tokens,), generator=rng)
+    return hidden, head, targets, shift
+
+
+def naive(hidden, head, targets, bias):
+    logits = hidden @ head.mT + (0 if bias is None else bias)
+    return cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("tokens", "words"), [(1, 1), (7, 3), (TOKENS + 5, WORDS + 11), (30, 2 * WORDS)])
+def test_losses_and_gradients_are_cross_entropys(tokens, words, bias):
+    one, other = inputs(tokens, words, bias=bias), inputs(tokens, words, bias=bias)
+    one[2][::3] = other[2][::3] = IGNORED
+    slope = torch.randn(tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    got, expected = nll(*one), naive(*other)
+    torch.testing.assert_close(got, expected)
+    got.backward(slope)
+    expected.backward(slope)
+    for a, b in zip(one, other, strict=True):
+        if a is not None and a.requires_grad:
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_half_precision_is_summed_up_in_single():
+    hidden, head, targets, _ = inputs(200, 5000, dim=64, dtype=torch.bfloat16)
+    got = nll(hidden, head, targets)
+    assert got.dtype == torch.float32
+    exact = naive(hidden.double(), head.double(), targets, None)
+    assert float((got.mean() - exact.mean()).abs().detach()) < 0.01
+
+
+def test_any_leading_shape():
+    hidden, head, targets, _ = inputs(24, 50)
+    got = nll(hidden.view(2, 3, 4, 16), head, targets.view(2, 3, 4))
+    torch.testing.assert_close(got.flatten(), nll(hidden, head, targets))
+
+
+def test_memory_is_that_of_a_tile(monkeypatch):
+    """No matrix of all tokens by all words is ever multiplied out."""
+    sizes = []
+    multiply = torch.Tensor.__matmul__
+
+    def noted(one, other):
+        made = multiply(one, other)
+        sizes.append(made.numel())
+        return made
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", noted)
+    hidden, head, targets, _ = inputs(3 * TOKENS, 3 * WORDS, dim=4)
+    nll(hidden, head, targets).sum().backward()
+    assert max(sizes) <= TOKENS * WORDS
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda h, w, t, b: (h[:, :8], w, t, b),
+            "hidden and head must be [..., d] and [words, d], got '(5, 8) and (9,",
+        ),
+        (lambda h, w, t, b: (h, w.float(), t, b), "head must be of the hidden states' type (torch.float64)"),
+        (lambda h, w, t, b: (h, w, t[:4], b), "targets must be whole numbers of shape (5,), got (4,)"),
+        (lambda h, w, t, b: (h, w, t + 9, b), "targets must be words of the head (0 to 8) or -100"),
+        (lambda h, w, t, b: (h, w, t, torch.zeros(3)), "bias must be of 9 words, got (3,)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    with pytest.raises(InvalidValue, match=re.escape(message)):
+        nll(*change(*inputs(5, 9)))
