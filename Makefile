@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint bench docs clean
 
 demo: .venv/installed
 	$(BIN)/python examples/first_look.py
@@ -14,6 +14,10 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Ratios against plain attention, measured side by side; appended to benchmarks/results.
+bench: .venv/installed
+	$(BIN)/python benchmarks/attention.py
 
 # Write the generated pages and pictures anew; the tests check that they are current.
 docs: .venv/installed

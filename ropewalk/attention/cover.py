@@ -12,6 +12,7 @@ chunks of dual chunk attention) become one batched piece. Nothing outside the in
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Literal, NamedTuple
 
 import torch
@@ -56,35 +57,26 @@ def cover(start: Tensor, stop: Tensor) -> list[Piece]:
 def _runs(start: Tensor, stop: Tensor) -> list[tuple[int, int, Kind]]:
     """Maximal stretches of rows whose bounds go on in one way, with that way; without rows that see nothing."""
     links = _links(start, stop)
-    ends = _stretch_ends(links)
-    runs, row, rows = [], 0, len(start)
-    seeing = (stop > start).tolist()
-    while row < rows:
-        # A row that sees nothing begins nothing: the next row may see its first key.
-        way = links[row] if row < rows - 1 and seeing[row] else BROKEN
-        end = row + 1 if way == BROKEN else ends[row] + 1
-        if seeing[row]:
-            runs.append((row, end, KINDS[way] if way != BROKEN else KINDS[0]))
+    ends = [*(1 + (links.diff() != 0).nonzero().flatten()).tolist(), len(links)]
+    seeing = (stop > start).nonzero().flatten().tolist()
+    runs: list[tuple[int, int, Kind]] = []
+    row = 0
+    while (place := bisect_left(seeing, row)) < len(seeing):
+        row = seeing[place]
+        way = int(links[row]) if row < len(links) else BROKEN
+        end = row + 1 if way == BROKEN else ends[bisect_right(ends, row)] + 1
+        runs.append((row, end, KINDS[way % BROKEN]))
         row = end
     return runs
 
 
-def _links(start: Tensor, stop: Tensor) -> list[int]:
+def _links(start: Tensor, stop: Tensor) -> Tensor:
     """How the bounds go on from each row to the next: the index of a kind, or BROKEN."""
     by_start, by_stop = start.diff(), stop.diff()
     link = torch.full_like(by_start, BROKEN)
     for index, (rise_start, rise_stop) in enumerate(((0, 0), (0, 1), (1, 1))):
         link[(by_start == rise_start) & (by_stop == rise_stop)] = index
-    return link.tolist()
-
-
-def _stretch_ends(links: list[int]) -> list[int]:
-    """For each link, the row at which its stretch of equal links ends."""
-    ends = [0] * len(links)
-    for place in range(len(links) - 1, -1, -1):
-        goes_on = place + 1 < len(links) and links[place] == links[place + 1]
-        ends[place] = ends[place + 1] if goes_on else place + 1
-    return ends
+    return link
 
 
 def _pieces(first: int, end: int, kind: Kind, start: Tensor, stop: Tensor) -> list[Piece]:

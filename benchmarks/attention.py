@@ -1,0 +1,152 @@
+"""Attention under each reach against plain causal attention, and the loss head against the naive one.
+
+    python benchmarks/attention.py [--quick]
+
+B 1, H 8, D 64, W 512, 4 sinks, one thread. *Plain* is torch's causal scaled_dot_product_attention plus rotating queries
+and keys.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+
+import ropewalk as rw
+from ropewalk.attention import attend, explain, nll
+from ropewalk.attention.rotation import turn_at, turned
+
+from rounds import append, ratios, rounds
+
+FACTS = rw.Facts(trained_len=4096, head_dim=64, heads=8)
+REACHES = {
+    "rerope": "rerope:window=512",
+    "self_extend": "self_extend:window=512,group=8",
+    "dual_chunk": "dual_chunk:chunk=1536,local=512",
+    "streaming": "streaming:window=512",
+    "window": "window:window=512",
+    "dynamic_yarn": "dynamic_yarn",
+    "alibi": "alibi",
+}
+# case, method, length -> what is to be reached in float32 and bfloat16
+TARGETS = {
+    **{("forward", name, 4096): (1.15, 1.35) for name in ("rerope", "self_extend")},
+    **{("forward", name, 8192): (1.10, 1.20) for name in ("rerope", "self_extend")},
+    **{("forward", name, 16384): (1.05, 1.10) for name in ("rerope", "self_extend")},
+    ("forward", "dual_chunk", 16384): (1.10, 1.18),
+    ("forward", "streaming", 4096): (0.38, 0.54),
+    ("forward", "streaming", 8192): (0.21, 0.31),
+    ("forward", "streaming", 16384): (0.11, 0.16),
+    ("forward", "alibi", 4096): (1.4, 1.4),
+    ("forward", "alibi", 8192): (1.4, 1.4),
+    ("forward + backward", "rerope", 8192): (1.2, 1.3),
+    ("forward + backward", "window", 8192): (0.30, 0.38),
+}
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The baseline: one table of angles, two rotations, torch's causal attention."""
+    at = torch.arange(q.shape[2])
+    turn = turn_at(at, rw.Extension().theta.table(FACTS, 1), at)
+    return scaled_dot_product_attention(turned(q, turn, False), turned(k, turn, False), v, is_causal=True)
+
+
+def contender(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Attention under one extension."""
+    extension = rw.parse(REACHES[name])
+    weights = extension.weights(FACTS)
+    return lambda q, k, v: attend(q, k, v, extension, FACTS, weights=weights)
+
+
+def compare(length: int, dtype: torch.dtype, names: list[str], *, backward: bool, count: int) -> list[dict[str, Any]]:
+    """One length and type: every named reach beside plain attention."""
+    inputs = [torch.randn(1, 8, length, 64).to(dtype).requires_grad_(backward) for _ in range(3)]
+    slope = torch.randn(1, 8, length, 64).to(dtype)
+
+    def run(function: Callable[..., Tensor]) -> Callable[[], object]:
+        return (lambda: function(*inputs).backward(slope)) if backward else (lambda: function(*inputs))
+
+    times = rounds({"plain": run(plain), **{name: run(contender(name)) for name in names}}, count)
+    case = "forward + backward" if backward else "forward"
+    rows = []
+    for name, figures in ratios(times, "plain").items():
+        target = TARGETS.get((case, name, length))
+        rows.append({"case": case, "method": name, "length": length, "dtype": str(dtype)[6:], **figures})
+        rows[-1]["to_reach"] = target[DTYPES.index(dtype)] if target else None
+    return rows
+
+
+def loss_head(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
+    """8,192 tokens over 32,000 words."""
+    hidden, head = torch.randn(8192, 512).to(dtype), (torch.randn(32_000, 512) / 20).to(dtype)
+    targets = torch.randint(0, 32_000, (8192,))
+    naive = lambda: cross_entropy((hidden @ head.mT).float(), targets, reduction="none")  # noqa: E731
+    figures = ratios(rounds({"ours": lambda: nll(hidden, head, targets), "naive": naive}, count), "ours")
+    faster = {"times faster": figures["naive"]["best"], "to_reach": 1.7 if dtype == torch.float32 else 3.0}
+    return [{"case": "loss head 8,192 x 32,000", "dtype": str(dtype)[6:], **figures["naive"], **faster}]
+
+
+def plans() -> list[dict[str, Any]]:
+    """What is settled before the first multiplication, at 16,384 tokens."""
+    inputs = [torch.empty(1, 8, 16_384, 64)] * 3
+    rows = []
+    for name, text in REACHES.items():
+        extension = rw.parse(text)
+        best = min(_seconds(lambda extension=extension: explain(*inputs, extension, FACTS)) for _ in range(5))
+        rows.append({"case": "plan 16,384", "method": name, "milliseconds": round(best * 1e3, 1), "to_reach": 5})
+    return rows
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    run()
+    return time.perf_counter() - before
+
+
+def peak(length: int) -> dict[str, Any]:
+    """How far the process grows in ReRoPE prefill, beyond inputs and one answer."""
+    q, k, v = (torch.randn(1, 8, length, 64) for _ in range(3))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    contender("rerope")(q, k, v)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return {
+        "case": "peak memory, rerope",
+        "length": length,
+        "MiB": round(grown),
+        "n x n would be": length**2 * 32 >> 20,
+    }
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    quick = "--quick" in sys.argv
+    count, lengths = (2, (2048,)) if quick else (4, (4096, 8192, 16_384))
+    rows: list[dict[str, Any]] = []
+    with torch.no_grad():
+        rows += [peak(length) for length in ((2048,) if quick else (8192, 16_384, 32_768))]
+        rows += plans()
+        for dtype in DTYPES:
+            rows += loss_head(dtype, count)
+            for length in lengths:
+                names = [name for name in REACHES if name != "alibi" or length <= 8192]
+                rows += compare(length, dtype, names, backward=False, count=count if length < 16_384 else 2)
+    for dtype in DTYPES:
+        length = lengths[0] if quick else 8192
+        rows += compare(length, dtype, ["rerope", "window"], backward=True, count=2)
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items() if value is not None), flush=True)
+    if not quick:
+        print(f"kept in {append('attention', rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Ratios that can be trusted: contenders in turn, round by round, in one process, by process CPU time, one thread.
+
+A machine's speed drifts between runs and hardly within one, so a figure is a ratio to a contender of the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def rounds(contenders: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
+    """Seconds of CPU for each contender in each round, after one that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(count + 1):
+        for name, run in contenders.items():
+            before = time.process_time()
+            run()
+            if turn:
+                times[name].append(time.process_time() - before)
+    return times
+
+
+def ratios(times: Mapping[str, list[float]], baseline: str) -> dict[str, dict[str, float]]:
+    """Each contender against the baseline: best against best, and the median of the rounds' own ratios."""
+    base = times[baseline]
+    return {
+        name: {
+            "best": round(min(own) / min(base), 3),
+            "median": round(statistics.median(one / other for one, other in zip(own, base, strict=True)), 3),
+            "milliseconds": round(min(own) * 1e3, 1),
+        }
+        for name, own in times.items()
+    }
+
+
+def append(theme: str, rows: list[dict[str, Any]]) -> Path:
+    """Add a run to the theme's file: results are never edited."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{theme}.jsonl"
+    run = {"date": date.today().isoformat(), "command": " ".join(["python", *sys.argv]), **machine(), "rows": rows}
+    with path.open("a") as file:
+        file.write(json.dumps(run) + "\n")
+    return path
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {
+        "machine": f"{platform.machine()}, {capability}, one thread",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "commit": described.stdout.strip(),
+    }
