@@ -10,11 +10,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ropewalk.attention.choose import choose
+from ropewalk.attention.choose import Choice, choose
 from ropewalk.attention.direct import BiasOf, direct
 from ropewalk.attention.flash import flash
 from ropewalk.attention.strands import Strand, strands
 from ropewalk.attention.texts import Text, texts
+from ropewalk.attention.toeplitz import BiasAt, diagonal, toeplitz
 from ropewalk.attention.variants import variants
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
@@ -62,7 +63,7 @@ def explain(
     extension, found = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
     lines = []
     for text in found:
-        backend, why, _ = choose(extension, _strands(text, extension, facts), text.queries)
+        backend, why, _ = _choice(text, _strands(text, extension, facts), extension, weights or {})
         rows = f"{len(text.batch)} row{'s' * (len(text.batch) > 1)}"
         lines.append(f"{rows}, {text.queries} queries, {len(text.numbers)} keys: {backend}: {why}")
     return "\n".join(lines)
@@ -107,14 +108,35 @@ def _attend_text(
     k_bgjd, v_bgjd = (_rows(x, text)[:, :, text.slots] for x in (k_bgjd, v_bgjd))
     i = text.numbers[len(text.numbers) - text.queries :].to(q_bhid.device)
     found = _strands(text, extension, facts)
-    choice = choose(extension, found, text.queries)
+    choice = _choice(text, found, extension, weights)
     precision = torch.float64 if choice.double else q_bhid.dtype
     q_bhid = _scaled(q_bhid.to(precision), i, extension, facts, weights)
     turned = variants(q_bhid, k_bgjd.to(precision), found, facts.interleaved)
     if choice.backend == "flash":
         return flash(turned.q, turned.k, v_bgjd, turned.jobs)
+    if choice.backend == "toeplitz":
+        own = [diagonal(strand, text.queries, len(text.numbers)) for strand in found]
+        copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
+        return toeplitz(copies, v_bgjd, [each for each in own if each], _bias_at(extension, facts, weights))
     bias_of = _bias_of(i, extension, facts, weights) if extension.biases else None
     return direct(turned, v_bgjd, found, bias_of).to(v_bgjd.dtype)
+
+
+def _choice(text: Text, found: list[Strand], extension: Extension, weights: Mapping[str, Weights]) -> Choice:
+    """The way this text goes; what learned biases want gradients for has a say in it."""
+    groups = [weights.get(spec.name, {}) for spec in extension.biases]
+    learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
+    return choose(extension, found, text.queries, len(text.numbers), learning)
+
+
+def _bias_at(extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> BiasAt:
+    """The sum of the biases as a function of the distance, [heads, distances], float64."""
+
+    def bias(distance: Tensor) -> Tensor:
+        each = [spec.bias(distance, distance, facts, weights.get(spec.name, {})) for spec in extension.biases]
+        return torch.stack(each).sum(0).detach()
+
+    return bias
 
 
 def _bias_of(i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> BiasOf:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ropewalk.attention.strands import Strand
+from ropewalk.attention.toeplitz import diagonal
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 
@@ -21,18 +22,31 @@ class Choice(NamedTuple):
     double: bool = False
 
 
-def choose(extension: Extension, strands: Sequence[Strand], queries: int) -> Choice:
-    """The fastest way that carries the extension over this text."""
+def choose(extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool) -> Choice:
+    """The fastest way that carries the extension over this text; `learning` says that biases want gradients."""
     growth = max((strand.growth for strand in strands), default=0.0)
     if growth > FLOAT64_EXPONENT:
         raise DoesNotFit("length", "shorter: xpos grows beyond float64 over this text", f"exp({growth:.0f})")
     if growth > FLOAT32_EXPONENT:
         return Choice("direct", f"the decay spans exp({growth:.0f}), which only float64 holds", double=True)
     if extension.biases:
-        names = ", ".join(spec.name for spec in extension.biases)
-        return Choice("direct", f"the fused kernels do not carry a bias that is made as they go ({names})")
+        return _choose_for_biases(extension, strands, queries, keys, learning)
     pieces = sum(len(strand.pieces) for strand in strands)
     if pieces * SCATTERED > max(queries, SCATTERED * len(strands) * 4):
         return Choice("direct", f"positions scatter the spans into {pieces} pieces for {queries} queries")
     pairs = sum(piece.pairs for strand in strands for piece in strand.pieces)
     return Choice("flash", f"{pieces} pieces by fused kernels, {pairs:,} pairs of a query and a key")
+
+
+def _choose_for_biases(
+    extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool
+) -> Choice:
+    names = ", ".join(spec.name for spec in extension.biases)
+    if learning:
+        return Choice("direct", f"what the bias has learned wants a gradient ({names})")
+    if not all(spec.of_distance_alone for spec in extension.biases):
+        return Choice("direct", f"the bias is not one of the distance alone ({names})")
+    spans = {strand.span for strand in strands}
+    if len(spans) > 1 or any(diagonal(strand, queries, keys) is None for strand in strands):
+        return Choice("direct", f"the reach shows other distances than the true ones to a bias ({names})")
+    return Choice("toeplitz", f"a line of numbers is the mask of the fused kernels ({names})")

@@ -22,6 +22,7 @@ MIXED = [
     "yarn:factor=4+self_extend:window=5,group=3+scales.head_scale",
     "biases.kerple_log+biases.sandwich+window:window=9",
     "xpos+bca:block=8",
+    "dynamic_yarn+biases.alibi+window:window=20",
 ]
 EVERY = [*SINGLE, *(parse(text) for text in MIXED)]
 every = pytest.mark.parametrize(
@@ -120,7 +121,14 @@ def test_grouped_heads_of_every_size(groups, head_dim, text):
     assert_equal(parse(text), tensors(65, facts, batch=2), facts)
 
 
-LONG = ("rerope:window=300", "streaming:window=128", "window:window=200", "dual_chunk:chunk=400,local=64")
+LONG = (
+    "biases.alibi",
+    "sandwich+window:window=300",
+    "rerope:window=300",
+    "streaming:window=128",
+    "window:window=200",
+    "dual_chunk:chunk=400,local=64",
+)
 
 
 @pytest.mark.parametrize("text", LONG)
@@ -200,10 +208,15 @@ def test_explain_names_the_way_and_the_reason():
     assert explain(*inputs, parse("rerope:window=20"), FACTS) == (
         "2 rows, 100 queries, 100 keys: flash: 3 pieces by fused kernels, 5,050 pairs of a query and a key"
     )
-    weights = learned(parse("alibi"))
-    assert "direct: the fused kernels do not carry a bias that is made as they go (alibi)" in explain(
-        *inputs, parse("alibi"), FACTS, weights=weights
-    )
+    for text, expected in {
+        "alibi": "toeplitz: a line of numbers is the mask of the fused kernels (alibi)",
+        "fire": "direct: the bias is not one of the distance alone (fire)",
+        "biases.alibi+rerope:window=20": "direct: the reach shows other distances than the true ones to a bias (alibi)",
+    }.items():
+        assert expected in explain(*inputs, parse(text), FACTS, weights=learned(parse(text)))
+    wanting = {"t5": {"table": learned(parse("t5"))["t5"]["table"].requires_grad_()}}
+    learning = explain(*inputs, parse("t5"), FACTS, weights=wanting)
+    assert "direct: what the bias has learned wants a gradient (t5)" in learning
     drawn = parse("randomized:limit=1000").numbering.number(100, torch.Generator().manual_seed(0)).repeat(2, 1)
     scattered = explain(*inputs, parse("window:window=30"), FACTS, positions_bj=drawn)
     assert "direct: positions scatter the spans into" in scattered
