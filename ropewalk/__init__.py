@@ -1,5 +1,6 @@
 """Ropewalk: train short, run long. Every method of length extrapolation as one composable extension of a model."""
 
+from ropewalk.attention import attend
 from ropewalk.equation import reference_attention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable
 from ropewalk.extension import Extension
@@ -17,6 +18,7 @@ __all__ = [
     "RopewalkError",
     "UnknownName",
     "Unreadable",
+    "attend",
     "parse",
     "reference_attention",
 ]

@@ -19,7 +19,7 @@ from ropewalk.attention import kernels
 from ropewalk.attention.kernels import Part
 from ropewalk.attention.strands import Strand
 
-ROWS = 256  # of a block
+ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 
 # f at whole distances, [heads, distances], float64
 BiasAt = Callable[[Tensor], Tensor]

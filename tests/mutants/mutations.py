@@ -76,6 +76,14 @@ MUTATIONS = (
     Mutation("key heads in strides", "equation.py", "repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)", "repeat(1, facts.heads // x_bgjd.shape[1], 1, 1)", "test_equation.py"),
     Mutation("a layer's own ignored", "extension.py", "self._overridden(own or Extension())", "self._overridden(Extension())", "test_equation.py test_extension.py"),
     Mutation("biases at the true distance", "equation.py", "(q_at_bi[:, :, None] - k_at_bj[:, None, :])", "(i_bi[:, :, None] - j_bj[:, None, :])", "test_equation.py"),
+    # Attention, fast.
+    Mutation("a triangle one key short", "attention/cover.py", '"triangle", first, rows, high - 1, rows', '"triangle", first, rows, high - 2, rows', "attention/test_cover.py"),
+    Mutation("a band one key wide", "attention/cover.py", "high - low + rows - 1)", "high - low + rows)", "attention/test_cover.py"),
+    Mutation("parts weighted the wrong way", "attention/flash.py", "torch.exp(part.lse_bhi - total)", "torch.exp(target.lse_bhi - total)", "attention/test_attend.py"),
+    Mutation("a part's own sum in the backward pass", "attention/flash.py", "answer = Part(*(self._queries(each).contiguous() for each in whole))", "answer = kernels.forward(q, k, v, triangle=self.piece.kind == 'triangle', mask_ij=self.mask_ij)", "attention/test_attend.py"),
+    Mutation("the transpose forgotten", "attention/rotation.py", "_rotated(grads[0], cos, -sin", "_rotated(grads[0], cos, sin", "attention/test_attend.py"),
+    Mutation("a mask one distance off", "attention/toeplitz.py", "distance < own.nearest", "distance <= own.nearest", "attention/test_toeplitz.py"),
+    Mutation("the last tile forgotten", "attention/nll.py", "range(0, length, size)", "range(0, length - length % size or length, size)", "attention/test_nll.py"),
     Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants test_spec.py"),
     Mutation("rules not checked", "record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
 )  # fmt: skip
