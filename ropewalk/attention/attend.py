@@ -13,6 +13,7 @@ from torch import Tensor
 from ropewalk.attention.choose import Choice, choose
 from ropewalk.attention.direct import BiasOf, direct
 from ropewalk.attention.flash import flash
+from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Strand, strands
 from ropewalk.attention.texts import Text, texts
 from ropewalk.attention.toeplitz import BiasAt, diagonal, toeplitz
@@ -157,7 +158,7 @@ def _rows(x: Tensor, text: Text) -> Tensor:
 
 def _scaled(q_bhid: Tensor, i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> Tensor:
     """The scales, folded into the queries."""
-    working = q_bhid.dtype if q_bhid.dtype == torch.float64 else torch.float32
+    working = wide(q_bhid.dtype)
     for spec in extension.scales:
         scale_hi = spec.scale(i, facts, weights.get(spec.name, {}))
         q_bhid = (q_bhid * scale_hi[:, :, None].to(working)).to(q_bhid.dtype)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from ropewalk.attention.precision import widened
 from ropewalk.attention.strands import Strand
 from ropewalk.attention.variants import Variants
 
@@ -91,8 +92,8 @@ def _shown(strand: Strand, rows: slice, keys: slice) -> Tensor:
 def _product(q_bhid: Tensor, k_bgjd: Tensor) -> Tensor:
     """q k / sqrt(d) with grouped heads, without repeating keys."""
     groups, rows = k_bgjd.shape[1], q_bhid.shape[2]
-    folded = _working(q_bhid).reshape(len(q_bhid), groups, -1, q_bhid.shape[-1])
-    product = folded @ _working(k_bgjd).mT / math.sqrt(q_bhid.shape[-1])
+    folded = widened(q_bhid).reshape(len(q_bhid), groups, -1, q_bhid.shape[-1])
+    product = folded @ widened(k_bgjd).mT / math.sqrt(q_bhid.shape[-1])
     return product.reshape(len(q_bhid), -1, rows, k_bgjd.shape[2])
 
 
@@ -102,8 +103,3 @@ def _weighted(logit_bhij: Tensor, v_bgjd: Tensor) -> Tensor:
     weight = torch.softmax(logit_bhij.where(seeing, 0), -1).where(seeing, 0)
     folded = weight.reshape(len(weight), v_bgjd.shape[1], -1, weight.shape[-1])
     return (folded @ v_bgjd).reshape(*weight.shape[:3], v_bgjd.shape[-1])
-
-
-def _working(x: Tensor) -> Tensor:
-    """At least float32: half precision is for storage."""
-    return x if x.dtype == torch.float64 else x.float()

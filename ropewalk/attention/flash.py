@@ -17,6 +17,7 @@ from torch import Tensor
 from ropewalk.attention import kernels
 from ropewalk.attention.cover import Piece
 from ropewalk.attention.kernels import Part
+from ropewalk.attention.precision import wide
 
 BAND_ROWS = {
     torch.float32: 64,
@@ -48,7 +49,7 @@ class Flash(torch.autograd.Function):
         """The answer; the tensors are the query copies, the key copies and the values."""
         qs, ks, v = tensors[:variants], tensors[variants:-1], tensors[-1]
         out = torch.zeros(*qs[0].shape[:-1], v.shape[-1], dtype=v.dtype, device=v.device)
-        lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=_lse_type(v), device=v.device)
+        lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=wide(v.dtype), device=v.device)
         for b in range(len(v)):
             whole, fresh = Part(out[b], lse[b]), torch.ones(out.shape[2], dtype=torch.bool)
             for job in jobs:
@@ -62,7 +63,7 @@ class Flash(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the same tensors."""
         *tensors, out, lse = ctx.saved_tensors
-        totals = [torch.zeros_like(tensor, dtype=_sum_type(tensor)) for tensor in tensors]
+        totals = [torch.zeros_like(tensor, dtype=wide(tensor.dtype)) for tensor in tensors]
         qs, ks, v = tensors[: ctx.variants], tensors[ctx.variants : -1], tensors[-1]
         by_q, by_k, by_v = totals[: ctx.variants], totals[ctx.variants : -1], totals[-1]
         for b in range(len(v)):
@@ -71,14 +72,6 @@ class Flash(torch.autograd.Function):
                 for step in _steps(job, qs[job.q][b], ks[job.k][b], v[b], out.dtype):
                     step.backward(grads[0][b], whole, (by_q[job.q][b], by_k[job.k][b], by_v[b]))
         return None, None, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
-
-
-def _lse_type(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def _sum_type(x: Tensor) -> torch.dtype:
-    return x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
 
 
 class Step(NamedTuple):
@@ -144,7 +137,7 @@ def _merge(target: Part, part: Part) -> None:
     """Two parts of one softmax, weighted by what each was divided by; weights and sums at least in float32."""
     total = torch.logaddexp(target.lse_bhi, part.lse_bhi)
     share = torch.exp(part.lse_bhi - total)[..., None]
-    working = _sum_type(target.out_bhid)
+    working = wide(target.out_bhid.dtype)
     if working == target.out_bhid.dtype:
         target.out_bhid.lerp_(part.out_bhid, share)
     else:

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.attention.precision import widened
+
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 BLOCK = 256  # queries per matmul where no kernel can be had
@@ -112,7 +114,7 @@ def _matmul_backward(
     by_value, by_query = torch.zeros_like(v_bhjd), []
     for first in range(0, q_bhid.shape[2], BLOCK):
         rows = slice(first, first + BLOCK)
-        q, grad, out = (_working(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
+        q, grad, out = (widened(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
         lse = whole.lse_bhi[:, :, rows, None]
         weight = torch.exp(_logits(q_bhid, k_bhjd, first, triangle, mask_ij) - lse.where(lse > -torch.inf, 0))
         by_value += weight.mT @ grad
@@ -126,7 +128,7 @@ def _matmul_backward(
 
 def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, triangle: bool, mask_ij: Tensor | None) -> Tensor:
     """The logits of one block of queries."""
-    q = _working(q_bhid[:, :, first : first + BLOCK])
+    q = widened(q_bhid[:, :, first : first + BLOCK])
     logit = q @ k_bhjd.mT / math.sqrt(q.shape[-1])
     if mask_ij is not None:
         logit = logit + mask_ij[..., first : first + BLOCK, :]
@@ -136,10 +138,5 @@ def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, triangle: bool, mask_ij:
     return logit
 
 
-def _working(x: Tensor) -> Tensor:
-    """At least float32: half precision is for storage."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
 def _per_query_head(x_bgjd: Tensor, q_bhid: Tensor) -> Tensor:
-    return _working(x_bgjd).repeat_interleave(q_bhid.shape[1] // x_bgjd.shape[1], 1)
+    return widened(x_bgjd).repeat_interleave(q_bhid.shape[1] // x_bgjd.shape[1], 1)

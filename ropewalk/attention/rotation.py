@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.attention.precision import wide
 from ropewalk.frequencies import Table
 
 
@@ -35,7 +36,7 @@ def turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
 
 def turned(x_bhnd: Tensor, turn: Turn, interleaved: bool) -> Tensor:
     """Each pair (a, b) becomes (a cos - b sin, a sin + b cos); dimensions beyond the pairs stay."""
-    precision = x_bhnd.dtype if x_bhnd.dtype == torch.float64 else torch.float32
+    precision = wide(x_bhnd.dtype)
     cos, sin = (part.to(x_bhnd.device, precision) for part in turn)
     output: Tensor = Rotation.apply(x_bhnd, cos, sin, interleaved)  # type: ignore[no-untyped-call]
     return output

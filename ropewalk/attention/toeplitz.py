@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ropewalk.attention import kernels
 from ropewalk.attention.kernels import Part
+from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Strand
 
 ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
@@ -86,7 +87,7 @@ class Toeplitz(torch.autograd.Function):
         """The gradients of queries, keys and values."""
         q_bhid, k_bgjd, v_bgjd, out, lse, line_hx = ctx.saved_tensors
         by_q = torch.zeros_like(q_bhid)
-        by_k, by_v = (torch.zeros_like(x, dtype=_sum_type(x)) for x in (k_bgjd, v_bgjd))
+        by_k, by_v = (torch.zeros_like(x, dtype=wide(x.dtype)) for x in (k_bgjd, v_bgjd))
         for block in _blocks(ctx.own, q_bhid.shape[2], line_hx):
             grad, q, answer = (x[:, :, block.rows].flip(2) for x in (grads[0], q_bhid, out))
             k, v = k_bgjd[:, :, block.keys], v_bgjd[:, :, block.keys]
@@ -96,10 +97,6 @@ class Toeplitz(torch.autograd.Function):
             by_k[:, :, block.keys] += found.k_bgjd
             by_v[:, :, block.keys] += found.v_bgjd
         return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), None, None
-
-
-def _sum_type(x: Tensor) -> torch.dtype:
-    return x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
 
 
 class Block(NamedTuple):
