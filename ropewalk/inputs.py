@@ -13,6 +13,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 
 PAD = -1  # the number of a token that is no token
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
@@ -34,8 +35,10 @@ def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts)
 def require_kinship(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
     """Refuse queries, keys and values of different types or devices, or of a type that is not computed with."""
     for name, x in (("q", q_bhid), ("k", k_bgjd), ("v", v_bgjd)):
-        if not x.is_floating_point():
-            raise InvalidValue(name, "of floating-point numbers", x.dtype)
+        if x.dtype not in TYPES:
+            raise InvalidValue(
+                name, f"of floating-point numbers ({', '.join(str(each)[6:] for each in TYPES)})", x.dtype
+            )
         if (x.dtype, x.device) != (q_bhid.dtype, q_bhid.device):
             rule = f"of q's type and device ({q_bhid.dtype}, {q_bhid.device})"
             raise InvalidValue(name, rule, f"{x.dtype}, {x.device}")
@@ -49,11 +52,15 @@ def number_keys(
     for name, each in (("positions_bj", positions_bj), ("documents_bj", documents_bj)):
         if each is not None and (tuple(each.shape) != shape or each.is_floating_point() or each.dtype == torch.bool):
             raise InvalidValue(name, f"whole numbers of shape {shape}", f"{each.dtype} {tuple(each.shape)}")
-    texts_bj = torch.zeros(shape, dtype=torch.int64) if documents_bj is None else documents_bj
+    texts_bj = torch.zeros(shape, dtype=torch.int64) if documents_bj is None else documents_bj.cpu()
+    if not shape[0]:
+        return torch.zeros(shape, dtype=torch.int64, device=k_bgjd.device)
+    padded_bj = torch.zeros(shape, dtype=torch.bool) if positions_bj is None else positions_bj.cpu() == PAD
+    _require_adjacent(texts_bj, padded_bj)
     if positions_bj is None:
         rows = [torch.cat([extension.numbering.number(count) for count in _runs(row)]) for row in texts_bj]
         return torch.stack(rows).to(k_bgjd.device)
-    for numbers, texts in zip(positions_bj, texts_bj.to(positions_bj.device), strict=True):
+    for numbers, texts in zip(positions_bj.cpu(), texts_bj, strict=True):
         _require_ascending(numbers, texts)
     return positions_bj.to(k_bgjd.device, torch.int64)
 
@@ -61,6 +68,16 @@ def number_keys(
 def _runs(texts_j: Tensor) -> list[int]:
     """How many tokens each text of a packed row has."""
     return torch.unique_consecutive(texts_j, return_counts=True)[1].tolist() if len(texts_j) else [0]
+
+
+def _require_adjacent(texts_bj: Tensor, padded_bj: Tensor) -> None:
+    """Refuse texts with padding, or other texts, in their middle."""
+    for texts, padded in zip(texts_bj, padded_bj, strict=True):
+        begins = ~padded
+        begins[1:] &= padded[:-1] | (texts.diff() != 0)
+        if int(begins.sum()) > len(texts[~padded].unique()):
+            rule = "such that the tokens of a text lie next to each other, with padding on either side only"
+            raise InvalidValue("positions_bj and documents_bj", rule, texts.tolist()[:16])
 
 
 def _require_ascending(numbers_j: Tensor, texts_j: Tensor) -> None:

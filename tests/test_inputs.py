@@ -45,6 +45,15 @@ def test_other_shapes_and_types_are_refused(name, wrong):
         number(**{name: wrong})
 
 
+@pytest.mark.parametrize(
+    ("positions", "documents"),
+    [([0, 1, PAD, 2, 3, 4], None), (None, [0, 0, 1, 1, 0, 0]), ([0, PAD, 0, 1, 2, 3], [0, 0, 0, 1, 1, 1])],
+)
+def test_texts_torn_apart_are_refused(positions, documents):
+    with pytest.raises(InvalidValue, match="the tokens of a text lie next to each other, with padding on either side"):
+        number(positions, documents)
+
+
 def test_relations_by_hand():
     numbers = torch.tensor([[PAD, 0, 1, 0]])
     documents = torch.tensor([[0, 0, 0, 1]])

@@ -13,6 +13,7 @@ from torch import Tensor
 from ropewalk.attention.choose import Choice, choose
 from ropewalk.attention.direct import BiasOf, direct
 from ropewalk.attention.flash import flash
+from ropewalk.attention.kernels import fused
 from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Strand, strands
 from ropewalk.attention.texts import Text, texts
@@ -38,7 +39,8 @@ def attend(
 ) -> Tensor:
     """What `reference_attention` defines, in the type of what comes in: same arguments, same answer."""
     extension, found = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
-    answers = [_attend_text(q_bhid, k_bgjd, v_bgjd, text, extension, facts, weights or {}) for text in found]
+    with torch.autocast(q_bhid.device.type, enabled=False):
+        answers = [_attend_text(q_bhid, k_bgjd, v_bgjd, text, extension, facts, weights or {}) for text in found]
     if len(answers) == 1 and answers[0].shape[:3] == q_bhid.shape[:3]:
         return answers[0]
     out_bhid = v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1])
@@ -64,7 +66,7 @@ def explain(
     extension, found = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
     lines = []
     for text in found:
-        backend, why, _ = _choice(text, _strands(text, extension, facts), extension, weights or {})
+        backend, why, _ = _choice(q_bhid, v_bgjd, text, _strands(text, extension, facts), extension, weights or {})
         rows = f"{len(text.batch)} row{'s' * (len(text.batch) > 1)}"
         lines.append(f"{rows}, {text.queries} queries, {len(text.numbers)} keys: {backend}: {why}")
     return "\n".join(lines)
@@ -109,7 +111,7 @@ def _attend_text(
     k_bgjd, v_bgjd = (_rows(x, text)[:, :, text.slots] for x in (k_bgjd, v_bgjd))
     i = text.numbers[len(text.numbers) - text.queries :].to(q_bhid.device)
     found = _strands(text, extension, facts)
-    choice = _choice(text, found, extension, weights)
+    choice = _choice(q_bhid, v_bgjd, text, found, extension, weights)
     precision = torch.float64 if choice.double else q_bhid.dtype
     q_bhid = _scaled(q_bhid.to(precision), i, extension, facts, weights)
     turned = variants(q_bhid, k_bgjd.to(precision), found, facts.interleaved)
@@ -123,11 +125,26 @@ def _attend_text(
     return direct(turned, v_bgjd, found, bias_of).to(v_bgjd.dtype)
 
 
-def _choice(text: Text, found: list[Strand], extension: Extension, weights: Mapping[str, Weights]) -> Choice:
+def _choice(
+    q_bhid: Tensor,
+    v_bgjd: Tensor,
+    text: Text,
+    found: list[Strand],
+    extension: Extension,
+    weights: Mapping[str, Weights],
+) -> Choice:
     """The way this text goes; what learned biases want gradients for has a say in it."""
     groups = [weights.get(spec.name, {}) for spec in extension.biases]
     learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
-    return choose(extension, found, text.queries, len(text.numbers), learning)
+    choice = choose(extension, found, text.queries, len(text.numbers), learning, q_bhid.dtype)
+    if choice.backend == "direct":
+        return choice
+    if v_bgjd.shape[-1] != q_bhid.shape[-1]:
+        return Choice("direct", "the fused kernels want values of the queries' size")
+    if not fused(q_bhid.device.type, q_bhid.dtype):
+        why = f"{choice.why}; torch has no such kernel for {q_bhid.dtype} on {q_bhid.device.type}: a matmul stands in"
+        return choice._replace(why=why)
+    return choice
 
 
 def _bias_at(extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> BiasAt:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 from ropewalk.attention.strands import Strand
 from ropewalk.attention.toeplitz import diagonal
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 
-FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # what exp bears with room to spare
+# What exp bears, with room for the vectors themselves; bfloat16 has the range of float32.
+EXPONENTS = {torch.float16: 7, torch.bfloat16: 80, torch.float32: 80, torch.float64: 700}
 SCATTERED = 8  # fewer rows a piece than this, and a kernel's call costs more than its work
 
 
@@ -22,13 +25,15 @@ class Choice(NamedTuple):
     double: bool = False
 
 
-def choose(extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool) -> Choice:
+def choose(
+    extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool, dtype: torch.dtype
+) -> Choice:
     """The fastest way that carries the extension over this text; `learning` says that biases want gradients."""
     growth = max((strand.growth for strand in strands), default=0.0)
-    if growth > FLOAT64_EXPONENT:
+    if growth > EXPONENTS[torch.float64]:
         raise DoesNotFit("length", "shorter: xpos grows beyond float64 over this text", f"exp({growth:.0f})")
-    if growth > FLOAT32_EXPONENT:
-        return Choice("direct", f"the decay spans exp({growth:.0f}), which only float64 holds", double=True)
+    if growth > EXPONENTS[dtype]:
+        return Choice("direct", f"the decay spans exp({growth:.0f}), beyond what {str(dtype)[6:]} holds", double=True)
     if extension.biases:
         return _choose_for_biases(extension, strands, queries, keys, learning)
     pieces = sum(len(strand.pieces) for strand in strands)

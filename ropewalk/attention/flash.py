@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ropewalk.attention import kernels
 from ropewalk.attention.cover import Piece
@@ -24,7 +25,8 @@ BAND_ROWS = {
     torch.float64: 64,
     torch.bfloat16: 256,
     torch.float16: 256,
-}  # measured: docs/performance
+}  # measured
+KEYS_AT_ONCE = 8192  # whose gradients are held at a time
 
 
 class Job(NamedTuple):
@@ -60,6 +62,7 @@ class Flash(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the same tensors."""
         *tensors, out, lse = ctx.saved_tensors
@@ -104,7 +107,15 @@ class Step(NamedTuple):
         rows.fill_(False)
 
     def backward(self, grad_hid: Tensor, whole: Part, totals: tuple[Tensor, Tensor, Tensor]) -> None:
-        """Add this step's gradients to the totals."""
+        """Add this step's gradients to the totals, a few blocks at a time: overlapping keys have a gradient in each."""
+        most = max(1, KEYS_AT_ONCE // self.piece.keys)
+        for first in range(0, self.piece.blocks, most):
+            shift, count = first * self.piece.step, min(most, self.piece.blocks - first)
+            row, key = self.piece.row + shift, self.piece.key + shift
+            some = self.piece._replace(row=row, key=key, blocks=count)
+            self._replace(piece=some)._backward(grad_hid, whole, totals)
+
+    def _backward(self, grad_hid: Tensor, whole: Part, totals: tuple[Tensor, Tensor, Tensor]) -> None:
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
         answer = Part(*(self._queries(each).contiguous() for each in whole))
         triangle = self.piece.kind == "triangle"

@@ -41,6 +41,7 @@ class Gradients(NamedTuple):
 def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, *, triangle: bool, mask_ij: Tensor | None = None) -> Part:
     """Attention of each query to all keys, to those up to its own place (triangle), or as an additive mask says."""
     if fused(q_bhid.device.type, q_bhid.dtype):
+        q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (q_bhid, k_bgjd, v_bgjd))
         return Part(*FORWARD(q_bhid, k_bgjd, v_bgjd, 0.0, triangle, attn_mask=mask_ij))
     return _matmul_forward(q_bhid, k_bgjd, v_bgjd, triangle, mask_ij)
 
@@ -57,6 +58,7 @@ def backward(
 ) -> Gradients:
     """The part's gradients, given the answer of the *whole*: the softmax of one part divides by the sum over all."""
     if fused(q_bhid.device.type, q_bhid.dtype):
+        grad_bhid, q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd))
         return Gradients(*BACKWARD(grad_bhid, q_bhid, k_bgjd, v_bgjd, *whole, 0.0, triangle, attn_mask=mask_ij))
     return _matmul_backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, triangle, mask_ij)
 
@@ -67,9 +69,16 @@ def fused(device: str, dtype: torch.dtype) -> bool:
     if device != "cpu":
         return False
     try:
-        return _keeps_its_word(dtype)
+        # Asked once for all: whatever surrounds the first call must not colour the answer.
+        with torch.autocast("cpu", enabled=False), torch.device("cpu"), torch.no_grad():
+            return _keeps_its_word(dtype)
     except (RuntimeError, AttributeError, TypeError):
         return False
+
+
+def _dense(x: Tensor) -> Tensor:
+    """The private kernels take it for granted that a vector's numbers are neighbours."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _keeps_its_word(dtype: torch.dtype) -> bool:

@@ -13,8 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from ropewalk.attention.precision import wide, widened
 from ropewalk.errors import InvalidValue
+from ropewalk.inputs import TYPES
 
 IGNORED = -100  # the target of a token that is not scored
 TOKENS, WORDS = 512, 512  # of a tile: the fastest of those tried, in both precisions
@@ -27,7 +30,12 @@ def nll(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None 
     and bias, and cost as little memory.
     """
     _check(hidden, head_vd, targets, bias_v)
-    flat: Tensor = TokenLoss.apply(hidden.flatten(0, -2), head_vd, bias_v, targets.flatten())  # type: ignore[no-untyped-call]
+    if not targets.numel():
+        return torch.zeros(targets.shape, dtype=wide(hidden.dtype), device=hidden.device)
+    with torch.autocast(hidden.device.type, enabled=False):
+        flat: Tensor = TokenLoss.apply(  # type: ignore[no-untyped-call]
+            hidden.flatten(0, -2), head_vd, bias_v, targets.flatten().long()
+        )
     return flat.view(targets.shape)
 
 
@@ -37,15 +45,15 @@ class TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor) -> Tensor:
         """The losses, and the log-sum-exp for the way back."""
-        lse_n = torch.cat([_lse(hidden_nd[rows], head_vd, bias_v) for rows in _tiles(len(hidden_nd), TOKENS)])
-        word_n = target_n.clamp(min=0)
-        own_n = (hidden_nd.to(lse_n.dtype) * head_vd[word_n].to(lse_n.dtype)).sum(-1)
-        if bias_v is not None:
-            own_n = own_n + bias_v[word_n]
+        parts = [
+            _lse_and_own(hidden_nd[rows], head_vd, bias_v, target_n[rows]) for rows in _tiles(len(hidden_nd), TOKENS)
+        ]
+        lse_n, own_n = (torch.cat(each) for each in zip(*parts, strict=True))
         ctx.save_for_backward(hidden_nd, head_vd, bias_v, target_n, lse_n)
         return (lse_n - own_n).where(target_n != IGNORED, 0)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
         """softmax minus the target, tile by tile."""
         hidden_nd, head_vd, bias_v, target_n, lse_n = ctx.saved_tensors
@@ -72,29 +80,44 @@ def _tiles(length: int, size: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, length, size)]
 
 
-def _lse(hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None) -> Tensor:
-    """The log-sum-exp over all words of a few tokens."""
-    parts = [torch.logsumexp(_logits(hidden_nd, head_vd, bias_v, words), -1) for words in _tiles(len(head_vd), WORDS)]
-    return torch.logsumexp(torch.stack(parts), 0)
+def _lse_and_own(hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a few tokens the log-sum-exp over all words and the target's own logit, both from the same rounded tiles."""
+    parts, own_n = [], None
+    for words in _tiles(len(head_vd), WORDS):
+        tile = _logits(hidden_nd, head_vd, bias_v, words)
+        aim = target_n - words.start
+        found = tile.gather(1, aim.clamp(0, tile.shape[1] - 1)[:, None])[:, 0]
+        hit = (aim >= 0) & (aim < tile.shape[1])
+        own_n = found.where(hit, 0.0 if own_n is None else own_n)
+        parts.append(torch.logsumexp(tile, -1))
+    lse_n = torch.logsumexp(torch.stack(parts), 0)
+    return lse_n, torch.zeros_like(lse_n) if own_n is None else own_n
 
 
 def _logits(hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, words: slice) -> Tensor:
     """A tile of logits: multiplied in the model's precision, summed up in at least float32."""
-    tile = hidden_nd @ head_vd[words].mT
-    tile = tile if tile.dtype == torch.float64 else tile.float()
-    return tile if bias_v is None else tile.add_(bias_v[words])
+    head_wd = head_vd[words]
+    if hidden_nd.dtype == torch.float16:  # whose range a product soon leaves
+        hidden_nd, head_wd = hidden_nd.float(), head_wd.float()
+    tile = widened(hidden_nd @ head_wd.mT)
+    return tile if bias_v is None else tile + bias_v[words].to(tile.dtype)
 
 
 def _check(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None) -> None:
-    if hidden.dim() < 2 or head_vd.dim() != 2 or hidden.shape[-1] != head_vd.shape[1]:
+    if hidden.dtype not in TYPES:
+        raise InvalidValue("hidden", "of floating-point numbers", hidden.dtype)
+    if hidden.dim() < 2 or not len(head_vd) or head_vd.dim() != 2 or hidden.shape[-1] != head_vd.shape[1]:
         sizes = f"{tuple(hidden.shape)} and {tuple(head_vd.shape)}"
         raise InvalidValue("hidden and head", "[..., d] and [words, d]", sizes)
     if hidden.dtype != head_vd.dtype:
         raise InvalidValue("head", f"of the hidden states' type ({hidden.dtype})", head_vd.dtype)
-    if targets.shape != hidden.shape[:-1] or targets.is_floating_point():
+    if targets.shape != hidden.shape[:-1] or targets.is_floating_point() or targets.dtype == torch.bool:
         raise InvalidValue("targets", f"whole numbers of shape {tuple(hidden.shape[:-1])}", tuple(targets.shape))
-    if bias_v is not None and bias_v.shape != head_vd.shape[:1]:
-        raise InvalidValue("bias", f"of {len(head_vd)} words", tuple(bias_v.shape))
+    if bias_v is not None and (bias_v.shape != head_vd.shape[:1] or bias_v.dtype not in TYPES):
+        raise InvalidValue("bias", f"floating-point numbers for {len(head_vd)} words", tuple(bias_v.shape))
+    devices = {str(each.device) for each in (hidden, head_vd, targets, bias_v) if each is not None}
+    if len(devices) > 1:
+        raise InvalidValue("hidden, head, targets and bias", "on one device", sorted(devices))
     scored = targets[targets != IGNORED]
     if len(scored) and not 0 <= int(scored.min()) <= int(scored.max()) < len(head_vd):
         rule = f"words of the head (0 to {len(head_vd) - 1}) or {IGNORED}"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.precision import wide
 from ropewalk.frequencies import Table
@@ -53,6 +54,7 @@ class Rotation(torch.autograd.Function):
         return _rotated(x_bhnd, cos, sin, interleaved)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """The transpose of a turn is the turn the other way."""
         cos, sin = ctx.saved_tensors

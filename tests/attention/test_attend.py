@@ -152,6 +152,64 @@ def test_any_stride():
     assert_equal(parse("rerope:window=5"), [q, k, v])
 
 
+def test_vectors_whose_numbers_are_not_neighbours():
+    q, k, v = (x.transpose(2, 3).contiguous().transpose(2, 3) for x in tensors(90, batch=2))
+    assert v.stride(-1) != 1
+    for text in ("rope", "nope", "rerope:window=5", "biases.alibi", "biases.fire"):
+        assert_equal(parse(text), [q, k, v])
+
+
+@pytest.mark.parametrize("text", ["rope", "biases.alibi", "rerope:window=5"])
+def test_values_of_another_size_than_the_queries(text):
+    q, k, v = tensors(50)
+    assert_equal(parse(text), [q, k, v[..., :6].contiguous()])
+
+
+def test_autocast_changes_nothing():
+    inputs = tensors(60, dtype=torch.float32)
+    for text in ("rerope:window=5", "biases.fire"):
+        weights = learned(parse(text))
+        plain = attend(*inputs, parse(text), FACTS, weights=weights)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(attend(*inputs, parse(text), FACTS, weights=weights), plain)
+
+
+def test_xpos_in_float16_stays_finite():
+    facts = Facts(trained_len=512, head_dim=64)
+    inputs = [x.half() for x in tensors(5000, facts, dtype=torch.float32)]
+    assert "direct: the decay spans exp(12)" in explain(*inputs, parse("xpos"), facts)
+    short = [x[:, :, :2000] for x in inputs]
+    assert "flash" in explain(*short, parse("xpos"), facts)
+    assert attend(*short, parse("xpos"), facts).isfinite().all()
+
+
+def test_a_constant_in_a_bias_costs_no_precision():
+    weights = {"t5": {"table": torch.randn(32, 4, generator=torch.Generator().manual_seed(3)).double()}}
+    raised = {"t5": {"table": weights["t5"]["table"] + 20}}
+    inputs = tensors(200, dtype=torch.bfloat16)
+    low, high = (attend(*inputs, parse("t5"), FACTS, weights=each) for each in (weights, raised))
+    torch.testing.assert_close(low, high, rtol=0, atol=1e-2)
+
+
+def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
+    """Blocks of a band share keys; their gradients are never all held at once."""
+    from ropewalk.attention import kernels
+
+    sizes, honest = [], kernels.backward
+    noted = lambda *given, **named: sizes.append(given[2].numel()) or honest(*given, **named)  # noqa: E731
+    monkeypatch.setattr(kernels, "backward", noted)
+    facts = Facts(trained_len=8192, head_dim=8)
+    inputs = [x.requires_grad_() for x in tensors(4096, facts, dtype=torch.float32)]
+    attend(*inputs, parse("window:window=2000"), facts).sum().backward()
+    assert max(sizes) <= 8 * 8192
+
+
+def test_an_empty_batch_gives_an_empty_answer():
+    inputs = tensors(5, batch=0)
+    assert attend(*inputs, Extension(), FACTS).shape == (0, 4, 5, 16)
+    assert reference_attention(*inputs, Extension(), FACTS).shape == (0, 4, 5, 16)
+
+
 def test_learned_numbers_receive_their_gradients():
     extension = parse("biases.t5+biases.fire+biases.gau_rotary+scales.head_scale")
     slopes = []

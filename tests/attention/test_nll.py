@@ -48,6 +48,25 @@ def test_half_precision_is_summed_up_in_single():
     assert float((got.mean() - exact.mean()).abs().detach()) < 0.01
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_makes_no_loss_negative(dtype):
+    """A target far above all other words: the loss is about 0, and its two parts must be rounded alike."""
+    rng = torch.Generator().manual_seed(0)
+    head, targets = torch.randn(100, 512, generator=rng) * 0.05, torch.randint(0, 100, (500,), generator=rng)
+    hidden = (torch.randn(500, 512, generator=rng) + 1000 * head[targets]).to(dtype)
+    got = nll(hidden, head.to(dtype), targets)
+    assert got.isfinite().all()
+    assert (got >= 0).all()
+    assert float(got.max()) < 1e-3
+
+
+def test_nothing_to_score():
+    hidden, head, targets, _ = inputs(4, 9)
+    assert nll(hidden[:0], head, targets[:0]).shape == (0,)
+    assert nll(hidden, head, torch.full((4,), IGNORED)).tolist() == [0, 0, 0, 0]
+    assert torch.equal(nll(hidden, head, targets.to(torch.uint8)), nll(hidden, head, targets))
+
+
 def test_any_leading_shape():
     hidden, head, targets, _ = inputs(24, 50)
     got = nll(hidden.view(2, 3, 4, 16), head, targets.view(2, 3, 4))
@@ -80,7 +99,7 @@ def test_memory_is_that_of_a_tile(monkeypatch):
         (lambda h, w, t, b: (h, w.float(), t, b), "head must be of the hidden states' type (torch.float64)"),
         (lambda h, w, t, b: (h, w, t[:4], b), "targets must be whole numbers of shape (5,), got (4,)"),
         (lambda h, w, t, b: (h, w, t + 9, b), "targets must be words of the head (0 to 8) or -100"),
-        (lambda h, w, t, b: (h, w, t, torch.zeros(3)), "bias must be of 9 words, got (3,)"),
+        (lambda h, w, t, b: (h, w, t, torch.zeros(3)), "bias must be floating-point numbers for 9 words, got (3,)"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):

@@ -32,7 +32,8 @@ def test_the_masks_of_the_blocks_are_the_definition():
             i = torch.arange(block.rows.stop - 1, block.rows.start - 1, -1)[:, None] + keys - queries
             distance = i - torch.arange(block.keys.start, block.keys.stop)
             hidden = (distance < 0) | (distance > own.furthest)
-            expected = torch.stack([distance * 1.0, -distance * 2.0]).masked_fill(hidden, -torch.inf)
+            largest = min(own.furthest, keys - 1)  # the largest of each head is taken off: it cancels
+            expected = torch.stack([distance * 1.0 - largest, -distance * 2.0]).masked_fill(hidden, -torch.inf)
             assert torch.equal(block.mask[0], expected)
             assert (~hidden).any(1).all()
         assert line.numel() < 5 * keys
