@@ -16,7 +16,7 @@ from ropewalk.attention.flash import flash
 from ropewalk.attention.kernels import fused
 from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Strand, strands
-from ropewalk.attention.texts import Text, texts
+from ropewalk.attention.texts import Text, cut, joined, texts
 from ropewalk.attention.toeplitz import BiasAt, diagonal, toeplitz
 from ropewalk.attention.variants import variants
 from ropewalk.extension import Extension
@@ -39,15 +39,16 @@ def attend(
 ) -> Tensor:
     """What `reference_attention` defines, in the type of what comes in: same arguments, same answer."""
     extension, found = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
+    before = k_bgjd.shape[2] - q_bhid.shape[2]
+    queries = cut(q_bhid, found, [text.asked(before) for text in found])
+    keys, values = (cut(x, found, [text.slots for text in found]) for x in (k_bgjd, v_bgjd))
     with torch.autocast(q_bhid.device.type, enabled=False):
-        answers = [_attend_text(q_bhid, k_bgjd, v_bgjd, text, extension, facts, weights or {}) for text in found]
-    if len(answers) == 1 and answers[0].shape[:3] == q_bhid.shape[:3]:
-        return answers[0]
-    out_bhid = v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1])
-    for text, answer in zip(found, answers, strict=True):
-        rows = torch.tensor(text.batch, device=q_bhid.device)
-        out_bhid[rows, :, text.asked(k_bgjd.shape[2] - q_bhid.shape[2])] = answer
-    return out_bhid
+        answers = [
+            _attend_text(q, k, v, text, extension, facts, weights or {})
+            for q, k, v, text in zip(queries, keys, values, found, strict=True)
+        ]
+    shape = (*q_bhid.shape[:3], v_bgjd.shape[-1])
+    return joined(answers, found, [text.asked(before) for text in found], v_bgjd.new_zeros(shape))
 
 
 def explain(
@@ -107,8 +108,6 @@ def _attend_text(
     weights: Mapping[str, Weights],
 ) -> Tensor:
     """The queries of one text, in every batch row that holds it."""
-    q_bhid = _rows(q_bhid, text)[:, :, text.asked(k_bgjd.shape[2] - q_bhid.shape[2])]
-    k_bgjd, v_bgjd = (_rows(x, text)[:, :, text.slots] for x in (k_bgjd, v_bgjd))
     i = text.numbers[len(text.numbers) - text.queries :].to(q_bhid.device)
     found = _strands(text, extension, facts)
     choice = _choice(q_bhid, v_bgjd, text, found, extension, weights)
@@ -166,11 +165,6 @@ def _bias_of(i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str
         return torch.stack(each).sum(0)
 
     return bias
-
-
-def _rows(x: Tensor, text: Text) -> Tensor:
-    """The batch rows that hold the text."""
-    return x if text.batch == list(range(len(x))) else x[text.batch]
 
 
 def _scaled(q_bhid: Tensor, i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> Tensor:

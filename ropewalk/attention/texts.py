@@ -6,6 +6,7 @@ Padding on either side, rows of unequal length and packed documents all come dow
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -50,3 +51,42 @@ def _runs(numbers_j: Tensor, documents_j: Tensor) -> list[slice]:
     edges = [0, *(1 + changed.nonzero().flatten()).tolist(), len(numbers_j)]
     runs = [slice(first, end) for first, end in itertools.pairwise(edges)]
     return [run for run in runs if int(numbers_j[run.start]) != PAD]
+
+
+def cut(x_bhnd: Tensor, found: Sequence[Text], places: Sequence[slice]) -> list[Tensor]:
+    """Each text's part of the batch, [its rows, heads, its place, ...].
+
+    Rows are split rather than sliced: then the gradients of a thousand texts are put together once, not a thousand
+    times.
+    """
+    if len(found) == 1 and found[0].batch == list(range(len(x_bhnd))):
+        return [x_bhnd[:, :, places[0]]]
+    rows = []
+    for row, x_hnd in enumerate(x_bhnd.unbind(0)):
+        own = [place for text, place in zip(found, places, strict=True) if row in text.batch]
+        edges = sorted({0, x_hnd.shape[1], *(place.start for place in own), *(place.stop for place in own)})
+        parts = torch.split(x_hnd, [end - first for first, end in itertools.pairwise(edges)], dim=1)
+        rows.append(dict(zip(edges, parts, strict=False)))
+    return [
+        torch.stack([rows[row][place.start] for row in text.batch]) for text, place in zip(found, places, strict=True)
+    ]
+
+
+def joined(answers: Sequence[Tensor], found: Sequence[Text], places: Sequence[slice], nothing: Tensor) -> Tensor:
+    """The answers of all texts as one batch, `nothing` (zeros) where no text is."""
+    if len(answers) == 1 and answers[0].shape == nothing.shape:
+        return answers[0]
+    rows: list[dict[int, Tensor]] = [{} for _ in range(len(nothing))]
+    for answer, text, place in zip(answers, found, places, strict=True):
+        for row, part in zip(text.batch, answer.unbind(0), strict=True):
+            rows[row][place.start] = part
+    return torch.stack([_row(parts, blank) for parts, blank in zip(rows, nothing, strict=True)]) if rows else nothing
+
+
+def _row(parts: dict[int, Tensor], blank_hnd: Tensor) -> Tensor:
+    """One batch row: its parts in order, blank between them."""
+    pieces, place = [], 0
+    for first in sorted(parts):
+        pieces += [blank_hnd[:, place:first], parts[first]]
+        place = first + parts[first].shape[1]
+    return torch.cat([*pieces, blank_hnd[:, place:]], 1)
