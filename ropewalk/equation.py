@@ -26,7 +26,7 @@ from torch import Tensor
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
-from ropewalk.inputs import PAD, number_keys, related, require_shapes
+from ropewalk.inputs import PAD, in_force, number_keys, related, require_shapes
 from ropewalk.spec import Weights
 
 
@@ -48,7 +48,8 @@ def reference_attention(
     where a row is padded), `documents_bj` tells packed texts apart. `weights` holds what biases and scales learned, by
     method name. A query that sees nothing, such as a padded one, gives zeros.
     """
-    extension, learned = _in_force(extension, facts, layer, weights or {})
+    learned = weights or {}
+    extension = in_force(extension, facts, layer, learned)
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
     numbers_bi = numbers_bj[:, numbers_bj.shape[1] - q_bhid.shape[2] :]
@@ -105,16 +106,6 @@ def _rotate_both(
     origin = q_at_bi.max()
     q_bhid = grow(q_bhid, q_at_bi - origin, table, facts.interleaved)
     return q_bhid, grow(k_bhjd, origin - k_at_bj, table, facts.interleaved)
-
-
-def _in_force(
-    extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights]
-) -> tuple[Extension, Mapping[str, Weights]]:
-    """The layer's extension and its learned numbers, both checked."""
-    own = extension.at_layer(layer, facts)
-    own.check_against(facts)
-    own.check_weights(weights, facts)
-    return own, weights
 
 
 def _scale(extension: Extension, i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]) -> Tensor:

@@ -5,15 +5,26 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.spec import Weights
 
 PAD = -1  # the number of a token that is no token
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def in_force(extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights]) -> Extension:
+    """The layer's extension, checked against the model and against what was learned."""
+    own = extension.at_layer(layer, facts)
+    own.check_against(facts)
+    own.check_weights(weights, facts)
+    return own
 
 
 def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
@@ -36,9 +47,7 @@ def require_kinship(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
     """Refuse queries, keys and values of different types or devices, or of a type that is not computed with."""
     for name, x in (("q", q_bhid), ("k", k_bgjd), ("v", v_bgjd)):
         if x.dtype not in TYPES:
-            raise InvalidValue(
-                name, f"of floating-point numbers ({', '.join(str(each)[6:] for each in TYPES)})", x.dtype
-            )
+            raise InvalidValue(name, "of floating-point numbers", x.dtype, known=[str(each)[6:] for each in TYPES])
         if (x.dtype, x.device) != (q_bhid.dtype, q_bhid.device):
             rule = f"of q's type and device ({q_bhid.dtype}, {q_bhid.device})"
             raise InvalidValue(name, rule, f"{x.dtype}, {x.device}")

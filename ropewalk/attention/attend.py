@@ -6,22 +6,23 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ropewalk.attention.choose import Choice, choose
-from ropewalk.attention.direct import BiasOf, direct
+from ropewalk.attention.direct import direct
 from ropewalk.attention.flash import flash
 from ropewalk.attention.kernels import fused
 from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Strand, strands
 from ropewalk.attention.texts import Text, cut, joined, texts
-from ropewalk.attention.toeplitz import BiasAt, diagonal, toeplitz
+from ropewalk.attention.toeplitz import diagonal, toeplitz
 from ropewalk.attention.variants import variants
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.inputs import number_keys, require_kinship, require_shapes
+from ropewalk.inputs import in_force, number_keys, require_kinship, require_shapes
 from ropewalk.spec import Weights
 
 
@@ -87,15 +88,13 @@ def _prepared(
     """Everything checked before any work, the layer's extension, and the batch as texts."""
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     require_kinship(q_bhid, k_bgjd, v_bgjd)
-    extension = extension.at_layer(layer, facts)
-    extension.check_against(facts)
-    extension.check_weights(weights or {}, facts)
+    extension = in_force(extension, facts, layer, weights or {})
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
     return extension, texts(numbers_bj, documents_bj, q_bhid.shape[2])
 
 
 def _strands(text: Text, extension: Extension, facts: Facts) -> list[Strand]:
-    return strands(extension, facts, text.numbers[len(text.numbers) - text.queries :], text.numbers)
+    return strands(extension, facts, text.asking, text.numbers)
 
 
 def _attend_text(
@@ -108,20 +107,24 @@ def _attend_text(
     weights: Mapping[str, Weights],
 ) -> Tensor:
     """The queries of one text, in every batch row that holds it."""
-    i = text.numbers[len(text.numbers) - text.queries :].to(q_bhid.device)
+    i = text.asking.to(q_bhid.device)
     found = _strands(text, extension, facts)
     choice = _choice(q_bhid, v_bgjd, text, found, extension, weights)
     precision = torch.float64 if choice.double else q_bhid.dtype
     q_bhid = _scaled(q_bhid.to(precision), i, extension, facts, weights)
     turned = variants(q_bhid, k_bgjd.to(precision), found, facts.interleaved)
+    bias = partial(_bias, extension, facts, weights)
+
+    def bias_of(shown_ij: Tensor, rows: slice) -> Tensor:
+        return bias(shown_ij, i[rows, None].expand_as(shown_ij))
+
     if choice.backend == "flash":
         return flash(turned.q, turned.k, v_bgjd, turned.jobs)
     if choice.backend == "toeplitz":
         own = [diagonal(strand, text.queries, len(text.numbers)) for strand in found]
         copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
-        return toeplitz(copies, v_bgjd, [each for each in own if each], _bias_at(extension, facts, weights))
-    bias_of = _bias_of(i, extension, facts, weights) if extension.biases else None
-    return direct(turned, v_bgjd, found, bias_of).to(v_bgjd.dtype)
+        return toeplitz(copies, v_bgjd, [each for each in own if each], lambda far: bias(far, far).detach())
+    return direct(turned, v_bgjd, found, bias_of if extension.biases else None).to(v_bgjd.dtype)
 
 
 def _choice(
@@ -146,25 +149,12 @@ def _choice(
     return choice
 
 
-def _bias_at(extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> BiasAt:
-    """The sum of the biases as a function of the distance, [heads, distances], float64."""
-
-    def bias(distance: Tensor) -> Tensor:
-        each = [spec.bias(distance, distance, facts, weights.get(spec.name, {})) for spec in extension.biases]
-        return torch.stack(each).sum(0).detach()
-
-    return bias
-
-
-def _bias_of(i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> BiasOf:
-    """The sum of the biases over a block of rows, in float64."""
-
-    def bias(shown_ij: Tensor, rows: slice) -> Tensor:
-        query_ij = i[rows, None].expand_as(shown_ij)
-        each = [spec.bias(shown_ij, query_ij, facts, weights.get(spec.name, {})) for spec in extension.biases]
-        return torch.stack(each).sum(0)
-
-    return bias
+def _bias(
+    extension: Extension, facts: Facts, weights: Mapping[str, Weights], distance: Tensor, query: Tensor
+) -> Tensor:
+    """The sum of the biases at these distances, a head dimension first, in float64."""
+    each = [spec.bias(distance, query, facts, weights.get(spec.name, {})) for spec in extension.biases]
+    return torch.stack(each).sum(0)
 
 
 def _scaled(q_bhid: Tensor, i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> Tensor:

@@ -37,7 +37,7 @@ def choose(
     if extension.biases:
         return _choose_for_biases(extension, strands, queries, keys, learning)
     pieces = sum(len(strand.pieces) for strand in strands)
-    if pieces * SCATTERED > max(queries, SCATTERED * len(strands) * 4):
+    if pieces > max(queries / SCATTERED, 4 * len(strands)):
         return Choice("direct", f"positions scatter the spans into {pieces} pieces for {queries} queries")
     pairs = sum(piece.pairs for strand in strands for piece in strand.pieces)
     return Choice("flash", f"{pieces} pieces by fused kernels, {pairs:,} pairs of a query and a key")

@@ -23,6 +23,11 @@ class Text(NamedTuple):
     numbers: Tensor
     queries: int
 
+    @property
+    def asking(self) -> Tensor:
+        """The numbers of the queries."""
+        return self.numbers[len(self.numbers) - self.queries :]
+
     def asked(self, before: int) -> slice:
         """The text's queries among those of its row, where `before` keys come before the first query."""
         return slice(self.slots.stop - self.queries - before, self.slots.stop - before)

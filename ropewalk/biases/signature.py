@@ -21,7 +21,7 @@ class Bias(Learnable):
     def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
         """What each head adds at each distance: a head dimension, then the shape of `distance`.
 
-        `distance` is i - j >= 0 and `query` is i, both whole numbers of one shape.
+        `distance` is the one that is shown, q_at(i) - k_at(j) >= 0, and `query` is i; both are of one shape.
         """
 
 

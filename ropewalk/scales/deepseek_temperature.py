@@ -15,12 +15,11 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.record import NOT_NEGATIVE
-from ropewalk.scales.signature import Scale, Weights
+from ropewalk.scales.signature import Scale, Weights, constant
 from ropewalk.spec import Factor
 
 
@@ -33,7 +32,7 @@ class DeepSeekTemperature(Scale):
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         value = (self._growth(self.mscale) / self._growth(self.mscale_all_dim)) ** 2
-        return torch.full_like(position, value, dtype=torch.float64).unsqueeze(0)
+        return constant(value, position)
 
     def _growth(self, coefficient: float) -> float:
         return 0.1 * coefficient * math.log(self.factor) + 1

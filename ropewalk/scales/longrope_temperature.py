@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
-from ropewalk.scales.signature import Scale, Weights
+from ropewalk.scales.signature import Scale, Weights, constant
 from ropewalk.spec import Factor
 
 
@@ -33,4 +32,4 @@ class LongRoPETemperature(Scale):
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         value = 1 + math.log(self.factor) / math.log(facts.trained_len)
-        return torch.full_like(position, value, dtype=torch.float64).unsqueeze(0)
+        return constant(value, position)

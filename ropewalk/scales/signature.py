@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+import torch
 from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.spec import Learnable
 from ropewalk.spec import Weights as Weights
+
+
+def constant(value: float, position: Tensor) -> Tensor:
+    """The same factor for every head and position."""
+    return torch.full_like(position, value, dtype=torch.float64).unsqueeze(0)
 
 
 class Scale(Learnable):

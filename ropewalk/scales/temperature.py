@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.record import POSITIVE
-from ropewalk.scales.signature import Scale, Weights
+from ropewalk.scales.signature import Scale, Weights, constant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,4 +25,4 @@ class Temperature(Scale):
     value: Annotated[float, POSITIVE, "what the logits are multiplied by"]
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
-        return torch.full_like(position, self.value, dtype=torch.float64).unsqueeze(0)
+        return constant(self.value, position)

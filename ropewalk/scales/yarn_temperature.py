@@ -12,12 +12,11 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.record import NOT_NEGATIVE
-from ropewalk.scales.signature import Scale, Weights
+from ropewalk.scales.signature import Scale, Weights, constant
 from ropewalk.spec import Factor
 
 
@@ -29,4 +28,4 @@ class YarnTemperature(Scale):
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         value = (self.coefficient * math.log(self.factor) + 1) ** 2
-        return torch.full_like(position, value, dtype=torch.float64).unsqueeze(0)
+        return constant(value, position)
