@@ -63,7 +63,7 @@ def main() -> None:
         "slow angles: of the pairs that never came round in training, over the largest trained; above 1 is new"
     )
     console.print("blur: how much slower the fastest pair turns, so that neighbours look closer than they are")
-    console.print("python -m ropewalk show EXTENSION prints the formula behind a row; without one it lists everything")
+    console.print(".venv/bin/ropewalk show EXTENSION prints the formula behind a row; without one it lists everything")
 
 
 if __name__ == "__main__":
