@@ -15,7 +15,7 @@ from ropewalk.attention.precision import wide
 from ropewalk.attention.rotation import turned, turned_once
 from ropewalk.attention.session import Session, Stage
 from ropewalk.attention.shelves import Extended, Lanes
-from ropewalk.attention.step import Read, Step, step
+from ropewalk.attention.step import Front, Read, Step, step
 from ropewalk.attention.strands import Keys
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import require_kinship, require_shapes
@@ -38,10 +38,13 @@ class Memory:
         """What is held."""
         return sum(lane.nbytes for lanes in self._lanes for lane in lanes)
 
-    @torch.no_grad()
     def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
-        """Take in the next tokens and answer them; padded ones get zeros. No gradient goes through."""
+        """Take in the next tokens and answer them; padded ones get zeros."""
         self._check(q_bhid, k_bgjd, v_bgjd)
+        with torch.no_grad():
+            return self._read(q_bhid, k_bgjd, v_bgjd)
+
+    def _read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         alone = k_bgjd.shape[2] == 1 and v_bgjd.shape[-1] == q_bhid.shape[-1]
         own = step(self.session, self.count, q_bhid.dtype, q_bhid.device) if alone else None
         with torch.autocast(q_bhid.device.type, enabled=False):
@@ -54,6 +57,8 @@ class Memory:
         require_kinship(q_bhid, k_bgjd, v_bgjd)
         held = [lanes[VALUES] for lanes in self._lanes if lanes]
         batch = len(held[0]) if held else self.session.rows if self.session.rows > 1 else len(q_bhid)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (q_bhid, k_bgjd, v_bgjd)):
+            raise InvalidValue("q, k, v", "free of gradients", "some want one", remedy="use torch.no_grad(), or attend")
         if q_bhid.shape[2] != k_bgjd.shape[2]:
             raise InvalidValue("q", f"as many tokens as k ({k_bgjd.shape[2]})", q_bhid.shape[2])
         if len(q_bhid) != batch:
@@ -63,19 +68,31 @@ class Memory:
 
     def _step(self, own: Step, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """One token in every row: what is kept is read where it lies."""
-        interleaved, session = self.session.terms.facts.interleaved, self.session
-        keys = [turned_once(k_bgjd, turn, interleaved) if turn else k_bgjd for turn in own.incoming]
-        for n, come in own.taking:
-            if self._stages[n] != own.stage:
-                self._turn_anew(n, own.stage)
-            new = [keys[come], v_bgjd, *([k_bgjd] if session.drifts else [])]
-            self._lanes[n] = session.shelves[n].push(self._lanes[n], new, self.count)
+        session, heads = self.session, q_bhid.shape[1]
         if own.scale_bhnd is not None:
             q_bhid = (q_bhid * own.scale_bhnd.to(wide(q_bhid.dtype))).to(q_bhid.dtype)
-        asked = [turned_once(q_bhid, turn, interleaved) if turn else q_bhid for turn in own.asking]
+        both = self._turned_each(torch.cat([q_bhid, k_bgjd], 1), own)
+        for n, way in own.taking:
+            if self._stages[n] != own.stage:
+                self._turn_anew(n, own.stage)
+            new = [both[way][:, heads:], v_bgjd, *([k_bgjd] if session.drifts else [])]
+            self._lanes[n] = session.shelves[n].push(self._lanes[n], new, self.count)
+        if own.front:
+            self._copy_to_front(own.front)
         # The query heads of a key head are rows of one product with it.
-        folded = [q.view(len(q), k_bgjd.shape[1], -1, q.shape[-1]) for q in asked]
+        folded = [each[:, :heads].view(len(each), k_bgjd.shape[1], -1, each.shape[-1]) for each in both]
         return _merged([self._part(folded[read.asking], read) for read in own.reads]).view(q_bhid.shape)
+
+    def _turned_each(self, x_bhnd: Tensor, own: Step) -> list[Tensor]:
+        interleaved = self.session.terms.facts.interleaved
+        return [turned_once(x_bhnd, turn, interleaved) if turn else x_bhnd for turn in own.turns]
+
+    def _copy_to_front(self, front: Front) -> None:
+        from_there, to = self._lanes[front.beginning], self._lanes[front.ring]
+        keys, size = from_there[TURNED], from_there[TURNED].shape[2]
+        interleaved = self.session.terms.facts.interleaved
+        to[TURNED][:, :, :size] = turned_once(keys, front.turn, interleaved) if front.turn else keys
+        to[VALUES][:, :, :size] = from_there[VALUES]
 
     def _part(self, q_bgrd: Tensor, read: Read) -> Part:
         k, v = (self._lanes[read.shelf][lane][:, :, read.place] for lane in (TURNED, VALUES))
@@ -91,7 +108,7 @@ class Memory:
         if not self._lanes[n]:
             return
         shelf, lanes = self.session.shelves[n], self._lanes[n]
-        place = slice(0, min(self.count, lanes[RAW].shape[2]))
+        place = shelf.held(self.count)
         slots = shelf.slots(place, self.count - 1)
         numbers = slots.expand(len(self.session.begins), -1) if shelf.by_number else self.session.numbers(slots)
         turn = self.session.turn(self.session.k_at[n](numbers), stage, lanes[RAW].dtype, keys=True)

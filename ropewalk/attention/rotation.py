@@ -14,6 +14,8 @@ from torch.autograd.function import once_differentiable
 from ropewalk.attention.precision import wide
 from ropewalk.frequencies import Table
 
+FEW = 64  # places, among which it does not pay to look for repetition
+
 
 class Turn(NamedTuple):
     """What vectors are turned by: [tokens, pairs], rounded once."""
@@ -24,10 +26,11 @@ class Turn(NamedTuple):
 
 def turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
     """cos and sin at these places in float64, times exp(growth * log_decay) where theta has a real part."""
-    different, index = torch.unique_consecutive(places, return_inverse=True)
-    angle = different.double()[:, None] * table.inv_freq
+    if len(places) > FEW:
+        places, index = torch.unique_consecutive(places, return_inverse=True)
+    angle = places.double()[:, None] * table.inv_freq
     turn = angle.cos(), angle.sin()
-    if len(different) < len(places):
+    if len(places) < len(growth):
         turn = turn[0][index], turn[1][index]
     if table.log_decay.any():
         size = torch.exp(growth.double()[:, None] * table.log_decay)

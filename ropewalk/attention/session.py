@@ -55,21 +55,25 @@ class Session:
             )
         self.begins = (begins[0],) if len(set(begins)) == 1 else tuple(begins)
         self.rows = len(begins)
+        self.first = torch.tensor(self.begins)
         self.spans = self.terms.extension.spans.spans()
         self.shelves, self.k_at, self.shelf_of = _arranged(self.spans, self.begins)
+        self._tables: dict[int, Table] = {}
         first = self.table(1)
         self.decays = bool(first.log_decay.any())
         self._patience = max(1, int(1 / float(first.log_decay.abs().max()))) if self.decays else 0
         self.latest: tuple[object, Any] | None = None  # the step that all layers are about to take
-        self.drifts = self.decays or len(self.terms.extension.theta.stages(facts, FAR)) > 1
+        self.drifts = self.decays or len(self.terms.extension.theta.stages(facts, 4 * facts.trained_len)) > 1
 
     def numbers(self, slots: Tensor) -> Tensor:
         """The numbers of these slots in every row, [b, n]."""
-        return torch.tensor(self.begins)[:, None] + slots
+        return self.first[:, None] + slots
 
     def table(self, start: int) -> Table:
         """The table of rows from this length on."""
-        return self.terms.extension.theta.table(self.terms.facts, start)
+        if start not in self._tables:
+            self._tables[start] = self.terms.extension.theta.table(self.terms.facts, start)
+        return self._tables[start]
 
     def stage(self, i: Sequence[int]) -> Stage | None:
         """The stage of queries with these numbers, one a row; nothing where it never changes."""
@@ -83,7 +87,7 @@ class Session:
         """The turn of queries or keys at these places; nothing where it would change nothing."""
         rows = stage or ((1, 0),) * len(at_bn)
         tables = [self.table(start) for start, _ in rows]
-        if not self.decays and not (at_bn.any() and any(table.inv_freq.any() for table in tables)):
+        if not self.decays and not any(table.inv_freq.any() for table in tables):
             return None
         turns = []
         for at, table, (_, origin) in zip(at_bn, tables, rows, strict=True):
@@ -102,10 +106,11 @@ def _arranged(spans: Sequence[Span], begins: Sequence[int]) -> tuple[list[Shelf]
     for key, need in zip(keys, needs, strict=True):
         total[key] = total.get(key, Kept()) | need
     k_at = [spans[keys.index(key)].k_at for key in total]
-    return [_shelf(need, begins) for need in total.values()], k_at, [list(total).index(key) for key in keys]
+    front = sum(need.first for need in total.values())
+    return [_shelf(need, front, begins) for need in total.values()], k_at, [list(total).index(key) for key in keys]
 
 
-def _shelf(need: Kept, begins: Sequence[int]) -> Shelf:
+def _shelf(need: Kept, front: int, begins: Sequence[int]) -> Shelf:
     if need.last is None:
         return Whole()
-    return Ring(need.last) if need.last else Beginning(need.first, begins)
+    return Ring(need.last, front) if need.last else Beginning(need.first, begins)

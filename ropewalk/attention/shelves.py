@@ -46,6 +46,9 @@ class Shelf(Protocol):
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
         """Take in one token, in place."""
 
+    def held(self, count: int) -> slice:
+        """The places that are taken."""
+
     def where(self, start: int, stop: int) -> list[slice]:
         """The places of the slots from start to stop, in any order."""
 
@@ -75,6 +78,10 @@ class Whole:
         """Behind the last."""
         return self.extend(kept, new, count).kept
 
+    def held(self, count: int) -> slice:
+        """All that came."""
+        return slice(0, count)
+
     def where(self, start: int, stop: int) -> list[slice]:
         """Slots are places."""
         return [slice(start, stop)]
@@ -97,9 +104,13 @@ def _roomy(kept: Lanes, new: Lanes, count: int, end: int) -> Lanes:
 
 @dataclass(frozen=True)
 class Ring:
-    """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order."""
+    """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order.
+
+    The first `front` places are left to others, so that one look goes over both.
+    """
 
     size: int
+    front: int = 0
     by_number = False
 
     def takes(self, count: int) -> bool:
@@ -120,34 +131,40 @@ class Ring:
         )
         newest = torch.arange(max(0, end - self.size), end)
         for lane, part in zip(kept, ordered, strict=True):
-            lane[:, :, newest % self.size] = part[:, :, newest - first]
+            lane[:, :, self.front + newest % self.size] = part[:, :, newest - first]
         return Extended(kept, first, ordered)
 
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
         """Over the oldest."""
         kept = kept or self._room(new)
-        place = count % self.size
+        place = self.front + count % self.size
         for lane, part in zip(kept, new, strict=True):
             lane[:, :, place : place + 1] = part
         return kept
 
+    def _room(self, like: Lanes) -> Lanes:
+        return [part.new_empty(*part.shape[:2], self.front + self.size, part.shape[3]) for part in like]
+
+    def held(self, count: int) -> slice:
+        """From the first on, and soon all."""
+        return slice(self.front, self.front + min(count, self.size))
+
     def where(self, start: int, stop: int) -> list[slice]:
         """A whole ring as it lies."""
-        return [slice(0, self.size)] if stop - start == self.size else self._in_order(start, stop)
+        whole = slice(self.front, self.front + self.size)
+        return [whole] if stop - start == self.size else self._in_order(start, stop)
 
     def _in_order(self, start: int, stop: int) -> list[slice]:
         """One stretch of places, or two where the ring closes."""
-        first, end = start % self.size, start % self.size + stop - start
-        if end <= self.size:
+        first, end = self.front + start % self.size, self.front + start % self.size + stop - start
+        close = self.front + self.size
+        if end <= close:
             return [slice(first, end)] if end > first else []
-        return [slice(first, self.size), slice(0, end - self.size)]
-
-    def _room(self, like: Lanes) -> Lanes:
-        return [part.new_empty(*part.shape[:2], self.size, part.shape[3]) for part in like]
+        return [slice(first, close), slice(self.front, self.front + end - close)]
 
     def slots(self, place: slice, newest: int) -> Tensor:
         """The latest slot that fell on each place."""
-        return newest - (newest - torch.arange(place.start, place.stop)) % self.size
+        return newest - (newest - torch.arange(place.start, place.stop) + self.front) % self.size
 
 
 @dataclass(frozen=True)
@@ -180,6 +197,10 @@ class Beginning:
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
         """Only what is of the beginning."""
         return self.extend(kept, new, count).kept
+
+    def held(self, count: int) -> slice:
+        """All of it, blank at first."""
+        return slice(0, self.size)
 
     def where(self, start: int, stop: int) -> list[slice]:
         """Numbers are places."""

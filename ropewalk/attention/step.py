@@ -10,8 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.attention.retention import FAR
 from ropewalk.attention.rotation import Turn, spread
 from ropewalk.attention.session import Session, Stage
+from ropewalk.attention.shelves import Beginning, Ring, Shelf
 
 
 class Read(NamedTuple):
@@ -24,15 +26,23 @@ class Read(NamedTuple):
     unseeing: Tensor | None = None  # [b, 1, 1]: rows that see none of it
 
 
+class Front(NamedTuple):
+    """A beginning that is copied before a ring, turned on to where the ring's query sees it: then one look does."""
+
+    beginning: int
+    ring: int
+    turn: Turn | None
+
+
 class Step(NamedTuple):
-    """How the token is answered."""
+    """How the token is answered. Turns are those of query and key together, without repetition."""
 
     scale_bhnd: Tensor | None
-    asking: list[Turn | None]  # the query's, without repetition
-    incoming: list[Turn | None]  # the key's, without repetition
-    taking: list[tuple[int, int]]  # the shelves that take the token, and which of the key's turns they want
+    turns: list[Turn | None]
+    taking: list[tuple[int, int]]  # the shelves that take the token, and by which turn
     stage: Stage | None
     reads: list[Read]
+    front: Front | None
 
 
 def step(session: Session, count: int, dtype: torch.dtype, device: torch.device) -> Step | None:
@@ -55,38 +65,59 @@ def _carries(session: Session, i: Tensor) -> bool:
 def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device) -> Step:
     count, numbers = int(i[0]) - session.begins[0], i[:, 0]
     stage = session.stage(numbers.tolist())
-    asking, ask = _distinct([span.q_at(i) for span in session.spans])
-    incoming, come = _distinct([k_at(i) for k_at in session.k_at])
     views = [view for n in range(len(session.spans)) for view in _views(session, n, numbers, count)]
-    masks = _masks(session, views, numbers, dtype)
-
-    def turns(places: list[Tensor], keys: bool) -> list[Turn | None]:
-        found = [session.turn(at, stage, dtype, keys=keys) for at in places]
-        return [_spread(turn, session.terms.facts.interleaved, device) for turn in found]
-
+    pair = _before_a_ring(session, views)
+    if pair:
+        views = [pair[1]._replace(place=slice(0, pair[1].place.stop))]
+    places = _Places(keys_differ=session.decays)
+    asking = [places.index(session.spans[view.span].q_at(i), keys=False) for view in views]
+    taking = [
+        (n, places.index(session.k_at[n](i), keys=True))
+        for n, shelf in enumerate(session.shelves)
+        if shelf.takes(count)
+    ]
+    of_the_token = len(places.found)
+    beyond = places.index(_further(session, i, *pair), keys=False) if pair else 0
+    turns = _turns(session, places, stage, dtype, device)
+    masks = _masks(session, views, numbers, count, dtype)
     return Step(
-        _scale(session, i, device),
-        turns(asking, keys=False),
-        turns(incoming, keys=True),
-        [(n, come[n]) for n, shelf in enumerate(session.shelves) if shelf.takes(count)],
-        stage,
-        [_read(session, view, ask[view.span], mask, device) for view, mask in zip(views, masks, strict=True)],
+        scale_bhnd=_scale(session, i, device),
+        turns=turns[:of_the_token],
+        taking=taking,
+        stage=stage,
+        reads=[_read(session, view, n, mask, device) for view, n, mask in zip(views, asking, masks, strict=True)],
+        front=Front(session.shelf_of[pair[0].span], session.shelf_of[pair[1].span], turns[beyond]) if pair else None,
     )
 
 
-def _distinct(places: list[Tensor]) -> tuple[list[Tensor], list[int]]:
-    """The different ones, and which of them each is."""
-    different: list[Tensor] = []
-    index = []
-    for at in places:
-        alike = [torch.equal(at.double(), other.double()) for other in different]
-        index.append(alike.index(True) if True in alike else len(different))
-        different += [at] * (index[-1] == len(different))
-    return different, index
+class _Places:
+    """Places to turn to, each once; a decay turns keys otherwise than queries."""
+
+    def __init__(self, *, keys_differ: bool) -> None:
+        self.keys_differ = keys_differ
+        self.found: list[tuple[Tensor, bool]] = []
+
+    def index(self, at_bn: Tensor, *, keys: bool) -> int:
+        """Which of the places this is."""
+        own = (at_bn.double(), keys and self.keys_differ)
+        alike = [other[1] == own[1] and torch.equal(other[0], own[0]) for other in self.found]
+        self.found += [own] * (True not in alike)
+        return alike.index(True) if True in alike else len(alike)
 
 
-def _spread(turn: Turn | None, interleaved: bool, device: torch.device) -> Turn | None:
-    return Turn(*(part.to(device) for part in spread(turn, interleaved))) if turn else None
+def _turns(
+    session: Session, places: _Places, stage: Stage | None, dtype: torch.dtype, device: torch.device
+) -> list[Turn | None]:
+    """The turns to all places, made together."""
+    turns: list[Turn | None] = [None] * len(places.found)
+    for keys in (False, True):
+        own = [n for n, (at, for_keys) in enumerate(places.found) if for_keys == keys and (session.decays or at.any())]
+        whole = session.turn(torch.cat([places.found[n][0] for n in own], 1), stage, dtype, keys=keys) if own else None
+        if whole:
+            cos, sin = (part.to(device) for part in spread(whole, session.terms.facts.interleaved))
+            for place, n in enumerate(own):
+                turns[n] = Turn(cos[:, :, place : place + 1], sin[:, :, place : place + 1])
+    return turns
 
 
 class _View(NamedTuple):
@@ -94,47 +125,66 @@ class _View(NamedTuple):
 
     span: int
     place: slice
-    numbers_bn: Tensor
-    inside_bn: Tensor
+    inside_bn: Tensor | None  # nothing where every row sees all
 
 
 def _views(session: Session, index: int, i: Tensor, count: int) -> list[_View]:
     """What a span sees, as stretches of its shelf."""
-    shelf, begins = session.shelves[session.shelf_of[index]], torch.tensor(session.begins)
+    shelf = session.shelves[session.shelf_of[index]]
     start, stop = session.spans[index].bounds(i)
-    start = torch.maximum(start, begins)
-    seeing = stop > start
-    if not seeing.any():
+    shift = 0 if shelf.by_number else session.first
+    low, high = torch.maximum(start, session.first) - shift, stop - shift
+    bounds = list(zip(low.tolist(), high.tolist(), strict=True))
+    seen = [pair for pair in bounds if pair[0] < pair[1]]
+    if not seen:
         return []
-    shift = torch.zeros_like(begins) if shelf.by_number else begins
-    low, high = start - shift, stop - shift
+    alike = bounds.count(seen[0]) == len(bounds)
     views = []
-    for place in shelf.where(int(low[seeing].min()), int(high[seeing].max())):
-        slots = shelf.slots(place, count)
-        inside = (low[:, None] <= slots) & (slots < high[:, None])
-        if inside.any():
-            views.append(_View(index, place, slots + shift[:, None], inside))
+    for place in shelf.where(min(low for low, _ in seen), max(high for _, high in seen)):
+        slots = None if alike else shelf.slots(place, count)
+        views.append(_View(index, place, None if slots is None else (low[:, None] <= slots) & (slots < high[:, None])))
     return views
 
 
-def _masks(session: Session, views: list[_View], i: Tensor, dtype: torch.dtype) -> list[Tensor | None]:
+def _before_a_ring(session: Session, views: list[_View]) -> tuple[_View, _View] | None:
+    """A whole beginning and a whole ring, if that is all there is to see, for every row, and nothing biases it."""
+    if len(views) != 2 or session.decays or session.terms.extension.biases:
+        return None
+    beginning, ring = sorted(views, key=lambda view: isinstance(_shelf(session, view), Ring))
+    whole = [view.inside_bn is None and view.place == _shelf(session, view).held(FAR) for view in (beginning, ring)]
+    kinds = isinstance(_shelf(session, beginning), Beginning) and isinstance(_shelf(session, ring), Ring)
+    return (beginning, ring) if kinds and all(whole) else None
+
+
+def _shelf(session: Session, view: _View) -> Shelf:
+    return session.shelves[session.shelf_of[view.span]]
+
+
+def _further(session: Session, i: Tensor, beginning: _View, ring: _View) -> Tensor:
+    """How far keys turned for one query must be turned on to be read by the other."""
+    ours, theirs = (session.spans[view.span].q_at(i).double() for view in (beginning, ring))
+    return theirs - ours
+
+
+def _masks(session: Session, views: list[_View], i: Tensor, count: int, dtype: torch.dtype) -> list[Tensor | None]:
     """Biases, and minus infinity where a row does not see: [b, h or 1, n]; nothing where every row sees all."""
     if not session.terms.extension.biases:
-        hidden = [view.inside_bn.all() for view in views]
-        zeros = [torch.zeros(view.inside_bn.shape, dtype=dtype)[:, None] for view in views]
-        return [
-            None if all_seen else zero.masked_fill(~view.inside_bn[:, None], -torch.inf)
-            for view, zero, all_seen in zip(views, zeros, hidden, strict=True)
-        ]
+        blank = torch.zeros((), dtype=dtype)
+        return [None if v.inside_bn is None else _hidden(blank.expand(v.inside_bn.shape)[:, None], v) for v in views]
     biases = []
     for view in views:
         span = session.spans[view.span]
-        shown = (span.q_at(i)[:, None] - span.k_at(view.numbers_bn)).where(view.inside_bn, 0)
-        bias = session.terms.bias(shown, i[:, None].expand_as(shown)).movedim(0, 1)
-        biases.append(bias.masked_fill(~view.inside_bn[:, None], -torch.inf))
+        slots, shift = _shelf(session, view).slots(view.place, count), session.first[:, None]
+        shown = span.q_at(i)[:, None] - span.k_at(slots[None] if _shelf(session, view).by_number else slots + shift)
+        shown = shown if view.inside_bn is None else shown.where(view.inside_bn, 0)
+        biases.append(_hidden(session.terms.bias(shown, i[:, None].expand_as(shown)).movedim(0, 1), view))
     # What all keys of a row and head have in common cancels in the softmax; without it little is lost to rounding.
     most = torch.cat(biases, -1).amax(-1, keepdim=True)
     return [(bias - most).to(dtype) for bias in biases]
+
+
+def _hidden(mask_bhn: Tensor, view: _View) -> Tensor:
+    return mask_bhn if view.inside_bn is None else mask_bhn.masked_fill(~view.inside_bn[:, None], -torch.inf)
 
 
 def _read(session: Session, view: _View, asking: int, mask_bhn: Tensor | None, device: torch.device) -> Read:
@@ -143,8 +193,9 @@ def _read(session: Session, view: _View, asking: int, mask_bhn: Tensor | None, d
         return Read(shelf, asking, view.place)
     heads = mask_bhn.expand(-1, session.terms.facts.heads, -1)
     mask_bgrn = heads.unflatten(1, (session.terms.facts.groups, -1)).to(device)  # type: ignore[no-untyped-call]
-    unseeing = ~view.inside_bn.any(1)[:, None, None]
-    return Read(shelf, asking, view.place, mask_bgrn, unseeing.to(device) if unseeing.any() else None)
+    if view.inside_bn is None or view.inside_bn.any(1).all():
+        return Read(shelf, asking, view.place, mask_bgrn)
+    return Read(shelf, asking, view.place, mask_bgrn, ~view.inside_bn.any(1)[:, None, None].to(device))
 
 
 def _scale(session: Session, i_bn: Tensor, device: torch.device) -> Tensor | None:
