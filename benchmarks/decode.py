@@ -75,12 +75,13 @@ class Floor:
 
 
 class Official:
-    """StreamingLLM's own algorithm: cut the cache, join the new key, turn all keys by their place in the cache, eager."""
+    """StreamingLLM's own algorithm: cut the cache, join the new key, turn all keys by their places in it, eager."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.size, self.dtype = SINKS + WINDOW, dtype
         self.kept = [[torch.randn(1, HEADS, self.size, 64).to(dtype) for _ in range(2)] for _ in range(LAYERS)]
-        self.turn = turn(torch.arange(self.size), dtype)
+        cos, sin = turn_at(torch.arange(self.size), ROPE, torch.arange(self.size))
+        self.turn = Turn(*(torch.cat([part, part], -1).to(dtype) for part in (cos, sin)))
 
     def __call__(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """One step."""
@@ -89,9 +90,14 @@ class Official:
             for old, new in zip(self.kept[index], (k, v), strict=True)
         ]
         keys, values = self.kept[index]
-        q = turned_once(q, Turn(*(part[-1:] for part in self.turn)), False)
-        weight = torch.softmax(q @ turned_once(keys, self.turn, False).mT / math.sqrt(64), -1, dtype=torch.float32)
+        q = authors_turn(q, Turn(*(part[-1:] for part in self.turn)))
+        weight = torch.softmax(q @ authors_turn(keys, self.turn).mT / math.sqrt(64), -1, dtype=torch.float32)
         return weight.to(self.dtype) @ values
+
+
+def authors_turn(x: Tensor, own: Turn) -> Tensor:
+    """As their code turns, and transformers': halves are joined anew, products rounded to the model's precision."""
+    return x * own.cos + torch.cat([-x[..., 32:], x[..., :32]], -1) * own.sin
 
 
 def ours(dtype: torch.dtype, count: int) -> Attention:
@@ -160,34 +166,30 @@ def ours_alone(count: int) -> Memory:
 
 
 def long_cache(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
-    """S7: ReRoPE over 8,192 cached keys against plain attention over as many; folded heads against transformers' way."""
-    rows = []
+    """S7: ReRoPE over 8,192 cached keys against plain attention over as many."""
     new = torch.randn(3, 1, HEADS, 1, 64).to(dtype)
-    memory = Memory(Session(rw.parse("rerope:window=512"), FACTS))
-    memory.read(*torch.randn(3, 1, HEADS, 8192, 64).to(dtype))
-    floor = Floor(8192, dtype)
-    steps = {
-        "plain": lambda: [floor(0, *new) for _ in range(20)],
-        "rerope": lambda: [memory.read(*new) for _ in range(20)],
+    session = Session(rw.parse("rerope:window=512"), FACTS)
+    memories, floor = [Memory(session) for _ in range(LAYERS)], Floor(8192, dtype)
+    for memory in memories:
+        memory.read(*torch.randn(3, 1, HEADS, 8192, 64).to(dtype))
+    steps: dict[str, Callable[[], object]] = {
+        "plain": lambda: [floor(index, *new) for _ in range(3) for index in range(LAYERS)],
+        "rerope": lambda: [memory.read(*new) for _ in range(3) for memory in memories],
     }
     figures = ratios(rounds(steps, count), "plain")["rerope"]
-    rows.append({"case": "rerope step, 8,192 cached", "dtype": str(dtype)[6:], **figures, "to_reach": 1.05})
-    for cached in (1024, 4096, 16_384):
-        q, k, v = (torch.randn(1, heads, n, 128).to(dtype) for heads, n in ((32, 1), (8, cached), (8, cached)))
-        folded = q.view(1, 8, 4, 128)
-        figures = ratios(
-            rounds(
-                {
-                    "folded": lambda: [forward(folded, k, v, triangle=False) for _ in range(5)],
-                    "enable_gqa": lambda: [scaled_dot_product_attention(q, k, v, enable_gqa=True) for _ in range(5)],
-                },
-                count,
-            ),
-            "folded",
-        )
-        case = {"case": "grouped heads folded, 32 over 8", "cached": cached, "dtype": str(dtype)[6:]}
-        rows.append({**case, "times faster": figures["enable_gqa"]["median"], "to_reach": 1.7})
-    return rows
+    return [{"case": "rerope step, 8,192 cached", "dtype": str(dtype)[6:], **figures, "to_reach": 1.05}]
+
+
+def grouped(cached: int, dtype: torch.dtype, count: int) -> dict[str, Any]:
+    """S7: 32 query heads over 8 key heads, folded against transformers' way."""
+    q, k, v = (torch.randn(1, heads, n, 128).to(dtype) for heads, n in ((32, 1), (8, cached), (8, cached)))
+    steps: dict[str, Callable[[], object]] = {
+        "folded": lambda: [forward(q.view(1, 8, 4, 128), k, v, triangle=False) for _ in range(5)],
+        "enable_gqa": lambda: [scaled_dot_product_attention(q, k, v, enable_gqa=True) for _ in range(5)],
+    }
+    faster = ratios(rounds(steps, count), "folded")["enable_gqa"]["median"]
+    case = {"case": "grouped heads folded, 32 over 8", "cached": cached, "dtype": str(dtype)[6:]}
+    return {**case, "times faster": faster, "to_reach": 1.7}
 
 
 def far_out() -> list[dict[str, Any]]:
@@ -219,6 +221,7 @@ def main() -> None:
         for dtype in DTYPES[: 1 if quick else 2]:
             rows += streaming(dtype, count)
             rows += long_cache(dtype, count)
+            rows += [grouped(cached, dtype, count) for cached in (1024, 4096, 16_384)]
         if not quick:
             rows += far_and_near(count)
     for row in rows:

@@ -1,4 +1,6 @@
-"""Promise P2: what a memory answers is the definition over all keys so far, however the text is cut; P3 and P6 with it."""
+"""Promise P2: a memory answers as the definition does over all keys so far, however the text is cut; P3 and P6 too."""
+
+import itertools
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ def read(extension, x, cuts, facts=FACTS, begins=(0,)):
     """The answers of a memory that reads the text in these pieces, and the memory."""
     memory = Memory(Session(extension, facts, begins=begins, weights=learned(extension, facts)))
     edges = [sum(cuts[:n]) for n in range(len(cuts) + 1)]
-    parts = [memory.read(*(each[:, :, a:b] for each in x)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [memory.read(*(each[:, :, a:b] for each in x)) for a, b in itertools.pairwise(edges)]
     return torch.cat(parts, 2), memory
 
 
