@@ -1,11 +1,17 @@
 """Ropewalk: train short, run long. Every method of length extrapolation as one composable extension of a model."""
 
-from ropewalk.attention import attend
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.attention import attend  # type: ignore[no-redef]
 from ropewalk.equation import reference_attention
-from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, NotInstalled, RopewalkError, UnknownName, Unreadable
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.parsing import parse
+
+if TYPE_CHECKING:
+    from ropewalk.hf import extend, extended
 
 __version__ = "0.1.0"
 
@@ -15,10 +21,26 @@ __all__ = [
     "Extension",
     "Facts",
     "InvalidValue",
+    "NotInstalled",
     "RopewalkError",
     "UnknownName",
     "Unreadable",
     "attend",
+    "extend",
+    "extended",
     "parse",
     "reference_attention",
 ]
+
+# What needs more than torch is imported when it is first asked for.
+_LATER = {"extend": "hf", "extended": "hf"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
+    except ModuleNotFoundError as missing:
+        remedy = "pip install 'ropewalk[hf]'"
+        raise NotInstalled(missing.name or name, "installed", "nothing", remedy=remedy) from missing

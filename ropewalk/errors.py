@@ -5,7 +5,8 @@
     ├── UnknownName              a method, preset, key or slot that does not exist
     ├── Unreadable               a text or JSON that cannot be parsed
     ├── Conflict                 two terms fill the same slot
-    └── DoesNotFit               a sound extension, but not for this model
+    ├── DoesNotFit               a sound extension, but not for this model
+    └── NotInstalled             a package that one of the extras brings
 
 Every message reads *field must be rule, got value; known values; remedy*.
 """
@@ -47,3 +48,7 @@ class Conflict(RopewalkError):
 
 class DoesNotFit(RopewalkError):
     """A sound extension, but not for this model."""
+
+
+class NotInstalled(RopewalkError, ImportError):
+    """A package that one of the extras brings."""

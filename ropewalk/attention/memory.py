@@ -5,6 +5,8 @@ Legend: b batch, h query head, g key head, r query heads of one key head, i quer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -34,9 +36,29 @@ class Memory:
         self._stages: list[Stage | None] = [None] * len(session.shelves)
 
     @property
+    def batch(self) -> int:
+        """How many rows are read."""
+        return next((len(lanes[VALUES]) for lanes in self._lanes if lanes), self.session.rows)
+
+    @property
     def nbytes(self) -> int:
         """What is held."""
         return sum(lane.nbytes for lanes in self._lanes for lane in lanes)
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Go on with these rows, in this order, some perhaps twice."""
+        self._lanes = [[lane[list(rows)] for lane in lanes] for lanes in self._lanes]
+        self.session = self.session.of_rows(rows)
+        self._stages = [None] * len(self._stages)
+
+    def forget(self, tokens: int) -> None:
+        """Take back the last tokens."""
+        if not 0 <= tokens <= self.count:
+            raise InvalidValue("tokens", f"between 0 and the {self.count} that were read", tokens)
+        lost = [shelf for shelf in self.session.shelves if not shelf.can_forget(self.count)]
+        if tokens and lost:
+            raise InvalidValue("tokens", "0 once a window is full: what it held before is gone", tokens)
+        self.count -= tokens
 
     def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """Take in the next tokens and answer them; padded ones get zeros."""
@@ -72,9 +94,10 @@ class Memory:
         if own.scale_bhnd is not None:
             q_bhid = (q_bhid * own.scale_bhnd.to(wide(q_bhid.dtype))).to(q_bhid.dtype)
         both = self._turned_each(torch.cat([q_bhid, k_bgjd], 1), own)
-        for n, way in own.taking:
-            if self._stages[n] != own.stage:
+        for n, stage in enumerate(self._stages):
+            if stage != own.stage:
                 self._turn_anew(n, own.stage)
+        for n, way in own.taking:
             new = [both[way][:, heads:], v_bgjd, *([k_bgjd] if session.drifts else [])]
             self._lanes[n] = session.shelves[n].push(self._lanes[n], new, self.count)
         if own.front:

@@ -59,11 +59,22 @@ class Session:
         self.spans = self.terms.extension.spans.spans()
         self.shelves, self.k_at, self.shelf_of = _arranged(self.spans, self.begins)
         self._tables: dict[int, Table] = {}
+        self._others: dict[tuple[int, ...], Session] = {}
         first = self.table(1)
         self.decays = bool(first.log_decay.any())
         self._patience = max(1, int(1 / float(first.log_decay.abs().max()))) if self.decays else 0
         self.latest: tuple[object, Any] | None = None  # the step that all layers are about to take
         self.drifts = self.decays or len(self.terms.extension.theta.stages(facts, 4 * facts.trained_len)) > 1
+
+    def of_rows(self, rows: Sequence[int]) -> Session:
+        """The session of these rows, the same for all layers that ask."""
+        begins = tuple(self.begins[row % len(self.begins)] for row in rows)
+        if set(begins) == set(self.begins) and len(self.begins) == 1:
+            return self
+        if begins not in self._others:
+            extension, facts, weights = self.terms
+            self._others[begins] = Session(extension, facts, begins=begins, weights=weights)
+        return self._others[begins]
 
     def numbers(self, slots: Tensor) -> Tensor:
         """The numbers of these slots in every row, [b, n]."""

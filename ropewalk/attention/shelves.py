@@ -40,6 +40,9 @@ class Shelf(Protocol):
     def takes(self, count: int) -> bool:
         """Whether the token at this slot is kept at all, in any row."""
 
+    def can_forget(self, count: int) -> bool:
+        """Whether the last tokens can be taken back."""
+
     def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
         """Take in tokens."""
 
@@ -63,6 +66,10 @@ class Whole:
     by_number = False
 
     def takes(self, count: int) -> bool:
+        """Always."""
+        return True
+
+    def can_forget(self, count: int) -> bool:
         """Always."""
         return True
 
@@ -116,6 +123,10 @@ class Ring:
     def takes(self, count: int) -> bool:
         """Always."""
         return True
+
+    def can_forget(self, count: int) -> bool:
+        """Until the first has been written over."""
+        return count <= self.size
 
     def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
         """What was kept and what is new, in order; and the last of it."""
@@ -178,6 +189,10 @@ class Beginning:
     def takes(self, count: int) -> bool:
         """Until every row has begun."""
         return count + min(self.begins) < self.size
+
+    def can_forget(self, count: int) -> bool:
+        """Always: what comes again is written again."""
+        return True
 
     def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
         """The beginnings."""

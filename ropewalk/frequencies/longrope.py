@@ -50,7 +50,8 @@ class LongRoPE(Frequencies):
         return turning(trained(facts))
 
     def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
-        return (1,) if length <= facts.trained_len else (1, facts.trained_len + 1)
+        one = length <= facts.trained_len or self.short == self.long
+        return (1,) if one else (1, facts.trained_len + 1)
 
     @property
     def stretch(self) -> float:

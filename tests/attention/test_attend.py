@@ -22,6 +22,7 @@ MIXED = [
     "yarn:factor=4+self_extend:window=5,group=3+scales.head_scale",
     "biases.kerple_log+biases.sandwich+window:window=9",
     "xpos+bca:block=8",
+    "dynamic_ntk+streaming:window=6,n_sink=2",
     "dynamic_yarn+biases.alibi+window:window=20",
 ]
 EVERY = [*SINGLE, *(parse(text) for text in MIXED)]

@@ -1,0 +1,84 @@
+"""Caches as the reach needs them, behind transformers' own interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+
+from ropewalk.attention import Memory, Session
+from ropewalk.attention.shelves import Whole
+
+PLAIN = (DynamicLayer, DynamicSlidingWindowLayer)  # what generate makes when nothing else is asked for
+
+
+class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """One layer's memory. What comes in is handed through to the attention function, which gives it to the memory."""
+
+    is_sliding = False
+    supports_early_init = False
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.memory = Memory(session)
+
+    @property
+    def is_croppable(self) -> bool:  # type: ignore[override]
+        """Whether tokens can be taken back, as assisted decoding does."""
+        return all(isinstance(shelf, Whole) for shelf in self.memory.session.shelves)
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """The memory makes its own room."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """The new keys and values, as they came."""
+        return key_states, value_states
+
+    def get_seq_length(self) -> int:
+        """How many tokens were read."""
+        return self.memory.count
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """As if everything were kept: masks are the memory's business."""
+        return self.memory.count + query_length, 0
+
+    def get_max_length(self) -> int:
+        """None."""
+        return -1
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.memory = Memory(self.memory.session)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """The rows in another order."""
+        self.memory.select(beam_idx.tolist())
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Some of the rows."""
+        rows = torch.arange(self.memory.batch)[indices.cpu()]
+        self.memory.select(rows.tolist())
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Each row so many times."""
+        self.memory.select([row for row in range(self.memory.batch) for _ in range(repeats)])
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Take back the last tokens; transformers counts them below 0."""
+        self.memory.forget(-tokens_to_remove)
+
+
+def is_fresh(cache: Any) -> bool:
+    """Whether a cache is one of transformers' plain ones that holds nothing yet, so that ours may take its place."""
+    plain = all(type(layer) in PLAIN and layer.get_seq_length() == 0 for layer in cache.layers)
+    return type(cache) is DynamicCache and plain and not cache.offloading
+
+
+def adopt(cache: DynamicCache, sessions: Sequence[Session]) -> None:
+    """Fill a fresh cache with memories, one for each layer's session."""
+    cache.layers = [MemoryLayer(session) for session in sessions]
+    cache.layer_class_to_replicate = None

@@ -1,0 +1,99 @@
+"""What happens before each forward of an extended model: its pass is made, and its cache is seen to.
+
+Legend: b batch, j slot.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import DynamicCache, PreTrainedModel
+
+from ropewalk.attention import Session
+from ropewalk.errors import Conflict
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.hf.caches import adopt, is_fresh
+from ropewalk.hf.layers import Attached
+from ropewalk.hf.passes import CURRENT, PASS, Pass, make_pass
+from ropewalk.inputs import PAD
+
+MARK = "_ropewalk"  # of a cache, where the extension is kept that filled it
+Begins = tuple[int, ...]
+
+
+def opening(base: PreTrainedModel, extension: Extension, own: Sequence[Attached]) -> Callable[..., Any]:
+    """The hook before the forward of the base model."""
+    signature = inspect.signature(base.forward)
+    rest = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD), None)
+    latest: dict[Begins, list[Session]] = {}
+
+    def sessions(begins: Begins) -> list[Session]:
+        if begins not in latest:
+            latest.clear()
+            latest[begins] = _sessions(own, begins)
+        return latest[begins]
+
+    def open_pass(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[()], dict[str, Any]]:
+        given = dict(signature.bind_partial(*args, **kwargs).arguments)
+        given |= given.pop(rest, {}) if rest else {}
+        given["past_key_values"] = _cache(module, given)
+        now = make_pass(given, len(own), random=_random(extension, module))
+        if now.cache is not None:
+            _see_to(now.cache, now, extension, sessions)
+        CURRENT.set(now)
+        return (), {**given, PASS: now} if rest else given
+
+    return open_pass
+
+
+def _random(extension: Extension, module: nn.Module) -> Any:
+    """How tokens are numbered, where training numbers them otherwise than one after the other."""
+    return extension.positions if module.training else None
+
+
+def _cache(module: Any, given: dict[str, Any]) -> Any:
+    """The cache that was given, or the one that the model would make for itself further on."""
+    cache, use_cache = given.get("past_key_values"), given.get("use_cache")
+    wanted = module.config.use_cache if use_cache is None else use_cache
+    if cache is None and wanted and not module.training and not torch.is_grad_enabled():
+        return DynamicCache(config=module.config)
+    return cache
+
+
+def _see_to(cache: Any, now: Pass, extension: Extension, sessions: Callable[[Begins], list[Session]]) -> None:
+    """Ours in the place of a plain fresh cache; and no cache that another extension filled."""
+    mark = getattr(cache, MARK, None)
+    if mark != extension and cache.get_seq_length() > 0:
+        filled = "by the bare model" if mark is None else f"under {mark.to_json()}"
+        raise Conflict("past_key_values", "filled under this extension", filled, remedy="begin with a new cache")
+    setattr(cache, MARK, extension)
+    begins = _begins(now)
+    if begins and is_fresh(cache) and not torch.is_grad_enabled():
+        adopt(cache, sessions(begins))
+
+
+def _begins(now: Pass) -> Begins | None:
+    """The number of each row's first slot; nothing where padding is not on the left alone or a row is all padding."""
+    if now.numbers_bj is None:
+        return (0,)
+    begins = (now.numbers_bj[:, -1] - now.total + 1).tolist()
+    slots = torch.arange(now.total)
+    left = [torch.equal(row, (slots + begin).clamp(min=PAD)) for row, begin in zip(now.numbers_bj, begins, strict=True)]
+    return tuple(begins) if all(left) and int(now.numbers_bj[:, -1].min()) >= 0 else None
+
+
+def _sessions(own: Sequence[Attached], begins: Begins) -> list[Session]:
+    """One for each layer; layers that are alike share one."""
+    made: dict[tuple[Extension, Facts, int], Session] = {}
+    found = []
+    for each in own:
+        key = each.extension, each.facts, each.depth if each.weights else -1
+        if key not in made:
+            made[key] = Session(each.extension, each.facts, begins=begins, weights=each.weights)
+        found.append(made[key])
+    return found

@@ -1,0 +1,94 @@
+"""One forward pass: the cache, and the number of every token in every slot of it.
+
+Legend: b batch, j slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import InvalidValue
+from ropewalk.inputs import PAD
+from ropewalk.positions import Positions
+
+PASS = "ropewalk_pass"  # the keyword that carries a pass from the model to its layers
+
+
+class Pass(NamedTuple):
+    """What the layers of one forward pass share. Numbers are nothing where every row begins at 0 and has no padding."""
+
+    cache: Any | None
+    numbers_bj: Tensor | None
+    documents_bj: Tensor | None
+    total: int  # slots so far, those of this pass included
+    offsets: Sequence[int]  # of each layer's cache: the slot of the first key it gives
+
+    def seen(self, layer: int, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
+        """The numbers and documents of the keys that a layer has been given, and those keys without blank room."""
+        offset = self.offsets[layer] if self.cache is not None else 0
+        room = self.total - offset
+        numbers, documents = (
+            x if x is None else x[:, offset : self.total] for x in (self.numbers_bj, self.documents_bj)
+        )
+        if numbers is None and offset:
+            numbers = torch.arange(offset, self.total).expand(len(k_bgjd), -1)
+        return numbers, documents, k_bgjd[:, :, :room], v_bgjd[:, :, :room]
+
+
+# The latest pass, for models that hand no keywords down to their layers.
+CURRENT: ContextVar[Pass | None] = ContextVar("pass", default=None)
+
+
+def make_pass(given: dict[str, Any], layers: int, *, random: Positions | None = None) -> Pass:
+    """The pass that a base model's arguments describe; `random` numbers texts that nobody has numbered."""
+    batch, queries = _size(given)
+    cache = given.get("past_key_values")
+    past = int(cache.get_query_offset()) if cache is not None else 0
+    total = past + queries
+    real = _real(given.get("attention_mask"), batch, total)
+    offsets = [int(cache.get_mask_sizes(queries, layer)[1]) for layer in range(layers)] if cache is not None else []
+    numbers, documents = None, None
+    if real is not None and not real.all():
+        numbers = (real.long().cumsum(1) - 1).masked_fill(~real, PAD)
+    positions = given.get("position_ids")
+    if cache is None and positions is not None:
+        numbers, documents = _stated(positions.expand(batch, -1), numbers)
+    if random is not None and numbers is None and cache is None:
+        numbers = torch.stack([random.number(total) for _ in range(batch)])
+    return Pass(cache, numbers, documents, total, offsets)
+
+
+def _size(given: dict[str, Any]) -> tuple[int, int]:
+    tokens = given.get("input_ids")
+    tokens = given["inputs_embeds"] if tokens is None else tokens
+    return tokens.shape[0], tokens.shape[1]
+
+
+def _real(mask: Any, batch: int, total: int) -> Tensor | None:
+    """Which slots hold tokens, as the two-dimensional mask says."""
+    if isinstance(mask, dict):
+        mask = next((each for each in mask.values() if each is not None), None)
+    if mask is None:
+        return None
+    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < total:
+        rule = f"[{batch} rows, {total} tokens so far], with 0 where there is padding"
+        raise InvalidValue(
+            "attention_mask", rule, tuple(mask.shape), remedy="say which tokens are seen by an extension"
+        )
+    real: Tensor = (mask[:, :total] != 0).cpu()
+    return real
+
+
+def _stated(positions: Tensor, numbers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """What position ids say beyond the mask: texts packed into a row begin anew, and numbers may leave gaps."""
+    positions = positions.cpu()
+    usual = torch.arange(positions.shape[1]).expand_as(positions)
+    if numbers is not None or torch.equal(positions, usual):
+        return numbers, None
+    begins = torch.nn.functional.pad(positions.diff(dim=1) <= 0, (1, 0))
+    return positions, begins.long().cumsum(1)

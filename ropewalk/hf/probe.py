@@ -1,0 +1,242 @@
+"""What a model does with positions, found out by asking it: a few tiny forwards with a rotary module that lies.
+
+With cos = 1 and sin = 0 nothing is turned; NaN shows which dimensions are; 2 shows whether a norm comes after; cos = 0
+and sin = 1 shows which dimensions make a pair. Nothing is looked up by architecture, and nothing is left behind.
+
+Legend: b batch, h head, n token, d head dimension.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_utils import AttentionInterface
+
+from ropewalk.errors import DoesNotFit
+
+TOKENS = 5
+CLOSE = 1e-3  # of the largest number: what half precision leaves
+NAME = "ropewalk_probe"
+_HEARD: ContextVar[list[Heard]] = ContextVar("heard")
+
+
+class Heard(NamedTuple):
+    """What a layer handed to attention."""
+
+    module: nn.Module
+    q_bhnd: Tensor
+    k_bhnd: Tensor
+    v_bhnd: Tensor
+    scaling: float
+    given: dict[str, Any]
+
+
+class Call(NamedTuple):
+    """How a rotary module was called."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Layer(NamedTuple):
+    """One attention layer, as far as its positions go."""
+
+    module: nn.Module
+    heads: int
+    groups: int
+    head_dim: int
+    value_dim: int
+    scaling: float
+    first: int = 0  # the rotating dimensions: from which on, and how many
+    rotating: int = 0
+    interleaved: bool | None = False  # nothing: its pairs are of no known kind
+    norm_follows: bool = False
+    inv_freq: tuple[float, ...] = ()  # its own, radians per position
+    temperature: float = 1.0  # what its own cos and sin are multiplied by
+    window: int | None = None
+    softcap: float | None = None
+    sinks: bool = False
+
+
+class Lie(NamedTuple):
+    """What the rotary modules answer, all of them or one call of one only."""
+
+    cos: float
+    sin: float
+    only: int | None = None
+
+
+def probe(model: PreTrainedModel) -> list[Layer]:
+    """Every attention layer in order, or a refusal that says what stands in the way."""
+    rotary = rotary_modules(model)
+    with quiet(model), attention_named(model, NAME, _listen), torch.no_grad():
+        straight, calls = _ask(model, rotary, Lie(1, 0))
+        if not straight:
+            rule = "one that attends through transformers' attention interface"
+            raise DoesNotFit("model", rule, type(model).__name__)
+        double, quarter = (_ask(model, rotary, lie)[0] for lie in (Lie(2, 0), Lie(0, 1)))
+        blanks = [_ask(model, rotary, Lie(math.nan, 0, only))[0] for only in range(len(calls))]
+        turned = [_turned(own, calls) for own in zip(*blanks, strict=True)]
+    return [_layer(*each) for each in zip(straight, double, quarter, turned, strict=True)]
+
+
+def rotary_modules(model: nn.Module) -> list[nn.Module]:
+    """What makes the model's cos and sin."""
+    found = [module for name, module in model.named_modules() if name.rsplit(".", 1)[-1].startswith("rotary_emb")]
+    if not found:
+        raise DoesNotFit("model", "one with rotary position embeddings", type(model).__name__)
+    return found
+
+
+@contextmanager
+def quiet(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; then every module is as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def attention_named(model: PreTrainedModel, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """The model's attention by another function for a while; then every config is as it was."""
+    AttentionInterface.register(name, function)
+    before = [(config, config._attn_implementation_internal) for config in configs(model)]
+    try:
+        model.set_attn_implementation(name)
+        yield
+    finally:
+        for config, own in before:
+            config._attn_implementation_internal = own
+
+
+def configs(model: nn.Module) -> list[Any]:
+    """The configs of the model, of all models inside it and of their parts, each once."""
+    found = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]
+    for config in found:
+        found += [part for key in config.sub_configs if (part := getattr(config, key, None)) is not None]
+    return list({id(config): config for config in found}.values())
+
+
+def _listen(
+    module: nn.Module,
+    q_bhnd: Tensor,
+    k_bhnd: Tensor,
+    v_bhnd: Tensor,
+    _: Any,
+    scaling: float | None = None,
+    **given: Any,
+) -> tuple[Tensor, None]:
+    """Take down what attention is asked, and answer nothing."""
+    own = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
+    _HEARD.get().append(Heard(module, q_bhnd, k_bhnd, v_bhnd, own, given))
+    return q_bhnd.new_zeros(len(q_bhnd), q_bhnd.shape[2], q_bhnd.shape[1], v_bhnd.shape[-1]), None
+
+
+def _ask(model: PreTrainedModel, rotary: list[nn.Module], lie: Lie) -> tuple[list[Heard], list[Call]]:
+    """What the layers hand to attention when the rotary modules lie, and how these were called."""
+    calls: list[Call] = []
+
+    def tell(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        if not isinstance(output, tuple) or len(output) != 2 or any(part.is_complex() for part in output):
+            raise DoesNotFit("rotary module", "one that answers cos and sin", type(module).__name__)
+        calls.append(Call(module, args, kwargs))
+        if lie.only not in (None, len(calls) - 1):
+            return output
+        return torch.full_like(output[0], lie.cos), torch.full_like(output[1], lie.sin)
+
+    heard: list[Heard] = []
+    token = _HEARD.set(heard)
+    hooks = [module.register_forward_hook(tell, with_kwargs=True) for module in rotary]
+    try:
+        vocabulary: Any = model.get_input_embeddings().weight
+        model(input_ids=torch.arange(TOKENS, device=vocabulary.device)[None], use_cache=False)
+    finally:
+        _HEARD.reset(token)
+        for hook in hooks:
+            hook.remove()
+    return heard, calls
+
+
+class Turned(NamedTuple):
+    """Which dimensions a layer turns, and by what."""
+
+    dims: list[int]
+    inv_freq: tuple[float, ...] = ()
+    temperature: float = 1.0
+
+
+def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
+    """The dimensions that a blank makes blank; the call that does so has the table."""
+    for blank, call in zip(blanks, calls, strict=True):
+        dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
+        if dims:
+            return Turned(dims, *_table(call, len(dims)))
+    return Turned([])
+
+
+def _table(call: Call, dims: int) -> tuple[tuple[float, ...], float]:
+    """The frequencies and the temperature of a rotary module: its answer at positions 0 and 1, from a copy of it."""
+    x, _, *rest = call.args if len(call.args) > 1 else (*call.args, None)
+    given = {name: value for name, value in call.kwargs.items() if name not in ("x", "position_ids")}
+    positions = torch.tensor([[0, 1]], device=x.device)
+    cos, sin = copy.deepcopy(call.module).forward(x.float(), positions, *rest, **given)
+    cos, sin = (part.double().reshape(2, -1) for part in (cos, sin))
+    width = cos.shape[1]
+    if width == dims:  # either each half or each pair holds the same twice
+        halves = torch.equal(sin[:, : width // 2], sin[:, width // 2 :])
+        cos, sin = (part[:, : width // 2] if halves else part[:, ::2] for part in (cos, sin))
+    return tuple(torch.atan2(sin[1], cos[1]).tolist()), float(cos[0, 0])
+
+
+def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> Layer:
+    q = straight.q_bhnd
+    plain = Layer(
+        module=straight.module,
+        heads=q.shape[1],
+        groups=straight.k_bhnd.shape[1],
+        head_dim=q.shape[-1],
+        value_dim=straight.v_bhnd.shape[-1],
+        scaling=straight.scaling,
+        window=straight.given.get("sliding_window"),
+        softcap=straight.given.get("softcap"),
+        sinks=straight.given.get("s_aux") is not None,
+    )
+    if not turned.dims:
+        return plain
+    pairs = [(each.q_bhnd[..., turned.dims], each.k_bhnd[..., turned.dims]) for each in (straight, double, quarter)]
+    commutes = all(_close(twice, 2 * once) for once, twice in zip(pairs[0], pairs[1], strict=True))
+    return plain._replace(
+        first=turned.dims[0],
+        rotating=len(turned.dims),
+        interleaved=_interleaved(pairs[0][0], pairs[2][0]),
+        norm_follows=not commutes,
+        inv_freq=turned.inv_freq,
+        temperature=turned.temperature,
+    )
+
+
+def _interleaved(straight: Tensor, quarter: Tensor) -> bool | None:
+    """Whether pairs are neighbours, where each pair (a, b) has become (-b, a)."""
+    half = straight.shape[-1] // 2
+    first, second = straight[..., :half], straight[..., half:]
+    if _close(quarter, torch.cat([-second, first], -1)):
+        return False
+    neighbours = torch.stack([-straight[..., 1::2], straight[..., ::2]], -1).flatten(-2)
+    return True if _close(quarter, neighbours) else None
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return bool((one - other).abs().max() <= CLOSE * other.abs().max())

@@ -1,0 +1,70 @@
+"""Tiny models with random weights, one of each architecture, made here."""
+
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+BASE = {
+    "vocab_size": 101,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+OWN: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": 12},
+    "mixtral": EXPERTS,
+    "gemma2": {"sliding_window": 12},  # transformers has it eager only, as it has gpt_oss
+    "gemma3_text": {"sliding_window": 12},
+    "phi3": {},
+    "olmo2": {},
+    "gpt_neox": {},
+    "granite": {},
+    "glm4": {},
+    "cohere2": {"sliding_window": 12},
+    "smollm3": {},
+    "starcoder2": {"sliding_window": 12},
+    "gpt_oss": {**EXPERTS, "sliding_window": 12},
+    "deepseek_v3": {
+        "q_lora_rank": None,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 16,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "moe_intermediate_size": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 8,
+    },
+    "stablelm": {},
+    "phi": {},
+    "hunyuan_v1_dense": {},
+    "nanochat": {},
+    "ministral3": {},
+}
+
+
+def tiny(name: str, attention: str | None = None, **changed: Any) -> Any:
+    """A model of this type; norms are not left at 1, where they would hide."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(name, **{**BASE, **OWN[name], **changed})
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.data.add_(0.3 * torch.rand_like(parameter))
+    return model

@@ -1,0 +1,303 @@
+"""The front door: a model under an extension, with any cache, in any batch, and afterwards as it was."""
+
+import itertools
+
+import pytest
+import torch
+from hf.models import tiny
+from hf.traces import logits, trace
+from transformers import DynamicCache, StaticCache
+
+from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName, parse
+from ropewalk.hf import extend, extended
+
+CARRIED = [
+    *("llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma3_text", "phi3", "olmo2", "gpt_neox", "granite"),
+    *("glm4", "cohere2", "smollm3", "starcoder2", "deepseek_v3", "stablelm", "phi", "ministral3"),
+]
+EXTENSIONS = [
+    *("yarn:factor=4", "dynamic_yarn", "dynamic_ntk", "rerope:window=8+log_n", "self_extend:window=8,group=4"),
+    *("streaming:window=10,n_sink=2", "lm_infinite:window=10,n_sink=2", "window:window=9", "xpos"),
+    *(
+        "dual_chunk:chunk=16,local=4",
+        "biases.alibi",
+        "biases.kerple_log+window:window=20",
+        "leaky_rerope:window=8,leak=4",
+    ),
+]
+LENGTH, PADDED = 60, 7
+IDS = torch.randint(3, 97, (2, LENGTH), generator=torch.Generator().manual_seed(3))
+MASK = torch.ones_like(IDS)
+MASK[0, :PADDED] = 0
+CUTS = {"token by token": [1] * LENGTH, "a prompt, then tokens": [30] + [1] * 30, "pieces": [25, 1, 33, 1]}
+CLOSE = 1e-4  # of the largest logit: float32 through four layers, sums in another order
+
+
+def in_pieces(model, cuts, cache=None, ids=IDS, mask=MASK):
+    """The logits of all pieces, read on through a cache."""
+    parts, edges = [], [0, *itertools.accumulate(cuts)]
+    for first, stop in itertools.pairwise(edges):
+        with torch.no_grad():
+            given = {"attention_mask": mask[:, :stop], "past_key_values": cache, "use_cache": True}
+            answer = model(input_ids=ids[:, first:stop], **given)
+        cache = answer.past_key_values
+        parts.append(answer.logits)
+    return torch.cat(parts, 1), cache
+
+
+def error(got, expected):
+    """Over real tokens, of the largest logit."""
+    real = MASK.bool()
+    return float((got - expected)[real].abs().max() / expected[real].abs().max())
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return tiny("llama", num_hidden_layers=2)
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_the_identity_gives_the_models_own_logits(name):
+    model = tiny(name)
+    long = IDS if name != "ministral3" else IDS[:, :30]
+    expected = logits(model, long, attention_mask=MASK[:, : long.shape[1]], use_cache=False)
+    with extended(model, Extension()):
+        got = logits(model, long, attention_mask=MASK[:, : long.shape[1]], use_cache=False)
+    real = MASK[:, : long.shape[1]].bool()
+    assert float((got - expected)[real].abs().max() / expected.abs().max()) < CLOSE
+
+
+@pytest.mark.parametrize("name", CARRIED)
+@pytest.mark.parametrize("text", ["dynamic_yarn+streaming:window=10,n_sink=2", "rerope:window=8+log_n"])
+def test_whole_or_in_pieces_on_every_architecture(name, text):
+    model = tiny(name)
+    with extended(model, text):
+        whole = logits(model, IDS, attention_mask=MASK, use_cache=False)
+        for cache in (None, StaticCache(config=model.config, max_cache_len=80)):
+            got, _ = in_pieces(model, CUTS["a prompt, then tokens"], cache)
+            assert error(got, whole) < CLOSE
+
+
+@pytest.mark.parametrize("text", EXTENSIONS)
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+def test_whole_or_in_pieces_under_every_extension_and_cache(llama, text, cuts):
+    with extended(llama, text):
+        whole = logits(llama, IDS, attention_mask=MASK, use_cache=False)
+        for cache in (None, StaticCache(llama.config, max_cache_len=80)):
+            assert error(in_pieces(llama, cuts, cache)[0], whole) < CLOSE
+
+
+@pytest.mark.parametrize("cache", [DynamicCache, lambda config: DynamicCache()], ids=["by config", "by layer"])
+def test_caches_that_generate_may_be_given(llama, cache):
+    with extended(llama, "rerope:window=8+log_n"):
+        whole = logits(llama, IDS, attention_mask=MASK, use_cache=False)
+        assert error(in_pieces(llama, CUTS["pieces"], cache(config=llama.config))[0], whole) < CLOSE
+
+
+@pytest.mark.parametrize("text", EXTENSIONS)
+def test_a_row_does_not_depend_on_its_mates_its_padding_or_earlier_calls(llama, text):
+    with extended(llama, text):
+        together = logits(llama, IDS, attention_mask=MASK)
+        alone = logits(llama, IDS[:1, PADDED:])
+        logits(llama, torch.cat([IDS, IDS], 1))
+        again = logits(llama, IDS[:1, PADDED:])
+    assert torch.equal(alone, again)
+    assert float((together[:1, PADDED:] - alone).abs().max() / alone.abs().max()) < CLOSE
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_transformers_own_scaling_depends_on_the_cache_and_ours_does_not(kind):
+    factors = {"short_factor": [1.0] * 8, "long_factor": [float(1 + n) for n in range(8)]}
+    scaled = {"rope_type": kind, "rope_theta": 10_000.0, "factor": 4.0} | (factors if kind == "longrope" else {})
+    if kind == "longrope":
+        scaled["original_max_position_embeddings"] = 32
+    theirs = tiny("llama", rope_parameters=scaled)
+    whole = logits(theirs, IDS, attention_mask=MASK, use_cache=False)
+    drift = error(in_pieces(theirs, CUTS["a prompt, then tokens"])[0], whole)
+    assert drift > 0.1
+    ours = tiny("llama")
+    text = (
+        "dynamic_ntk"
+        if kind == "dynamic"
+        else f"frequencies.longrope:long=[{','.join(map(str, factors['long_factor']))}]"
+    )
+    with extended(ours, text):
+        whole = logits(ours, IDS, attention_mask=MASK, use_cache=False)
+        assert error(in_pieces(ours, CUTS["a prompt, then tokens"])[0], whole) < CLOSE
+
+
+@pytest.mark.parametrize(
+    ("text", "scaled"),
+    [
+        ("pi:factor=4", {"rope_type": "linear", "factor": 4.0}),
+        ("yarn:factor=4", {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}),
+        ("abf:new_base=500000", {"rope_type": "default", "rope_theta": 500_000.0}),
+    ],
+)
+def test_static_schedules_are_those_of_transformers(text, scaled):
+    theirs = logits(tiny("llama", rope_parameters={"rope_theta": 10_000.0, **scaled}), IDS, attention_mask=MASK)
+    model = tiny("llama")
+    with extended(model, text):
+        assert error(logits(model, IDS, attention_mask=MASK), theirs) < CLOSE
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt_neox"])
+def test_removing_leaves_no_trace(name):
+    model = tiny(name)
+    before, expected = trace(model), logits(model)
+    handle = extend(model, "rerope:window=8")
+    assert not torch.equal(logits(model, IDS), expected)
+    handle.remove()
+    handle.remove()
+    assert trace(model) == before
+    assert torch.equal(logits(model), expected)
+
+
+def test_an_exception_leaves_no_trace(llama):
+    before = trace(llama)
+    with pytest.raises(ZeroDivisionError), extended(llama, "rerope:window=8"):
+        raise ZeroDivisionError
+    assert trace(llama) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "match"),
+    [
+        ("rerope:window=32", DoesNotFit, "window"),
+        ("no_such_method", UnknownName, "no_such_method"),
+        ("nbce", DoesNotFit, "nbce_generate"),
+        ("surgery.qk_bias", DoesNotFit, "convert"),
+    ],
+)
+def test_a_refusal_touches_nothing(llama, text, kind, match):
+    before = trace(llama)
+    with pytest.raises(kind, match=match):
+        extend(llama, text)
+    assert trace(llama) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [("gemma2", "softcap"), ("gpt_oss", "sinks"), ("hunyuan_v1_dense", "norm"), ("nanochat", "norm")],
+)
+def test_models_that_cannot_be_carried_are_refused_with_the_reason(name, match):
+    model = tiny(name)
+    before = trace(model)
+    with pytest.raises(DoesNotFit, match=match):
+        extend(model, "yarn:factor=4")
+    assert trace(model) == before
+
+
+def test_extending_twice(llama):
+    with extended(llama, "yarn:factor=4") as handle:
+        assert extend(llama, "yarn:factor=4") is handle
+        assert extend(llama, parse("yarn:factor=4", trained_len=32)) is handle
+        with pytest.raises(Conflict, match="remove that first"):
+            extend(llama, "rerope:window=8")
+
+
+def test_a_target_below_the_trained_length(llama):
+    with pytest.raises(DoesNotFit, match="trained length"):
+        extend(llama, "yarn:factor=4", target_len=16)
+
+
+def test_a_cache_of_another_extension(llama):
+    with extended(llama, "rerope:window=8"):
+        _, cache = in_pieces(llama, [30])
+    with extended(llama, "yarn:factor=4"), pytest.raises(Conflict, match="new cache"):
+        logits(llama, IDS[:, :1], past_key_values=cache)
+    bare = DynamicCache()
+    logits(llama, IDS, past_key_values=bare)
+    with extended(llama, "yarn:factor=4"), pytest.raises(Conflict, match="bare model"):
+        logits(llama, IDS[:, :1], past_key_values=bare)
+
+
+def test_masks_of_another_kind(llama):
+    square = torch.ones(2, 1, LENGTH, LENGTH).tril().bool()
+    with extended(llama, "yarn:factor=4"), pytest.raises(InvalidValue, match="attention_mask"):
+        logits(llama, IDS, attention_mask=square)
+
+
+def test_padding_on_the_right(llama):
+    mask = torch.ones_like(IDS)
+    mask[0, 40:] = 0
+    with extended(llama, "rerope:window=8+log_n"):
+        got, alone = logits(llama, IDS, attention_mask=mask), logits(llama, IDS[:1, :40])
+    assert float((got[:1, :40] - alone).abs().max() / alone.abs().max()) < CLOSE
+
+
+def test_texts_packed_into_a_row(llama):
+    positions = torch.cat([torch.arange(25), torch.arange(35)])[None]
+    with extended(llama, "rerope:window=8+log_n"):
+        packed = logits(llama, IDS[:1], position_ids=positions, use_cache=False)
+        apart = torch.cat([logits(llama, IDS[:1, :25]), logits(llama, IDS[:1, 25:])], 1)
+    assert float((packed - apart).abs().max() / apart.abs().max()) < CLOSE
+
+
+def test_windows_may_be_lifted():
+    model = tiny("mistral")
+    bare = logits(model, IDS)
+    with extended(model, "rerope:window=8") as handle:
+        assert "left alone" in handle.describe()
+        torch.testing.assert_close(logits(model, IDS), bare, rtol=0, atol=1e-3)
+    with extended(model, "rerope:window=8", lift_windows=True) as handle:
+        assert "left alone" not in handle.describe()
+        assert not torch.allclose(logits(model, IDS), bare, atol=0.1)
+
+
+def test_memory_is_what_the_reach_needs(llama):
+    with extended(llama, "streaming:window=10,n_sink=2"):
+        sizes = {in_pieces(llama, [n], ids=IDS.repeat(1, 5), mask=MASK.repeat(1, 5).fill_(1))[1] for n in (50, 300)}
+        held = {sum(layer.memory.nbytes for layer in cache.layers) for cache in sizes}
+    assert len(held) == 1
+
+
+GENERATION = {
+    "greedy": {"do_sample": False},
+    "beams": {"do_sample": False, "num_beams": 3},
+    "chunks": {"do_sample": False, "prefill_chunk_size": 16},
+    "static": {"do_sample": False, "cache_implementation": "static", "disable_compile": True},
+}
+
+
+@pytest.mark.parametrize("way", GENERATION)
+@pytest.mark.parametrize("text", ["rerope:window=8+log_n", "streaming:window=10,n_sink=2", "dynamic_yarn"])
+def test_generating(llama, way, text):
+    """The same tokens as without any cache."""
+    given = {"attention_mask": MASK, "max_new_tokens": 12, "eos_token_id": None, **GENERATION[way]}
+    plain = {name: value for name, value in given.items() if name in ("attention_mask", "max_new_tokens", "num_beams")}
+    with extended(llama, text), torch.no_grad():
+        got = llama.generate(IDS, **given)
+        expected = llama.generate(IDS, use_cache=False, do_sample=False, eos_token_id=None, **plain)
+    assert got.tolist() == expected.tolist()
+
+
+def test_assisted_decoding(llama):
+    with extended(llama, "yarn:factor=4"), torch.no_grad():
+        given = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+        expected = llama.generate(IDS[1:], **given)
+        got = llama.generate(IDS[1:], assistant_model=tiny("llama", num_hidden_layers=1), **given)
+    assert got.tolist() == expected.tolist()
+
+
+def test_training_with_and_without_checkpoints():
+    gradients = []
+    for checkpointing in (False, True):
+        model = tiny("llama").train()
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        with extended(model, "rerope:window=8+log_n"):
+            losses = [model(input_ids=ids, labels=ids, use_cache=False).loss for ids in (IDS[:, :40], IDS)]
+            sum(losses).backward()
+        gradients.append(model.model.layers[0].self_attn.k_proj.weight.grad)
+    assert float(gradients[0].abs().max()) > 0
+    torch.testing.assert_close(*gradients)
+
+
+def test_half_precision():
+    model = tiny("llama").to(torch.bfloat16)
+    with extended(model, "rerope:window=8"):
+        whole = logits(model, IDS, attention_mask=MASK, use_cache=False)
+        got, _ = in_pieces(model, CUTS["a prompt, then tokens"])
+    assert whole.dtype == torch.bfloat16
+    assert error(got.float(), whole.float()) < 0.1
