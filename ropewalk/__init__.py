@@ -11,7 +11,7 @@ from ropewalk.facts import Facts
 from ropewalk.parsing import parse
 
 if TYPE_CHECKING:
-    from ropewalk.hf import extend, extended
+    from ropewalk.hf import extend, extended, score, stream
 
 __version__ = "0.1.0"
 
@@ -30,10 +30,12 @@ __all__ = [
     "extended",
     "parse",
     "reference_attention",
+    "score",
+    "stream",
 ]
 
 # What needs more than torch is imported when it is first asked for.
-_LATER = {"extend": "hf", "extended": "hf"}
+_LATER = {"extend": "hf", "extended": "hf", "score": "hf", "stream": "hf"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,3 +3,5 @@
 from ropewalk.hf.extending import Handle as Handle
 from ropewalk.hf.extending import extend as extend
 from ropewalk.hf.extending import extended as extended
+from ropewalk.hf.reading import score as score
+from ropewalk.hf.reading import stream as stream

@@ -1,0 +1,70 @@
+"""Scores are the losses of the model's own logits; a stream is what generating without a cache would give."""
+
+import itertools
+
+import pytest
+import torch
+from hf.models import tiny
+from hf.traces import logits
+from torch.nn.functional import cross_entropy
+
+from ropewalk import InvalidValue
+from ropewalk.hf import extended, score, stream
+
+IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
+
+
+@pytest.mark.parametrize("name", ["llama", "granite", "cohere2", "gpt_neox"])
+@pytest.mark.parametrize("piece", [7, 59, 2048])
+def test_scores_are_the_losses_of_the_models_logits(name, piece):
+    """granite and cohere scale their logits."""
+    model = tiny(name)
+    expected = cross_entropy(logits(model, IDS)[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
+    torch.testing.assert_close(score(model, IDS, piece=piece), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_scores_where_logits_are_capped():
+    model = tiny("gemma2", num_hidden_layers=2)
+    expected = cross_entropy(logits(model, IDS)[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
+    torch.testing.assert_close(score(model, IDS, piece=16), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("text", ["rerope:window=8+log_n", "dynamic_yarn", "streaming:window=10,n_sink=2"])
+def test_scores_under_an_extension(text):
+    model = tiny("llama", num_hidden_layers=2)
+    with extended(model, text):
+        whole = logits(model, IDS, use_cache=False)
+        expected = cross_entropy(whole[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
+        torch.testing.assert_close(score(model, IDS, piece=13), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("text", ["streaming:window=10,n_sink=2", "rerope:window=8"])
+def test_a_stream_is_the_definition_at_every_step(text):
+    model = tiny("llama", num_hidden_layers=2)
+    with extended(model, text):
+        made = torch.stack(list(stream(model, IDS[:, :20], max_new_tokens=60, piece=9)), 1)
+        whole = logits(model, torch.cat([IDS[:, :20], made], 1), use_cache=False)
+    assert made.tolist() == whole[:, 19:-1].argmax(-1).tolist()
+
+
+def test_a_stream_has_no_end_of_its_own_and_can_be_drawn_again():
+    model = tiny("llama", num_hidden_layers=1)
+    given = {"temperature": 1.0, "top_k": 20, "top_p": 0.9, "seed": 3}
+    with extended(model, "streaming:window=10,n_sink=2"):
+        first, again, other = (
+            torch.stack(list(itertools.islice(stream(model, IDS[:, :5], **{**given, "seed": seed}), 150)))
+            for seed in (3, 3, 4)
+        )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_modes_are_put_back_and_bad_input_is_refused():
+    model = tiny("llama", num_hidden_layers=1).train()
+    score(model, IDS)
+    assert model.training
+    for ids in (IDS[0], IDS.float(), IDS[:, :0]):
+        with pytest.raises(InvalidValue, match="ids"):
+            score(model, ids)
+    with pytest.raises(InvalidValue, match="temperature"):
+        next(stream(model, IDS, temperature=-1.0))
