@@ -11,7 +11,7 @@ from ropewalk.facts import Facts
 from ropewalk.parsing import parse
 
 if TYPE_CHECKING:
-    from ropewalk.hf import extend, extended, score, stream
+    from ropewalk.hf import extend, extended, load, save, score, stream
 
 __version__ = "0.1.0"
 
@@ -28,14 +28,16 @@ __all__ = [
     "attend",
     "extend",
     "extended",
+    "load",
     "parse",
     "reference_attention",
+    "save",
     "score",
     "stream",
 ]
 
 # What needs more than torch is imported when it is first asked for.
-_LATER = {"extend": "hf", "extended": "hf", "score": "hf", "stream": "hf"}
+_LATER = dict.fromkeys(["extend", "extended", "load", "save", "score", "stream"], "hf")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,3 +5,5 @@ from ropewalk.hf.extending import extend as extend
 from ropewalk.hf.extending import extended as extended
 from ropewalk.hf.reading import score as score
 from ropewalk.hf.reading import stream as stream
+from ropewalk.hf.saving import load as load
+from ropewalk.hf.saving import save as save

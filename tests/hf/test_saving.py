@@ -1,0 +1,102 @@
+"""What is saved comes back the same, with plain transformers where its config has the words, and never by halves."""
+
+import json
+
+import pytest
+import torch
+from hf.models import tiny
+from hf.traces import logits, trace
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ropewalk import DoesNotFit, InvalidValue, Unreadable
+from ropewalk.hf import extended, load, save
+from ropewalk.hf.saving import FILE
+
+IDS = torch.randint(3, 97, (2, 100), generator=torch.Generator().manual_seed(5))
+# What the config must say, by the formulas: base 10,000, 16 dimensions, trained on 32.
+STATIC = {
+    "pi:factor=4": {"rope_type": "linear", "factor": 4.0},
+    "yarn:factor=4": {"rope_type": "yarn", "factor": 4.0, "attention_factor": pytest.approx(1.1386294)},
+    "by_parts:factor=4": {"rope_type": "yarn", "attention_factor": 1.0},
+    "llama3:factor=4": {"rope_type": "llama3", "factor": 4.0, "original_max_position_embeddings": 32},
+    "ntk:factor=4": {"rope_type": "default", "rope_theta": pytest.approx(10_000 * 4 ** (16 / 14))},
+    "abf:new_base=500000": {"rope_type": "default", "rope_theta": pytest.approx(500_000.0)},
+    "frequencies.ntk_mixed:factor=4": {"rope_type": "longrope", "factor": 1.0, "original_max_position_embeddings": 128},
+}
+BESIDE = ["dynamic_yarn", "rerope:window=8+log_n", "streaming:window=10,n_sink=2", "biases.alibi", "log_n"]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gemma3_text", "qwen3"])
+@pytest.mark.parametrize("text", STATIC)
+def test_static_schedules_load_with_plain_transformers(tmp_path, name, text):
+    model = tiny(name, num_hidden_layers=6 if name == "gemma3_text" else 2)
+    with extended(model, text):
+        expected = logits(model, IDS)
+        how = save(model, tmp_path / "saved", target_len=128)
+    if name == "gpt_neox" and text == "yarn:factor=4":  # a quarter of its dimensions turn
+        assert "temperature" in how
+        return
+    assert how.startswith("transformers")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
+    if name == "llama":
+        config = json.loads((tmp_path / "saved" / "config.json").read_text())
+        assert config["max_position_embeddings"] == 128
+        assert {key: config["rope_parameters"][key] for key in STATIC[text]} == STATIC[text]
+        assert "rope_theta" in config["rope_parameters"]
+
+
+@pytest.mark.parametrize("text", BESIDE)
+def test_the_rest_comes_back_extended(tmp_path, text):
+    model = tiny("llama", num_hidden_layers=2)
+    before = trace(model)
+    with extended(model, text):
+        expected = logits(model, IDS)
+        how = save(model, tmp_path / "saved")
+    assert how.startswith("ropewalk.load")
+    assert trace(model) == before
+    assert torch.equal(logits(load(tmp_path / "saved"), IDS), expected)
+
+
+def test_a_window_for_all_layers_is_no_matter_of_the_config(tmp_path):
+    model = tiny("mistral", num_hidden_layers=2)
+    with extended(model, "rerope:window=8", lift_windows=True):
+        expected = logits(model, IDS)
+        save(model, tmp_path / "saved")
+    torch.testing.assert_close(logits(load(tmp_path / "saved"), IDS), expected)
+
+
+def test_nothing_half_written_is_left(tmp_path, monkeypatch):
+    model = tiny("llama", num_hidden_layers=1)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(AutoConfig.for_model("llama")), "save_pretrained", full)
+    with extended(model, "yarn:factor=4"), pytest.raises(OSError, match="No space"):
+        save(model, tmp_path / "deep" / "saved")
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+def test_what_does_not_come_back_the_same_is_not_saved(tmp_path, monkeypatch):
+    model = tiny("llama", num_hidden_layers=1)
+    with extended(model, "yarn:factor=4"):
+        monkeypatch.setattr("ropewalk.hf.saving.standard_config", lambda config, *_: config)
+        with pytest.raises(DoesNotFit, match="the same when loaded"):
+            save(model, tmp_path / "saved")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refusals(tmp_path):
+    model = tiny("llama", num_hidden_layers=1)
+    with pytest.raises(InvalidValue, match="extend it first"):
+        save(model, tmp_path / "saved")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with extended(model, "log_n"):
+        with pytest.raises(InvalidValue, match="new or empty"):
+            save(model, tmp_path / "full")
+        save(model, tmp_path / "saved")
+    (tmp_path / "saved" / FILE).write_text("{")
+    with pytest.raises(Unreadable, match="what save wrote"):
+        load(tmp_path / "saved")
