@@ -11,7 +11,7 @@ from ropewalk.facts import Facts
 from ropewalk.parsing import parse
 
 if TYPE_CHECKING:
-    from ropewalk.hf import extend, extended, load, save, score, stream
+    from ropewalk.hf import export, extend, extended, load, save, score, stream
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ __all__ = [
     "UnknownName",
     "Unreadable",
     "attend",
+    "export",
     "extend",
     "extended",
     "load",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 # What needs more than torch is imported when it is first asked for.
-_LATER = dict.fromkeys(["extend", "extended", "load", "save", "score", "stream"], "hf")
+_LATER = dict.fromkeys(["export", "extend", "extended", "load", "save", "score", "stream"], "hf")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,7 @@
 """Any causal language model of transformers: probed, extended, generated with. The only importer of transformers."""
 
+from ropewalk.hf.exporting import Exported as Exported
+from ropewalk.hf.exporting import export as export
 from ropewalk.hf.extending import Handle as Handle
 from ropewalk.hf.extending import extend as extend
 from ropewalk.hf.extending import extended as extended

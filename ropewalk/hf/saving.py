@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
@@ -31,16 +31,16 @@ def save(model: nn.Module, directory: str | Path, *, target_len: int | None = No
     A static schedule becomes a standard config; whatever else there is goes into `ropewalk.json` beside the weights.
     What was written is loaded and compared before this returns; nothing half-written is ever left.
     """
-    host, handle = _extended(model)
-    with _appearing(Path(directory)) as place:
-        _save_weights(host, place)
+    host, handle = extended_host(model)
+    with appearing(Path(directory)) as place:
+        save_weights(host, place)
         try:
             standard_config(host.config, handle.extension, handle.layers, target_len).save_pretrained(place)
             how = "transformers.AutoModelForCausalLM.from_pretrained"
         except DoesNotFit as reason:
             (place / FILE).write_text(json.dumps(_stored(handle, target_len), indent=2) + "\n")
             how = f"ropewalk.load ({reason})"
-        _require_same(host, place, target_len or handle.facts.trained_len)
+        require_same(host, place, target_len or handle.facts.trained_len)
     return how
 
 
@@ -59,7 +59,8 @@ def load(directory: str | Path, **given: Any) -> PreTrainedModel:
     return model
 
 
-def _extended(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
+def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
+    """The model inside and the handle it is held by; a bare model is refused."""
     host = host_of(model)
     if HANDLE not in host.__dict__:
         remedy = "extend it first, or use save_pretrained"
@@ -73,18 +74,18 @@ def _stored(handle: Handle, target_len: int | None) -> dict[str, Any]:
     return {"ropewalk": version("ropewalk"), **own}
 
 
-def _save_weights(host: PreTrainedModel, place: Path) -> None:
+def save_weights(host: PreTrainedModel, place: Path, state: dict[str, Tensor] | None = None) -> None:
     """As transformers does, which on its way notes types and architectures in the model's own config."""
     own = dict(host.config.__dict__)
     try:
-        host.save_pretrained(place)
+        host.save_pretrained(place, state_dict=state)
     finally:
         host.config.__dict__.clear()
         host.config.__dict__.update(own)
 
 
 @contextmanager
-def _appearing(directory: Path) -> Iterator[Path]:
+def appearing(directory: Path) -> Iterator[Path]:
     """A folder beside the wanted one, which takes its place when all is well and is gone when not."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InvalidValue("directory", "new or empty", str(directory), remedy="choose another, or remove it first")
@@ -100,8 +101,8 @@ def _appearing(directory: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _require_same(host: PreTrainedModel, place: Path, length: int) -> None:
-    """Load what was written and compare logits."""
+def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
+    """Load what was written and compare logits; refused where they differ."""
     again = load(place, dtype=host.dtype).to(host.device)  # type: ignore[arg-type]
     count = min(length, TOKENS)
     ids = torch.arange(count, device=host.device)[None] * 7 % host.config.get_text_config().vocab_size
