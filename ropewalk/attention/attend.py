@@ -123,7 +123,7 @@ def _attend_text(
     if choice.backend == "toeplitz":
         own = [diagonal(strand, text.queries, len(text.numbers)) for strand in found]
         copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
-        return toeplitz(copies, v_bgjd, [each for each in own if each], lambda far: bias(far, far).detach())
+        return toeplitz(copies, v_bgjd, [each for each in own if each], lambda far: bias(far, far))
     return direct(turned, v_bgjd, found, bias_of if extension.biases else None).to(v_bgjd.dtype)
 
 
