@@ -102,7 +102,7 @@ class Toeplitz(torch.autograd.Function):
     ) -> Tensor:
         """The answer of all rows."""
         out = q_bhid.new_empty(*q_bhid.shape[:3], v_bgjd.shape[-1])
-        lse = q_bhid.new_empty(q_bhid.shape[:3], dtype=wide(q_bhid.dtype))
+        lse = torch.empty(q_bhid.shape[:3], dtype=wide(q_bhid.dtype), device=q_bhid.device)
         for block in _blocks(own, bands, line_hx, q_bhid):
             q, k, v = block.queries(q_bhid), block.keys(k_bgjd), block.keys(v_bgjd)
             part = kernels.forward(q, k, v, triangle=False, mask_ij=block.mask)
