@@ -21,14 +21,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.linalg import vecdot, vector_norm
 
-from ropewalk.attention.precision import widened
+from ropewalk.attention.precision import LOG2_E, widened
 
 # The base-2 logarithm of the share of a row's weight that may be left out: less than rounding takes.
 NEGLIGIBLE = {torch.float64: -56, torch.float32: -24, torch.float16: -16, torch.bfloat16: -16}
 SMALLEST = 1e-300  # below it float64 no longer tells shares apart
 ROUNDING = 1.001  # on norms; those of a thousand dimensions are right to 1e-4 in float32
-FEWEST = 128  # queries; for fewer the norms of all keys cost more than they save
+FEWEST = 128  # queries, for fewer the norms of all keys cost more than they save
+SMALL = 2**20  # pairs of a head, below which the question costs more than 2 % of the answer
+AT_ONCE = 1024  # tokens whose norms are taken together: what fits the cache
 WORTH = 0.125  # of a head's pairs must be saved to give it calls of its own
 
 
@@ -53,13 +56,15 @@ def bands(f_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor, near: slice, block: int)
     `near` are the rows' nearest keys, `block` says how many rows are computed together: a head costs as many keys more
     than its width.
     """
-    mass_hx = torch.exp(f_hx - f_hx.amax(-1, keepdim=True))
+    everything = whole(q_bhid, k_bgjd, f_hx.shape[-1])
+    seen_i = torch.arange(near.start + 1, near.stop + 1).clamp(max=f_hx.shape[-1])
+    if q_bhid.shape[2] < FEWEST or seen_i.sum() < SMALL:
+        return everything
+    mass_hx = torch.exp2((f_hx - f_hx.amax(-1, keepdim=True)) * LOG2_E)
     beyond_hx = mass_hx.flip(-1).cumsum(-1).flip(-1)
     allowed_h = mass_hx[:, 0] * 2.0 ** NEGLIGIBLE[q_bhid.dtype] / ROUNDING
-    seen_i = torch.arange(near.start + 1, near.stop + 1).clamp(max=f_hx.shape[-1])
-    hopeless = (_worthwhile(_widths(beyond_hx, allowed_h), seen_i, block) == f_hx.shape[-1]).all()
-    if q_bhid.shape[2] < FEWEST or hopeless:
-        return whole(q_bhid, k_bgjd, f_hx.shape[-1])
+    if (_worthwhile(_widths(beyond_hx, allowed_h), seen_i, block) == f_hx.shape[-1]).all():
+        return everything  # whatever the norms
     allowed_bh = allowed_h * torch.exp(-_demand(q_bhid, k_bgjd, near))
     return _grouped(_worthwhile(_widths(beyond_hx, allowed_bh), seen_i, block), k_bgjd.shape[1])
 
@@ -72,11 +77,14 @@ def _widths(beyond_hx: Tensor, allowed_bh: Tensor) -> Tensor:
 
 def _demand(q_bhid: Tensor, k_bgjd: Tensor, near: slice) -> Tensor:
     """By how much a row's logits may exceed that of its nearest key, [batch, heads], float64."""
-    q_bgrid = widened(q_bhid).unflatten(1, (k_bgjd.shape[1], -1))  # type: ignore[no-untyped-call]
-    longest_bg = torch.linalg.vector_norm(widened(k_bgjd), dim=-1).amax(-1) * ROUNDING
-    own_bgri = torch.linalg.vecdot(q_bgrid, widened(k_bgjd[:, :, None, near]))
-    above_bgri: Tensor = torch.linalg.vector_norm(q_bgrid, dim=-1) * longest_bg[:, :, None, None] - own_bgri
-    return above_bgri.amax(-1).flatten(1).double() / math.sqrt(q_bhid.shape[-1])
+    every, queries, nearest = (torch.split(x, AT_ONCE, 2) for x in (k_bgjd, q_bhid, k_bgjd[:, :, near]))
+    longest_bg = torch.stack([vector_norm(widened(k), dim=-1).amax(-1) for k in every]).amax(0) * ROUNDING
+    above = []
+    for q, k in zip(queries, nearest, strict=True):
+        q_bgrid = widened(q).unflatten(1, (k.shape[1], -1))  # type: ignore[no-untyped-call]
+        own_bgri = vecdot(q_bgrid, widened(k)[:, :, None])
+        above.append((vector_norm(q_bgrid, dim=-1) * longest_bg[:, :, None, None] - own_bgri).amax(-1))
+    return torch.stack(above).amax(0).flatten(1).double() / math.sqrt(q_bhid.shape[-1])
 
 
 def _worthwhile(width_bh: Tensor, seen_i: Tensor, block: int) -> Tensor:
