@@ -1,4 +1,4 @@
-"""Attention under each reach against plain causal attention, and the loss head against the naive one.
+"""Attention under each reach and bias against plain causal attention, and the loss head against the naive one.
 
     python benchmarks/attention.py [--quick]
 
@@ -12,7 +12,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -20,6 +24,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import ropewalk as rw
 from ropewalk.attention import attend, explain, nll
+from ropewalk.attention.pruning import NEGLIGIBLE
 from ropewalk.attention.rotation import turn_at, turned
 
 from rounds import append, ratios, rounds
@@ -34,6 +39,7 @@ REACHES = {
     "dynamic_yarn": "dynamic_yarn",
     "alibi": "alibi",
 }
+BIASES = {"t5": "biases.t5", "kerple_log": "biases.kerple_log", "sandwich": "biases.sandwich"}
 # case, method, length -> what is to be reached in float32 and bfloat16
 TARGETS = {
     **{("forward", name, 4096): (1.15, 1.35) for name in ("rerope", "self_extend")},
@@ -45,8 +51,12 @@ TARGETS = {
     ("forward", "streaming", 16384): (0.11, 0.16),
     ("forward", "alibi", 4096): (1.4, 1.4),
     ("forward", "alibi", 8192): (1.4, 1.4),
+    ("forward", "alibi", 16384): (0.42, 0.42),
+    **{("forward", name, 8192): (1.4, 1.4) for name in BIASES},
+    **{("forward", "alibi, nothing left out", length): (1.4, 1.4) for length in (4096, 8192, 16384)},
     ("forward + backward", "rerope", 8192): (1.2, 1.3),
     ("forward + backward", "window", 8192): (0.30, 0.38),
+    **{("forward + backward", f"{name}, learning", 8192): (2.0, 2.0) for name in ("t5", "kerple_log")},
 }
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -59,10 +69,17 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def contender(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Attention under one extension."""
-    extension = rw.parse(REACHES[name])
-    weights = extension.weights(FACTS)
-    return lambda q, k, v: attend(q, k, v, extension, FACTS, weights=weights)
+    """Attention under one extension, as its name says: with what it has learned learning on, or without pruning."""
+    method, _, how = name.partition(", ")
+    extension = rw.parse({**REACHES, **BIASES}[method])
+    weights = extension.weights(FACTS, torch.Generator().manual_seed(0))
+    for group in weights.values():
+        for value in group.values():
+            value.requires_grad_(how == "learning")
+    run = lambda q, k, v: attend(q, k, v, extension, FACTS, weights=weights)  # noqa: E731
+    if how != "nothing left out":
+        return run
+    return lambda q, k, v: patch.dict(NEGLIGIBLE, {q.dtype: -9999})(run)(q, k, v)
 
 
 def compare(length: int, dtype: torch.dtype, names: list[str], *, backward: bool, count: int) -> list[dict[str, Any]]:
@@ -91,6 +108,32 @@ def loss_head(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
     figures = ratios(rounds({"ours": lambda: nll(hidden, head, targets), "naive": naive}, count), "ours")
     faster = {"times faster": figures["naive"]["best"], "to_reach": 1.7 if dtype == torch.float32 else 3.0}
     return [{"case": "loss head 8,192 x 32,000", "dtype": str(dtype)[6:], **figures["naive"], **faster}]
+
+
+def scoring(tokens: int) -> dict[str, Any]:
+    """How far a fresh process grows in scoring tokens over 32,000 words, beyond inputs and answer."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+        grown = fresh.submit(grown_in_scoring, tokens).result()
+    row = {"case": "loss head, memory", "length": tokens, "dtype": "bfloat16", "MiB": round(grown, 1)}
+    return {**row, "all logits would be": tokens * 32_000 * 4 >> 20, "to_reach": 32}
+
+
+def grown_in_scoring(tokens: int) -> float:
+    """The highest resident memory while `nll` runs less that before it and less its answer, in MiB."""
+    torch.set_num_threads(1)
+    hidden, head = (torch.randn(size, 256, dtype=torch.bfloat16) for size in (tokens, 32_000))
+    targets = torch.randint(0, 32_000, (tokens,))
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew from what is resident
+    before = resident("VmRSS")
+    with torch.no_grad():
+        losses = nll(hidden, head, targets)
+    return (resident("VmHWM") - before - losses.nbytes) / 2**20
+
+
+def resident(field: str) -> int:
+    """A line of this process's status, in bytes."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[field].split()[0]) * 1024
 
 
 def plans() -> list[dict[str, Any]]:
@@ -133,15 +176,17 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
         rows += [peak(length) for length in ((2048,) if quick else (8192, 16_384, 32_768))]
+        rows += [scoring(16_384 if quick else 131_072)]
         rows += plans()
         for dtype in DTYPES:
             rows += loss_head(dtype, count)
             for length in lengths:
-                names = [name for name in REACHES if name != "alibi" or length <= 8192]
+                names = [*REACHES, "alibi, nothing left out", *(BIASES if length <= 8192 and not quick else ())]
                 rows += compare(length, dtype, names, backward=False, count=count if length < 16_384 else 2)
     for dtype in DTYPES:
         length = lengths[0] if quick else 8192
-        rows += compare(length, dtype, ["rerope", "window"], backward=True, count=2)
+        names = ["rerope", "window", "alibi", "t5, learning", "kerple_log, learning"]
+        rows += compare(length, dtype, names, backward=True, count=2)
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items() if value is not None), flush=True)
     if not quick:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from ropewalk.attention.pruning import NEGLIGIBLE
 from ropewalk.attention.strands import Strand
 from ropewalk.attention.toeplitz import diagonal
 from ropewalk.errors import DoesNotFit
@@ -35,7 +36,7 @@ def choose(
     if growth > EXPONENTS[dtype]:
         return Choice("direct", f"the decay spans exp({growth:.0f}), beyond what {str(dtype)[6:]} holds", double=True)
     if extension.biases:
-        return _choose_for_biases(extension, strands, queries, keys, learning)
+        return _choose_for_biases(extension, strands, queries, keys, learning, dtype)
     pieces = sum(len(strand.pieces) for strand in strands)
     if pieces > max(queries / SCATTERED, 4 * len(strands)):
         return Choice("direct", f"positions scatter the spans into {pieces} pieces for {queries} queries")
@@ -44,14 +45,16 @@ def choose(
 
 
 def _choose_for_biases(
-    extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool
+    extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool, dtype: torch.dtype
 ) -> Choice:
     names = ", ".join(spec.name for spec in extension.biases)
-    if learning:
-        return Choice("direct", f"what the bias has learned wants a gradient ({names})")
     if not all(spec.of_distance_alone for spec in extension.biases):
         return Choice("direct", f"the bias is not one of the distance alone ({names})")
     spans = {strand.span for strand in strands}
     if len(spans) > 1 or any(diagonal(strand, queries, keys) is None for strand in strands):
         return Choice("direct", f"the reach shows other distances than the true ones to a bias ({names})")
-    return Choice("toeplitz", f"a line of numbers is the mask of the fused kernels ({names})")
+    if learning:
+        far = "its gradient is summed along the diagonals"
+    else:
+        far = f"far keys that norms certify to weigh below 2^{NEGLIGIBLE[dtype]} in all are left out"
+    return Choice("toeplitz", f"a line of numbers is the mask of the fused kernels ({names}); {far}")

@@ -82,13 +82,13 @@ def _dense(x: Tensor) -> Tensor:
 
 
 def _keeps_its_word(dtype: torch.dtype) -> bool:
-    """Forward and backward against a matmul: two query heads a key head, a triangle and a mask."""
+    """Forward and backward against a matmul: two query heads a key head, a triangle, a mask in either precision."""
     rng = torch.Generator().manual_seed(0)
     q, grad = torch.randn(2, 2, 4, 5, 8, generator=rng).to(dtype)
     k, v = torch.randn(2, 2, 2, 5, 8, generator=rng).to(dtype)
     mask = torch.zeros(5, 5, dtype=dtype).masked_fill(torch.ones(5, 5).triu(2).bool(), -torch.inf)
     close = 1e-5 if dtype in (torch.float32, torch.float64) else 0.1
-    for triangle, mask_ij in ((True, None), (False, None), (False, mask)):
+    for triangle, mask_ij in ((True, None), (False, None), (False, mask), (False, widened(mask))):
         ours, theirs = _matmul_forward(q, k, v, triangle, mask_ij), FORWARD(q, k, v, 0.0, triangle, attn_mask=mask_ij)
         slopes = _matmul_backward(grad, q, k, v, ours, triangle, mask_ij)
         answers = BACKWARD(grad, q, k, v, *theirs, 0.0, triangle, attn_mask=mask_ij)

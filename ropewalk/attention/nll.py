@@ -2,20 +2,22 @@
 
     nll_n = ln sum_v exp(h_n . w_v + b_v)  -  (h_n . w_t + b_t),   t the target of n
 
-128,000 tokens over 32,000 words are 15.6 GiB of float32 logits; a tile is a few megabytes.
+128,000 tokens over 32,000 words are 15.6 GiB of float32 logits; a tile is a megabyte, and one place holds them all in
+turn. Tiles allocated one by one between small answers tear the heap: the process then grew by 20 to 300 MiB.
 
 Legend: n token, v word, d hidden dimension.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ropewalk.attention.precision import wide, widened
+from ropewalk.attention.precision import LOG2_E, wide
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import TYPES
 
@@ -45,12 +47,13 @@ class TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor) -> Tensor:
         """The losses, and the log-sum-exp for the way back."""
-        parts = [
-            _lse_and_own(hidden_nd[rows], head_vd, bias_v, target_n[rows]) for rows in _tiles(len(hidden_nd), TOKENS)
-        ]
-        lse_n, own_n = (torch.cat(each) for each in zip(*parts, strict=True))
+        room = Room(hidden_nd)
+        lse_n, own_n = room.tile.new_zeros(2, len(hidden_nd))
+        for rows in _tiles(len(hidden_nd), TOKENS):
+            lse_n[rows], own_n[rows] = _lse_and_own(hidden_nd[rows], head_vd, bias_v, target_n[rows], room)
         ctx.save_for_backward(hidden_nd, head_vd, bias_v, target_n, lse_n)
-        return (lse_n - own_n).where(target_n != IGNORED, 0)
+        losses: Tensor = (lse_n - own_n).where(target_n != IGNORED, 0)
+        return losses
 
     @staticmethod
     @once_differentiable
@@ -60,10 +63,11 @@ class TokenLoss(torch.autograd.Function):
         by_hidden = torch.zeros_like(hidden_nd, dtype=lse_n.dtype)
         by_head = torch.zeros_like(head_vd, dtype=lse_n.dtype)
         by_bias = None if bias_v is None else torch.zeros_like(bias_v, dtype=lse_n.dtype)
-        slope_n = grads[0].where(target_n != IGNORED, 0)
+        slope_n, room = grads[0].where(target_n != IGNORED, 0), Room(hidden_nd)
         for rows in _tiles(len(hidden_nd), TOKENS):
             for words in _tiles(len(head_vd), WORDS):
-                share = torch.exp(_logits(hidden_nd[rows], head_vd, bias_v, words) - lse_n[rows, None])
+                share = room.logits(hidden_nd[rows], head_vd, bias_v, words)
+                share.sub_(lse_n[rows, None]).mul_(LOG2_E).exp2_()
                 aim = target_n[rows] - words.start
                 hit = (aim >= 0) & (aim < share.shape[1])
                 share[hit, aim[hit]] -= 1
@@ -80,27 +84,47 @@ def _tiles(length: int, size: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, length, size)]
 
 
-def _lse_and_own(hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor) -> tuple[Tensor, Tensor]:
+class Room:
+    """Where every tile of logits stands in turn."""
+
+    def __init__(self, hidden_nd: Tensor) -> None:
+        # A product soon leaves the range of float16.
+        self.multiplied = torch.float32 if hidden_nd.dtype == torch.float16 else hidden_nd.dtype
+        self.tile = hidden_nd.new_empty(TOKENS * WORDS, dtype=wide(hidden_nd.dtype))
+        self.product = self.tile
+        if self.multiplied != self.tile.dtype:
+            self.product = hidden_nd.new_empty(TOKENS * WORDS, dtype=self.multiplied)
+
+    def logits(self, hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, words: slice) -> Tensor:
+        """A tile of logits: multiplied in the model's precision, summed up in at least float32."""
+        head_wd = head_vd[words]
+        shape = (len(hidden_nd), len(head_wd))
+        product, tile = (each[: math.prod(shape)].view(shape) for each in (self.product, self.tile))
+        torch.mm(hidden_nd.to(self.multiplied), head_wd.to(self.multiplied).T, out=product)
+        if self.product is not self.tile:
+            tile.copy_(product)
+        return tile if bias_v is None else tile.add_(bias_v[words])
+
+
+def _lse_and_own(
+    hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor, room: Room
+) -> tuple[Tensor, Tensor]:
     """Of a few tokens the log-sum-exp over all words and the target's own logit, both from the same rounded tiles."""
-    parts, own_n = [], None
+    lse_n, own_n = room.tile.new_full((2, len(target_n)), -torch.inf)
     for words in _tiles(len(head_vd), WORDS):
-        tile = _logits(hidden_nd, head_vd, bias_v, words)
+        tile = room.logits(hidden_nd, head_vd, bias_v, words)
         aim = target_n - words.start
         found = tile.gather(1, aim.clamp(0, tile.shape[1] - 1)[:, None])[:, 0]
-        hit = (aim >= 0) & (aim < tile.shape[1])
-        own_n = found.where(hit, 0.0 if own_n is None else own_n)
-        parts.append(torch.logsumexp(tile, -1))
-    lse_n = torch.logsumexp(torch.stack(parts), 0)
-    return lse_n, torch.zeros_like(lse_n) if own_n is None else own_n
+        own_n = found.where((aim >= 0) & (aim < tile.shape[1]), own_n)
+        lse_n = torch.logaddexp(lse_n, _logsumexp(tile))
+    return lse_n, own_n
 
 
-def _logits(hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, words: slice) -> Tensor:
-    """A tile of logits: multiplied in the model's precision, summed up in at least float32."""
-    head_wd = head_vd[words]
-    if hidden_nd.dtype == torch.float16:  # whose range a product soon leaves
-        hidden_nd, head_wd = hidden_nd.float(), head_wd.float()
-    tile = widened(hidden_nd @ head_wd.mT)
-    return tile if bias_v is None else tile + bias_v[words].to(tile.dtype)
+def _logsumexp(tile: Tensor) -> Tensor:
+    """Of each row; uses up the tile."""
+    finite = torch.finfo(tile.dtype)
+    highest = tile.amax(1, keepdim=True).clamp(finite.min, finite.max)
+    return tile.sub_(highest).mul_(LOG2_E).exp2_().sum(1).log() + highest[:, 0]
 
 
 def _check(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None) -> None:

@@ -61,7 +61,7 @@ def attend_text(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -
     if choice.backend == "toeplitz":
         own = [diagonal(strand, q_bhid.shape[2], len(strand.k_at)) for strand in found]
         copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
-        line = lambda far: terms.bias(far, far).detach()  # noqa: E731
+        line = lambda far: terms.bias(far, far)  # noqa: E731
         return toeplitz(copies, turned.v[0], [each for each in own if each], line)
 
     def bias_of(shown_ij: Tensor, rows: slice) -> Tensor:

@@ -2,23 +2,25 @@
 
 The bias of row i and key j is f(i - j). In a block of rows taken backwards the index of f falls from row to row as it
 falls from key to key, so one line of numbers, with strides 1 and 1, is the mask of the whole block; what a row must not
-see is minus infinity in it. Memory is linear in the text.
+see is minus infinity in it. Memory is linear in the text. Heads whose far keys are certified to weigh nothing look no
+further than they need (pruning); a line that wants a gradient gets it along the diagonals (skewed).
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension, x index in the line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ropewalk.attention import kernels
-from ropewalk.attention.kernels import Part
+from ropewalk.attention import kernels, skewed
+from ropewalk.attention.kernels import Gradients, Part
 from ropewalk.attention.precision import wide
+from ropewalk.attention.pruning import Band, bands, whole
 from ropewalk.attention.strands import Strand
 
 ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
@@ -34,6 +36,11 @@ class Diagonal(NamedTuple):
     ahead: int
     nearest: int
     furthest: int
+
+    @property
+    def last(self) -> int:
+        """The slot of the last row."""
+        return self.ahead + int(self.rows.stop) - 1
 
 
 def diagonal(strand: Strand, queries: int, keys: int) -> Diagonal | None:
@@ -57,78 +64,123 @@ def diagonal(strand: Strand, queries: int, keys: int) -> Diagonal | None:
 def toeplitz(
     copies: Sequence[tuple[Tensor, Tensor]], v_bgjd: Tensor, diagonals: Sequence[Diagonal], bias_at: BiasAt
 ) -> Tensor:
-    """The attention of all diagonals, in the order of their rows; each has its own copies of queries and keys."""
-    parts = [
-        Toeplitz.apply(q[:, :, own.rows], k, v_bgjd, own, bias_at)  # type: ignore[no-untyped-call]
-        for (q, k), own in zip(copies, diagonals, strict=True)
-    ]
+    """The attention of all diagonals, in the order of their rows; each has its own copies of queries and keys.
+
+    Gradients reach the line of numbers that `bias_at` gives, and what it was made from.
+    """
+    parts = []
+    for (q_bhid, k_bgjd), own in zip(copies, diagonals, strict=True):
+        q_bhid = q_bhid[:, :, own.rows]
+        line_hx = bias_at(_distances(own, q_bhid.device).clamp(min=0)).expand(q_bhid.shape[1], -1)
+        given = (q_bhid, k_bgjd, v_bgjd, line_hx, own, _bands(own, line_hx, q_bhid, k_bgjd))
+        parts.append(Toeplitz.apply(*given))  # type: ignore[no-untyped-call]
     return torch.cat(parts, 2)
 
 
+def _distances(own: Diagonal, device: torch.device) -> Tensor:
+    """Of the line's numbers: from the text's furthest down to that of a block's first row and its last key."""
+    return torch.arange(own.last, -ROWS - 1, -1, device=device)
+
+
+@torch.no_grad()
+def _bands(own: Diagonal, line_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor) -> list[Band]:
+    """How far each head looks. A line that learns is kept whole: nothing certifies the slopes of its far end."""
+    furthest = min(own.furthest, own.last)
+    if line_hx.requires_grad:
+        return whole(q_bhid, k_bgjd, furthest - own.nearest + 1)
+    f_hx = line_hx[:, own.last - furthest : own.last - own.nearest + 1].flip(-1)
+    first = own.ahead + own.rows.start - own.nearest
+    return bands(f_hx, q_bhid, k_bgjd, slice(first, first + q_bhid.shape[2]), ROWS)
+
+
 class Toeplitz(torch.autograd.Function):
-    """Forward and backward, block of rows by block of rows. f itself receives no gradient."""
+    """Forward and backward, band by band and block of rows by block of rows."""
 
     @staticmethod
-    def forward(ctx: Any, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, own: Diagonal, bias_at: BiasAt) -> Tensor:
+    def forward(
+        ctx: Any, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, line_hx: Tensor, own: Diagonal, bands: list[Band]
+    ) -> Tensor:
         """The answer of all rows."""
-        line_hx = _line(own, bias_at, q_bhid)
-        out, lse = q_bhid.new_empty(*q_bhid.shape[:3], v_bgjd.shape[-1]), []
-        for block in _blocks(own, q_bhid.shape[2], line_hx):
-            q = q_bhid[:, :, block.rows].flip(2)
-            k, v = k_bgjd[:, :, block.keys], v_bgjd[:, :, block.keys]
+        out = q_bhid.new_empty(*q_bhid.shape[:3], v_bgjd.shape[-1])
+        lse = torch.empty(q_bhid.shape[:3], dtype=wide(q_bhid.dtype), device=q_bhid.device)
+        for block in _blocks(own, bands, line_hx, q_bhid):
+            q, k, v = block.queries(q_bhid), block.keys(k_bgjd), block.keys(v_bgjd)
             part = kernels.forward(q, k, v, triangle=False, mask_ij=block.mask)
-            out[:, :, block.rows] = part.out_bhid.flip(2)
-            lse.append(part.lse_bhi)
-        ctx.save_for_backward(q_bhid, k_bgjd, v_bgjd, out, torch.cat(lse, 2), line_hx)
-        ctx.own = own
+            block.put(out, part.out_bhid)
+            block.put(lse, part.lse_bhi)
+        ctx.save_for_backward(q_bhid, k_bgjd, v_bgjd, out, lse, line_hx)
+        ctx.own, ctx.bands = own, bands
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """The gradients of queries, keys and values."""
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None]:
+        """The gradients of queries, keys, values and, where it wants one, of the line."""
         q_bhid, k_bgjd, v_bgjd, out, lse, line_hx = ctx.saved_tensors
-        by_q = torch.zeros_like(q_bhid)
+        by_q = torch.empty_like(q_bhid)
         by_k, by_v = (torch.zeros_like(x, dtype=wide(x.dtype)) for x in (k_bgjd, v_bgjd))
-        for block in _blocks(ctx.own, q_bhid.shape[2], line_hx):
-            grad, q, answer = (x[:, :, block.rows].flip(2) for x in (grads[0], q_bhid, out))
-            k, v = k_bgjd[:, :, block.keys], v_bgjd[:, :, block.keys]
-            part = Part(answer, lse[:, :, block.rows].contiguous())
-            found = kernels.backward(grad, q, k, v, part, triangle=False, mask_ij=block.mask)
-            by_q[:, :, block.rows] = found.q_bhid.flip(2)
-            by_k[:, :, block.keys] += found.k_bgjd
-            by_v[:, :, block.keys] += found.v_bgjd
-        return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), None, None
+        by_line = torch.zeros_like(line_hx) if ctx.needs_input_grad[3] else None
+        with torch.autocast(q_bhid.device.type, enabled=False):
+            for block in _blocks(ctx.own, ctx.bands, line_hx, q_bhid):
+                grad, q, answer, sums = (block.queries(x) for x in (grads[0], q_bhid, out, lse))
+                found = block.backward(grad, q, k_bgjd, v_bgjd, Part(answer, sums), by_line)
+                block.put(by_q, found.q_bhid)
+                block.keys(by_k).add_(found.k_bgjd)
+                block.keys(by_v).add_(found.v_bgjd)
+        return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), by_line, None, None
 
 
 class Block(NamedTuple):
-    """Rows, taken backwards, the keys that any of them sees, and the mask between them."""
+    """Rows of a band, the keys that any of them sees, and the mask between the two."""
 
+    band: Band
     rows: slice
-    keys: slice
+    seen: slice
+    begin: int  # of the mask in the line
     mask: Tensor
 
+    def queries(self, x_bhi: Tensor) -> Tensor:
+        """The block's part of what queries have, backwards."""
+        return x_bhi[self.band.batch, self.band.heads, self.rows].flip(2)
 
-def _line(own: Diagonal, bias_at: BiasAt, like: Tensor) -> Tensor:
-    """f from the furthest distance in the text down to that of a block's last row and first key, hidden ones -inf."""
-    furthest = own.ahead + own.rows.stop - 1
-    distance = torch.arange(furthest, -ROWS - 1, -1, device=like.device)
-    hidden = (distance < own.nearest) | (distance > own.furthest)
-    line = bias_at(distance.clamp(min=0)).masked_fill(hidden, -torch.inf)
+    def keys(self, x_bgj: Tensor) -> Tensor:
+        """The block's part of what keys have."""
+        return x_bgj[self.band.batch, self.band.groups, self.seen]
+
+    def put(self, target_bhi: Tensor, found_bhi: Tensor) -> None:
+        """What was found for the block's rows, in its place."""
+        target_bhi[self.band.batch, self.band.heads, self.rows] = found_bhi.flip(2)
+
+    def backward(
+        self, grad: Tensor, q: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, answer: Part, by_line: Tensor | None
+    ) -> Gradients:
+        """The gradients of the block's vectors; those of the line are added to it."""
+        k, v = self.keys(k_bgjd), self.keys(v_bgjd)
+        if by_line is None:
+            return kernels.backward(grad, q, k, v, answer, triangle=False, mask_ij=self.mask)
+        found = skewed.backward(grad, q, k, v, answer, self.mask[0])
+        by_line[self.band.heads, self.begin : self.begin + found.line_hx.shape[1]] += found.line_hx
+        return found.vectors
+
+
+def _blocks(own: Diagonal, bands: Sequence[Band], line_hx: Tensor, q_bhid: Tensor) -> Iterator[Block]:
+    """All rows of all bands, once."""
+    for band in bands:
+        reach = own._replace(furthest=own.nearest + band.width - 1)
+        mask_hx = _mask_line(reach, line_hx[band.heads], wide(q_bhid.dtype))
+        for first in range(0, q_bhid.shape[2], ROWS):
+            rows = slice(first, min(first + ROWS, q_bhid.shape[2]))
+            lowest, highest = (own.ahead + own.rows.start + row for row in (first, rows.stop - 1))
+            seen = slice(max(lowest - reach.furthest, 0), highest - own.nearest + 1)
+            begin = own.last - (highest - seen.start)
+            size = (1, len(mask_hx), rows.stop - first, seen.stop - seen.start)
+            mask = mask_hx.as_strided(size, (0, mask_hx.shape[1], 1, 1), begin)
+            yield Block(band, rows, seen, begin, mask)
+
+
+def _mask_line(own: Diagonal, line_hx: Tensor, dtype: torch.dtype) -> Tensor:
+    """The line as the kernels add it, hidden distances at -inf."""
+    distance = _distances(own, line_hx.device)
+    line_hx = line_hx.masked_fill((distance < own.nearest) | (distance > own.furthest), -torch.inf)
     # What all of a head's keys have in common cancels in the softmax; without it little is lost to rounding.
-    return (line - line.amax(-1, keepdim=True)).to(like.dtype).contiguous()
-
-
-def _blocks(own: Diagonal, rows: int, line_hx: Tensor) -> list[Block]:
-    blocks = []
-    for first in range(0, rows, ROWS):
-        end = min(first + ROWS, rows)
-        lowest = own.ahead + own.rows.start + first
-        highest = lowest + end - first - 1
-        keys = slice(max(lowest - own.furthest, 0), highest - own.nearest + 1)
-        # The line begins at the distance of the text's last row and its first key.
-        begin = (own.ahead + own.rows.stop - 1) - (highest - keys.start)
-        size = (1, len(line_hx), end - first, keys.stop - keys.start)
-        mask = line_hx[:, begin:].as_strided(size, (0, line_hx.shape[1], 1, 1), begin)
-        blocks.append(Block(slice(first, end), keys, mask))
-    return blocks
+    return (line_hx - line_hx.amax(-1, keepdim=True)).to(dtype).contiguous()

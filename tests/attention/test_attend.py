@@ -268,14 +268,15 @@ def test_explain_names_the_way_and_the_reason():
         "2 rows, 100 queries, 100 keys: flash: 3 pieces by fused kernels, 5,050 pairs of a query and a key"
     )
     for text, expected in {
-        "alibi": "toeplitz: a line of numbers is the mask of the fused kernels (alibi)",
+        "alibi": "toeplitz: a line of numbers is the mask of the fused kernels (alibi); far keys that norms certify "
+        "to weigh below 2^-56 in all are left out",
         "fire": "direct: the bias is not one of the distance alone (fire)",
         "biases.alibi+rerope:window=20": "direct: the reach shows other distances than the true ones to a bias (alibi)",
     }.items():
         assert expected in explain(*inputs, parse(text), FACTS, weights=learned(parse(text)))
     wanting = {"t5": {"table": learned(parse("t5"))["t5"]["table"].requires_grad_()}}
     learning = explain(*inputs, parse("t5"), FACTS, weights=wanting)
-    assert "direct: what the bias has learned wants a gradient (t5)" in learning
+    assert "(t5); its gradient is summed along the diagonals" in learning
     drawn = parse("randomized:limit=1000").numbering.number(100, torch.Generator().manual_seed(0)).repeat(2, 1)
     scattered = explain(*inputs, parse("window:window=30"), FACTS, positions_bj=drawn)
     assert "direct: positions scatter the spans into" in scattered

@@ -74,19 +74,36 @@ def test_any_leading_shape():
 
 
 def test_memory_is_that_of_a_tile(monkeypatch):
-    """No matrix of all tokens by all words is ever multiplied out."""
-    sizes = []
-    multiply = torch.Tensor.__matmul__
+    """No matrix of all tokens by all words is ever multiplied out, and tiles share one place."""
+    sizes, places = [], set()
 
-    def noted(one, other):
-        made = multiply(one, other)
-        sizes.append(made.numel())
-        return made
+    def noting(multiply):
+        def noted(*given, **named):
+            made = multiply(*given, **named)
+            sizes.append(made.numel())
+            places.update([made.data_ptr()] if "out" in named else [])
+            return made
 
-    monkeypatch.setattr(torch.Tensor, "__matmul__", noted)
+        return noted
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", noting(torch.Tensor.__matmul__))
+    monkeypatch.setattr(torch, "mm", noting(torch.mm))
     hidden, head, targets, _ = inputs(3 * TOKENS, 3 * WORDS, dim=4)
-    nll(hidden, head, targets).sum().backward()
+    losses = nll(hidden, head, targets)
+    assert len(sizes) == 9
+    assert len(places) == 1
+    losses.sum().backward()
     assert max(sizes) <= TOKENS * WORDS
+
+
+def test_words_that_cannot_come_and_logits_beyond_all_measure():
+    hidden, head, targets, bias = inputs(50, 2 * WORDS, bias=True)
+    with torch.no_grad():
+        bias[WORDS:] = -torch.inf
+        targets[:] = targets % WORDS
+        for size in (1.0, 1e3, 1e6):
+            expected = naive(hidden * size, head, targets, bias)
+            torch.testing.assert_close(nll(hidden * size, head, targets, bias), expected)
 
 
 @pytest.mark.parametrize(

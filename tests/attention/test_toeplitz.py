@@ -1,12 +1,18 @@
-"""The line of numbers that stands for a mask."""
+"""The line of numbers that stands for a mask, and what it learns."""
 
+import pytest
 import torch
 
-from ropewalk import Facts, parse
+from ropewalk import Facts, parse, reference_attention
+from ropewalk.attention import attend, explain
+from ropewalk.attention.pruning import Band
 from ropewalk.attention.strands import strands
-from ropewalk.attention.toeplitz import Diagonal, _blocks, _line, diagonal
+from ropewalk.attention.toeplitz import ROWS, Diagonal, _blocks, _distances, diagonal
 
 from examples import FACTS
+
+# Relative to the largest number compared. A learned number sums up a gradient of every pair.
+CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
 
 
 def only(text, queries, keys, facts=FACTS):
@@ -24,17 +30,116 @@ def test_what_is_a_matter_of_the_distance_alone():
     assert None in only("rerope:window=4", 20, 20)
 
 
-def test_the_masks_of_the_blocks_are_the_definition():
+@pytest.mark.parametrize("width", [1, 37, 300, 10_000])
+@pytest.mark.parametrize(
+    ("text", "queries", "keys"), [("causal", 700, 700), ("window:window=300", 700, 700), ("window:window=40", 300, 900)]
+)
+def test_the_masks_of_the_blocks_are_the_definition(text, queries, keys, width):
     """Every block's view against f(i - j) written out, with minus infinity where a row must not look."""
-    for text, queries, keys in (("causal", 700, 700), ("window:window=300", 700, 700), ("window:window=40", 300, 900)):
-        (own,) = only(text, queries, keys, Facts(trained_len=1024, head_dim=8))
-        line = _line(own, lambda distance: torch.stack([distance * 1.0, -distance * 2.0]), torch.zeros(1))
-        for block in _blocks(own, queries, line):
-            i = torch.arange(block.rows.stop - 1, block.rows.start - 1, -1)[:, None] + keys - queries
-            distance = i - torch.arange(block.keys.start, block.keys.stop)
-            hidden = (distance < 0) | (distance > own.furthest)
-            largest = min(own.furthest, keys - 1)  # the largest of each head is taken off: it cancels
-            expected = torch.stack([distance * 1.0 - largest, -distance * 2.0]).masked_fill(hidden, -torch.inf)
-            assert torch.equal(block.mask[0], expected)
-            assert (~hidden).any(1).all()
-        assert line.numel() < 5 * keys
+    (own,) = only(text, queries, keys, Facts(trained_len=1024, head_dim=8))
+    distances = _distances(own, torch.device("cpu")).clamp(min=0)
+    line = torch.stack([distances * 3.0, distances * 1.0, -distances * 2.0]).double()
+    furthest = min(own.furthest, keys - 1, width - 1)
+    band = Band(slice(0, 1), slice(1, 3), slice(1, 3), furthest + 1)
+    for block in _blocks(own, [band], line, torch.zeros(1, 3, queries, 8)):
+        i = torch.arange(block.rows.stop - 1, block.rows.start - 1, -1)[:, None] + keys - queries
+        distance = i - torch.arange(block.seen.start, block.seen.stop)
+        hidden = (distance < 0) | (distance > furthest)
+        # The largest of each head is taken off: it cancels.
+        expected = torch.stack([distance * 1.0 - furthest, -distance * 2.0]).masked_fill(hidden, -torch.inf)
+        assert torch.equal(block.mask[0], expected)
+        assert (~hidden).any(1).all()
+        assert block.mask.untyped_storage().nbytes() < 4 * 2 * (keys + ROWS + 2)
+
+
+def both_ways(text, facts, shapes, dtype=torch.float64):
+    """The answer and the gradients of vectors and of all that was learned, by `attend` and by the oracle."""
+    rng, found = torch.Generator().manual_seed(3), []
+    inputs = [torch.randn(shape, generator=rng).to(dtype) for shape in shapes]
+    for way in (attend, reference_attention):
+        vectors = [x.clone().requires_grad_() for x in inputs]
+        weights = parse(text).weights(facts, torch.Generator().manual_seed(7))
+        leaves = [value.requires_grad_() for group in weights.values() for value in group.values()]
+        answer = way(*vectors, parse(text), facts, weights=weights)
+        slope = torch.randn(answer.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        answer.backward(slope.to(dtype).to(answer.dtype))
+        found.append([answer.detach(), *(leaf.grad for leaf in (*vectors, *leaves))])
+    return zip(*found, strict=True)
+
+
+def assert_close(pairs, dtype):
+    for one, other in pairs:
+        error = (one.double() - other.double()).abs().max()
+        assert error <= CLOSE[dtype] * max(1.0, float(other.abs().max())), float(error)
+
+
+GAU = "biases.gau_rotary:width=8"
+LEARNED = ["biases.kerple_log", "biases.kerple_power", "biases.t5", GAU, "kerple_log+biases.t5"]
+
+
+@pytest.mark.parametrize("dtype", CLOSE, ids=str)
+@pytest.mark.parametrize("text", LEARNED)
+def test_what_a_bias_learns_is_the_oracles_gradient(text, dtype):
+    """More rows than a block's, more keys than a tile's, two query heads a key head."""
+    facts = Facts(trained_len=512, head_dim=8, heads=2, kv_heads=1)
+    assert_close(both_ways(text, facts, [(1, 2, 530, 8), *[(1, 1, 530, 8)] * 2], dtype), dtype)
+
+
+@pytest.mark.parametrize("text", ["kerple_log+window:window=200", "biases.t5+dynamic_ntk", GAU])
+@pytest.mark.parametrize("queries", [1, 300])
+def test_learning_from_some_queries_under_windows_and_schedules(text, queries):
+    facts = Facts(trained_len=256, head_dim=8, heads=4, kv_heads=2)
+    assert_close(both_ways(text, facts, [(2, 4, queries, 8), *[(2, 2, 600, 8)] * 2]), torch.float64)
+
+
+def learning(length, dtype=torch.float32):
+    facts = Facts(trained_len=512, head_dim=8, heads=2)
+    weights = parse("kerple_log").weights(facts, torch.Generator().manual_seed(7))
+    leaves = [value.requires_grad_() for value in weights["kerple_log"].values()]
+    rng = torch.Generator().manual_seed(0)
+    vectors = [torch.randn(1, 2, length, 8, generator=rng).to(dtype).requires_grad_() for _ in range(3)]
+    return vectors, facts, weights, leaves
+
+
+def test_the_way_back_is_as_linear_in_memory_as_the_way_forth(monkeypatch):
+    """Nothing is kept for it, or made in it, that grows with the square of the text."""
+    vectors, facts, weights, _ = learning(3000)
+    kept, made = [], []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        answer = attend(*vectors, parse("kerple_log"), facts, weights=weights)
+    for name in ("addmm", "mm"):
+        honest = getattr(torch, name)
+        noted = lambda *given, honest=honest, **named: made.append(given[-1].shape) or honest(*given, **named)  # noqa: E731
+        monkeypatch.setattr(torch, name, noted)
+    answer.sum().backward()
+    assert max(kept) <= 2 * 3000 * 8
+    assert made
+    assert max(size.numel() for size in made) <= 8 * 512
+
+
+def test_autocast_around_the_way_back_changes_nothing():
+    grads = []
+    for autocast in (False, True):
+        vectors, facts, weights, leaves = learning(300)
+        answer = attend(*vectors, parse("kerple_log"), facts, weights=weights)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            answer.square().sum().backward()
+        grads.append([leaf.grad for leaf in (*vectors, *leaves)])
+    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
+
+
+def test_a_gradient_of_a_gradient_is_refused():
+    vectors, facts, weights, leaves = learning(20)
+    answer = attend(*vectors, parse("kerple_log"), facts, weights=weights)
+    (slope,) = torch.autograd.grad(answer.square().sum(), leaves[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+def test_the_choice_says_what_becomes_of_the_line():
+    vectors, facts, weights, _ = learning(30)
+    told = explain(*vectors, parse("kerple_log"), facts, weights=weights)
+    assert told.endswith("the mask of the fused kernels (kerple_log); its gradient is summed along the diagonals")
+    with torch.no_grad():
+        told = explain(*vectors, parse("kerple_log"), facts, weights=weights)
+    assert told.endswith("(kerple_log); far keys that norms certify to weigh below 2^-24 in all are left out")
