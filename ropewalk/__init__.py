@@ -11,7 +11,7 @@ from ropewalk.facts import Facts
 from ropewalk.parsing import parse
 
 if TYPE_CHECKING:
-    from ropewalk.hf import export, extend, extended, load, save, score, stream
+    from ropewalk.hf import export, extend, extended, inspect, load, save, score, stream
 
 __version__ = "0.1.0"
 
@@ -29,6 +29,7 @@ __all__ = [
     "export",
     "extend",
     "extended",
+    "inspect",
     "load",
     "parse",
     "reference_attention",
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 # What needs more than torch is imported when it is first asked for.
-_LATER = dict.fromkeys(["export", "extend", "extended", "load", "save", "score", "stream"], "hf")
+_LATER = dict.fromkeys(["export", "extend", "extended", "inspect", "load", "save", "score", "stream"], "hf")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,8 @@ from ropewalk.hf.exporting import export as export
 from ropewalk.hf.extending import Handle as Handle
 from ropewalk.hf.extending import extend as extend
 from ropewalk.hf.extending import extended as extended
+from ropewalk.hf.inspecting import Inspection as Inspection
+from ropewalk.hf.inspecting import inspect as inspect
 from ropewalk.hf.reading import score as score
 from ropewalk.hf.reading import stream as stream
 from ropewalk.hf.saving import load as load

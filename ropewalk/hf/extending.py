@@ -78,7 +78,7 @@ def extend(
         if present.extension == wanted:
             return present
         raise Conflict("model", "free of another extension", present.extension.to_json(), remedy="remove that first")
-    _require_carried(layers)
+    require_carried(layers)
     bare = [
         attached(n, *each, Extension(), lift_windows=False) for n, each in enumerate(zip(layers, facts, strict=True))
     ]
@@ -123,7 +123,7 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
     return extension
 
 
-def _require_carried(layers: list[Layer]) -> None:
+def require_carried(layers: list[Layer]) -> None:
     """Refuse what attention of ours would compute otherwise than the model was trained."""
     for index, layer in enumerate(layers):
         what = f"layer {index}"
