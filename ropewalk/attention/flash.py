@@ -84,7 +84,8 @@ class Step(NamedTuple):
     k_gjd: Tensor
     v_gjd: Tensor
     piece: Piece
-    mask_ij: Tensor | None
+    mask_ij: Tensor | None = None
+    window: int | None = None
 
     def _queries(self, x_hi: Tensor) -> Tensor:
         return _blocks(x_hi, self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
@@ -96,7 +97,7 @@ class Step(NamedTuple):
         """Add this step's share to the whole."""
         triangle = self.piece.kind == "triangle"
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
-        part = kernels.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij)
+        part = kernels.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
         rows = _blocks(fresh[None, :], self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
         target = Part(*(self._queries(each) for each in whole))
         if rows.all():
@@ -119,8 +120,9 @@ class Step(NamedTuple):
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
         answer = Part(*(self._queries(each).contiguous() for each in whole))
         triangle = self.piece.kind == "triangle"
+        grad = self._queries(grad_hid).contiguous()
         found = kernels.backward(
-            self._queries(grad_hid).contiguous(), q, k, v, answer, triangle=triangle, mask_ij=self.mask_ij
+            grad, q, k, v, answer, triangle=triangle, mask_ij=self.mask_ij, window=self.window
         )
         by_q, by_k, by_v = totals
         self._queries(by_q).add_(found.q_bhid)
@@ -158,12 +160,12 @@ def _merge(target: Part, part: Part) -> None:
 
 def _steps(job: Job, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, dtype: torch.dtype) -> list[Step]:
     """A job's pieces as calls of a kernel."""
-    steps = []
+    steps, whole_bands = [], kernels.windows(q_hid)
     for piece in job.pieces:
-        if piece.kind != "band":
-            steps.append(Step(q_hid, k_gjd, v_gjd, piece, None))
-            continue
         width = piece.keys - piece.rows + 1
+        if piece.kind != "band" or whole_bands:
+            steps.append(Step(q_hid, k_gjd, v_gjd, piece, window=width if piece.kind == "band" else None))
+            continue
         for part in _band_blocks(piece, width, BAND_ROWS[dtype]):
             mask = _band_mask(part.rows, width, dtype, str(q_hid.device))
             steps.append(Step(q_hid, k_gjd, v_gjd, part, mask))
