@@ -11,10 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ropewalk.attention.case import Case
 from ropewalk.attention.choose import Choice, choose
 from ropewalk.attention.direct import direct
 from ropewalk.attention.flash import flash
-from ropewalk.attention.kernels import fused
+from ropewalk.attention.flex import flex
 from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Strand, strands
 from ropewalk.attention.texts import Text, cut, joined, texts
@@ -124,6 +125,9 @@ def _attend_text(
         own = [diagonal(strand, text.queries, len(text.numbers)) for strand in found]
         copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
         return toeplitz(copies, v_bgjd, [each for each in own if each], lambda far: bias(far, far).detach())
+    if choice.backend == "flex":
+        bias_at = (lambda far: bias(far, far)) if extension.biases else None
+        return flex(turned, v_bgjd, found, bias_at)
     return direct(turned, v_bgjd, found, bias_of if extension.biases else None).to(v_bgjd.dtype)
 
 
@@ -138,15 +142,8 @@ def _choice(
     """The way this text goes; what learned biases want gradients for has a say in it."""
     groups = [weights.get(spec.name, {}) for spec in extension.biases]
     learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
-    choice = choose(extension, found, text.queries, len(text.numbers), learning, q_bhid.dtype)
-    if choice.backend == "direct":
-        return choice
-    if v_bgjd.shape[-1] != q_bhid.shape[-1]:
-        return Choice("direct", "the fused kernels want values of the queries' size")
-    if not fused(q_bhid.device.type, q_bhid.dtype):
-        why = f"{choice.why}; torch has no such kernel for {q_bhid.dtype} on {q_bhid.device.type}: a matmul stands in"
-        return choice._replace(why=why)
-    return choice
+    sizes = (text.queries, len(text.numbers), q_bhid.shape[-1], v_bgjd.shape[-1])
+    return choose(Case(extension, found, *sizes, q_bhid.dtype, q_bhid.device, learning))
 
 
 def _bias(

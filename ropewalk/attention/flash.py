@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention import kernels
+from ropewalk.attention.case import Case
 from ropewalk.attention.cover import Piece
 from ropewalk.attention.kernels import Part
 from ropewalk.attention.precision import wide
@@ -27,6 +28,7 @@ BAND_ROWS = {
     torch.float16: 256,
 }  # measured
 KEYS_AT_ONCE = 8192  # whose gradients are held at a time
+SCATTERED = 8  # fewer rows a piece than this, and a kernel's call costs more than its work
 
 
 class Job(NamedTuple):
@@ -35,6 +37,19 @@ class Job(NamedTuple):
     q: int
     k: int
     pieces: list[Piece]
+
+
+def why_not(case: Case) -> str | None:
+    """Why this way cannot carry the case, or nothing."""
+    if case.extension.biases:
+        return f"the fused kernels add no bias ({case.biases})"
+    pieces = sum(len(strand.pieces) for strand in case.strands)
+    if pieces > max(case.queries / SCATTERED, 4 * len(case.strands)):
+        return f"positions scatter the spans into {pieces} pieces for {case.queries} queries"
+    if case.value_dim != case.head_dim:
+        return "the fused kernels want values of the queries' size"
+    # Elsewhere a matmul stands in for the kernel; cuda has a better way.
+    return kernels.missing(case.device, case.dtype, case.head_dim) if case.device.type == "cuda" else None
 
 
 def flash(q_variants: Sequence[Tensor], k_variants: Sequence[Tensor], v_bgjd: Tensor, jobs: Sequence[Job]) -> Tensor:
@@ -121,9 +136,7 @@ class Step(NamedTuple):
         answer = Part(*(self._queries(each).contiguous() for each in whole))
         triangle = self.piece.kind == "triangle"
         grad = self._queries(grad_hid).contiguous()
-        found = kernels.backward(
-            grad, q, k, v, answer, triangle=triangle, mask_ij=self.mask_ij, window=self.window
-        )
+        found = kernels.backward(grad, q, k, v, answer, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
         by_q, by_k, by_v = totals
         self._queries(by_q).add_(found.q_bhid)
         self._add_by_key(by_k, found.k_bgjd)

@@ -86,6 +86,8 @@ def fused(device: str, dtype: torch.dtype) -> bool:
         # Asked once for all: whatever surrounds the first call must not colour the answer.
         with torch.autocast(kind, enabled=False), torch.device(device), torch.no_grad():
             return _keeps_its_word(entry, dtype)
+    except torch.OutOfMemoryError:  # says nothing of the kernel
+        raise
     except (RuntimeError, AttributeError, TypeError, AssertionError):
         return False
 

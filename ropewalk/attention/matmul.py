@@ -1,4 +1,4 @@
-"""What a fused kernel computes, by matmul in pieces: it stands in where torch has none, and is what kernels are held to.
+"""What a fused kernel computes, by matmul in pieces: it stands in where there is none, and tells which keep their word.
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 """
@@ -55,9 +55,7 @@ def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: Sight) -> Par
     return Part(*(torch.cat(each, 2) for each in zip(*parts, strict=True)))
 
 
-def backward(
-    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: Part, sight: Sight
-) -> Gradients:
+def backward(grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: Part, sight: Sight) -> Gradients:
     """The gradients, given the answer of the whole."""
     k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
     scale, by_key = 1 / math.sqrt(q_bhid.shape[-1]), torch.zeros_like(k_bhjd)

@@ -31,6 +31,18 @@ def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
     assert kernels.fused("cpu", torch.float32)
 
 
+def test_a_full_memory_says_nothing_of_a_kernel(monkeypatch):
+    def full(*given, **named):
+        raise torch.OutOfMemoryError
+
+    kernels.fused.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(entry_points, "CPU_FORWARD", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            kernels.fused("cpu", torch.float32)
+    assert kernels.fused("cpu", torch.float32)
+
+
 @pytest.fixture
 def no_kernels(monkeypatch):
     monkeypatch.setattr(kernels, "fused", lambda device, dtype: False)
