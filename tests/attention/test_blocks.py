@@ -66,6 +66,7 @@ def test_no_block_is_met_in_vain():
     assert assert_lists((i - 255).clamp(min=0), i + 1, 1024) == (8 + 6, 7)
     assert assert_lists(always(0)(i), (i - 511).clamp(min=0), 1024) == (4, 6)
     assert assert_lists(i * 0, i * 0, 1024) == (0, 0)
+    assert assert_lists(torch.where(i < 5, 0, 512), torch.where(i < 5, 0, 600), 1024) == (8, 0)
     assert assert_lists(i // 128 * 128, i // 128 * 128 + 128, 1024) == (0, 8)
 
 
