@@ -18,6 +18,7 @@ lint: .venv/installed
 # Ratios against plain attention, measured side by side; appended to benchmarks/results.
 bench: .venv/installed
 	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/decode.py
 
 # Write the generated pages and pictures anew; the tests check that they are current.
 docs: .venv/installed

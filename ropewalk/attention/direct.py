@@ -30,69 +30,58 @@ def why_not(case: Case) -> str | None:
     return None
 
 
-def direct(turned: Variants, v_bgjd: Tensor, strands: Sequence[Strand], bias_of: BiasOf | None) -> Tensor:
-    """The attention of all strands together."""
+def direct(turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None) -> Tensor:
+    """The attention of all strands together, in the type of the values."""
     length = turned.q[0].shape[2]
     blocks = [slice(first, min(first + BLOCK, length)) for first in range(0, length, BLOCK)]
 
     def block(rows: slice) -> Tensor:
-        return _block(rows, turned, v_bgjd, strands, bias_of)
+        return _block(rows, turned, strands, bias_of)
 
     if not torch.is_grad_enabled():
         return torch.cat([block(rows) for rows in blocks], 2)
     return torch.cat([checkpoint(block, rows, use_reentrant=False) for rows in blocks], 2)
 
 
-def _block(rows: slice, turned: Variants, v_bgjd: Tensor, strands: Sequence[Strand], bias_of: BiasOf | None) -> Tensor:
-    """One block of rows against all keys that any of them sees."""
-    pairs = [(strand, job) for strand, job in zip(strands, turned.jobs, strict=True) if _meet(strand.rows, rows)]
-    keys = _keys(rows, [strand for strand, _ in pairs])
-    logit = None
-    for strand, job in pairs:
-        product = _product(turned.q[job.q][:, :, rows], turned.k[job.k][:, :, keys])
+def _block(rows: slice, turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None) -> Tensor:
+    """One block of rows against the keys that any of them sees, one strand's after the other's."""
+    logits, values = [], []
+    for strand, job in zip(strands, turned.jobs, strict=True):
+        start, stop = _bounds(strand, rows)
+        seeing = stop > start
+        if not seeing.any():
+            continue
+        keys = slice(int(start[seeing].min()), int(stop[seeing].max()))
+        j = torch.arange(keys.start, keys.stop)
+        inside = ((start[:, None] <= j) & (j < stop[:, None])).to(turned.q[job.q].device)
+        logit = _product(turned.q[job.q][:, :, rows], turned.k[job.k][:, :, keys])
         if bias_of is not None:
-            product = product + bias_of(_shown(strand, rows, keys).to(product.device), rows).to(product.dtype)
-        inside = _inside(strand, rows, keys).to(product.device)
-        logit = torch.where(inside, product, -torch.inf if logit is None else logit)
-    if logit is None:
-        return v_bgjd.new_zeros(*turned.q[0].shape[:2], rows.stop - rows.start, v_bgjd.shape[-1])
-    return _weighted(logit, v_bgjd[:, :, keys].to(logit.dtype)).to(v_bgjd.dtype)
+            shown = (_of_block(strand.q_at, strand, rows)[:, None] - strand.k_at[keys]).to(logit.device)
+            logit = logit + bias_of(shown.where(inside, 0), rows).to(logit.dtype)
+        logits.append(logit.masked_fill(~inside, -torch.inf))
+        values.append(turned.v[job.v][:, :, keys])
+    if not logits:
+        q, v = turned.q[0], turned.v[0]
+        return v.new_zeros(*q.shape[:2], rows.stop - rows.start, v.shape[-1])
+    return _weighted(_joined(logits, 3), _joined(values, 2))
 
 
-def _meet(one: slice, other: slice) -> bool:
-    return bool(one.start < other.stop and other.start < one.stop)
-
-
-def _keys(rows: slice, strands: Sequence[Strand]) -> slice:
-    """The keys that any row of the block sees in any strand."""
-    seen = [(start[stop > start], stop[stop > start]) for start, stop in (_bounds(each, rows) for each in strands)]
-    starts, stops = (torch.cat([each[side] for each in seen]) if seen else torch.zeros(0) for side in (0, 1))
-    return slice(int(starts.min()), int(stops.max())) if len(starts) else slice(0, 0)
+def _joined(parts: list[Tensor], dim: int) -> Tensor:
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
 
 def _bounds(strand: Strand, rows: slice) -> tuple[Tensor, Tensor]:
     """The strand's bounds over the block's rows, empty where it has none."""
-    bounds = []
-    for bound in (strand.start, strand.stop):
-        whole = torch.zeros(rows.stop - rows.start, dtype=torch.int64)
-        first, stop = max(rows.start, strand.rows.start), min(rows.stop, strand.rows.stop)
-        whole[first - rows.start : stop - rows.start] = bound[first - strand.rows.start : stop - strand.rows.start]
-        bounds.append(whole)
-    return bounds[0], bounds[1]
+    return _of_block(strand.start, strand, rows), _of_block(strand.stop, strand, rows)
 
 
-def _inside(strand: Strand, rows: slice, keys: slice) -> Tensor:
-    start, stop = _bounds(strand, rows)
-    j = torch.arange(keys.start, keys.stop)
-    return (start[:, None] <= j) & (j < stop[:, None])
-
-
-def _shown(strand: Strand, rows: slice, keys: slice) -> Tensor:
-    """The distances shown where the strand is inside, 0 elsewhere."""
+def _of_block(own: Tensor, strand: Strand, rows: slice) -> Tensor:
+    """What the strand has for each of its rows, for the block's rows; 0 for those that are not the strand's."""
+    whole = own.new_zeros(rows.stop - rows.start)
     first, stop = max(rows.start, strand.rows.start), min(rows.stop, strand.rows.stop)
-    places = strand.q_at.new_zeros(rows.stop - rows.start)
-    places[first - rows.start : stop - rows.start] = strand.q_at[first - strand.rows.start : stop - strand.rows.start]
-    return (places[:, None] - strand.k_at[keys]).where(_inside(strand, rows, keys), 0)
+    if first < stop:
+        whole[first - rows.start : stop - rows.start] = own[first - strand.rows.start : stop - strand.rows.start]
+    return whole
 
 
 def _product(q_bhid: Tensor, k_bgjd: Tensor) -> Tensor:
@@ -108,4 +97,5 @@ def _weighted(logit_bhij: Tensor, v_bgjd: Tensor) -> Tensor:
     seeing = (logit_bhij > -torch.inf).any(-1, keepdim=True)
     weight = torch.softmax(logit_bhij.where(seeing, 0), -1).where(seeing, 0)
     folded = weight.reshape(len(weight), v_bgjd.shape[1], -1, weight.shape[-1])
-    return (folded @ v_bgjd).reshape(*weight.shape[:3], v_bgjd.shape[-1])
+    output = folded @ v_bgjd.to(weight.dtype)
+    return output.reshape(*weight.shape[:3], v_bgjd.shape[-1]).to(v_bgjd.dtype)

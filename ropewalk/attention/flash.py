@@ -20,6 +20,7 @@ from ropewalk.attention.case import Case
 from ropewalk.attention.cover import Piece
 from ropewalk.attention.kernels import Part
 from ropewalk.attention.precision import wide
+from ropewalk.attention.variants import Job, Variants
 
 BAND_ROWS = {
     torch.float32: 64,
@@ -29,14 +30,6 @@ BAND_ROWS = {
 }  # measured
 KEYS_AT_ONCE = 8192  # whose gradients are held at a time
 SCATTERED = 8  # fewer rows a piece than this, and a kernel's call costs more than its work
-
-
-class Job(NamedTuple):
-    """A strand whose vectors have been turned: which copies it reads, and over which pieces."""
-
-    q: int
-    k: int
-    pieces: list[Piece]
 
 
 def why_not(case: Case) -> str | None:
@@ -52,9 +45,10 @@ def why_not(case: Case) -> str | None:
     return kernels.missing(case.device, case.dtype, case.head_dim) if case.device.type == "cuda" else None
 
 
-def flash(q_variants: Sequence[Tensor], k_variants: Sequence[Tensor], v_bgjd: Tensor, jobs: Sequence[Job]) -> Tensor:
-    """The attention of all jobs together; the variants are whole texts, each turned in one way."""
-    output: Tensor = Flash.apply(jobs, len(q_variants), *q_variants, *k_variants, v_bgjd)  # type: ignore[no-untyped-call]
+def flash(turned: Variants) -> Tensor:
+    """The attention of all jobs together."""
+    sizes = (len(turned.q), len(turned.k))
+    output: Tensor = Flash.apply(turned.jobs, sizes, *turned.q, *turned.k, *turned.v)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -62,18 +56,18 @@ class Flash(torch.autograd.Function):
     """Forward and backward over jobs, one batch row at a time, so that blocks are views and nothing is copied."""
 
     @staticmethod
-    def forward(ctx: Any, jobs: Sequence[Job], variants: int, *tensors: Tensor) -> Tensor:
-        """The answer; the tensors are the query copies, the key copies and the values."""
-        qs, ks, v = tensors[:variants], tensors[variants:-1], tensors[-1]
-        out = torch.zeros(*qs[0].shape[:-1], v.shape[-1], dtype=v.dtype, device=v.device)
-        lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=wide(v.dtype), device=v.device)
-        for b in range(len(v)):
+    def forward(ctx: Any, jobs: Sequence[Job], sizes: tuple[int, int], *tensors: Tensor) -> Tensor:
+        """The answer; the tensors are as many copies of queries and of keys as the sizes say, then the values."""
+        qs, ks, vs = _apart(tensors, sizes)
+        out = torch.zeros(*qs[0].shape[:-1], vs[0].shape[-1], dtype=vs[0].dtype, device=vs[0].device)
+        lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=wide(out.dtype), device=out.device)
+        for b in range(len(out)):
             whole, fresh = Part(out[b], lse[b]), torch.ones(out.shape[2], dtype=torch.bool)
             for job in jobs:
-                for step in _steps(job, qs[job.q][b], ks[job.k][b], v[b], out.dtype):
+                for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], out.dtype):
                     step.forward(whole, fresh)
         ctx.save_for_backward(*tensors, out, lse)
-        ctx.jobs, ctx.variants = jobs, variants
+        ctx.jobs, ctx.sizes = jobs, sizes
         return out
 
     @staticmethod
@@ -82,14 +76,19 @@ class Flash(torch.autograd.Function):
         """The gradients of the same tensors."""
         *tensors, out, lse = ctx.saved_tensors
         totals = [torch.zeros_like(tensor, dtype=wide(tensor.dtype)) for tensor in tensors]
-        qs, ks, v = tensors[: ctx.variants], tensors[ctx.variants : -1], tensors[-1]
-        by_q, by_k, by_v = totals[: ctx.variants], totals[ctx.variants : -1], totals[-1]
-        for b in range(len(v)):
+        (qs, ks, vs), (by_q, by_k, by_v) = _apart(tensors, ctx.sizes), _apart(totals, ctx.sizes)
+        for b in range(len(out)):
             whole = Part(out[b], lse[b])
             for job in ctx.jobs:
-                for step in _steps(job, qs[job.q][b], ks[job.k][b], v[b], out.dtype):
-                    step.backward(grads[0][b], whole, (by_q[job.q][b], by_k[job.k][b], by_v[b]))
+                for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], out.dtype):
+                    step.backward(grads[0][b], whole, (by_q[job.q][b], by_k[job.k][b], by_v[job.v][b]))
         return None, None, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
+
+
+def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[Tensor], ...]:
+    """Queries, keys and values."""
+    queries, keys = sizes
+    return tensors[:queries], tensors[queries : queries + keys], tensors[queries + keys :]
 
 
 class Step(NamedTuple):

@@ -53,7 +53,7 @@ def why_not(case: Case) -> str | None:
     return None if find_spec("triton") else "FlexAttention needs Triton to be compiled"
 
 
-def flex(turned: Variants, v_bgjd: Tensor, strands: Sequence[Strand], bias_at: BiasAt | None) -> Tensor:
+def flex(turned: Variants, strands: Sequence[Strand], bias_at: BiasAt | None) -> Tensor:
     """The attention of all strands together."""
     pairs = list(zip(strands, turned.jobs, strict=True))
     answers, done = [], 0
@@ -61,14 +61,14 @@ def flex(turned: Variants, v_bgjd: Tensor, strands: Sequence[Strand], bias_at: B
         found = [(strand, job) for strand, job in pairs if strand.rows.start == first]
         rows = found[0][0].rows
         # Contiguous, since other steps in memory would be compiled for apart.
-        copies = [(turned.q[job.q][:, :, rows].contiguous(), turned.k[job.k]) for _, job in found]
+        vectors = [(turned.q[job.q][:, :, rows].contiguous(), turned.k[job.k], turned.v[job.v]) for _, job in found]
         parts = [
-            _strand(q, k, v_bgjd, strand, bias_at, merged=len(found) > 1)
-            for (q, k), (strand, _) in zip(copies, found, strict=True)
+            _strand(*own, strand, bias_at, merged=len(found) > 1)
+            for own, (strand, _) in zip(vectors, found, strict=True)
         ]
-        answers += [_zeros(turned, v_bgjd, first - done), _merged(parts)]
+        answers += [_zeros(turned, first - done), _merged(parts)]
         done = rows.stop
-    return torch.cat([*answers, _zeros(turned, v_bgjd, turned.q[0].shape[2] - done)], 2)
+    return torch.cat([*answers, _zeros(turned, turned.q[0].shape[2] - done)], 2)
 
 
 class Answer(NamedTuple):
@@ -162,9 +162,9 @@ def _merged(parts: Sequence[Answer]) -> Tensor:
     return total.to(parts[0].out_bhid.dtype)
 
 
-def _zeros(turned: Variants, v_bgjd: Tensor, rows: int) -> Tensor:
+def _zeros(turned: Variants, rows: int) -> Tensor:
     """The answer of rows that see nothing."""
-    return v_bgjd.new_zeros(*turned.q[0].shape[:2], rows, v_bgjd.shape[-1])
+    return turned.q[0].new_zeros(*turned.q[0].shape[:2], rows, turned.v[0].shape[-1])
 
 
 def _refused(got: str) -> DoesNotFit:

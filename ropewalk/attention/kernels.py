@@ -21,6 +21,7 @@ from ropewalk.attention.entry_points import BY_DEVICE, EntryPoint
 from ropewalk.attention.matmul import Gradients as Gradients
 from ropewalk.attention.matmul import Part as Part
 from ropewalk.attention.matmul import Sight
+from ropewalk.attention.precision import wide
 
 FEW, MANY, WINDOW = 5, 150, 3  # rows of the small cases: within one tile of a kernel, and over several
 
@@ -129,4 +130,6 @@ def _sights(entry: EntryPoint, dtype: torch.dtype) -> Iterator[tuple[int, int, S
             yield rows, rows + WINDOW - 1, Sight(window=WINDOW)
         if entry.masks:
             hidden = torch.ones(rows, rows).triu(2).bool()
-            yield rows, rows, Sight(mask_ij=torch.zeros(rows, rows, dtype=dtype).masked_fill(hidden, -torch.inf))
+            for precision in (dtype, wide(dtype)):
+                mask = torch.zeros(rows, rows, dtype=precision).masked_fill(hidden, -torch.inf)
+                yield rows, rows, Sight(mask_ij=mask)

@@ -14,6 +14,8 @@ from torch.autograd.function import once_differentiable
 from ropewalk.attention.precision import wide
 from ropewalk.frequencies import Table
 
+FEW = 64  # places, among which it does not pay to look for repetition
+
 
 class Turn(NamedTuple):
     """What vectors are turned by: [tokens, pairs], rounded once."""
@@ -24,10 +26,11 @@ class Turn(NamedTuple):
 
 def turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
     """cos and sin at these places in float64, times exp(growth * log_decay) where theta has a real part."""
-    different, index = torch.unique_consecutive(places, return_inverse=True)
-    angle = different.double()[:, None] * table.inv_freq
+    if len(places) > FEW:
+        places, index = torch.unique_consecutive(places, return_inverse=True)
+    angle = places.double()[:, None] * table.inv_freq
     turn = angle.cos(), angle.sin()
-    if len(different) < len(places):
+    if len(places) < len(growth):
         turn = turn[0][index], turn[1][index]
     if table.log_decay.any():
         size = torch.exp(growth.double()[:, None] * table.log_decay)
@@ -41,6 +44,24 @@ def turned(x_bhnd: Tensor, turn: Turn, interleaved: bool) -> Tensor:
     cos, sin = (part.to(x_bhnd.device, precision) for part in turn)
     output: Tensor = Rotation.apply(x_bhnd, cos, sin, interleaved)  # type: ignore[no-untyped-call]
     return output
+
+
+def spread(turn: Turn, interleaved: bool) -> Turn:
+    """The same turn with a number for every dimension of its pairs, the sign of the sine included."""
+    cos, sin = turn
+    if interleaved:
+        return Turn(cos.repeat_interleave(2, -1), torch.stack([-sin, sin], -1).flatten(-2))
+    return Turn(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
+
+
+def turned_once(x_bhnd: Tensor, turn: Turn, interleaved: bool) -> Tensor:
+    """The same as `turned` by a `spread` turn, for a token or a few: fewer calls, more passes, no gradient."""
+    cos, sin = turn
+    size = cos.shape[-1]
+    own = x_bhnd[..., :size] if size < x_bhnd.shape[-1] else x_bhnd
+    across = own.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if interleaved else own.roll(size // 2, -1)  # type: ignore[no-untyped-call]
+    out = torch.addcmul(own * cos, across, sin).to(x_bhnd.dtype)
+    return out if own is x_bhnd else torch.cat([out, x_bhnd[..., size:]], -1)
 
 
 class Rotation(torch.autograd.Function):

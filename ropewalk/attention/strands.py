@@ -6,6 +6,7 @@ apart is settled here, from positions alone, in time linear in the text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,15 +18,24 @@ from ropewalk.facts import Facts
 from ropewalk.frequencies import Table
 
 
+class Keys(NamedTuple):
+    """What a span reads: keys, their values and their numbers; and whether the keys are turned already."""
+
+    k_bgjd: Tensor
+    v_bgjd: Tensor
+    numbers: Tensor
+    turned: bool = False
+
+
 class Strand(NamedTuple):
-    """One span under one table. Places are those of the strand's rows and of all the text's keys."""
+    """One span under one table. Places are those of the strand's rows and of all keys of its span."""
 
     span: int
     rows: slice
     q_at: Tensor
     k_at: Tensor
     table: Table
-    start: Tensor  # the keys that each row sees, counted within the text
+    start: Tensor  # the keys that each row sees, counted among those of the span
     stop: Tensor
     pieces: list[Piece]  # the same, as shapes
 
@@ -36,11 +46,11 @@ class Strand(NamedTuple):
         return float((self.table.log_decay.abs() * reach).max()) if len(self.table.log_decay) else 0.0
 
 
-def strands(extension: Extension, facts: Facts, i: Tensor, j: Tensor) -> list[Strand]:
-    """The strands of a text whose queries are numbered i and whose keys are numbered j, both ascending, on the CPU."""
+def strands(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Tensor]) -> list[Strand]:
+    """The strands of queries numbered i over each span's keys with their numbers, all ascending, on the CPU."""
     found = []
     for rows, table in _stages(extension, facts, i):
-        for index, span in enumerate(extension.spans.spans()):
+        for index, (span, j) in enumerate(zip(extension.spans.spans(), numbers, strict=True)):
             start, stop = (torch.searchsorted(j, bound) for bound in span.bounds(i[rows]))
             pieces = [piece._replace(row=piece.row + rows.start) for piece in cover(start, stop)]
             if pieces:

@@ -11,17 +11,27 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.flash import Job
+from ropewalk.attention.cover import Piece
 from ropewalk.attention.rotation import Turn, stands_still, turn_at, turned
-from ropewalk.attention.strands import Strand
+from ropewalk.attention.strands import Keys, Strand
 from ropewalk.frequencies import Table
 
 
+class Job(NamedTuple):
+    """A strand whose vectors have been turned: which copies and values it reads, and over which pieces."""
+
+    q: int
+    k: int
+    v: int
+    pieces: list[Piece]
+
+
 class Variants(NamedTuple):
-    """Turned copies, and the jobs that say which strand reads which."""
+    """Turned copies, the values, and the jobs that say which strand reads which."""
 
     q: list[Tensor]
     k: list[Tensor]
+    v: list[Tensor]
     jobs: list[Job]
 
 
@@ -40,8 +50,16 @@ class Way(NamedTuple):
         return all(torch.equal(one, two) for one, two in pairs)
 
 
-def variants(q_bhid: Tensor, k_bgjd: Tensor, strands: Sequence[Strand], interleaved: bool) -> Variants:
-    """One copy of the queries for each span, one of the keys for each way of turning them."""
+class Copy(NamedTuple):
+    """Keys turned one way; no way where they came turned."""
+
+    of: Tensor
+    way: Way | None
+    turned: Tensor
+
+
+def variants(q_bhid: Tensor, keys: Sequence[Keys], strands: Sequence[Strand], interleaved: bool) -> Variants:
+    """One copy of the queries for each span, one of the keys for each way of turning them; `keys` are the spans'."""
     made: list[tuple[Way, Turn]] = []
 
     def turn_for(way: Way) -> Turn:
@@ -56,16 +74,29 @@ def variants(q_bhid: Tensor, k_bgjd: Tensor, strands: Sequence[Strand], interlea
     queries = [
         _queries(q_bhid, [each for each in strands if each.span == span], turn_for, interleaved) for span in spans
     ]
-    ways: list[Way] = []
-    keys, jobs = [], []
+    copies: list[Copy] = []
+    values: list[Tensor] = []
+    jobs = []
     for strand in strands:
-        way = Way(strand.k_at, strand.table, _origin(strand) - strand.k_at)
-        index = next((place for place, other in enumerate(ways) if way.same(other)), len(ways))
-        if index == len(ways):
-            ways.append(way)
-            keys.append(k_bgjd if _still(way) else turned(k_bgjd, turn_for(way), interleaved))
-        jobs.append(Job(spans.index(strand.span), index, strand.pieces))
-    return Variants(queries, keys, jobs)
+        own = keys[strand.span]
+        way = None if own.turned else Way(strand.k_at, strand.table, _origin(strand) - strand.k_at)
+        k = _index([copy.of is own.k_bgjd and _alike(copy.way, way) for copy in copies])
+        if k == len(copies):
+            turn = None if way is None or _still(way) else turn_for(way)
+            copies.append(Copy(own.k_bgjd, way, turned(own.k_bgjd, turn, interleaved) if turn else own.k_bgjd))
+        v = _index([value is own.v_bgjd for value in values])
+        values += [own.v_bgjd] * (v == len(values))
+        jobs.append(Job(spans.index(strand.span), k, v, strand.pieces))
+    return Variants(queries, [copy.turned for copy in copies], values, jobs)
+
+
+def _index(alike: list[bool]) -> int:
+    """The first that is, or the place of the next."""
+    return alike.index(True) if True in alike else len(alike)
+
+
+def _alike(one: Way | None, other: Way | None) -> bool:
+    return one is other if one is None or other is None else one.same(other)
 
 
 def _queries(q_bhid: Tensor, strands: Sequence[Strand], turn_for: Callable[[Way], Turn], interleaved: bool) -> Tensor:

@@ -19,7 +19,7 @@ HALF, CUDA = torch.bfloat16, torch.device("cuda")
 def case(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16, head_dim=16, numbers=None):
     extension = parse(text) if isinstance(text, str) else text
     numbers = torch.arange(200) if numbers is None else numbers
-    found = strands(extension, FACTS, numbers, numbers)
+    found = strands(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
     device = torch.device(device)
     return Case(extension, found, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
 

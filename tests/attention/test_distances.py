@@ -12,7 +12,7 @@ from examples import FACTS, REACH
 
 def found(reach, queries, keys, numbers=None):
     numbers = torch.arange(keys) if numbers is None else numbers
-    return strands(Extension(reach=reach), FACTS, numbers[keys - queries :], numbers)
+    return strands(Extension(reach=reach), FACTS, numbers[keys - queries :], [numbers] * len(reach.spans()))
 
 
 def assert_read(strand, of):

@@ -14,14 +14,14 @@ from ropewalk import DoesNotFit, Extension, Facts, parse, reference_attention
 from ropewalk.attention import attend, flex
 from ropewalk.attention.blocks import block_lists
 from ropewalk.attention.choose import Choice
-from ropewalk.attention.strands import strands
+from ropewalk.attention.strands import Keys, strands
 from ropewalk.attention.variants import variants
 from ropewalk.reach.signature import Reach, Span
 
 from attention.test_attend import EVERY, assert_equal, learned, tensors
 from examples import BIASES, FACTS, REACH
 
-attend_file = importlib.import_module("ropewalk.attention.attend")
+one_text = importlib.import_module("ropewalk.attention.one_text")
 ALONE = [spec for spec in BIASES if spec.of_distance_alone]
 CARRIED = [each for each in EVERY if all(spec.of_distance_alone for spec in each.biases)]
 name = lambda each: "+".join(str(spec) for group in each.specs.values() for spec in group)  # noqa: E731
@@ -58,9 +58,22 @@ def listed(counts, indices, rows, keys):
 @pytest.fixture
 def by_flex(monkeypatch):
     """Every text goes by flex, which is computed as it is defined."""
-    monkeypatch.setattr(attend_file, "choose", lambda case: Choice("flex", "a test wants it"))
+    monkeypatch.setattr(one_text, "choose", lambda case: Choice("flex", "a test wants it"))
     monkeypatch.setattr(flex, "flex_attention", defined)
     monkeypatch.setattr(flex, "compiled", lambda: flex.call)
+
+
+def text_of(extension, length, facts=FACTS):
+    """The strands of a whole text."""
+    numbers = torch.arange(length)
+    return strands(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+
+
+def computed(found, tensors, bias_at=None):
+    """Without the entry and its chooser."""
+    q, k, v = tensors
+    keys = [Keys(k, v, torch.arange(k.shape[2]))] * 2
+    return flex.flex(variants(q, keys, found, interleaved=False), found, bias_at)
 
 
 @pytest.mark.parametrize("extension", CARRIED, ids=name)
@@ -119,12 +132,9 @@ class Blind(Reach):
 
 def test_rows_that_see_nothing_give_zeros(by_flex):
     assert_equal(Extension(reach=Blind()), tensors(63, batch=2))
-    found = strands(Extension(reach=Blind()), FACTS, torch.arange(63), torch.arange(63))
-    near, rows = found[0], slice(20, 60)  # as if the others were of no strand
+    near, rows = text_of(Extension(reach=Blind()), 63)[0], slice(20, 60)  # as if the others were of no strand
     near = near._replace(rows=rows, start=near.start[rows], stop=near.stop[rows], q_at=near.q_at[rows])
-    q, k, v = tensors(63)
-    answer = flex.flex(variants(q, k, [near], interleaved=False), v, [near], None)
-    assert answer.shape == q.shape
+    answer = computed([near], tensors(63))
     assert answer.any(-1).all(1).nonzero()[:, 1].tolist() == list(range(20, 60))
 
 
@@ -149,10 +159,8 @@ def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
 def test_nothing_is_ever_computed_uncompiled(monkeypatch):
     """Uncompiled, FlexAttention holds all pairs in memory: whatever keeps torch from compiling is an error."""
     monkeypatch.setattr(flex, "compiled", lambda: flex.never_uncompiled)
-    found = strands(Extension(), FACTS, torch.arange(63), torch.arange(63))
-    q, k, v = tensors(63)
     with pytest.raises(DoesNotFit, match="FlexAttention must be compiled"):
-        flex.flex(variants(q, k, found, interleaved=False), v, found, None)
+        computed(text_of(Extension(), 63), tensors(63))
 
 
 def test_the_limit_of_recompilations_is_an_error(monkeypatch):
@@ -160,11 +168,10 @@ def test_the_limit_of_recompilations_is_an_error(monkeypatch):
     monkeypatch.setattr(flex, "KINDS", 1)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     flex.compiled.cache_clear()
-    found = strands(Extension(), FACTS, torch.arange(63), torch.arange(63))
-    q, k, v = tensors(63, dtype=torch.float32)
-    flex.flex(variants(q, k, found, interleaved=False), v, found, None)
+    found = text_of(Extension(), 63)
+    computed(found, tensors(63, dtype=torch.float32))
     with pytest.raises(DoesNotFit, match="1 kinds of calls already"):
-        flex.flex(variants(q.double(), k.double(), found, interleaved=False), v.double(), found, None)
+        computed(found, tensors(63, dtype=torch.float64))
     flex.compiled.cache_clear()
 
 
@@ -181,10 +188,8 @@ def test_one_call_compiled_to_the_end(monkeypatch):
     """By torch's C++ kernel, which has neither gradients nor a log-sum-exp: one span, forward."""
     monkeypatch.setattr(flex, "block_lists", as_wide_as_the_keys)
     extension, facts = parse("biases.alibi+window:window=70"), Facts(trained_len=32, head_dim=16, heads=2, kv_heads=1)
-    q, k, v = tensors(300, facts, dtype=torch.float32)
-    found = strands(extension, facts, torch.arange(300), torch.arange(300))
-    slope = torch.tensor([2.0**-4, 2.0**-8])
+    inputs, slope = tensors(300, facts, dtype=torch.float32), torch.tensor([2.0**-4, 2.0**-8])
     with torch.no_grad():
-        got = flex.flex(variants(q, k, found, interleaved=False), v, found, lambda far: -far * slope[:, None])
-    expected = reference_attention(q, k, v, extension, facts)
+        got = computed(text_of(extension, 300, facts), inputs, lambda far: -far * slope[:, None])
+    expected = reference_attention(*inputs, extension, facts)
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)

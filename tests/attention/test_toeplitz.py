@@ -11,7 +11,8 @@ from examples import FACTS
 
 def only(text, queries, keys, facts=FACTS):
     numbers = torch.arange(keys)
-    found = strands(parse(text), facts, numbers[keys - queries :], numbers)
+    extension = parse(text)
+    found = strands(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
     return [diagonal(strand, queries, keys) for strand in found]
 
 

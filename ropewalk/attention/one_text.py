@@ -1,0 +1,87 @@
+"""Attention of some queries of one text to the keys that each span reads, by the way that the chooser names.
+
+Legend: b batch, h query head, g key head, i query, j key, d head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.case import Case
+from ropewalk.attention.choose import Choice, choose
+from ropewalk.attention.direct import direct
+from ropewalk.attention.flash import flash
+from ropewalk.attention.flex import flex
+from ropewalk.attention.precision import wide
+from ropewalk.attention.strands import Keys, Strand, strands
+from ropewalk.attention.toeplitz import diagonal, toeplitz
+from ropewalk.attention.variants import variants
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.spec import Weights
+
+
+class Terms(NamedTuple):
+    """What attention is computed under."""
+
+    extension: Extension
+    facts: Facts
+    weights: Mapping[str, Weights]
+
+    def bias(self, shown: Tensor, query: Tensor) -> Tensor:
+        """The sum of the biases where query sees a key at the distance shown, a head dimension first, in float64."""
+        specs = self.extension.biases
+        each = [spec.bias(shown, query, self.facts, self.weights.get(spec.name, {})) for spec in specs]
+        return torch.stack(each).sum(0)
+
+    def scaled(self, q_bhid: Tensor, i: Tensor) -> Tensor:
+        """The queries numbered i with the scales folded in."""
+        working = wide(q_bhid.dtype)
+        for spec in self.extension.scales:
+            scale_hi = spec.scale(i, self.facts, self.weights.get(spec.name, {}))
+            q_bhid = (q_bhid * scale_hi[:, :, None].to(working)).to(q_bhid.dtype)
+        return q_bhid
+
+
+def attend_text(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -> Tensor:
+    """The answers to the queries numbered i over each span's keys."""
+    found = strands(terms.extension, terms.facts, i, [own.numbers for own in keys])
+    if not found:
+        return q_bhid.new_zeros(*q_bhid.shape[:3], keys[0].v_bgjd.shape[-1])
+    choice = choice_of(q_bhid, keys, found, terms)
+    if choice.double:
+        q_bhid, keys = q_bhid.double(), _doubled(keys)
+    i = i.to(q_bhid.device)
+    turned = variants(terms.scaled(q_bhid, i), keys, found, terms.facts.interleaved)
+    if choice.backend == "flash":
+        return flash(turned)
+    if choice.backend == "toeplitz":
+        own = [diagonal(strand, q_bhid.shape[2], len(strand.k_at)) for strand in found]
+        copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
+        line = lambda far: terms.bias(far, far).detach()  # noqa: E731
+        return toeplitz(copies, turned.v[0], [each for each in own if each], line)
+    if choice.backend == "flex":
+        return flex(turned, found, (lambda far: terms.bias(far, far)) if terms.extension.biases else None)
+
+    def bias_of(shown_ij: Tensor, rows: slice) -> Tensor:
+        return terms.bias(shown_ij, i[rows, None].expand_as(shown_ij))
+
+    return direct(turned, found, bias_of if terms.extension.biases else None)
+
+
+def choice_of(q_bhid: Tensor, keys: Sequence[Keys], found: Sequence[Strand], terms: Terms) -> Choice:
+    """The way these strands go; what learned biases want gradients for has a say in it."""
+    groups = [terms.weights.get(spec.name, {}) for spec in terms.extension.biases]
+    learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
+    sizes = (q_bhid.shape[2], len(keys[0].numbers), q_bhid.shape[-1], keys[0].v_bgjd.shape[-1])
+    return choose(Case(terms.extension, found, *sizes, q_bhid.dtype, q_bhid.device, learning))
+
+
+def _doubled(keys: Sequence[Keys]) -> list[Keys]:
+    """The same in float64, spans that share their keys sharing them still."""
+    doubles = {id(own.k_bgjd): own.k_bgjd.double() for own in keys}
+    return [own._replace(k_bgjd=doubles[id(own.k_bgjd)]) for own in keys]

@@ -1,0 +1,70 @@
+"""What of the past a reach can still see: the rest may be forgotten. Read off its spans, never configured."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ropewalk.reach import Reach, Span
+from ropewalk.reach.signature import At
+
+FAR = 2**40  # a position beyond every beginning
+STRETCHES = 8  # how many of the steps in which a start rises are looked at
+
+
+class Kept(NamedTuple):
+    """The `first` keys of a text and the `last` ones; all of them where `last` is nothing."""
+
+    first: int = 0
+    last: int | None = 0
+
+    @property
+    def everything(self) -> bool:
+        return self.last is None
+
+    def __or__(self, other: Kept) -> Kept:
+        last = None if self.last is None or other.last is None else max(self.last, other.last)
+        return Kept(max(self.first, other.first) if last is not None else 0, last)
+
+
+def kept(span: Span) -> Kept:
+    """What a query of any number, or a later one, can see by this span."""
+    if _at(span.start, FAR) > 0:
+        return Kept(last=_widest(span.start))
+    stop, later = _at(span.stop, FAR), _at(span.stop, 2 * FAR)
+    return Kept(first=stop) if stop == later else Kept(last=None)
+
+
+def retained(reach: Reach) -> Kept:
+    """What any of the reach's spans can still see."""
+    total = Kept()
+    for span in reach.spans():
+        total |= kept(span)
+    return total
+
+
+def _at(bound: At, position: int) -> int:
+    return int(bound(torch.tensor(position)))
+
+
+def _widest(start: At) -> int:
+    """The most keys from `start` to the query itself: a start that rises in steps is looked at where it is about to."""
+    widest, position = 0, FAR
+    for _ in range(STRETCHES):
+        here = _at(start, position)
+        end = _end(start, position)
+        widest, position = max(widest, end + 1 - here), end + 1
+    return widest
+
+
+def _end(start: At, position: int) -> int:
+    """The last position where `start` is what it is at this one: twice as far each time, then by halves."""
+    here, step = _at(start, position), 1
+    while _at(start, position + step) == here:
+        step *= 2
+    low, high = position + step // 2, position + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _at(start, middle) == here else (low, middle)
+    return low
