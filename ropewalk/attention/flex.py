@@ -85,11 +85,17 @@ def _strand(
     device = q_bhid.device
     bounds = [bound.int().to(device) for bound in (strand.start, strand.stop)]
     lists = Lists(*(each.to(device) for each in block_lists(strand.start, strand.stop, k_bgjd.shape[2])))
-    bias = None
-    if bias_at is not None and (found := line(strand)) is not None:
-        line_hx = bias_at(found.distance.to(device)).to(wide(q_bhid.dtype))
-        bias = (line_hx, found.x_i.int().to(device), found.y_j.int().to(device))
+    bias = None if bias_at is None else _bias(strand, bias_at, q_bhid)
     return Answer(*_compiled_call(q_bhid, k_bgjd, v_bgjd, *bounds, lists, bias, merged))
+
+
+def _bias(strand: Strand, bias_at: BiasAt, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What a head adds at each place of the strand's line, and whose difference is the place of a pair."""
+    found = line(strand)
+    if found is None:
+        raise DoesNotFit("the distances shown to a bias", "even ones on a short line", strand.span)
+    line_hx = bias_at(found.distance.to(like.device)).to(wide(like.dtype))
+    return line_hx, found.x_i.int().to(like.device), found.y_j.int().to(like.device)
 
 
 def _compiled_call(*given: object) -> tuple[Tensor, Tensor | None]:
@@ -136,7 +142,7 @@ def call(
         score_mod=None if bias is None else _biased(*bias),
         block_mask=mask,
         enable_gqa=True,
-        kernel_options={"BACKEND": "TRITON"},
+        kernel_options={"BACKEND": "TRITON"},  # for few queries too: other kernels have no gradient of the lse
         return_aux=AuxRequest(lse=merged),
     )
     return out, aux.lse

@@ -13,7 +13,7 @@ from ropewalk.attention.strands import strands
 from attention.test_attend import EVERY, every
 from examples import FACTS
 
-HALF, CUDA = torch.bfloat16, torch.device("cuda")
+HALF = torch.bfloat16
 
 
 def case(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16, head_dim=16, numbers=None):
