@@ -1,21 +1,26 @@
-"""Which way computes a text, and why: a choice that can be read, never a silent fallback."""
+"""Which way computes a text, and why: a choice that can be read, never a silent fallback.
+
+    no bias     flash, on cuda then flex
+    a bias      toeplitz, on cuda flex
+    otherwise   direct, which carries everything
+
+Each way says what it cannot carry; the first that carries the case computes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
+from ropewalk.attention import direct, flash, flex, kernels, toeplitz
+from ropewalk.attention.case import Case
 from ropewalk.attention.pruning import NEGLIGIBLE
-from ropewalk.attention.strands import Strand
-from ropewalk.attention.toeplitz import diagonal
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
 
 # What exp bears, with room for the vectors themselves; bfloat16 has the range of float32.
 EXPONENTS = {torch.float16: 7, torch.bfloat16: 80, torch.float32: 80, torch.float64: 700}
-SCATTERED = 8  # fewer rows a piece than this, and a kernel's call costs more than its work
 
 
 class Choice(NamedTuple):
@@ -26,35 +31,64 @@ class Choice(NamedTuple):
     double: bool = False
 
 
-def choose(
-    extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool, dtype: torch.dtype
-) -> Choice:
-    """The fastest way that carries the extension over this text; `learning` says that biases want gradients."""
-    growth = max((strand.growth for strand in strands), default=0.0)
+class Way(NamedTuple):
+    """A backend: why it cannot carry a case (or nothing), and what it does with one that it carries."""
+
+    backend: str
+    why_not: Callable[[Case], str | None]
+    why: Callable[[Case], str]
+
+
+def choose(case: Case) -> Choice:
+    """The fastest way that carries the extension over this text."""
+    growth = max((strand.growth for strand in case.strands), default=0.0)
     if growth > EXPONENTS[torch.float64]:
         raise DoesNotFit("length", "shorter: xpos grows beyond float64 over this text", f"exp({growth:.0f})")
-    if growth > EXPONENTS[dtype]:
-        return Choice("direct", f"the decay spans exp({growth:.0f}), beyond what {str(dtype)[6:]} holds", double=True)
-    if extension.biases:
-        return _choose_for_biases(extension, strands, queries, keys, learning, dtype)
-    pieces = sum(len(strand.pieces) for strand in strands)
-    if pieces > max(queries / SCATTERED, 4 * len(strands)):
-        return Choice("direct", f"positions scatter the spans into {pieces} pieces for {queries} queries")
-    pairs = sum(piece.pairs for strand in strands for piece in strand.pieces)
-    return Choice("flash", f"{pieces} pieces by fused kernels, {pairs:,} pairs of a query and a key")
+    if growth > EXPONENTS[case.dtype]:
+        why = f"the decay spans exp({growth:.0f}), beyond what {str(case.dtype)[6:]} holds"
+        return Choice("direct", why, double=True)
+    refusals: list[str] = []
+    for way in ways(case):
+        refusal = way.why_not(case)
+        if refusal is None:
+            break
+        refusals.append(refusal)
+    return Choice(way.backend, "; ".join(filter(None, [way.why(case), *refusals])))
 
 
-def _choose_for_biases(
-    extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool, dtype: torch.dtype
-) -> Choice:
-    names = ", ".join(spec.name for spec in extension.biases)
-    if not all(spec.of_distance_alone for spec in extension.biases):
-        return Choice("direct", f"the bias is not one of the distance alone ({names})")
-    spans = {strand.span for strand in strands}
-    if len(spans) > 1 or any(diagonal(strand, queries, keys) is None for strand in strands):
-        return Choice("direct", f"the reach shows other distances than the true ones to a bias ({names})")
-    if learning:
+def ways(case: Case) -> list[Way]:
+    """Those to be asked, the fastest first; the last carries everything."""
+    on_cuda = case.device.type == "cuda"
+    if case.extension.biases:
+        return [FLEX if on_cuda else TOEPLITZ, DIRECT]
+    return [FLASH, FLEX, DIRECT] if on_cuda else [FLASH, DIRECT]
+
+
+def _why_flash(case: Case) -> str:
+    pieces = [piece for strand in case.strands for piece in strand.pieces]
+    pairs = sum(piece.pairs for piece in pieces)
+    return f"{len(pieces)} pieces by fused kernels, {pairs:,} pairs of a query and a key{_stand_in(case)}"
+
+
+def _why_toeplitz(case: Case) -> str:
+    if case.learning:
         far = "its gradient is summed along the diagonals"
     else:
-        far = f"far keys that norms certify to weigh below 2^{NEGLIGIBLE[dtype]} in all are left out"
-    return Choice("toeplitz", f"a line of numbers is the mask of the fused kernels ({names}); {far}")
+        far = f"far keys that norms certify to weigh below 2^{NEGLIGIBLE[case.dtype]} in all are left out"
+    return f"a line of numbers is the mask of the fused kernels ({case.biases}); {far}{_stand_in(case)}"
+
+
+def _why_flex(case: Case) -> str:
+    calls = f"{len(case.strands)} call{'s' * (len(case.strands) > 1)} of FlexAttention, compiled"
+    return f"{calls}, the bias read from a line of numbers ({case.biases})" if case.extension.biases else calls
+
+
+def _stand_in(case: Case) -> str:
+    missing = kernels.missing(case.device, case.dtype, case.head_dim)
+    return f"; {missing}: a matmul stands in" if missing else ""
+
+
+FLASH = Way("flash", flash.why_not, _why_flash)
+TOEPLITZ = Way("toeplitz", toeplitz.why_not, _why_toeplitz)
+FLEX = Way("flex", flex.why_not, _why_flex)
+DIRECT = Way("direct", direct.why_not, lambda case: "")  # its reason is that the others refuse

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from ropewalk.attention.case import Case
 from ropewalk.attention.precision import widened
 from ropewalk.attention.strands import Strand
 from ropewalk.attention.variants import Variants
@@ -22,6 +23,11 @@ BLOCK = 128
 
 # The bias at [queries, keys]: from the distances shown and the block's rows, [heads or 1, queries, keys].
 BiasOf = Callable[[Tensor, slice], Tensor]
+
+
+def why_not(case: Case) -> str | None:
+    """Why this way cannot carry the case: it carries every one."""
+    return None
 
 
 def direct(turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None) -> Tensor:

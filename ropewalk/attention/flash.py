@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention import kernels
+from ropewalk.attention.case import Case
 from ropewalk.attention.cover import Piece
 from ropewalk.attention.kernels import Part
 from ropewalk.attention.precision import wide
@@ -28,6 +29,20 @@ BAND_ROWS = {
     torch.float16: 256,
 }  # measured
 KEYS_AT_ONCE = 8192  # whose gradients are held at a time
+SCATTERED = 8  # fewer rows a piece than this, and a kernel's call costs more than its work
+
+
+def why_not(case: Case) -> str | None:
+    """Why this way cannot carry the case, or nothing."""
+    if case.extension.biases:
+        return f"the fused kernels add no bias ({case.biases})"
+    pieces = sum(len(strand.pieces) for strand in case.strands)
+    if pieces > max(case.queries / SCATTERED, 4 * len(case.strands)):
+        return f"positions scatter the spans into {pieces} pieces for {case.queries} queries"
+    if case.value_dim != case.head_dim:
+        return "the fused kernels want values of the queries' size"
+    # Elsewhere a matmul stands in for the kernel; cuda has a better way.
+    return kernels.missing(case.device, case.dtype, case.head_dim) if case.device.type == "cuda" else None
 
 
 def flash(turned: Variants) -> Tensor:
@@ -83,7 +98,8 @@ class Step(NamedTuple):
     k_gjd: Tensor
     v_gjd: Tensor
     piece: Piece
-    mask_ij: Tensor | None
+    mask_ij: Tensor | None = None
+    window: int | None = None
 
     def _queries(self, x_hi: Tensor) -> Tensor:
         return _blocks(x_hi, self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
@@ -95,7 +111,7 @@ class Step(NamedTuple):
         """Add this step's share to the whole."""
         triangle = self.piece.kind == "triangle"
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
-        part = kernels.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij)
+        part = kernels.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
         rows = _blocks(fresh[None, :], self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
         target = Part(*(self._queries(each) for each in whole))
         if rows.all():
@@ -118,9 +134,8 @@ class Step(NamedTuple):
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
         answer = Part(*(self._queries(each).contiguous() for each in whole))
         triangle = self.piece.kind == "triangle"
-        found = kernels.backward(
-            self._queries(grad_hid).contiguous(), q, k, v, answer, triangle=triangle, mask_ij=self.mask_ij
-        )
+        grad = self._queries(grad_hid).contiguous()
+        found = kernels.backward(grad, q, k, v, answer, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
         by_q, by_k, by_v = totals
         self._queries(by_q).add_(found.q_bhid)
         self._add_by_key(by_k, found.k_bgjd)
@@ -157,12 +172,12 @@ def _merge(target: Part, part: Part) -> None:
 
 def _steps(job: Job, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, dtype: torch.dtype) -> list[Step]:
     """A job's pieces as calls of a kernel."""
-    steps = []
+    steps, whole_bands = [], kernels.windows(q_hid)
     for piece in job.pieces:
-        if piece.kind != "band":
-            steps.append(Step(q_hid, k_gjd, v_gjd, piece, None))
-            continue
         width = piece.keys - piece.rows + 1
+        if piece.kind != "band" or whole_bands:
+            steps.append(Step(q_hid, k_gjd, v_gjd, piece, window=width if piece.kind == "band" else None))
+            continue
         for part in _band_blocks(piece, width, BAND_ROWS[dtype]):
             mask = _band_mask(part.rows, width, dtype, str(q_hid.device))
             steps.append(Step(q_hid, k_gjd, v_gjd, part, mask))

@@ -1,8 +1,8 @@
-"""The fused kernels that torch ships, with their log-sum-exp: the only file that knows their private names.
+"""Pieces of attention by the fastest means of a device: torch's fused kernels, or a matmul in their place.
 
-torch promises nothing about these entry points, so each is tried on a small case at its first use on a device and in a
-type: the answer, the natural logarithm, grouped heads, the mask, the backward pass. Where it does not hold, a matmul in
-pieces takes its place.
+torch promises nothing about the kernels' private entry points, so each is tried on small cases at its first use on a
+device and in a type: the answer, the natural logarithm, grouped heads, what rows see, the backward pass. Where it does
+not hold, a matmul in pieces takes its place.
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 """
@@ -10,40 +10,38 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ropewalk.attention.precision import widened
+from ropewalk.attention import matmul
+from ropewalk.attention.entry_points import BY_DEVICE, EntryPoint
+from ropewalk.attention.matmul import Gradients as Gradients
+from ropewalk.attention.matmul import Part as Part
+from ropewalk.attention.matmul import Sight
+from ropewalk.attention.precision import wide
 
-FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-BLOCK = 256  # queries per matmul where no kernel can be had
-
-
-class Part(NamedTuple):
-    """A partial answer: the normalised output and the logarithm of what it was divided by."""
-
-    out_bhid: Tensor
-    lse_bhi: Tensor
+FEW, MANY, WINDOW = 5, 150, 3  # rows of the small cases: within one tile of a kernel, and over several
 
 
-class Gradients(NamedTuple):
-    """Of a part's queries, keys and values."""
-
-    q_bhid: Tensor
-    k_bgjd: Tensor
-    v_bgjd: Tensor
-
-
-def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, *, triangle: bool, mask_ij: Tensor | None = None) -> Part:
-    """Attention of each query to all keys, to those up to its own place (triangle), or as an additive mask says."""
-    if fused(q_bhid.device.type, q_bhid.dtype):
-        q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (q_bhid, k_bgjd, v_bgjd))
-        return Part(*FORWARD(q_bhid, k_bgjd, v_bgjd, 0.0, triangle, attn_mask=mask_ij))
-    return _matmul_forward(q_bhid, k_bgjd, v_bgjd, triangle, mask_ij)
+def forward(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    *,
+    triangle: bool,
+    mask_ij: Tensor | None = None,
+    window: int | None = None,
+) -> Part:
+    """Attention of each query to all keys, to those up to its own place (triangle), to the `window` keys from its own
+    place on, or as an additive mask says."""
+    sight = Sight(triangle, window, mask_ij)
+    entry = _entry(q_bhid, sight)
+    if entry is None:
+        return matmul.forward(q_bhid, k_bgjd, v_bgjd, sight)
+    return entry.forward(q_bhid, k_bgjd, v_bgjd, sight)
 
 
 def backward(
@@ -55,97 +53,83 @@ def backward(
     *,
     triangle: bool,
     mask_ij: Tensor | None = None,
+    window: int | None = None,
 ) -> Gradients:
     """The part's gradients, given the answer of the *whole*: the softmax of one part divides by the sum over all."""
-    if fused(q_bhid.device.type, q_bhid.dtype):
-        grad_bhid, q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd))
-        return Gradients(*BACKWARD(grad_bhid, q_bhid, k_bgjd, v_bgjd, *whole, 0.0, triangle, attn_mask=mask_ij))
-    return _matmul_backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, triangle, mask_ij)
+    sight = Sight(triangle, window, mask_ij)
+    entry = _entry(q_bhid, sight)
+    if entry is None:
+        return matmul.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, sight)
+    return entry.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, sight)
+
+
+def missing(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
+    """Why there is no fused kernel for such vectors, or nothing."""
+    if not fused(str(device), dtype):
+        return f"torch has no such kernel for {dtype} on {device.type}"
+    largest = BY_DEVICE[device.type].largest_head
+    return f"torch's kernel for {device.type} takes heads of {largest} at most" if head_dim > largest else None
+
+
+def windows(like: Tensor) -> bool:
+    """Whether a band of such vectors is one call of a kernel; where not, it is cut into blocks with a mask."""
+    return _entry(like, Sight(window=1)) is not None
 
 
 @cache
 def fused(device: str, dtype: torch.dtype) -> bool:
     """Whether the kernel exists for this device and type and does what it is taken to do."""
-    if device != "cpu":
+    kind = torch.device(device).type
+    entry = BY_DEVICE.get(kind)
+    if entry is None:
         return False
     try:
         # Asked once for all: whatever surrounds the first call must not colour the answer.
-        with torch.autocast("cpu", enabled=False), torch.device("cpu"), torch.no_grad():
-            return _keeps_its_word(dtype)
-    except (RuntimeError, AttributeError, TypeError):
+        with torch.autocast(kind, enabled=False), torch.device(device), torch.no_grad():
+            return _keeps_its_word(entry, dtype)
+    except torch.OutOfMemoryError:  # says nothing of the kernel
+        raise
+    except (RuntimeError, AttributeError, TypeError, AssertionError):
         return False
 
 
-def _dense(x: Tensor) -> Tensor:
-    """The private kernels take it for granted that a vector's numbers are neighbours."""
-    return x if x.stride(-1) == 1 else x.contiguous()
+def _entry(like: Tensor, sight: Sight) -> EntryPoint | None:
+    """The device's kernel if it carries such vectors and what the rows see."""
+    if not fused(str(like.device), like.dtype):
+        return None
+    entry = BY_DEVICE[like.device.type]
+    carried = (entry.masks or sight.mask_ij is None) and (entry.windows or sight.window is None)
+    return entry if carried and like.shape[-1] <= entry.largest_head else None
 
 
-def _keeps_its_word(dtype: torch.dtype) -> bool:
-    """Forward and backward against a matmul: two query heads a key head, a triangle, a mask in either precision."""
-    rng = torch.Generator().manual_seed(0)
-    q, grad = torch.randn(2, 2, 4, 5, 8, generator=rng).to(dtype)
-    k, v = torch.randn(2, 2, 2, 5, 8, generator=rng).to(dtype)
-    mask = torch.zeros(5, 5, dtype=dtype).masked_fill(torch.ones(5, 5).triu(2).bool(), -torch.inf)
+def _keeps_its_word(entry: EntryPoint, dtype: torch.dtype) -> bool:
+    """Forward and backward against a matmul, with two query heads a key head."""
     close = 1e-5 if dtype in (torch.float32, torch.float64) else 0.1
-    for triangle, mask_ij in ((True, None), (False, None), (False, mask), (False, widened(mask))):
-        ours, theirs = _matmul_forward(q, k, v, triangle, mask_ij), FORWARD(q, k, v, 0.0, triangle, attn_mask=mask_ij)
-        slopes = _matmul_backward(grad, q, k, v, ours, triangle, mask_ij)
-        answers = BACKWARD(grad, q, k, v, *theirs, 0.0, triangle, attn_mask=mask_ij)
+    rng = torch.Generator().manual_seed(0)
+    for rows, keys, sight in _sights(entry, dtype):
+        q, grad, other = torch.randn(3, 2, 4, rows, 8, generator=rng, device="cpu").to(dtype)
+        k, v = torch.randn(2, 2, 2, keys, 8, generator=rng, device="cpu").to(dtype)
+        q, grad, other, k, v = (x.to(torch.get_default_device()) for x in (q, grad, other, k, v))
+        ours, theirs = matmul.forward(q, k, v, sight), entry.forward(q, k, v, sight)
+        # As if other keys had given another answer and doubled the sum: the backward pass has to take the whole's.
+        whole = Part(other, ours.lse_bhi + math.log(2))
+        slopes = matmul.backward(grad, q, k, v, whole, sight)
+        answers = entry.backward(grad, q, k, v, whole, sight)
         pairs = zip((*ours, *slopes), (*theirs, *answers), strict=True)
-        if any((one.double() - other.double()).abs().max() > close for one, other in pairs):
+        if not all((one.double() - other.double()).abs().max() <= close for one, other in pairs):
             return False
     return True
 
 
-def _matmul_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, triangle: bool, mask_ij: Tensor | None) -> Part:
-    k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
-    parts = []
-    for first in range(0, q_bhid.shape[2], BLOCK):
-        logit = _logits(q_bhid, k_bhjd, first, triangle, mask_ij)
-        lse = torch.logsumexp(logit, -1)
-        weight = torch.exp(logit - lse[..., None].where(lse[..., None] > -torch.inf, 0))
-        parts.append(Part((weight @ v_bhjd).to(q_bhid.dtype), lse))
-    return Part(*(torch.cat(each, 2) for each in zip(*parts, strict=True)))
-
-
-def _matmul_backward(
-    grad_bhid: Tensor,
-    q_bhid: Tensor,
-    k_bgjd: Tensor,
-    v_bgjd: Tensor,
-    whole: Part,
-    triangle: bool,
-    mask_ij: Tensor | None,
-) -> Gradients:
-    k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
-    scale, by_key = 1 / math.sqrt(q_bhid.shape[-1]), torch.zeros_like(k_bhjd)
-    by_value, by_query = torch.zeros_like(v_bhjd), []
-    for first in range(0, q_bhid.shape[2], BLOCK):
-        rows = slice(first, first + BLOCK)
-        q, grad, out = (widened(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
-        lse = whole.lse_bhi[:, :, rows, None]
-        weight = torch.exp(_logits(q_bhid, k_bhjd, first, triangle, mask_ij) - lse.where(lse > -torch.inf, 0))
-        by_value += weight.mT @ grad
-        by_logit = weight * (grad @ v_bhjd.mT - (grad * out).sum(-1, keepdim=True))
-        by_query.append(by_logit @ k_bhjd * scale)
-        by_key += by_logit.mT @ q * scale
-    group = (k_bgjd.shape[1], -1)
-    by_key, by_value = (x.unflatten(1, group).sum(2) for x in (by_key, by_value))  # type: ignore[no-untyped-call]
-    return Gradients(torch.cat(by_query, 2).to(q_bhid.dtype), by_key.to(k_bgjd.dtype), by_value.to(v_bgjd.dtype))
-
-
-def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, triangle: bool, mask_ij: Tensor | None) -> Tensor:
-    """The logits of one block of queries."""
-    q = widened(q_bhid[:, :, first : first + BLOCK])
-    logit = q @ k_bhjd.mT / math.sqrt(q.shape[-1])
-    if mask_ij is not None:
-        logit = logit + mask_ij[..., first : first + BLOCK, :]
-    if triangle:
-        i = torch.arange(first, first + q.shape[2], device=q.device)[:, None]
-        logit = logit.masked_fill(torch.arange(k_bhjd.shape[2], device=q.device) > i, -torch.inf)
-    return logit
-
-
-def _per_query_head(x_bgjd: Tensor, q_bhid: Tensor) -> Tensor:
-    return widened(x_bgjd).repeat_interleave(q_bhid.shape[1] // x_bgjd.shape[1], 1)
+def _sights(entry: EntryPoint, dtype: torch.dtype) -> Iterator[tuple[int, int, Sight]]:
+    """Small cases of all that the kernel is to carry: rows, keys and what the rows see."""
+    for rows in (FEW, MANY):
+        yield rows, rows, Sight(triangle=True)
+        yield rows, rows + 2, Sight()
+        if entry.windows:
+            yield rows, rows + WINDOW - 1, Sight(window=WINDOW)
+        if entry.masks:
+            hidden = torch.ones(rows, rows).triu(2).bool()
+            for precision in (dtype, wide(dtype)):
+                mask = torch.zeros(rows, rows, dtype=precision).masked_fill(hidden, -torch.inf)
+                yield rows, rows, Sight(mask_ij=mask)

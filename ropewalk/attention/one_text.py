@@ -11,10 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.attention.case import Case
 from ropewalk.attention.choose import Choice, choose
 from ropewalk.attention.direct import direct
 from ropewalk.attention.flash import flash
-from ropewalk.attention.kernels import fused
+from ropewalk.attention.flex import flex
 from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Keys, Strand, strands
 from ropewalk.attention.toeplitz import diagonal, toeplitz
@@ -63,6 +64,8 @@ def attend_text(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -
         copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
         line = lambda far: terms.bias(far, far)  # noqa: E731
         return toeplitz(copies, turned.v[0], [each for each in own if each], line)
+    if choice.backend == "flex":
+        return flex(turned, found, (lambda far: terms.bias(far, far)) if terms.extension.biases else None)
 
     def bias_of(shown_ij: Tensor, rows: slice) -> Tensor:
         return terms.bias(shown_ij, i[rows, None].expand_as(shown_ij))
@@ -74,15 +77,8 @@ def choice_of(q_bhid: Tensor, keys: Sequence[Keys], found: Sequence[Strand], ter
     """The way these strands go; what learned biases want gradients for has a say in it."""
     groups = [terms.weights.get(spec.name, {}) for spec in terms.extension.biases]
     learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
-    choice = choose(terms.extension, found, q_bhid.shape[2], len(keys[0].numbers), learning, q_bhid.dtype)
-    if choice.backend == "direct":
-        return choice
-    if keys[0].v_bgjd.shape[-1] != q_bhid.shape[-1]:
-        return Choice("direct", "the fused kernels want values of the queries' size")
-    if not fused(q_bhid.device.type, q_bhid.dtype):
-        why = f"{choice.why}; torch has no such kernel for {q_bhid.dtype} on {q_bhid.device.type}: a matmul stands in"
-        return choice._replace(why=why)
-    return choice
+    sizes = (q_bhid.shape[2], len(keys[0].numbers), q_bhid.shape[-1], keys[0].v_bgjd.shape[-1])
+    return choose(Case(terms.extension, found, *sizes, q_bhid.dtype, q_bhid.device, learning))
 
 
 def _doubled(keys: Sequence[Keys]) -> list[Keys]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention import kernels, skewed
+from ropewalk.attention.case import Case
 from ropewalk.attention.kernels import Gradients, Part
 from ropewalk.attention.precision import wide
 from ropewalk.attention.pruning import Band, bands, whole
@@ -27,6 +28,18 @@ ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 
 # f at whole distances, [heads, distances], float64
 BiasAt = Callable[[Tensor], Tensor]
+
+
+def why_not(case: Case) -> str | None:
+    """Why this way cannot carry the case, or nothing."""
+    if not case.extension.biases:
+        return "there is no bias to make a line of"
+    if not all(spec.of_distance_alone for spec in case.extension.biases):
+        return f"the bias is not one of the distance alone ({case.biases})"
+    spans = {strand.span for strand in case.strands}
+    if len(spans) > 1 or any(diagonal(strand, case.queries, case.keys) is None for strand in case.strands):
+        return f"the reach shows other distances than the true ones to a bias ({case.biases})"
+    return None if case.value_dim == case.head_dim else "the fused kernels want values of the queries' size"
 
 
 class Diagonal(NamedTuple):

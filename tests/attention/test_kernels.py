@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention import kernels
+from ropewalk.attention import entry_points, kernels
 from ropewalk.attention.kernels import Part
 
 
@@ -13,7 +13,7 @@ def test_the_kernels_of_this_torch_are_used(dtype):
 
 
 def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
-    honest = kernels.FORWARD
+    honest = entry_points.CPU_FORWARD
 
     def base_two(*given, **named):
         out, lse = honest(*given, **named)
@@ -23,7 +23,7 @@ def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
         raise RuntimeError("no such operator")
 
     for broken in (base_two, gone):
-        monkeypatch.setattr(kernels, "FORWARD", broken)
+        monkeypatch.setattr(entry_points, "CPU_FORWARD", broken)
         kernels.fused.cache_clear()
         assert not kernels.fused("cpu", torch.float32)
     monkeypatch.undo()
@@ -31,9 +31,35 @@ def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
     assert kernels.fused("cpu", torch.float32)
 
 
+def test_a_full_memory_says_nothing_of_a_kernel(monkeypatch):
+    def full(*given, **named):
+        raise torch.OutOfMemoryError
+
+    kernels.fused.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(entry_points, "CPU_FORWARD", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            kernels.fused("cpu", torch.float32)
+    assert kernels.fused("cpu", torch.float32)
+
+
 @pytest.fixture
 def no_kernels(monkeypatch):
     monkeypatch.setattr(kernels, "fused", lambda device, dtype: False)
+
+
+def test_there_is_none_for_a_device_that_torch_has_no_kernels_for():
+    assert not kernels.fused("mps", torch.float32)
+    why = kernels.missing(torch.device("mps"), torch.float32, 64)
+    assert why == "torch has no such kernel for torch.float32 on mps"
+
+
+def test_heads_may_be_too_large(monkeypatch):
+    monkeypatch.setattr(kernels, "fused", lambda device, dtype: True)
+    half = torch.bfloat16
+    assert kernels.missing(torch.device("cuda"), half, 256) is None
+    assert kernels.missing(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of 256 at most"
+    assert kernels.missing(torch.device("cpu"), half, 264) is None
 
 
 @pytest.mark.parametrize("triangle", [False, True])

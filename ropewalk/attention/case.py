@@ -1,0 +1,30 @@
+"""What a way of computing is asked about: one text under one extension, on one device, in one type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from ropewalk.attention.strands import Strand
+from ropewalk.extension import Extension
+
+
+class Case(NamedTuple):
+    """A text's strands, its sizes, and whether biases want gradients for what they learned (`learning`)."""
+
+    extension: Extension
+    strands: Sequence[Strand]
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+    dtype: torch.dtype
+    device: torch.device
+    learning: bool
+
+    @property
+    def biases(self) -> str:
+        """Their names."""
+        return ", ".join(spec.name for spec in self.extension.biases)
