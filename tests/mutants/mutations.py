@@ -83,6 +83,8 @@ MUTATIONS = (
     Mutation("a part's own sum in the backward pass", "attention/flash.py", "answer = Part(*(self._queries(each).contiguous() for each in whole))", "answer = kernels.forward(q, k, v, triangle=self.piece.kind == 'triangle', mask_ij=self.mask_ij)", "attention/test_attend.py"),
     Mutation("the transpose forgotten", "attention/rotation.py", "_rotated(grads[0], cos, -sin", "_rotated(grads[0], cos, sin", "attention/test_attend.py"),
     Mutation("a mask one distance off", "attention/toeplitz.py", "distance < own.nearest", "distance <= own.nearest", "attention/test_toeplitz.py"),
+    Mutation("a tile called whole too soon", "attention/walks.py", "blocks.all_high // keys * keys", "_rounded_up(blocks.all_high, keys)", "attention/test_walks.py"),
+    Mutation("a block of rows that stops early", "attention/walks.py", "_least_from_here_on(blocks.low), begin + keys)", "_least_from_here_on(blocks.low), begin)", "attention/test_walks.py"),
     Mutation("the last tile forgotten", "attention/nll.py", "range(0, length, size)", "range(0, length - length % size or length, size)", "attention/test_nll.py"),
     Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants test_spec.py"),
     Mutation("rules not checked", "record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
