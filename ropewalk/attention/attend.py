@@ -11,9 +11,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ropewalk.attention.choose import Choice, choose
+from ropewalk.attention.choose import Choice, choose, choose_on_cuda
 from ropewalk.attention.direct import direct
 from ropewalk.attention.flash import flash
+from ropewalk.attention.fused_spans import fused_spans, plan_for, refusal
 from ropewalk.attention.kernels import fused
 from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Strand, strands
@@ -110,10 +111,15 @@ def _attend_text(
     i = text.asking.to(q_bhid.device)
     found = _strands(text, extension, facts)
     choice = _choice(q_bhid, v_bgjd, text, found, extension, weights)
+    bias = partial(_bias, extension, facts, weights)
+    if choice.backend == "triton":
+        scale_hi = _scale(i, extension, facts, weights)
+        line = (lambda far: bias(far, far)) if extension.biases else None
+        plan = plan_for(found, q_bhid, v_bgjd, facts.interleaved)
+        return fused_spans(q_bhid, k_bgjd, v_bgjd, plan, scale_hi, line)
     precision = torch.float64 if choice.double else q_bhid.dtype
     q_bhid = _scaled(q_bhid.to(precision), i, extension, facts, weights)
     turned = variants(q_bhid, k_bgjd.to(precision), found, facts.interleaved)
-    bias = partial(_bias, extension, facts, weights)
 
     def bias_of(shown_ij: Tensor, rows: slice) -> Tensor:
         return bias(shown_ij, i[rows, None].expand_as(shown_ij))
@@ -139,11 +145,12 @@ def _choice(
     groups = [weights.get(spec.name, {}) for spec in extension.biases]
     learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
     choice = choose(extension, found, text.queries, len(text.numbers), learning, q_bhid.dtype)
-    if choice.backend == "direct":
-        return choice
-    if v_bgjd.shape[-1] != q_bhid.shape[-1]:
-        return Choice("direct", "the fused kernels want values of the queries' size")
-    if not fused(q_bhid.device.type, q_bhid.dtype):
+    if choice.backend != "direct" and v_bgjd.shape[-1] != q_bhid.shape[-1]:
+        choice = Choice("direct", "the fused kernels want values of the queries' size")
+    has_kernel = fused(q_bhid.device.type, q_bhid.dtype)
+    if q_bhid.device.type == "cuda":
+        choice = choose_on_cuda(choice, has_kernel, refusal(q_bhid, v_bgjd, found, extension.biases, learning))
+    if choice.backend in ("flash", "toeplitz") and not has_kernel:
         why = f"{choice.why}; torch has no such kernel for {q_bhid.dtype} on {q_bhid.device.type}: a matmul stands in"
         return choice._replace(why=why)
     return choice
@@ -155,6 +162,14 @@ def _bias(
     """The sum of the biases at these distances, a head dimension first, in float64."""
     each = [spec.bias(distance, query, facts, weights.get(spec.name, {})) for spec in extension.biases]
     return torch.stack(each).sum(0)
+
+
+def _scale(i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> Tensor:
+    """The product of the scales, one factor per head (or one for all) and query."""
+    scale_hi = torch.ones_like(i, dtype=torch.float64)[None]
+    for spec in extension.scales:
+        scale_hi = scale_hi * spec.scale(i, facts, weights.get(spec.name, {}))
+    return scale_hi
 
 
 def _scaled(q_bhid: Tensor, i: Tensor, extension: Extension, facts: Facts, weights: Mapping[str, Weights]) -> Tensor:

@@ -43,6 +43,15 @@ def choose(
     return Choice("flash", f"{pieces} pieces by fused kernels, {pairs:,} pairs of a query and a key")
 
 
+def choose_on_cuda(choice: Choice, fused: bool, refused: str) -> Choice:
+    """On CUDA torch's own kernels come first, where pieces alone will do, then the one of ours, then what there is."""
+    if choice.double or (choice.backend == "flash" and fused):
+        return choice
+    if not refused:
+        return Choice("triton", "one kernel over all spans turns, adds biases and scales as it goes")
+    return choice._replace(why=f"{choice.why}; triton: {refused}")
+
+
 def _choose_for_biases(
     extension: Extension, strands: Sequence[Strand], queries: int, keys: int, learning: bool
 ) -> Choice:
