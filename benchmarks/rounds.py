@@ -21,15 +21,35 @@ import torch
 RESULTS = Path(__file__).parent / "results"
 
 
-def rounds(contenders: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
-    """Seconds of CPU for each contender in each round, after one that is not counted."""
+def by_process(run: Callable[[], object]) -> float:
+    """Seconds of CPU that the process takes."""
+    before = time.process_time()
+    run()
+    return time.process_time() - before
+
+
+def by_events(run: Callable[[], object]) -> float:
+    """Seconds from the first to the last piece of work on the GPU, what it waits for the CPU in between included."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    run()
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1e3
+
+
+def rounds(
+    contenders: Mapping[str, Callable[[], object]],
+    count: int,
+    seconds: Callable[[Callable[[], object]], float] = by_process,
+) -> dict[str, list[float]]:
+    """Seconds for each contender in each round, after one that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(count + 1):
         for name, run in contenders.items():
-            before = time.process_time()
-            run()
+            taken = seconds(run)
             if turn:
-                times[name].append(time.process_time() - before)
+                times[name].append(taken)
     return times
 
 
@@ -46,22 +66,27 @@ def ratios(times: Mapping[str, list[float]], baseline: str) -> dict[str, dict[st
     }
 
 
-def append(theme: str, rows: list[dict[str, Any]]) -> Path:
-    """Add a run to the theme's file: results are never edited."""
+def append(theme: str, rows: list[dict[str, Any]], device: str = "") -> Path:
+    """Add a run to the theme's file: results are never edited. `device` names a GPU."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{theme}.jsonl"
-    run = {"date": date.today().isoformat(), "command": " ".join(["python", *sys.argv]), **machine(), "rows": rows}
+    run = {
+        "date": date.today().isoformat(),
+        "command": " ".join(["python", *sys.argv]),
+        **machine(device),
+        "rows": rows,
+    }
     with path.open("a") as file:
         file.write(json.dumps(run) + "\n")
     return path
 
 
-def machine() -> dict[str, Any]:
+def machine(device: str = "") -> dict[str, Any]:
     """What the figures were measured on."""
     described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    capability = torch.backends.cpu.get_cpu_capability()
+    processor = f"{torch.backends.cpu.get_cpu_capability()}, one thread"
     return {
-        "machine": f"{platform.machine()}, {capability}, one thread",
+        "machine": f"{platform.machine()}, {device or processor}",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "commit": described.stdout.strip(),

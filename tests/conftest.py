@@ -1,5 +1,13 @@
-"""One thread a process: small tensors gain nothing from more, and pytest-xdist already uses every core."""
+"""What has to be settled before torch and triton are used.
+
+One thread a process: small tensors gain nothing from more, and pytest-xdist already uses every core. Triton's kernels
+run in its interpreter where there is no GPU.
+"""
+
+import os
 
 import torch
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")

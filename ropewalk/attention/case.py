@@ -12,7 +12,8 @@ from ropewalk.extension import Extension
 
 
 class Case(NamedTuple):
-    """A text's strands, its sizes, and whether biases want gradients for what they learned (`learning`)."""
+    """A text's strands, its sizes, whether biases want gradients for what they learned (`learning`), and whether all
+    spans read the same keys as they came (`fresh`)."""
 
     extension: Extension
     strands: Sequence[Strand]
@@ -23,6 +24,7 @@ class Case(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     learning: bool
+    fresh: bool = True
 
     @property
     def biases(self) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from ropewalk.attention import direct, flash, flex, kernels, toeplitz
+from ropewalk.attention import direct, flash, flex, fused_spans, kernels, toeplitz
 from ropewalk.attention.case import Case
 from ropewalk.attention.pruning import NEGLIGIBLE
 from ropewalk.errors import DoesNotFit
@@ -60,8 +60,8 @@ def ways(case: Case) -> list[Way]:
     """Those to be asked, the fastest first; the last carries everything."""
     on_cuda = case.device.type == "cuda"
     if case.extension.biases:
-        return [FLEX if on_cuda else TOEPLITZ, DIRECT]
-    return [FLASH, FLEX, DIRECT] if on_cuda else [FLASH, DIRECT]
+        return [TRITON, FLEX, DIRECT] if on_cuda else [TOEPLITZ, DIRECT]
+    return [FLASH, TRITON, FLEX, DIRECT] if on_cuda else [FLASH, DIRECT]
 
 
 def _why_flash(case: Case) -> str:
@@ -90,5 +90,8 @@ def _stand_in(case: Case) -> str:
 
 FLASH = Way("flash", flash.why_not, _why_flash)
 TOEPLITZ = Way("toeplitz", toeplitz.why_not, _why_toeplitz)
+TRITON = Way(
+    "triton", fused_spans.why_not, lambda case: "one kernel over all spans turns, adds biases and scales as it goes"
+)
 FLEX = Way("flex", flex.why_not, _why_flex)
 DIRECT = Way("direct", direct.why_not, lambda case: "")  # its reason is that the others refuse

@@ -16,6 +16,7 @@ from ropewalk.attention.choose import Choice, choose
 from ropewalk.attention.direct import direct
 from ropewalk.attention.flash import flash
 from ropewalk.attention.flex import flex
+from ropewalk.attention.fused_spans import fused_spans, plan_for
 from ropewalk.attention.precision import wide
 from ropewalk.attention.strands import Keys, Strand, strands
 from ropewalk.attention.toeplitz import diagonal, toeplitz
@@ -38,6 +39,13 @@ class Terms(NamedTuple):
         each = [spec.bias(shown, query, self.facts, self.weights.get(spec.name, {})) for spec in specs]
         return torch.stack(each).sum(0)
 
+    def scale(self, i: Tensor) -> Tensor:
+        """The product of the scales, [heads or 1, queries], float64."""
+        scale_hi = torch.ones_like(i, dtype=torch.float64)[None]
+        for spec in self.extension.scales:
+            scale_hi = scale_hi * spec.scale(i, self.facts, self.weights.get(spec.name, {}))
+        return scale_hi
+
     def scaled(self, q_bhid: Tensor, i: Tensor) -> Tensor:
         """The queries numbered i with the scales folded in."""
         working = wide(q_bhid.dtype)
@@ -56,16 +64,20 @@ def attend_text(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -
     if choice.double:
         q_bhid, keys = q_bhid.double(), _doubled(keys)
     i = i.to(q_bhid.device)
+    line = (lambda far: terms.bias(far, far)) if terms.extension.biases else None
+    if choice.backend == "triton":
+        k_bgjd, v_bgjd, *_ = keys[0]
+        plan = plan_for(found, q_bhid, v_bgjd, terms.facts.interleaved)
+        return fused_spans(q_bhid, k_bgjd, v_bgjd, plan, terms.scale(i), line)
     turned = variants(terms.scaled(q_bhid, i), keys, found, terms.facts.interleaved)
     if choice.backend == "flash":
         return flash(turned)
-    if choice.backend == "toeplitz":
+    if choice.backend == "toeplitz" and line:
         own = [diagonal(strand, q_bhid.shape[2], len(strand.k_at)) for strand in found]
         copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
-        line = lambda far: terms.bias(far, far)  # noqa: E731
         return toeplitz(copies, turned.v[0], [each for each in own if each], line)
     if choice.backend == "flex":
-        return flex(turned, found, (lambda far: terms.bias(far, far)) if terms.extension.biases else None)
+        return flex(turned, found, line)
 
     def bias_of(shown_ij: Tensor, rows: slice) -> Tensor:
         return terms.bias(shown_ij, i[rows, None].expand_as(shown_ij))
@@ -78,7 +90,8 @@ def choice_of(q_bhid: Tensor, keys: Sequence[Keys], found: Sequence[Strand], ter
     groups = [terms.weights.get(spec.name, {}) for spec in terms.extension.biases]
     learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
     sizes = (q_bhid.shape[2], len(keys[0].numbers), q_bhid.shape[-1], keys[0].v_bgjd.shape[-1])
-    return choose(Case(terms.extension, found, *sizes, q_bhid.dtype, q_bhid.device, learning))
+    fresh = not any(own.turned for own in keys) and all(own.k_bgjd is keys[0].k_bgjd for own in keys)
+    return choose(Case(terms.extension, found, *sizes, q_bhid.dtype, q_bhid.device, learning, fresh))
 
 
 def _doubled(keys: Sequence[Keys]) -> list[Keys]:

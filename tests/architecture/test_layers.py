@@ -25,6 +25,8 @@ RANKS = [
     ("report", "cli"),
     ("__main__",),
 ]
+# The one foreign package below hf/, loaded when a kernel is launched and not before.
+KERNELS = {"ropewalk.attention.triton_tiles", "ropewalk.attention.triton_kernels"}
 RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
 
 
@@ -67,8 +69,14 @@ def test_only_hf_and_above_know_transformers(path):
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_the_core_needs_torch_alone(path):
     if RANK.get(part_of(module_of(path)), 0) < RANK["hf"]:
-        foreign = {name.split(".")[0] for name in imports(path)} - {"ropewalk", "torch"}
+        allowed = {"ropewalk", "torch", *(["triton"] if module_of(path) in KERNELS else [])}
+        foreign = {name.split(".")[0] for name in imports(path)} - allowed
         assert foreign <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_kernels_are_imported_by_kernels_alone(path):
+    assert module_of(path) in KERNELS or not own_imports(path) & KERNELS
 
 
 def run(code: str) -> str:
@@ -81,7 +89,7 @@ def test_importing_loads_nothing_heavy():
         "import sys, torch; before = set(sys.modules); import ropewalk;"
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     )
-    for name in ("transformers", "typer", "rich", "matplotlib", "accelerate"):
+    for name in ("transformers", "typer", "rich", "matplotlib", "accelerate", "triton"):
         assert repr(name) not in loaded
 
 

@@ -5,7 +5,7 @@ import torch
 
 from ropewalk import DoesNotFit, parse
 from ropewalk.attention import choose as chooser
-from ropewalk.attention import direct, flash, flex, kernels, toeplitz
+from ropewalk.attention import direct, flash, flex, fused_spans, kernels, toeplitz
 from ropewalk.attention.case import Case
 from ropewalk.attention.choose import choose
 from ropewalk.attention.strands import strands
@@ -32,6 +32,10 @@ def gpu(monkeypatch):
     """As if torch had its kernels for cuda, in half precision, and Triton."""
     monkeypatch.setattr(kernels, "fused", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
     monkeypatch.setattr(flex, "find_spec", lambda name: name)
+    monkeypatch.setattr(fused_spans.importlib.util, "find_spec", lambda name: name)
+
+
+ONE = "one kernel over all spans turns, adds biases and scales as it goes"
 
 
 @pytest.mark.parametrize(
@@ -40,49 +44,55 @@ def gpu(monkeypatch):
         (case("rerope:window=20"), "flash", "3 pieces by fused kernels, 20,100 pairs of a query and a key"),
         (
             case("rerope:window=20", dtype=torch.float32),
-            "flex",
-            "2 calls of FlexAttention, compiled; torch has no such kernel for torch.float32 on cuda",
+            "triton",
+            f"{ONE}; torch has no such kernel for torch.float32 on cuda",
         ),
         (
             case("rope", dtype=torch.float64),
             "direct",
-            "torch has no such kernel for torch.float64 on cuda; FlexAttention has no float64",
+            "torch has no such kernel for torch.float64 on cuda; triton: it does not compute in float64; "
+            "FlexAttention has no float64",
         ),
         (
             case("window:window=50", numbers=SCATTERED),
-            "flex",
-            "1 call of FlexAttention, compiled; positions scatter the spans into",
+            "triton",
+            f"{ONE}; positions scatter the spans into",
         ),
         (
             case("rope", value_dim=32),
-            "flex",
-            "1 call of FlexAttention, compiled; the fused kernels want values of the queries' size",
+            "triton",
+            f"{ONE}; the fused kernels want values of the queries' size",
         ),
         (
             case("rope", value_dim=264, head_dim=264),
             "flex",
-            "1 call of FlexAttention, compiled; torch's kernel for cuda takes heads of 256 at most",
+            "1 call of FlexAttention, compiled; torch's kernel for cuda takes heads of 256 at most; "
+            "triton: heads of 264 are beyond 128",
         ),
         (
-            case("rope", value_dim=8),
+            case("rope", value_dim=8, dtype=torch.float64),
             "direct",
-            "the fused kernels want values of the queries' size; FlexAttention wants heads of at least 16 numbers",
+            "the fused kernels want values of the queries' size; triton: it does not compute in float64; FlexAttention",
         ),
         (
             case("alibi"),
-            "flex",
-            "1 call of FlexAttention, compiled, the bias read from a line of numbers (alibi)",
+            "triton",
+            ONE,
         ),
         (
             case("biases.alibi+rerope:window=20", learning=True),
             "flex",
-            "2 calls of FlexAttention, compiled, the bias read from a line of numbers (alibi)",
+            "2 calls of FlexAttention, compiled, the bias read from a line of numbers (alibi); triton: what the bias",
         ),
-        (case("fire"), "direct", "the bias is not one of the distance alone (fire)"),
         (
-            case("alibi", numbers=torch.arange(200) * 100),
+            case("fire"),
             "direct",
-            "the distances shown to the bias do not lie evenly (alibi)",
+            "triton: the bias is not one of the distance alone (fire); the bias is not one of the distance alone",
+        ),
+        (
+            case("alibi", numbers=torch.arange(200) * 10_000),
+            "direct",
+            "triton: the distances spread beyond 1,048,576 (alibi); the distances shown to the bias do not lie evenly",
         ),
         (case("xpos", dtype=torch.float16, numbers=torch.arange(200) * 60), "direct", "the decay spans exp("),
     ],
@@ -128,8 +138,12 @@ def test_elsewhere(given, backend, why):
 
 def test_a_gpu_without_torchs_kernels_and_without_triton(monkeypatch):
     monkeypatch.setattr(flex, "find_spec", lambda name: None)
+    monkeypatch.setattr(fused_spans.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(kernels, "fused", lambda device, dtype: False)
-    why = "torch has no such kernel for torch.bfloat16 on cuda; FlexAttention needs Triton to be compiled"
+    why = (
+        "torch has no such kernel for torch.bfloat16 on cuda; triton: triton is not installed; "
+        "FlexAttention needs Triton to be compiled"
+    )
     assert choose(case("rope"))[:2] == ("direct", why)
 
 
@@ -191,4 +205,4 @@ def test_every_way_is_asked_somewhere(gpu):
     asked = {
         way.backend for each in EVERY for device in devices for way in chooser.ways(case(each, device=device.type))
     }
-    assert asked == {"flash", "toeplitz", "flex", "direct"}
+    assert asked == {"flash", "toeplitz", "triton", "flex", "direct"}

@@ -92,6 +92,8 @@ MUTATIONS = (
     Mutation("a padded head's scale on cuda", "attention/entry_points.py", "1 / math.sqrt(size)", "1 / math.sqrt(size + -size % EIGHT)", "attention/test_entry_points.py"),
     Mutation("a block full too soon", "attention/blocks.py", "_up(begins.amax(1))", "begins.amax(1) // BLOCK", "attention/test_blocks.py"),
     Mutation("a place off the line", "attention/distances.py", "x_i - lowest, y_j", "x_i - lowest + 1, y_j", "attention/test_distances.py"),
+    Mutation("a tile called whole too soon", "attention/walks.py", "blocks.all_high // keys * keys", "_rounded_up(blocks.all_high, keys)", "attention/test_walks.py"),
+    Mutation("a block of rows that stops early", "attention/walks.py", "_least_from_here_on(blocks.low), begin + keys)", "_least_from_here_on(blocks.low), begin)", "attention/test_walks.py"),
     Mutation("the last tile forgotten", "attention/nll.py", "range(0, length, size)", "range(0, length - length % size or length, size)", "attention/test_nll.py"),
     Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants test_spec.py"),
     Mutation("rules not checked", "record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),

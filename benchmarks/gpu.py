@@ -1,0 +1,94 @@
+"""Two rotations (ReRoPE) on a GPU against torch's flash attention plus rotating queries and keys.
+
+    python benchmarks/gpu.py
+
+B 1, H 32, D 128, bfloat16, W 512; 8k and 32k; forward, and forward + backward; by CUDA events. *attend* is the whole
+call, its plan made anew each time; *triton* and *flash* are the backends alone, their plan made beforehand.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import ropewalk as rw
+from ropewalk.attention import attend, explain
+from ropewalk.attention.flash import flash
+from ropewalk.attention.fused_spans import fused_spans, plan_for
+from ropewalk.attention.kernels import fused
+from ropewalk.attention.rotation import Turn, turn_at, turned
+from ropewalk.attention.strands import Keys, strands
+from ropewalk.attention.variants import variants
+
+from rounds import append, by_events, ratios, rounds
+
+FACTS = rw.Facts(trained_len=4096, head_dim=128, heads=32)
+EXTENSION = rw.parse("rerope:window=512")
+TARGETS = {8192: 1.15, 32_768: 1.08}
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def plain(turn: Turn) -> Attention:
+    """The baseline; its angles are made beforehand."""
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return scaled_dot_product_attention(turned(q, turn, False), turned(k, turn, False), v, is_causal=True)
+
+    return run
+
+
+def contenders(q: Tensor, v: Tensor) -> dict[str, Attention]:
+    """The baseline, the whole call, and every backend that carries it."""
+    at = torch.arange(q.shape[2])
+    found = strands(EXTENSION, FACTS, at, [at] * len(EXTENSION.spans.spans()))
+    one = torch.ones(1, len(at), dtype=torch.float64)
+    turn = turn_at(at, rw.Extension().theta.table(FACTS, 1), at)
+    made: dict[str, Attention] = {
+        "plain": plain(Turn(*(part.to(q.device, torch.float32) for part in turn))),
+        "attend": lambda q, k, v: attend(q, k, v, EXTENSION, FACTS),
+    }
+    plan = plan_for(found, q, v, False)
+    made["triton"] = lambda q, k, v: fused_spans(q, k, v, plan, one, None)
+    if fused(q.device.type, q.dtype):
+
+        def pieces(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return flash(variants(q, [Keys(k, v, at)] * len(EXTENSION.spans.spans()), found, False))
+
+        made["flash"] = pieces
+    return made
+
+
+def compare(length: int, *, backward: bool) -> list[dict[str, Any]]:
+    """One length: every contender in turn."""
+    inputs = [torch.randn(1, 32, length, 128, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    q, k, v, slope = (x.requires_grad_(backward and n < 3) for n, x in enumerate(inputs))
+    print(explain(q, k, v, EXTENSION, FACTS))
+
+    def timed(run: Attention) -> Callable[[], object]:
+        return (lambda: run(q, k, v).backward(slope)) if backward else (lambda: run(q, k, v))
+
+    times = rounds({name: timed(run) for name, run in contenders(q, v).items()}, 10, by_events)
+    case = {"case": "forward + backward" if backward else "forward", "length": length, "to_reach": TARGETS[length]}
+    return [{"method": name, **case, **figures} for name, figures in ratios(times, "plain").items()]
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks/gpu.py must run where torch sees a CUDA GPU, and this one sees none")
+    torch.manual_seed(0)
+    rows = [row for length in TARGETS for backward in (False, True) for row in compare(length, backward=backward)]
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    print(f"kept in {append('gpu', rows, torch.cuda.get_device_name())}")
+
+
+if __name__ == "__main__":
+    main()
