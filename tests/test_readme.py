@@ -16,14 +16,16 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 COMMANDS = [line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
 
 
-def test_the_snippet_prints_what_follows_it():
-    (snippet,) = [text for kind, text in BLOCKS if kind == "python"]
-    (expected,) = [text for kind, text in BLOCKS if kind == "text"]
-    assert len(snippet.strip().splitlines()) <= 8
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(snippet, "README.md", "exec"), {})
-    assert out.getvalue() == expected
+def test_the_snippets_print_what_follows_them():
+    snippets = [text for kind, text in BLOCKS if kind == "python"]
+    answers = [text for kind, text in BLOCKS if kind == "text"]
+    assert len(snippets[0].strip().splitlines()) <= 8
+    names: dict[str, object] = {}
+    for snippet, expected in zip(snippets, answers, strict=True):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(snippet, "README.md", "exec"), names)
+        assert out.getvalue() == expected
 
 
 def test_the_first_result_comes_early():
