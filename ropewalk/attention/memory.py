@@ -5,24 +5,23 @@ Legend: b batch, h query head, g key head, r query heads of one key head, i quer
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ropewalk.attention import kernels
-from ropewalk.attention.kernels import Part
 from ropewalk.attention.one_text import attend_text
-from ropewalk.attention.precision import wide
+from ropewalk.attention.precision import widened
 from ropewalk.attention.rotation import turned, turned_once
 from ropewalk.attention.session import Session, Stage
 from ropewalk.attention.shelves import Extended, Lanes
-from ropewalk.attention.step import Front, Read, Step, step
+from ropewalk.attention.step import Read, Step, step
 from ropewalk.attention.strands import Keys
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import require_kinship, require_shapes
 
-NEVER = -1e30  # the log-sum-exp of nothing, small beyond every other and still a number
 TURNED, VALUES, RAW = 0, 1, 2  # the lanes of a shelf; keys as they came only where a stage may end
 
 
@@ -67,7 +66,7 @@ class Memory:
             return self._read(q_bhid, k_bgjd, v_bgjd)
 
     def _read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
-        alone = k_bgjd.shape[2] == 1 and v_bgjd.shape[-1] == q_bhid.shape[-1]
+        alone = k_bgjd.shape[2] == 1
         own = step(self.session, self.count, q_bhid.dtype, q_bhid.device) if alone else None
         with torch.autocast(q_bhid.device.type, enabled=False):
             out = self._step(own, q_bhid, k_bgjd, v_bgjd) if own else self._chunk(q_bhid, k_bgjd, v_bgjd)
@@ -90,40 +89,41 @@ class Memory:
 
     def _step(self, own: Step, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """One token in every row: what is kept is read where it lies."""
-        session, heads = self.session, q_bhid.shape[1]
-        if own.scale_bhnd is not None:
-            q_bhid = (q_bhid * own.scale_bhnd.to(wide(q_bhid.dtype))).to(q_bhid.dtype)
-        both = self._turned_each(torch.cat([q_bhid, k_bgjd], 1), own)
+        heads, both = q_bhid.shape[1], self._turned(own, q_bhid, k_bgjd)
         for n, stage in enumerate(self._stages):
             if stage != own.stage:
                 self._turn_anew(n, own.stage)
         for n, way in own.taking:
-            new = [both[way][:, heads:], v_bgjd, *([k_bgjd] if session.drifts else [])]
-            self._lanes[n] = session.shelves[n].push(self._lanes[n], new, self.count)
-        if own.front:
-            self._copy_to_front(own.front)
+            new = [both[way][:, heads:].to(k_bgjd.dtype), v_bgjd, *([k_bgjd] if self.session.drifts else [])]
+            self._lanes[n] = self.session.shelves[n].push(self._lanes[n], new, self.count)
         # The query heads of a key head are rows of one product with it.
-        folded = [each[:, :heads].view(len(each), k_bgjd.shape[1], -1, each.shape[-1]) for each in both]
-        return _merged([self._part(folded[read.asking], read) for read in own.reads]).view(q_bhid.shape)
+        asking = [each[:, :heads].view(len(each), k_bgjd.shape[1], -1, each.shape[-1]) for each in both]
+        return self._weighed(own.reads, asking).reshape(*q_bhid.shape[:3], -1)
 
-    def _turned_each(self, x_bhnd: Tensor, own: Step) -> list[Tensor]:
-        interleaved = self.session.terms.facts.interleaved
-        return [turned_once(x_bhnd, turn, interleaved) if turn else x_bhnd for turn in own.turns]
+    def _turned(self, own: Step, q_bhid: Tensor, k_bgjd: Tensor) -> list[Tensor]:
+        """Scaled query and key together, turned each way, in at least float32."""
+        q_bhid = widened(q_bhid) / math.sqrt(q_bhid.shape[-1])
+        if own.scale_bhnd is not None:
+            q_bhid = (q_bhid * own.scale_bhnd).to(q_bhid.dtype)
+        both, interleaved = torch.cat([q_bhid, widened(k_bgjd)], 1), self.session.terms.facts.interleaved
+        return [turned_once(both, turn, interleaved) if turn else both for turn in own.turns]
 
-    def _copy_to_front(self, front: Front) -> None:
-        from_there, to = self._lanes[front.beginning], self._lanes[front.ring]
-        keys, size = from_there[TURNED], from_there[TURNED].shape[2]
-        interleaved = self.session.terms.facts.interleaved
-        to[TURNED][:, :, :size] = turned_once(keys, front.turn, interleaved) if front.turn else keys
-        to[VALUES][:, :, :size] = from_there[VALUES]
+    def _weighed(self, reads: list[Read], asking: list[Tensor]) -> Tensor:
+        """The answer over all that is read: one softmax, whose parts lie where their keys do."""
+        logits = [self._logit(read, asking[read.asking]) for read in reads]
+        weight = torch.softmax(torch.cat(logits, -1) if len(logits) > 1 else logits[0], -1)
+        shares = torch.split(weight, [each.shape[-1] for each in logits], -1)
+        parts = [self._part(read, share) for read, share in zip(reads, shares, strict=True)]
+        return functools.reduce(torch.add, parts)
 
-    def _part(self, q_bgrd: Tensor, read: Read) -> Part:
-        k, v = (self._lanes[read.shelf][lane][:, :, read.place] for lane in (TURNED, VALUES))
-        part = kernels.forward(q_bgrd, k, v, triangle=False, mask_ij=read.mask_bgrn)
-        if read.unseeing is None:
-            return part
-        out = part.out_bhid.masked_fill(read.unseeing[..., None], 0)
-        return Part(out, part.lse_bhi.masked_fill(read.unseeing, NEVER))
+    def _part(self, read: Read, share_bgrn: Tensor) -> Tensor:
+        v_bgnd = self._lanes[read.shelf][VALUES][:, :, read.place]
+        return share_bgrn.to(v_bgnd.dtype) @ v_bgnd
+
+    def _logit(self, read: Read, q_bgrd: Tensor) -> Tensor:
+        """Half precision is for keeping: logits are formed and kept in at least float32."""
+        logit = q_bgrd @ widened(self._lanes[read.shelf][TURNED][:, :, read.place]).mT
+        return logit if read.mask_bgrn is None else logit + read.mask_bgrn
 
     def _turn_anew(self, n: int, stage: Stage | None) -> None:
         """All that a shelf holds, from the keys as they came, for a new stage."""
@@ -177,14 +177,3 @@ class Memory:
         lane = RAW if self.session.drifts else TURNED
         k, v = (seen.ordered[each][which, :, first : first + len(numbers)] for each in (lane, VALUES))
         return Keys(k, v, numbers, turned=not self.session.drifts)
-
-
-def _merged(parts: list[Part]) -> Tensor:
-    """Parts of one softmax as one answer."""
-    out, lse = parts[0]
-    working = wide(out.dtype)
-    for part in parts[1:]:
-        share = torch.sigmoid(part.lse_bhi - lse)[..., None]
-        out = torch.lerp(out.to(working), part.out_bhid.to(working), share.to(working))
-        lse = torch.logaddexp(lse, part.lse_bhi)
-    return out.to(parts[0].out_bhid.dtype)

@@ -117,11 +117,10 @@ def _arranged(spans: Sequence[Span], begins: Sequence[int]) -> tuple[list[Shelf]
     for key, need in zip(keys, needs, strict=True):
         total[key] = total.get(key, Kept()) | need
     k_at = [spans[keys.index(key)].k_at for key in total]
-    front = sum(need.first for need in total.values())
-    return [_shelf(need, front, begins) for need in total.values()], k_at, [list(total).index(key) for key in keys]
+    return [_shelf(need, begins) for need in total.values()], k_at, [list(total).index(key) for key in keys]
 
 
-def _shelf(need: Kept, front: int, begins: Sequence[int]) -> Shelf:
+def _shelf(need: Kept, begins: Sequence[int]) -> Shelf:
     if need.last is None:
         return Whole()
-    return Ring(need.last, front) if need.last else Beginning(need.first, begins)
+    return Ring(need.last) if need.last else Beginning(need.first, begins)

@@ -111,13 +111,9 @@ def _roomy(kept: Lanes, new: Lanes, count: int, end: int) -> Lanes:
 
 @dataclass(frozen=True)
 class Ring:
-    """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order.
-
-    The first `front` places are left to others, so that one look goes over both.
-    """
+    """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order."""
 
     size: int
-    front: int = 0
     by_number = False
 
     def takes(self, count: int) -> bool:
@@ -132,50 +128,46 @@ class Ring:
         """What was kept and what is new, in order; and the last of it."""
         kept = kept or self._room(new)
         first, end = max(0, count - self.size), count + new[0].shape[2]
-        ordered = (
-            new
-            if not count
-            else [
-                torch.cat([*(lane[:, :, place] for place in self._in_order(first, count)), part], 2)
-                for lane, part in zip(kept, new, strict=True)
-            ]
-        )
+        places = self._in_order(first, count)
+        ordered = [
+            torch.cat([*(lane[:, :, place] for place in places), part], 2) if places else part
+            for lane, part in zip(kept, new, strict=True)
+        ]
         newest = torch.arange(max(0, end - self.size), end)
         for lane, part in zip(kept, ordered, strict=True):
-            lane[:, :, self.front + newest % self.size] = part[:, :, newest - first]
+            lane[:, :, newest % self.size] = part[:, :, newest - first]
         return Extended(kept, first, ordered)
 
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
         """Over the oldest."""
         kept = kept or self._room(new)
-        place = self.front + count % self.size
+        place = count % self.size
         for lane, part in zip(kept, new, strict=True):
             lane[:, :, place : place + 1] = part
         return kept
 
     def _room(self, like: Lanes) -> Lanes:
-        return [part.new_empty(*part.shape[:2], self.front + self.size, part.shape[3]) for part in like]
+        return [part.new_empty(*part.shape[:2], self.size, part.shape[3]) for part in like]
 
     def held(self, count: int) -> slice:
         """From the first on, and soon all."""
-        return slice(self.front, self.front + min(count, self.size))
+        return slice(0, min(count, self.size))
 
     def where(self, start: int, stop: int) -> list[slice]:
         """A whole ring as it lies."""
-        whole = slice(self.front, self.front + self.size)
+        whole = slice(0, self.size)
         return [whole] if stop - start == self.size else self._in_order(start, stop)
 
     def _in_order(self, start: int, stop: int) -> list[slice]:
         """One stretch of places, or two where the ring closes."""
-        first, end = self.front + start % self.size, self.front + start % self.size + stop - start
-        close = self.front + self.size
-        if end <= close:
+        first, end = start % self.size, start % self.size + stop - start
+        if end <= self.size:
             return [slice(first, end)] if end > first else []
-        return [slice(first, close), slice(self.front, self.front + end - close)]
+        return [slice(first, self.size), slice(0, end - self.size)]
 
     def slots(self, place: slice, newest: int) -> Tensor:
         """The latest slot that fell on each place."""
-        return newest - (newest - torch.arange(place.start, place.stop) + self.front) % self.size
+        return newest - (newest - torch.arange(place.start, place.stop)) % self.size
 
 
 @dataclass(frozen=True)

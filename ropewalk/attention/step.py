@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.retention import FAR
+from ropewalk.attention.precision import wide
 from ropewalk.attention.rotation import Turn, spread
 from ropewalk.attention.session import Session, Stage
-from ropewalk.attention.shelves import Beginning, Ring, Shelf
+from ropewalk.attention.shelves import Shelf
 
 
 class Read(NamedTuple):
@@ -23,15 +23,6 @@ class Read(NamedTuple):
     asking: int
     place: slice
     mask_bgrn: Tensor | None = None
-    unseeing: Tensor | None = None  # [b, 1, 1]: rows that see none of it
-
-
-class Front(NamedTuple):
-    """A beginning that is copied before a ring, turned on to where the ring's query sees it: then one look does."""
-
-    beginning: int
-    ring: int
-    turn: Turn | None
 
 
 class Step(NamedTuple):
@@ -42,7 +33,6 @@ class Step(NamedTuple):
     taking: list[tuple[int, int]]  # the shelves that take the token, and by which turn
     stage: Stage | None
     reads: list[Read]
-    front: Front | None
 
 
 def step(session: Session, count: int, dtype: torch.dtype, device: torch.device) -> Step | None:
@@ -66,9 +56,6 @@ def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device)
     count, numbers = int(i[0]) - session.begins[0], i[:, 0]
     stage = session.stage(numbers.tolist())
     views = [view for n in range(len(session.spans)) for view in _views(session, n, numbers, count)]
-    pair = _before_a_ring(session, views)
-    if pair:
-        views = [pair[1]._replace(place=slice(0, pair[1].place.stop))]
     places = _Places(keys_differ=session.decays)
     asking = [places.index(session.spans[view.span].q_at(i), keys=False) for view in views]
     taking = [
@@ -76,17 +63,13 @@ def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device)
         for n, shelf in enumerate(session.shelves)
         if shelf.takes(count)
     ]
-    of_the_token = len(places.found)
-    beyond = places.index(_further(session, i, *pair), keys=False) if pair else 0
-    turns = _turns(session, places, stage, dtype, device)
-    masks = _masks(session, views, numbers, count, dtype)
+    seen = zip(views, asking, _masks(session, views, numbers, count), strict=True)
     return Step(
         scale_bhnd=_scale(session, i, device),
-        turns=turns[:of_the_token],
+        turns=_turns(session, places, stage, dtype, device),
         taking=taking,
         stage=stage,
-        reads=[_read(session, view, n, mask, device) for view, n, mask in zip(views, asking, masks, strict=True)],
-        front=Front(session.shelf_of[pair[0].span], session.shelf_of[pair[1].span], turns[beyond]) if pair else None,
+        reads=[_read(session, view, n, mask, dtype, device) for view, n, mask in seen],
     )
 
 
@@ -146,56 +129,38 @@ def _views(session: Session, index: int, i: Tensor, count: int) -> list[_View]:
     return views
 
 
-def _before_a_ring(session: Session, views: list[_View]) -> tuple[_View, _View] | None:
-    """A whole beginning and a whole ring, if that is all there is to see, for every row, and nothing biases it."""
-    if len(views) != 2 or session.decays or session.terms.extension.biases:
-        return None
-    beginning, ring = sorted(views, key=lambda view: isinstance(_shelf(session, view), Ring))
-    whole = [view.inside_bn is None and view.place == _shelf(session, view).held(FAR) for view in (beginning, ring)]
-    kinds = isinstance(_shelf(session, beginning), Beginning) and isinstance(_shelf(session, ring), Ring)
-    return (beginning, ring) if kinds and all(whole) else None
-
-
 def _shelf(session: Session, view: _View) -> Shelf:
     return session.shelves[session.shelf_of[view.span]]
 
 
-def _further(session: Session, i: Tensor, beginning: _View, ring: _View) -> Tensor:
-    """How far keys turned for one query must be turned on to be read by the other."""
-    ours, theirs = (session.spans[view.span].q_at(i).double() for view in (beginning, ring))
-    return theirs - ours
-
-
-def _masks(session: Session, views: list[_View], i: Tensor, count: int, dtype: torch.dtype) -> list[Tensor | None]:
+def _masks(session: Session, views: list[_View], i: Tensor, count: int) -> list[Tensor | None]:
     """Biases, and minus infinity where a row does not see: [b, h or 1, n]; nothing where every row sees all."""
     if not session.terms.extension.biases:
-        blank = torch.zeros((), dtype=dtype)
+        blank = torch.zeros(())
         return [None if v.inside_bn is None else _hidden(blank.expand(v.inside_bn.shape)[:, None], v) for v in views]
-    biases = []
+    biases: list[Tensor | None] = []
     for view in views:
         span = session.spans[view.span]
         slots, shift = _shelf(session, view).slots(view.place, count), session.first[:, None]
         shown = span.q_at(i)[:, None] - span.k_at(slots[None] if _shelf(session, view).by_number else slots + shift)
         shown = shown if view.inside_bn is None else shown.where(view.inside_bn, 0)
         biases.append(_hidden(session.terms.bias(shown, i[:, None].expand_as(shown)).movedim(0, 1), view))
-    # What all keys of a row and head have in common cancels in the softmax; without it little is lost to rounding.
-    most = torch.cat(biases, -1).amax(-1, keepdim=True)
-    return [(bias - most).to(dtype) for bias in biases]
+    return biases
 
 
 def _hidden(mask_bhn: Tensor, view: _View) -> Tensor:
     return mask_bhn if view.inside_bn is None else mask_bhn.masked_fill(~view.inside_bn[:, None], -torch.inf)
 
 
-def _read(session: Session, view: _View, asking: int, mask_bhn: Tensor | None, device: torch.device) -> Read:
+def _read(
+    session: Session, view: _View, asking: int, mask_bhn: Tensor | None, dtype: torch.dtype, device: torch.device
+) -> Read:
     shelf = session.shelf_of[view.span]
     if mask_bhn is None:
         return Read(shelf, asking, view.place)
-    heads = mask_bhn.expand(-1, session.terms.facts.heads, -1)
-    mask_bgrn = heads.unflatten(1, (session.terms.facts.groups, -1)).to(device)  # type: ignore[no-untyped-call]
-    if view.inside_bn is None or view.inside_bn.any(1).all():
-        return Read(shelf, asking, view.place, mask_bgrn)
-    return Read(shelf, asking, view.place, mask_bgrn, ~view.inside_bn.any(1)[:, None, None].to(device))
+    heads = mask_bhn.expand(-1, session.terms.facts.heads, -1).to(device, wide(dtype))
+    mask_bgrn = heads.unflatten(1, (session.terms.facts.groups, -1))  # type: ignore[no-untyped-call]
+    return Read(shelf, asking, view.place, mask_bgrn)
 
 
 def _scale(session: Session, i_bn: Tensor, device: torch.device) -> Tensor | None:

@@ -31,7 +31,7 @@ OWN: dict[str, dict[str, Any]] = {
     "phi3": {},
     "olmo2": {},
     "gpt_neox": {},
-    "granite": {},
+    "granite": {"attention_multiplier": 0.125},  # 1 by default, which no trained one has
     "glm4": {},
     "cohere2": {"sliding_window": 12},
     "smollm3": {},
