@@ -1,5 +1,8 @@
 """Any causal language model of transformers: probed, extended, generated with. The only importer of transformers."""
 
+from ropewalk.hf.contexts import Answer as Answer
+from ropewalk.hf.contexts import nbce_generate as nbce_generate
+from ropewalk.hf.contexts import nbce_stream as nbce_stream
 from ropewalk.hf.exporting import Exported as Exported
 from ropewalk.hf.exporting import export as export
 from ropewalk.hf.extending import Handle as Handle

@@ -67,7 +67,7 @@ def stream(
     """
     host = host_of(model)
     _check(ids, piece)
-    choose = _sampler(temperature, top_k, top_p, torch.Generator(device=ids.device).manual_seed(seed))
+    choose = sampler(temperature, top_k, top_p, torch.Generator(device=ids.device).manual_seed(seed))
     cache, made = DynamicCache(config=host.config), 0
     with quiet(host):
         for first in range(0, ids.shape[1], piece):
@@ -114,7 +114,8 @@ def _next(host: PreTrainedModel, ids: Tensor, cache: DynamicCache) -> Tensor:
     return logits
 
 
-def _sampler(temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Any:
+def sampler(temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Any:
+    """What draws a token from logits [batch, vocabulary]; at temperature 0 it takes the likeliest."""
     if temperature < 0:
         raise InvalidValue("temperature", "0 or above", temperature)
     if temperature == 0:
