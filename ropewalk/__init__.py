@@ -11,7 +11,19 @@ from ropewalk.facts import Facts
 from ropewalk.parsing import parse
 
 if TYPE_CHECKING:
-    from ropewalk.hf import export, extend, extended, inspect, load, save, score, stream
+    from ropewalk.hf import (
+        convert,
+        export,
+        extend,
+        extended,
+        inspect,
+        load,
+        nbce_generate,
+        nbce_stream,
+        save,
+        score,
+        stream,
+    )
 
 __version__ = "0.1.0"
 
@@ -26,11 +38,14 @@ __all__ = [
     "UnknownName",
     "Unreadable",
     "attend",
+    "convert",
     "export",
     "extend",
     "extended",
     "inspect",
     "load",
+    "nbce_generate",
+    "nbce_stream",
     "parse",
     "reference_attention",
     "save",
@@ -39,7 +54,8 @@ __all__ = [
 ]
 
 # What needs more than torch is imported when it is first asked for.
-_LATER = dict.fromkeys(["export", "extend", "extended", "inspect", "load", "save", "score", "stream"], "hf")
+_OF_MODELS = ("convert", "export", "extend", "extended", "inspect", "load", "save", "score", "stream")
+_LATER = dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,18 +6,18 @@ import sys
 
 import typer
 
+from ropewalk.cli.export import export
+from ropewalk.cli.extend import extend
+from ropewalk.cli.generate import generate
+from ropewalk.cli.inspect import inspect
 from ropewalk.cli.show import show
 from ropewalk.errors import RopewalkError
 
 app = typer.Typer(
     help="Train short, run long: methods of length extrapolation for language models.", no_args_is_help=True
 )
-app.command()(show)
-
-
-@app.callback()
-def verbs() -> None:
-    """Keeps the verb's name in the command while there is only one."""
+for verb in (show, inspect, extend, export, generate):
+    app.command()(verb)
 
 
 def main() -> None:
@@ -25,5 +25,11 @@ def main() -> None:
     try:
         app()
     except RopewalkError as refused:
-        print(f"ropewalk: {refused}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(refused))
+    except ModuleNotFoundError as missing:
+        _end(f"this verb needs {missing.name}; pip install 'ropewalk[hf]'")
+
+
+def _end(why: str) -> None:
+    print(f"ropewalk: {why}", file=sys.stderr)
+    sys.exit(2)

@@ -3,6 +3,7 @@
 from ropewalk.hf.contexts import Answer as Answer
 from ropewalk.hf.contexts import nbce_generate as nbce_generate
 from ropewalk.hf.contexts import nbce_stream as nbce_stream
+from ropewalk.hf.converting import convert as convert
 from ropewalk.hf.exporting import Exported as Exported
 from ropewalk.hf.exporting import export as export
 from ropewalk.hf.extending import Handle as Handle

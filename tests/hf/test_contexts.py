@@ -22,7 +22,7 @@ GIVEN = {"max_new_tokens": 12}
 def tokenizer():
     own = Tokenizer(WordLevel(WORDS, unk_token="<unk>"))
     own.pre_tokenizer = Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=own, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    return PreTrainedTokenizerFast(tokenizer_object=own, unk_token="<unk>", bos_token="<s>")
 
 
 @pytest.fixture(scope="module")
