@@ -24,7 +24,17 @@ def in_force(extension: Extension, facts: Facts, layer: int | None, weights: Map
     own = extension.at_layer(layer, facts)
     own.check_against(facts)
     own.check_weights(weights, facts)
+    _require_numbers(own, facts)
     return own
+
+
+def _require_numbers(own: Extension, facts: Facts) -> None:
+    """Refuse a schedule that gives NaN or infinity: a softmax over NaN would be silent about it."""
+    for length in (1, 4 * facts.trained_len):
+        table = own.theta.table(facts, length)
+        if not (table.inv_freq.isfinite().all() and table.log_decay.isfinite().all()):
+            rule = f"finite in every pair (rows of length {length})"
+            raise InvalidValue("frequencies", rule, str(own.theta), remedy="mend the schedule's table")
 
 
 def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:

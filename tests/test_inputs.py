@@ -1,9 +1,14 @@
 """What comes into attention, and what is refused."""
 
+import dataclasses
+
 import pytest
 import torch
 
+import ropewalk as rw
 from ropewalk import Extension, InvalidValue, parse
+from ropewalk.frequencies import Frequencies
+from ropewalk.frequencies.signature import trained, turning
 from ropewalk.inputs import PAD, number_keys, related
 
 from examples import FACTS
@@ -59,3 +64,22 @@ def test_relations_by_hand():
     documents = torch.tensor([[0, 0, 0, 1]])
     got = related(numbers[:, 1:], numbers, documents)[0].int().tolist()
     assert got == [[0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Broken(Frequencies):
+    """A schedule that fails beyond a length."""
+
+    name = "broken"
+    above: int
+
+    def table(self, facts, length):
+        return turning(trained(facts) * (float("nan") if length > self.above else 1.0))
+
+
+@pytest.mark.parametrize("above", [0, 100])
+@pytest.mark.parametrize("attention", [rw.attend, rw.reference_attention])
+def test_frequencies_that_are_no_numbers(attention, above):
+    facts, x = rw.Facts(trained_len=64, head_dim=16), torch.randn(1, 1, 10, 16)
+    with pytest.raises(rw.InvalidValue, match="finite in every pair"):
+        attention(x, x, x, rw.Extension(frequencies=Broken(above=above)), facts)
