@@ -1,4 +1,4 @@
-"""Writes what follows from the sources: docs/methods.md, the table in README.md, and the pictures.
+"""Writes what follows from the sources: docs/methods.md, docs/models.md, the table in README.md, and the pictures.
 
 python docs/generate.py           write
 python docs/generate.py --check   fail if a text is not what the sources say
@@ -14,6 +14,8 @@ from ropewalk.pages import page_of
 from ropewalk.record import parameter_rows
 from ropewalk.slots import SLOTS
 from ropewalk.spec import Spec
+
+from models import models_page
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"
@@ -63,7 +65,11 @@ def readme() -> str:
 
 def main() -> None:
     """Write or check."""
-    texts = {ROOT / "docs" / "methods.md": methods_page(), ROOT / "README.md": readme()}
+    texts = {
+        ROOT / "docs" / "methods.md": methods_page(),
+        ROOT / "docs" / "models.md": models_page(),
+        ROOT / "README.md": readme(),
+    }
     if "--check" in sys.argv:
         stale = [path.name for path, text in texts.items() if not path.exists() or path.read_text() != text]
         if stale:
