@@ -17,7 +17,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.facts import facts_of
 from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention
-from ropewalk.hf.opening import opening
+from ropewalk.hf.opening import BareOnly, Opening
 from ropewalk.hf.probe import Layer, attention_named, probe, quiet, rotary_modules
 from ropewalk.parsing import parse
 
@@ -29,7 +29,7 @@ HANDLE = "_ropewalk_handle"
 
 
 @dataclass(frozen=True)
-class Handle:
+class Handle(BareOnly):
     """An extended model."""
 
     model: PreTrainedModel
@@ -162,7 +162,7 @@ def _attach(host: PreTrainedModel, extension: Extension, own: list[Attached]) ->
         for module in rotary_modules(host):
             undo.callback(module.register_forward_hook(_straight).remove)
         base: Any = host.base_model
-        undo.callback(base.register_forward_pre_hook(opening(base, extension, own), with_kwargs=True).remove)
+        undo.callback(base.register_forward_pre_hook(Opening(base, extension, own), with_kwargs=True).remove)
         return undo.pop_all()
 
 

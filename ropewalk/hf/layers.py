@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ropewalk.attention import attend
@@ -58,6 +59,7 @@ def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_
     return Attached(depth, layer, own, facts, own.weights(facts), left_alone, factor)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def attention(
     module: nn.Module,
     q_bhid: Tensor,

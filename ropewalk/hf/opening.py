@@ -14,7 +14,7 @@ from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
 from ropewalk.attention import Session
-from ropewalk.errors import Conflict
+from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.caches import adopt, is_fresh
@@ -26,29 +26,45 @@ MARK = "_ropewalk"  # of a cache, where the extension is kept that filled it
 Begins = tuple[int, ...]
 
 
-def opening(base: PreTrainedModel, extension: Extension, own: Sequence[Attached]) -> Callable[..., Any]:
+class BareOnly:
+    """What an extended model holds and no copy of it may: it would be tied to the model it was made for."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__reduce_ex__(0)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        remedy = "remove the extension, copy, and extend both; rw.save writes an extended model"
+        raise InvalidValue("model", "bare to be copied or pickled whole", "under an extension", remedy=remedy)
+
+
+class Opening(BareOnly):
     """The hook before the forward of the base model."""
-    signature = inspect.signature(base.forward)
-    rest = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD), None)
-    latest: dict[Begins, list[Session]] = {}
 
-    def sessions(begins: Begins) -> list[Session]:
-        if begins not in latest:
-            latest.clear()
-            latest[begins] = _sessions(own, begins)
-        return latest[begins]
+    def __init__(self, base: PreTrainedModel, extension: Extension, own: Sequence[Attached]) -> None:
+        self._signature = inspect.signature(base.forward)
+        names = self._signature.parameters.values()
+        self._rest = next((each.name for each in names if each.kind is each.VAR_KEYWORD), None)
+        self._extension, self._own = extension, own
+        self._latest: dict[Begins, list[Session]] = {}
 
-    def open_pass(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[()], dict[str, Any]]:
-        given = dict(signature.bind_partial(*args, **kwargs).arguments)
-        given |= given.pop(rest, {}) if rest else {}
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[()], dict[str, Any]]:
+        """The arguments by name, with the pass among them."""
+        given = dict(self._signature.bind_partial(*args, **kwargs).arguments)
+        given |= given.pop(self._rest, {}) if self._rest else {}
         given["past_key_values"] = _cache(module, given)
-        now = make_pass(given, len(own), random=_random(extension, module))
+        now = make_pass(given, len(self._own), random=_random(self._extension, module))
         if now.cache is not None:
-            _see_to(now.cache, now, extension, sessions)
+            _see_to(now.cache, now, self._extension, self._sessions)
         CURRENT.set(now)
-        return (), {**given, PASS: now} if rest else given
+        return (), {**given, PASS: now} if self._rest else given
 
-    return open_pass
+    def _sessions(self, begins: Begins) -> list[Session]:
+        if begins not in self._latest:
+            self._latest = {begins: _sessions(self._own, begins)}
+        return self._latest[begins]
 
 
 def _random(extension: Extension, module: nn.Module) -> Any:

@@ -1,6 +1,8 @@
 """The front door: a model under an extension, with any cache, in any batch, and afterwards as it was."""
 
+import copy
 import itertools
+import pickle
 
 import pytest
 import torch
@@ -196,6 +198,25 @@ def test_extending_twice(llama):
             extend(llama, "rerope:window=8")
 
 
+def test_copies_are_made_of_bare_models(llama):
+    with extended(llama, "yarn:factor=4"):
+        for copier in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(InvalidValue, match="extend both"):
+                copier(llama)
+    assert torch.equal(logits(copy.deepcopy(llama)), logits(llama))
+
+
+def test_a_conversation_goes_on_in_its_cache(llama):
+    given = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None}
+    with extended(llama, "rerope:window=8+log_n"), torch.no_grad():
+        cache = DynamicCache()
+        first = llama.generate(IDS[1:, :20], past_key_values=cache, **given)
+        asked = torch.cat([first, IDS[1:, 20:30]], 1)
+        second = llama.generate(asked, past_key_values=cache, **given)
+        expected = llama.generate(asked, use_cache=False, **given)
+    assert second.tolist() == expected.tolist()
+
+
 def test_a_target_below_the_trained_length(llama):
     with pytest.raises(DoesNotFit, match="trained length"):
         extend(llama, "yarn:factor=4", target_len=16)
@@ -301,3 +322,11 @@ def test_half_precision():
         got, _ = in_pieces(model, CUTS["a prompt, then tokens"])
     assert whole.dtype == torch.bfloat16
     assert error(got.float(), whole.float()) < 0.1
+
+
+def test_compiled(llama):
+    """Dynamo's part of it; attention itself stays outside of the graph."""
+    with extended(llama, "rerope:window=8+log_n"):
+        expected = logits(llama, IDS, attention_mask=MASK, use_cache=False)
+        compiled = torch.compile(llama, backend="eager")
+        assert error(logits(compiled, IDS, attention_mask=MASK, use_cache=False), expected) < CLOSE
