@@ -40,9 +40,11 @@ def step(session: Session, count: int, dtype: torch.dtype, device: torch.device)
     key = (count, dtype, device)
     if session.latest is None or session.latest[0] != key:
         i = session.numbers(torch.tensor([count]))
-        session.latest = key, _step(session, i, dtype, device) if _carries(session, i) else None
-    made: Step | None = session.latest[1]
-    return made
+        made = _step(session, i, dtype, device) if _carries(session, i) else None
+        session.latest = key, made
+        return made
+    latest: Step | None = session.latest[1]
+    return latest
 
 
 def _carries(session: Session, i: Tensor) -> bool:

@@ -31,6 +31,8 @@ def generate(
     """Go on from a prompt without end, or answer a question about several contexts (then the extension may be nbce)."""
     from ropewalk.hf import extended
 
+    if max_new_tokens < 0:
+        raise InvalidValue("max_new_tokens", "0 (without end) or above", max_new_tokens)
     drawn = {"temperature": temperature, "top_p": top_p, "seed": seed}
     host, tokenizer = loaded(model, tokenizer=True)
     if contexts:
@@ -54,12 +56,14 @@ def _answers(host: Any, tokenizer: Any, texts: list[str], question: str, asked: 
 def _continues(host: Any, tokenizer: Any, text: str, drawn: dict[str, Any]) -> Iterator[int]:
     """The tokens up to the model's own end; while the prompt is read, its length is shown."""
     from ropewalk.hf import stream
+    from ropewalk.hf.contexts import end_tokens
 
     ids = tokenizer(text, return_tensors="pt")["input_ids"].to(host.device)
     tokens = (int(token) for token in stream(host, ids, **drawn))
     with Console(stderr=True).status(f"reading {ids.shape[1]:,} tokens"):
         first = next(tokens)
-    return itertools.takewhile(lambda token: token != tokenizer.eos_token_id, itertools.chain([first], tokens))
+    ends = end_tokens(host, tokenizer)
+    return itertools.takewhile(lambda token: token not in ends, itertools.chain([first], tokens))
 
 
 def _show(tokenizer: Any, tokens: Iterator[int]) -> None:

@@ -26,6 +26,8 @@ def main() -> None:
         app()
     except RopewalkError as refused:
         _end(str(refused))
+    except (OSError, UnicodeDecodeError) as unreadable:
+        _end(str(unreadable))
     except ModuleNotFoundError as missing:
         _end(f"this verb needs {missing.name}; pip install 'ropewalk[hf]'")
 

@@ -12,6 +12,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidi
 
 from ropewalk.attention import Memory, Session
 from ropewalk.attention.shelves import Whole
+from ropewalk.errors import Conflict
 
 PLAIN = (DynamicLayer, DynamicSlidingWindowLayer)  # what generate makes when nothing else is asked for
 
@@ -25,6 +26,7 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def __init__(self, session: Session) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory = Memory(session)
+        self.expected = False  # whether a pass of the extended model is under way
 
     @property
     def is_croppable(self) -> bool:  # type: ignore[override]
@@ -35,7 +37,12 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """The memory makes its own room."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """The new keys and values, as they came."""
+        """The new keys and values, as they came; nobody but the model that the memory was made for asks for them."""
+        if not self.expected:
+            remedy = "begin with a new cache"
+            raise Conflict(
+                "past_key_values", "used under the extension that filled it", "by the bare model", remedy=remedy
+            )
         return key_states, value_states
 
     def get_seq_length(self) -> int:
@@ -73,8 +80,8 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 
 def is_fresh(cache: Any) -> bool:
-    """Whether a cache is one of transformers' plain ones that holds nothing yet, so that ours may take its place."""
-    plain = all(type(layer) in PLAIN and layer.get_seq_length() == 0 for layer in cache.layers)
+    """Whether a cache is a plain one, or ours, and holds nothing (yet, or any more): then ours takes its place anew."""
+    plain = all(type(layer) in (*PLAIN, MemoryLayer) and layer.get_seq_length() == 0 for layer in cache.layers)
     return type(cache) is DynamicCache and plain and not cache.offloading
 
 

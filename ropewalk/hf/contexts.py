@@ -74,7 +74,7 @@ def nbce_stream(
             logp_bv = torch.cat([group.logits_bv.float().cpu() for group in groups]).log_softmax(-1)
             combined = rule.combine(logp_bv, last)
             last, token = combined.chosen, int(choose(combined.logp[None])[0])
-            if token in _ends(host, tokenizer):
+            if token in end_tokens(host, tokenizer):
                 return
             yield Token(token, None if last is None else last - 1)
             for group in groups:
@@ -118,7 +118,7 @@ def _rows(tokenizer: Any, contexts: Sequence[str], question: str) -> list[list[i
     return [[*tokenizer(context)["input_ids"], *asked] for context in ("", *contexts)]
 
 
-def _ends(host: PreTrainedModel, tokenizer: Any) -> set[int]:
+def end_tokens(host: PreTrainedModel, tokenizer: Any) -> set[int]:
     """The tokens that end an answer, by the model's and the tokenizer's own account."""
     stated: Any = getattr(host.generation_config, "eos_token_id", None)
     ends = stated if isinstance(stated, list) else [stated]

@@ -17,7 +17,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.facts import facts_of
 from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention
-from ropewalk.hf.opening import BareOnly, Opening
+from ropewalk.hf.opening import BareOnly, Opening, closing
 from ropewalk.hf.probe import Layer, attention_named, probe, quiet, rotary_modules
 from ropewalk.parsing import parse
 
@@ -35,6 +35,7 @@ class Handle(BareOnly):
     model: PreTrainedModel
     extension: Extension
     layers: tuple[Attached, ...]
+    lifts_windows: bool
     undo: ExitStack
 
     @property
@@ -75,7 +76,7 @@ def extend(
     wanted = _parsed(extension, facts[0], target_len)
     present: Handle | None = host.__dict__.get(HANDLE)
     if present is not None:
-        if present.extension == wanted:
+        if present.extension == wanted and present.lifts_windows == lift_windows:
             return present
         raise Conflict("model", "free of another extension", present.extension.to_json(), remedy="remove that first")
     require_carried(layers)
@@ -86,7 +87,7 @@ def extend(
     own = [
         attached(n, *each, wanted, lift_windows=lift_windows) for n, each in enumerate(zip(layers, facts, strict=True))
     ]
-    handle = Handle(host, wanted, tuple(own), _attach(host, wanted, own))
+    handle = Handle(host, wanted, tuple(own), lift_windows, _attach(host, wanted, own))
     host.__dict__[HANDLE] = handle
     handle.undo.callback(host.__dict__.pop, HANDLE)
     return handle
@@ -95,11 +96,13 @@ def extend(
 @contextmanager
 def extended(model: nn.Module, extension: Extension | str, **given: Any) -> Iterator[Handle]:
     """`extend` for as long as a block lasts."""
+    already = HANDLE in host_of(model).__dict__
     handle = extend(model, extension, **given)
     try:
         yield handle
     finally:
-        handle.remove()
+        if not already:  # what was there before the block stays
+            handle.remove()
 
 
 def host_of(model: nn.Module) -> PreTrainedModel:
@@ -116,6 +119,8 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
         raise DoesNotFit("target_len", rule, target_len, remedy="within it the model needs no extension")
     if isinstance(extension, str):
         extension = parse(extension, trained_len=facts.trained_len, target_len=target_len, layers=facts.layers)
+    if not isinstance(extension, Extension):
+        raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
     for slot, remedy in (("decoding", "use nbce_generate"), ("surgery", "convert the model first")):
         if getattr(extension, slot):
             raise DoesNotFit(slot, "left to a call of its own", extension.specs[slot][0].name, remedy=remedy)
@@ -163,6 +168,7 @@ def _attach(host: PreTrainedModel, extension: Extension, own: list[Attached]) ->
             undo.callback(module.register_forward_hook(_straight).remove)
         base: Any = host.base_model
         undo.callback(base.register_forward_pre_hook(Opening(base, extension, own), with_kwargs=True).remove)
+        undo.callback(base.register_forward_hook(closing, always_call=True).remove)
         return undo.pop_all()
 
 

@@ -84,6 +84,7 @@ def attention(
         q_bhid = q_bhid * own.factor
     held = now.cache.layers[own.depth] if now.cache is not None else None
     if isinstance(held, MemoryLayer):
+        held.expected = False
         out = held.memory.read(q_bhid, k_bgjd, v_bgjd)
     else:
         out = _attend(own, now, q_bhid, k_bgjd, v_bgjd)

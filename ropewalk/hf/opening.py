@@ -6,7 +6,7 @@ Legend: b batch, j slot.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,9 +17,9 @@ from ropewalk.attention import Session
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.caches import adopt, is_fresh
-from ropewalk.hf.layers import Attached
-from ropewalk.hf.passes import CURRENT, PASS, Pass, make_pass
+from ropewalk.hf.caches import MemoryLayer, adopt, is_fresh
+from ropewalk.hf.layers import NAME, Attached
+from ropewalk.hf.passes import CURRENT, PASS, Pass, make_pass, states_numbers
 from ropewalk.inputs import PAD
 
 MARK = "_ropewalk"  # of a cache, where the extension is kept that filled it
@@ -45,26 +45,34 @@ class Opening(BareOnly):
         names = self._signature.parameters.values()
         self._rest = next((each.name for each in names if each.kind is each.VAR_KEYWORD), None)
         self._extension, self._own = extension, own
-        self._latest: dict[Begins, list[Session]] = {}
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
         """The arguments by name, with the pass among them."""
+        _require_ours(module)
         given = dict(self._signature.bind_partial(*args, **kwargs).arguments)
         given |= given.pop(self._rest, {}) if self._rest else {}
         given["past_key_values"] = _cache(module, given)
         now = make_pass(given, len(self._own), random=_random(self._extension, module))
         if now.cache is not None:
-            _see_to(now.cache, now, self._extension, self._sessions)
+            _see_to(now.cache, now, self._extension, self._own)
         CURRENT.set(now)
         return (), {**given, PASS: now} if self._rest else given
 
-    def _sessions(self, begins: Begins) -> list[Session]:
-        if begins not in self._latest:
-            self._latest = {begins: _sessions(self._own, begins)}
-        return self._latest[begins]
+
+def closing(module: nn.Module, args: Any, output: Any) -> None:
+    """The hook after it: a pass that is over holds no cache, and is no other pass's."""
+    CURRENT.set(None)
+
+
+def _require_ours(module: Any) -> None:
+    """Refuse to go on without positions where somebody has changed the model's attention in between."""
+    name = module.config._attn_implementation
+    if name != NAME:
+        remedy = "remove the extension first, or extend again afterwards"
+        raise Conflict("attention implementation", f"left at {NAME} under an extension", name, remedy=remedy)
 
 
 def _random(extension: Extension, module: nn.Module) -> Any:
@@ -76,13 +84,13 @@ def _cache(module: Any, given: dict[str, Any]) -> Any:
     """The cache that was given, or the one that the model would make for itself further on."""
     cache, use_cache = given.get("past_key_values"), given.get("use_cache")
     wanted = module.config.use_cache if use_cache is None else use_cache
-    if cache is None and wanted and not module.training and not torch.is_grad_enabled():
+    if cache is None and wanted and not module.training and not states_numbers(given):
         return DynamicCache(config=module.config)
     return cache
 
 
-def _see_to(cache: Any, now: Pass, extension: Extension, sessions: Callable[[Begins], list[Session]]) -> None:
-    """Ours in the place of a plain fresh cache; and no cache that another extension filled."""
+def _see_to(cache: Any, now: Pass, extension: Extension, own: Sequence[Attached]) -> None:
+    """Ours in the place of a plain fresh cache; no cache that another extension filled, no other padding."""
     mark = getattr(cache, MARK, None)
     if mark != extension and cache.get_seq_length() > 0:
         filled = "by the bare model" if mark is None else f"under {mark.to_json()}"
@@ -90,7 +98,15 @@ def _see_to(cache: Any, now: Pass, extension: Extension, sessions: Callable[[Beg
     setattr(cache, MARK, extension)
     begins = _begins(now)
     if begins and is_fresh(cache) and not torch.is_grad_enabled():
-        adopt(cache, sessions(begins))
+        adopt(cache, _sessions(own, begins))
+    memories = [layer for layer in cache.layers if isinstance(layer, MemoryLayer)]
+    known = memories[0].memory.session.begins if memories else begins
+    if now.masked and begins != known:
+        rule = f"0 where the cache has padding (rows begin at {known}) and nowhere else"
+        remedy = "begin with a new cache, or pass use_cache=False"
+        raise InvalidValue("attention_mask", rule, f"rows that begin at {begins}", remedy=remedy)
+    for layer in memories:
+        layer.expected = True
 
 
 def _begins(now: Pass) -> Begins | None:
@@ -100,7 +116,9 @@ def _begins(now: Pass) -> Begins | None:
     begins = (now.numbers_bj[:, -1] - now.total + 1).tolist()
     slots = torch.arange(now.total)
     left = [torch.equal(row, (slots + begin).clamp(min=PAD)) for row, begin in zip(now.numbers_bj, begins, strict=True)]
-    return tuple(begins) if all(left) and int(now.numbers_bj[:, -1].min()) >= 0 else None
+    if not all(left) or int(now.numbers_bj[:, -1].min()) < 0:
+        return None
+    return (begins[0],) if len(set(begins)) == 1 else tuple(begins)
 
 
 def _sessions(own: Sequence[Attached], begins: Begins) -> list[Session]:

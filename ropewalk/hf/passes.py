@@ -27,6 +27,7 @@ class Pass(NamedTuple):
     documents_bj: Tensor | None
     total: int  # slots so far, those of this pass included
     offsets: Sequence[int]  # of each layer's cache: the slot of the first key it gives
+    masked: bool  # whether a mask was given
 
     def seen(self, layer: int, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
         """The numbers and documents of the keys that a layer has been given, and those keys without blank room."""
@@ -56,11 +57,35 @@ def make_pass(given: dict[str, Any], layers: int, *, random: Positions | None = 
     if real is not None and not real.all():
         numbers = (real.long().cumsum(1) - 1).masked_fill(~real, PAD)
     positions = given.get("position_ids")
-    if cache is None and positions is not None:
-        numbers, documents = _stated(positions.expand(batch, -1), numbers)
+    if positions is not None:
+        positions = positions.expand(batch, -1).cpu()
+        if cache is None:
+            numbers, documents = _stated(positions, numbers)
+        else:
+            _require_consecutive(positions, None if real is None else real[:, past:])
     if random is not None and numbers is None and cache is None:
         numbers = torch.stack([random.number(total) for _ in range(batch)])
-    return Pass(cache, numbers, documents, total, offsets)
+    return Pass(cache, numbers, documents, total, offsets, real is not None)
+
+
+def states_numbers(given: dict[str, Any]) -> bool:
+    """Whether position ids say more than that tokens follow each other: then there is no reading on."""
+    positions, mask = given.get("position_ids"), given.get("attention_mask")
+    if positions is None or mask is not None:
+        return False
+    return bool((positions.diff(dim=-1) != 1).any())
+
+
+def _require_consecutive(positions_bi: Tensor, real_bi: Tensor | None) -> None:
+    """Refuse position ids that a cache would not follow."""
+    gaps = positions_bi.diff(dim=1) != 1
+    if real_bi is not None:
+        gaps &= real_bi[:, 1:] & real_bi[:, :-1]
+    if gaps.any():
+        remedy = "pass use_cache=False for packed texts and numbers with gaps"
+        raise InvalidValue(
+            "position_ids", "one after the other with a cache", positions_bi.tolist()[0][:8], remedy=remedy
+        )
 
 
 def _size(given: dict[str, Any]) -> tuple[int, int]:
@@ -86,7 +111,6 @@ def _real(mask: Any, batch: int, total: int) -> Tensor | None:
 
 def _stated(positions: Tensor, numbers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """What position ids say beyond the mask: texts packed into a row begin anew, and numbers may leave gaps."""
-    positions = positions.cpu()
     usual = torch.arange(positions.shape[1]).expand_as(positions)
     if numbers is not None or torch.equal(positions, usual):
         return numbers, None

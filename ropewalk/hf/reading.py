@@ -18,8 +18,8 @@ from transformers.generation.logits_process import (
 )
 
 from ropewalk.attention import nll
-from ropewalk.errors import InvalidValue
-from ropewalk.hf.extending import host_of
+from ropewalk.errors import Conflict, InvalidValue
+from ropewalk.hf.extending import HANDLE, host_of
 from ropewalk.hf.probe import quiet
 
 PIECE = 2048  # tokens read at once
@@ -33,7 +33,7 @@ def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
     Neither the logits of all tokens nor the square of attention is ever held.
     """
     host = host_of(model)
-    _check(ids, piece)
+    _check(ids, piece, least=2)
     with quiet(host), torch.no_grad():
         scale = _head_scale(host, ids[:, :PROBED])
         head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
@@ -68,22 +68,28 @@ def stream(
     host = host_of(model)
     _check(ids, piece)
     choose = sampler(temperature, top_k, top_p, torch.Generator(device=ids.device).manual_seed(seed))
+    return _written(host, ids, choose, max_new_tokens, piece)
+
+
+def _written(host: PreTrainedModel, ids: Tensor, choose: Any, count: int | None, piece: int) -> Iterator[Tensor]:
+    handle = host.__dict__.get(HANDLE)
     cache, made = DynamicCache(config=host.config), 0
-    with quiet(host):
-        for first in range(0, ids.shape[1], piece):
-            logits_bv = _next(host, ids[:, first : first + piece], cache)
-        while max_new_tokens is None or made < max_new_tokens:
-            token_b = choose(logits_bv)
-            yield token_b
-            made += 1
+    for first in range(0, ids.shape[1], piece):
+        logits_bv = _next(host, ids[:, first : first + piece], cache)
+    while count is None or made < count:
+        token_b = choose(logits_bv)
+        yield token_b
+        if host.__dict__.get(HANDLE) is not handle:
+            raise Conflict("stream", "read under the extension it began under", "another, or none")
+        made += 1
+        if count is None or made < count:
             logits_bv = _next(host, token_b[:, None], cache)
 
 
-def _check(ids: Tensor, piece: int) -> None:
-    if ids.dim() != 2 or ids.is_floating_point() or not ids.shape[1]:
-        raise InvalidValue(
-            "ids", "whole numbers of shape [batch, at least one token]", f"{ids.dtype} {tuple(ids.shape)}"
-        )
+def _check(ids: Any, piece: int, least: int = 1) -> None:
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point() or ids.shape[1] < least:
+        got = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else ids
+        raise InvalidValue("ids", f"whole numbers of shape [batch, at least {least} tokens]", got)
     if piece < 1:
         raise InvalidValue("piece", "at least 1", piece)
 
@@ -110,18 +116,25 @@ def _from_logits(logits_bnv: Tensor, targets_bn: Tensor) -> Tensor:
 @torch.no_grad()
 def _next(host: PreTrainedModel, ids: Tensor, cache: DynamicCache) -> Tensor:
     """The logits after the last of these tokens."""
-    logits: Tensor = host(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+    with quiet(host):
+        logits: Tensor = host(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
     return logits
 
 
 def sampler(temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Any:
     """What draws a token from logits [batch, vocabulary]; at temperature 0 it takes the likeliest."""
-    if temperature < 0:
+    if not temperature >= 0:
         raise InvalidValue("temperature", "0 or above", temperature)
     if temperature == 0:
         return lambda logits_bv: logits_bv.argmax(-1)
-    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
-    warpers += [TopKLogitsWarper(top_k)] * bool(top_k) + [TopPLogitsWarper(top_p)] * (top_p < 1)
+    for name, value, rule in (("top_k", top_k, top_k >= 0), ("top_p", top_p, 0 < top_p <= 1)):
+        if not rule:
+            raise InvalidValue(name, "0 (all) or above" if name == "top_k" else "above 0 and at most 1", value)
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(float(temperature))])
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(top_p))
 
     def draw(logits_bv: Tensor) -> Tensor:
         unasked: Any = None  # what came before, which none of these looks at

@@ -62,6 +62,9 @@ def load(directory: str | Path, **given: Any) -> PreTrainedModel:
 def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
     """The model inside and the handle it is held by; a bare model is refused."""
     host = host_of(model)
+    if host is not model:
+        remedy = "merge the adapter first (merge_and_unload), then extend and save"
+        raise InvalidValue("model", "transformers' own, not wrapped", type(model).__name__, remedy=remedy)
     if HANDLE not in host.__dict__:
         remedy = "extend it first, or use save_pretrained"
         raise InvalidValue("model", "under an extension", type(host).__name__, remedy=remedy)
@@ -69,8 +72,7 @@ def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
 
 
 def _stored(handle: Handle, target_len: int | None) -> dict[str, Any]:
-    lifted = any(own.layer.window is not None and not own.left_alone for own in handle.layers)
-    own = {"extension": handle.extension.to_json(), "lift_windows": lifted, "target_len": target_len}
+    own = {"extension": handle.extension.to_json(), "lift_windows": handle.lifts_windows, "target_len": target_len}
     return {"ropewalk": version("ropewalk"), **own}
 
 

@@ -34,6 +34,8 @@ def standard_config(config: Any, extension: Extension, layers: Sequence[Attached
     turning = [own for own in layers if own.layer.rotating and not own.left_alone]
     if not turning:
         raise DoesNotFit("model", "one with a layer that the extension rules", "windows in all layers")
+    if any(own.layer.window is not None and not own.left_alone for own in layers):
+        raise DoesNotFit("windows", "the model's own in a config", "lifted")
     stated = copy.deepcopy(config)
     stated._attn_implementation = None
     text = stated.get_text_config()

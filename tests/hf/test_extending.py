@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -330,3 +331,73 @@ def test_compiled(llama):
         expected = logits(llama, IDS, attention_mask=MASK, use_cache=False)
         compiled = torch.compile(llama, backend="eager")
         assert error(logits(compiled, IDS, attention_mask=MASK, use_cache=False), expected) < CLOSE
+
+
+def test_holes_and_other_padding_than_before_are_refused(llama):
+    mask = torch.ones(2, 40, dtype=torch.long)
+    mask[0, 15:20] = 0
+    with extended(llama, "rerope:window=8"):
+        _, cache = in_pieces(llama, [20], mask=torch.ones_like(IDS))
+        with pytest.raises(InvalidValue, match="where the cache has padding"):
+            logits(llama, IDS[:, 20:40], attention_mask=mask, past_key_values=cache)
+        with pytest.raises(InvalidValue, match="one after the other"):
+            logits(llama, IDS[:, :9], position_ids=torch.arange(0, 18, 2)[None], past_key_values=DynamicCache())
+
+
+@pytest.mark.parametrize("before", ["rerope:window=8", "biases.alibi"])
+def test_a_cache_that_was_reset_begins_anew(llama, before):
+    cache = DynamicCache(config=llama.config)
+    with extended(llama, before):
+        in_pieces(llama, [20], cache)
+    cache.reset()
+    with extended(llama, "rerope:window=8"):
+        got = logits(llama, IDS, past_key_values=cache)
+        torch.testing.assert_close(got, logits(llama, IDS, use_cache=False), rtol=0, atol=1e-3)
+
+
+def test_a_cache_that_outlives_its_extension_is_refused(llama):
+    with extended(llama, "rerope:window=8"):
+        _, cache = in_pieces(llama, [20])
+    with pytest.raises(Conflict, match="bare model"):
+        logits(llama, IDS[:, 20:21], past_key_values=cache)
+
+
+def test_positions_that_say_more_are_heard_without_asking_for_no_cache(llama):
+    packed = torch.cat([torch.arange(20)] * 3)[None].expand(2, -1)
+    with extended(llama, "rerope:window=8+log_n"):
+        got, expected = (logits(llama, IDS, position_ids=packed, **given) for given in ({}, {"use_cache": False}))
+    assert torch.equal(got, expected)
+
+
+def test_another_attention_implementation_in_between_is_refused():
+    model = tiny("llama", num_hidden_layers=1)
+    with extended(model, "rerope:window=8"):
+        model.set_attn_implementation("sdpa")
+        with pytest.raises(Conflict, match="attention implementation"):
+            logits(model, IDS)
+
+
+def test_several_threads(llama):
+    prompts = [IDS[:1, :size] for size in (5, 17, 30, 40)]
+    given = {"max_new_tokens": 10, "do_sample": False, "eos_token_id": None}
+    with extended(llama, "streaming:window=10,n_sink=2"), torch.no_grad():
+        expected = [llama.generate(prompt, **given).tolist() for prompt in prompts]
+        with ThreadPoolExecutor(4) as pool:
+            got = list(pool.map(lambda prompt: llama.generate(prompt, **given).tolist(), prompts * 3))
+    assert got == expected * 3
+
+
+def test_a_block_within_an_extended_model_leaves_it_extended(llama):
+    with extended(llama, "rerope:window=8") as outer:
+        with extended(llama, "rerope:window=8") as inner:
+            assert inner is outer
+        assert extend(llama, "rerope:window=8") is outer
+    assert not hasattr(llama, "_ropewalk_handle")
+
+
+def test_reading_on_with_gradients(llama):
+    with extended(llama, "rerope:window=8"):
+        first = llama(input_ids=IDS[:, :20])
+        second = llama(input_ids=IDS[:, 20:], past_key_values=first.past_key_values).logits
+        whole = llama(input_ids=IDS, use_cache=False).logits[:, 20:]
+    torch.testing.assert_close(second, whole, rtol=0, atol=1e-3)

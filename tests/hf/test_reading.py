@@ -8,7 +8,7 @@ from hf.models import tiny
 from hf.traces import logits
 from torch.nn.functional import cross_entropy
 
-from ropewalk import InvalidValue
+from ropewalk import Conflict, InvalidValue
 from ropewalk.hf import extended, score, stream
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
@@ -68,3 +68,21 @@ def test_modes_are_put_back_and_bad_input_is_refused():
             score(model, ids)
     with pytest.raises(InvalidValue, match="temperature"):
         next(stream(model, IDS, temperature=-1.0))
+
+
+def test_drawing_without_bounds():
+    model = tiny("llama", num_hidden_layers=1)
+    drawn = list(stream(model, IDS[:, :5], temperature=1.0, max_new_tokens=3))
+    assert [token.shape for token in drawn] == [(2,)] * 3
+    for name, value in (("top_k", -3), ("top_p", 2.0), ("temperature", float("nan"))):
+        with pytest.raises(InvalidValue, match=name):
+            stream(model, IDS, **{"temperature": 1.0, name: value})
+
+
+def test_a_stream_does_not_outlive_its_extension():
+    model = tiny("llama", num_hidden_layers=1)
+    with extended(model, "streaming:window=10,n_sink=2"):
+        tokens = stream(model, IDS[:, :5])
+        next(tokens)
+    with pytest.raises(Conflict, match="under the extension it began under"):
+        next(tokens)
