@@ -80,6 +80,7 @@ def extend(
             return present
         raise Conflict("model", "free of another extension", present.extension.to_json(), remedy="remove that first")
     require_carried(layers)
+    _require_steady(layers, wanted)
     bare = [
         attached(n, *each, Extension(), lift_windows=False) for n, each in enumerate(zip(layers, facts, strict=True))
     ]
@@ -126,6 +127,13 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
             raise DoesNotFit(slot, "left to a call of its own", extension.specs[slot][0].name, remedy=remedy)
     extension.check_against(facts)
     return extension
+
+
+def _require_steady(layers: list[Layer], wanted: Extension) -> None:
+    """Refuse to keep a schedule of the model's own that changes with the length of the whole batch."""
+    if any(layer.varies for layer in layers) and wanted.frequencies is None:
+        rule = "given, since the model's own schedule changes with the longest text of a batch (dynamic or longrope)"
+        raise DoesNotFit("frequencies", rule, None, remedy="say dynamic_ntk, frequencies.longrope:..., or another")
 
 
 def require_carried(layers: list[Layer]) -> None:

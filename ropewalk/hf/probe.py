@@ -23,6 +23,7 @@ from transformers.modeling_utils import AttentionInterface
 from ropewalk.errors import DoesNotFit
 
 TOKENS = 5
+FAR = 10_000_000  # a position beyond every length at which a table of its own may change
 CLOSE = 1e-3  # of the largest number: what half precision leaves
 NAME = "ropewalk_probe"
 _HEARD: ContextVar[list[Heard]] = ContextVar("heard")
@@ -62,6 +63,7 @@ class Layer(NamedTuple):
     norm_follows: bool = False
     inv_freq: tuple[float, ...] = ()  # its own, radians per position
     temperature: float = 1.0  # what its own cos and sin are multiplied by
+    varies: bool = False  # whether its own table depends on how long the text is
     window: int | None = None
     softcap: float | None = None
     sinks: bool = False
@@ -176,6 +178,7 @@ class Turned(NamedTuple):
     dims: list[int]
     inv_freq: tuple[float, ...] = ()
     temperature: float = 1.0
+    varies: bool = False
 
 
 def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
@@ -183,17 +186,19 @@ def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
     for blank, call in zip(blanks, calls, strict=True):
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
         if dims:
-            return Turned(dims, *_table(call, len(dims)))
+            short, long = (_table(call, len(dims), last) for last in (1, FAR))
+            return Turned(dims, *short, varies=short != long)
     return Turned([])
 
 
-def _table(call: Call, dims: int) -> tuple[tuple[float, ...], float]:
-    """The frequencies and the temperature of a rotary module: its answer at positions 0 and 1, from a copy of it."""
+def _table(call: Call, dims: int, last: int) -> tuple[tuple[float, ...], float]:
+    """The frequencies and the temperature of a rotary module for a text up to `last`: its answer at positions 0 and 1,
+    from a copy of it."""
     x, _, *rest = call.args if len(call.args) > 1 else (*call.args, None)
     given = {name: value for name, value in call.kwargs.items() if name not in ("x", "position_ids")}
-    positions = torch.tensor([[0, 1]], device=x.device)
+    positions = torch.tensor([[0, 1, last]], device=x.device)
     cos, sin = copy.deepcopy(call.module).forward(x.float(), positions, *rest, **given)
-    cos, sin = (part.double().reshape(2, -1) for part in (cos, sin))
+    cos, sin = (part.double().reshape(3, -1)[:2] for part in (cos, sin))
     width = cos.shape[1]
     if width == dims:  # either each half or each pair holds the same twice
         halves = torch.equal(sin[:, : width // 2], sin[:, width // 2 :])
@@ -225,6 +230,7 @@ def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> La
         norm_follows=not commutes,
         inv_freq=turned.inv_freq,
         temperature=turned.temperature,
+        varies=turned.varies,
     )
 
 

@@ -401,3 +401,25 @@ def test_reading_on_with_gradients(llama):
         second = llama(input_ids=IDS[:, 20:], past_key_values=first.past_key_values).logits
         whole = llama(input_ids=IDS, use_cache=False).logits[:, 20:]
     torch.testing.assert_close(second, whole, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        {"rope_type": "dynamic", "factor": 4.0},
+        {
+            "rope_type": "longrope",
+            "factor": 4.0,
+            "short_factor": [1.0] * 8,
+            "long_factor": [4.0] * 8,
+            "original_max_position_embeddings": 32,
+        },
+    ],
+    ids=["dynamic", "longrope"],
+)
+def test_a_schedule_that_changes_with_the_batch_is_not_kept(scaled):
+    model = tiny("llama", num_hidden_layers=1, rope_parameters={"rope_theta": 10_000.0, **scaled})
+    with pytest.raises(DoesNotFit, match="longest text of a batch"):
+        extend(model, "log_n")
+    with extended(model, "dynamic_ntk"):
+        assert logits(model, IDS).isfinite().all()
