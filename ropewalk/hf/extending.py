@@ -16,7 +16,7 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.facts import facts_of
-from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention
+from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention, learned
 from ropewalk.hf.opening import BareOnly, Opening, closing
 from ropewalk.hf.probe import Layer, attention_named, probe, quiet, rotary_modules
 from ropewalk.parsing import parse
@@ -172,6 +172,10 @@ def _attach(host: PreTrainedModel, extension: Extension, own: list[Attached]) ->
         for each in own:
             each.layer.module.__dict__[ATTRIBUTE] = each
             undo.callback(each.layer.module.__dict__.pop, ATTRIBUTE)
+            for name, value in learned(each).items():
+                value.data = value.data.to(host.device)
+                each.layer.module.register_parameter(name, value)
+                undo.callback(each.layer.module._parameters.pop, name)
         for module in rotary_modules(host):
             undo.callback(module.register_forward_hook(_straight).remove)
         base: Any = host.base_model

@@ -25,6 +25,7 @@ from ropewalk.reach import Window
 from ropewalk.spec import Weights
 
 NAME = "ropewalk"  # of the attention function, in transformers' registry
+PREFIX = "ropewalk_"  # of the parameters that an extension brings to an attention module
 ATTRIBUTE = "_ropewalk"  # of an attention module, where its layer is kept
 
 
@@ -56,7 +57,15 @@ def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_
     own = replace(own, positions=None)
     factor = layer.scaling * math.sqrt(layer.head_dim) * temperature
     own.check_against(facts)
-    return Attached(depth, layer, own, facts, own.weights(facts), left_alone, factor)
+    weights = own.weights(facts, torch.Generator().manual_seed(depth))
+    learning = {name: {key: nn.Parameter(value) for key, value in group.items()} for name, group in weights.items()}
+    return Attached(depth, layer, own, facts, learning, left_alone, factor)
+
+
+def learned(own: Attached) -> dict[str, nn.Parameter]:
+    """What the layer's biases and scales learn, by the names under which its module has them."""
+    pairs = [(name, key, value) for name, group in own.weights.items() for key, value in group.items()]
+    return {f"{PREFIX}{name}_{key}": value for name, key, value in pairs if isinstance(value, nn.Parameter)}
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension import Extension
 from ropewalk.hf.extending import CLOSE, HALF, HANDLE, Handle, extend, host_of
+from ropewalk.hf.layers import PREFIX, learned
 from ropewalk.hf.probe import quiet
 from ropewalk.hf.standard import standard_config
 
+LEARNED = "ropewalk.safetensors"  # and what it has learned
 FILE = "ropewalk.json"  # where an extension is kept that a config cannot say
 TOKENS = 256  # of the text on which what was saved must give the same logits
 
@@ -39,6 +42,7 @@ def save(model: nn.Module, directory: str | Path, *, target_len: int | None = No
             how = "transformers.AutoModelForCausalLM.from_pretrained"
         except DoesNotFit as reason:
             (place / FILE).write_text(json.dumps(_stored(handle, target_len), indent=2) + "\n")
+            save_file({name: value.detach().contiguous() for name, value in _learned(handle).items()}, place / LEARNED)
             how = f"ropewalk.load ({reason})"
         require_same(host, place, target_len or handle.facts.trained_len)
     return how
@@ -55,8 +59,15 @@ def load(directory: str | Path, **given: Any) -> PreTrainedModel:
         extension, lift_windows = Extension.from_json(read["extension"]), bool(read["lift_windows"])
     except (json.JSONDecodeError, KeyError, TypeError) as reason:
         raise Unreadable(str(stored), "what save wrote", str(reason)) from reason
-    extend(model, extension, lift_windows=lift_windows)
+    handle, kept = extend(model, extension, lift_windows=lift_windows), load_file(stored.with_name(LEARNED))
+    for name, value in _learned(handle).items():
+        value.data.copy_(kept[name])
     return model
+
+
+def _learned(handle: Handle) -> dict[str, Tensor]:
+    """What the extension has learned, layer by layer."""
+    return {f"{own.depth}.{name}": value for own in handle.layers for name, value in learned(own).items()}
 
 
 def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
@@ -80,6 +91,7 @@ def save_weights(host: PreTrainedModel, place: Path, state: dict[str, Tensor] | 
     """As transformers does, which on its way notes types and architectures in the model's own config."""
     own = dict(host.config.__dict__)
     try:
+        state = {name: value for name, value in (state or host.state_dict()).items() if PREFIX not in name}
         host.save_pretrained(place, state_dict=state)
     finally:
         host.config.__dict__.clear()

@@ -100,3 +100,23 @@ def test_refusals(tmp_path):
     (tmp_path / "saved" / FILE).write_text("{")
     with pytest.raises(Unreadable, match="what save wrote"):
         load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("text", ["biases.t5", "biases.kerple_log"])
+def test_what_a_bias_has_learned_is_trained_and_comes_back(tmp_path, text):
+    model = tiny("llama", num_hidden_layers=2)
+    before = trace(model)
+    with extended(model, text):
+        bare, names = logits(model, IDS), {name for name, _ in model.named_parameters() if "ropewalk" in name}
+        assert names
+        model(input_ids=IDS, labels=IDS, use_cache=False).loss.backward()
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                if name in names:
+                    assert float(value.grad.abs().max()) > 0
+                    value -= 0.5 * value.grad.sign() * value.abs().clamp(min=0.1)
+        expected = logits(model, IDS)
+        assert not torch.allclose(expected, bare)
+        save(model, tmp_path / "saved")
+    assert trace(model) == before
+    torch.testing.assert_close(logits(load(tmp_path / "saved"), IDS), expected, rtol=0, atol=1e-4)
