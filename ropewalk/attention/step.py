@@ -167,9 +167,6 @@ def _read(
 
 def _scale(session: Session, i_bn: Tensor, device: torch.device) -> Tensor | None:
     """The product of all scales, [b, heads or 1, 1, 1]."""
-    facts, weights = session.terms.facts, session.terms.weights
-    total: Tensor | None = None
-    for spec in session.terms.extension.scales:
-        scale = torch.stack([spec.scale(i, facts, weights.get(spec.name, {})) for i in i_bn])
-        total = scale if total is None else total * scale
-    return None if total is None else total[..., None].to(device)
+    if not session.terms.extension.scales:
+        return None
+    return torch.stack([session.terms.scale(i) for i in i_bn])[..., None].to(device)

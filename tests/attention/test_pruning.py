@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from ropewalk import Facts, parse, reference_attention
+from ropewalk import Facts, parse
 from ropewalk.attention import attend, pruning, toeplitz
 from ropewalk.attention.pruning import NEGLIGIBLE, Band, _of_row, _worthwhile, bands
 
-CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
+from attention.test_attend import CLOSE, assert_equal
+
 FACTS = Facts(trained_len=512, head_dim=8, heads=4, kv_heads=2)
 
 
@@ -48,18 +49,7 @@ def cut(monkeypatch):
 
 
 def assert_equals_the_oracle(text, vectors, **given):
-    weights = parse(text).weights(FACTS, torch.Generator().manual_seed(7))
-    fast, slow = ([x.clone().requires_grad_() for x in vectors] for _ in range(2))
-    got = attend(*fast, parse(text), FACTS, weights=weights, **given)
-    expected = reference_attention(*slow, parse(text), FACTS, weights=weights, **given)
-    slope = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    got.backward(slope.to(got.dtype))
-    expected.backward(slope)
-    pairs = [(got, expected), *((one.grad, other.grad) for one, other in zip(fast, slow, strict=True))]
-    for one, other in pairs:
-        one, other = one.detach().double(), other.detach().double()
-        error = (one - other).abs().max()
-        assert error <= CLOSE[got.dtype] * max(1.0, float(other.abs().max())), float(error)
+    assert_equal(parse(text), vectors, FACTS, **given)
 
 
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
