@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint bench docs clean
 
 demo: .venv/installed
-	$(BIN)/python examples/first_look.py
+	$(BIN)/ropewalk compare
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -19,6 +19,7 @@ lint: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/training.py
 
 # Write the generated pages and pictures anew; the tests check that they are current.
 docs: .venv/installed

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk.attention import attend  # type: ignore[no-redef]
 from ropewalk.equation import reference_attention
-from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, NotInstalled, RopewalkError, UnknownName, Unreadable
+from ropewalk.errors import (
+    Conflict,
+    DoesNotFit,
+    InvalidValue,
+    NotInstalled,
+    RopewalkError,
+    UnknownName,
+    Unreadable,
+)
+from ropewalk.errors import not_installed as _not_installed
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.parsing import parse
@@ -64,5 +73,4 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
     except ModuleNotFoundError as missing:
-        remedy = "pip install 'ropewalk[hf]'"
-        raise NotInstalled(missing.name or name, "installed", "nothing", remedy=remedy) from missing
+        raise _not_installed(missing) from missing

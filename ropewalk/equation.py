@@ -3,12 +3,15 @@
     logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(q_at(i) - k_at(j))
                  for every j that is within reach of i
 
+    weight(i,j) = exp(cap(logit(i,j)))  /  ( sum over j of exp(cap(logit(i,j)))  +  exp(sink_h) )
+
     theta            how fast each pair turns                    frequencies/
     q_at, k_at       how far away each key appears               reach/
     within reach     which keys a query sees                     reach/
     bias_h           what a head adds for the distance shown     biases/
     scale            what a row's logits are multiplied by       scales/
     i, j             how tokens are numbered                     positions/
+    cap, sink_h      what the model itself brings, if it does    facts.softcap, facts.sinks
 
 Beside the equation: how several next-token distributions combine (decoding/) and what changes the weights (surgery/).
 
@@ -24,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.frequencies import Frequencies, Table
 from ropewalk.inputs import PAD, in_force, number_keys, related, require_shapes
 from ropewalk.spec import Weights
@@ -46,17 +49,45 @@ def reference_attention(
 
     The queries are those of the last keys. `positions_bj` numbers the keys (as the extension does if not given; PAD
     where a row is padded), `documents_bj` tells packed texts apart. `weights` holds what biases and scales learned, by
-    method name. A query that sees nothing, such as a padded one, gives zeros.
+    method name, and under "model" the logits of the model's sinks. A query that sees nothing, such as a padded one,
+    gives zeros.
     """
+    require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
+    numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension.at_layer(layer, facts))
+    weight_bhij = reference_weights(
+        q_bhid,
+        k_bgjd,
+        extension,
+        facts,
+        positions_bj=numbers_bj,
+        documents_bj=documents_bj,
+        layer=layer,
+        weights=weights,
+    )
+    return weight_bhij @ _per_query_head(v_bgjd, facts).masked_fill((numbers_bj == PAD)[:, None, :, None], 0)
+
+
+def reference_weights(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    extension: Extension,
+    facts: Facts,
+    *,
+    positions_bj: Tensor | None = None,
+    documents_bj: Tensor | None = None,
+    layer: int | None = None,
+    weights: Mapping[str, Weights] | None = None,
+) -> Tensor:
+    """How much each query takes of each key, [batch, heads, queries, keys] in float64; given as for the whole."""
     learned = weights or {}
     extension = in_force(extension, facts, layer, learned)
-    require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
+    require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
     numbers_bi = numbers_bj[:, numbers_bj.shape[1] - q_bhid.shape[2] :]
     related_bij = related(numbers_bi, numbers_bj, documents_bj)
     padded_bj = numbers_bj == PAD
     q_bhid = q_bhid.double().masked_fill((numbers_bi == PAD)[:, None, :, None], 0)
-    k_bhjd, v_bhjd = (_per_query_head(x, facts).masked_fill(padded_bj[:, None, :, None], 0) for x in (k_bgjd, v_bgjd))
+    k_bhjd = _per_query_head(k_bgjd, facts).masked_fill(padded_bj[:, None, :, None], 0)
 
     i_bi, j_bj = numbers_bi.clamp(min=0), numbers_bj.clamp(min=0)
     scale_bhi = _scale(extension, i_bi, facts, learned)
@@ -70,8 +101,8 @@ def reference_attention(
             product_bhij = scale_bhi[..., None] * (turned_q @ turned_k.mT) / math.sqrt(facts.head_dim)
             shown_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
             product_bhij = product_bhij + _bias(extension, shown_bij, i_bi, facts, learned)
-            logit_bhij = torch.where(inside_bij[:, None], product_bhij, logit_bhij)
-    return _softmax(logit_bhij) @ v_bhjd
+            logit_bhij = torch.where(inside_bij[:, None], _capped(product_bhij, facts.softcap), logit_bhij)
+    return _softmax(logit_bhij, learned.get(MODEL, {}).get(SINKS))
 
 
 def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool) -> Tensor:
@@ -143,7 +174,17 @@ def _rows_by_table(frequencies: Frequencies, facts: Facts, i_bi: Tensor) -> Iter
     yield from tables.values()
 
 
-def _softmax(logit_bhij: Tensor) -> Tensor:
-    """Softmax over the visible keys; zeros in a row that sees none."""
+def _capped(logit_bhij: Tensor, softcap: float | None) -> Tensor:
+    """cap(x) = softcap tanh(x / softcap), as Gemma 2 does (arXiv:2408.00118, section 2)."""
+    return logit_bhij if softcap is None else softcap * torch.tanh(logit_bhij / softcap)
+
+
+def _softmax(logit_bhij: Tensor, sink_h: Tensor | None) -> Tensor:
+    """Softmax over the visible keys, and a sink where the head has one; zeros in a row that sees none."""
     seeing = (logit_bhij > -torch.inf).any(-1, keepdim=True)
-    return torch.softmax(logit_bhij.where(seeing, 0), -1).where(seeing, 0)
+    logit_bhij = logit_bhij.where(seeing, 0)
+    if sink_h is not None:
+        sink_bhi = sink_h.double()[None, :, None].expand(logit_bhij.shape[:3])
+        logit_bhij = torch.cat([sink_bhi[..., None], logit_bhij], -1)
+    weight_bhij = torch.softmax(logit_bhij, -1)
+    return (weight_bhij if sink_h is None else weight_bhij[..., 1:]).where(seeing, 0)

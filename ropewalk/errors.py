@@ -6,7 +6,7 @@
     ├── Unreadable               a text or JSON that cannot be parsed
     ├── Conflict                 two terms fill the same slot
     ├── DoesNotFit               a sound extension, but not for this model
-    └── NotInstalled             a package that one of the extras brings
+    └── NotInstalled             a package that is missing, with what brings it
 
 Every message reads *field must be rule, got value; known values; remedy*.
 """
@@ -14,6 +14,19 @@ Every message reads *field must be rule, got value; known values; remedy*.
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+EXTRAS = {
+    "accelerate": "train",
+    "peft": "train",
+    "datasets": "train",
+    "tensorboard": "train",
+    "optuna": "search",
+    "ray": "cluster",
+    "lm_eval": "eval",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "triton": "triton",
+}
 
 
 class RopewalkError(ValueError):
@@ -51,4 +64,11 @@ class DoesNotFit(RopewalkError):
 
 
 class NotInstalled(RopewalkError, ImportError):
-    """A package that one of the extras brings."""
+    """A package that is missing, with what brings it."""
+
+
+def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
+    """The refusal that names the extra which brings the package, or the package itself."""
+    name = (missing.name or str(missing)).partition(".")[0]
+    wanted = f"'ropewalk[{EXTRAS[name]}]'" if name in EXTRAS else name
+    return NotInstalled(name, "installed", None, remedy=f"pip install {wanted}")

@@ -13,7 +13,7 @@ from ropewalk import stored
 from ropewalk.biases import Bias
 from ropewalk.decoding import Decoding
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.facts import Facts
+from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.frequencies import Frequencies, RoPE
 from ropewalk.pages import page_of
 from ropewalk.positions import Positions, Sequential
@@ -112,8 +112,10 @@ class Extension:
         return {spec.name: initial for spec in learners if (initial := spec.weights(facts, generator))}
 
     def check_weights(self, weights: Mapping[str, Mapping[str, Tensor]], facts: Facts) -> None:
-        """Refuse learned numbers that are missing, unknown or of the wrong shape."""
-        wanted = {name: _shapes(group) for name, group in self.weights(facts).items()}
+        """Refuse learned numbers that are missing, unknown or of the wrong shape, the model's own among them."""
+        wanted = {name: _shapes(group) for name, group in self.weights(facts, Generator()).items()}
+        if facts.sinks:
+            wanted[MODEL] = {SINKS: (facts.heads,)}
         given = {name: _shapes(group) for name, group in weights.items()}
         if wanted != given:
             raise InvalidValue("weights", f"{wanted or 'empty'}", given, remedy="start from extension.weights(facts)")

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.errors import InvalidValue
-from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, Checked
+from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, POSITIVE, Checked
+
+# Among weights, what the model itself has learned: the logit of each head's sink.
+MODEL, SINKS = "model", "sinks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,8 @@ class Facts(Checked):
     heads: Annotated[int, AT_LEAST_ONE, "query heads"] = 1
     kv_heads: Annotated[int | None, AT_LEAST_ONE, "key and value heads; nothing: as many as query heads"] = None
     layers: Annotated[int, AT_LEAST_ONE, "attention layers"] = 1
+    softcap: Annotated[float | None, POSITIVE, "what no logit exceeds; nothing: no cap"] = None
+    sinks: Annotated[bool, "each head has a learned logit in its softmax, a sink that carries no value"] = False
 
     def check(self) -> None:
         if self.rotary_dim is not None and self.rotary_dim > self.head_dim:

@@ -19,11 +19,12 @@ PAD = -1  # the number of a token that is no token
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def in_force(extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights]) -> Extension:
-    """The layer's extension, checked against the model and against what was learned."""
+def in_force(extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None) -> Extension:
+    """The layer's extension, checked against the model and, where it is to compute, against what was learned."""
     own = extension.at_layer(layer, facts)
     own.check_against(facts)
-    own.check_weights(weights, facts)
+    if weights is not None:
+        own.check_weights(weights, facts)
     _require_numbers(own, facts)
     return own
 

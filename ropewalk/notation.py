@@ -41,20 +41,21 @@ def _term(text: str) -> Term:
         raise Unreadable("extension", "written name:key=value,...+name...", text)
     values: dict[str, Any] = {}
     for part in _split(rest, ",") if colon else []:
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip() or not value.strip():
+        key, equals, content = part.partition("=")
+        if not equals or not key.strip() or not content.strip():
             raise Unreadable(f"parameter of {name.strip()}", "written key=value", part)
         if key.strip() in values:
             raise Unreadable(f"{name.strip()}:{key.strip()}", "given once", text)
-        values[key.strip()] = _value(value.strip())
+        values[key.strip()] = value(content.strip())
     return Term(name.strip(), values)
 
 
-def _value(text: str) -> Any:
+def value(text: str) -> Any:
+    """One value: a number, a constant, a list, a nested term, or the word itself."""
     if text in CONSTANTS:
         return CONSTANTS[text]
     if text.startswith("[") and text.endswith("]"):
-        return tuple(_value(part.strip()) for part in _split(text[1:-1], ",")) if text[1:-1].strip() else ()
+        return tuple(value(part.strip()) for part in _split(text[1:-1], ",")) if text[1:-1].strip() else ()
     if text.startswith("(") and text.endswith(")"):
         return _term(text[1:-1])
     return _number(text)
@@ -70,11 +71,11 @@ def _number(text: str) -> Any:
         return text
 
 
-def length(text: str) -> int:
+def length(text: str, field: str = "length") -> int:
     """A whole number, or one in units: 512, 32k, 1m."""
     read = re.fullmatch(LENGTH, text.strip())
     if not read or len(text) > LONGEST_NUMBER:
-        raise Unreadable("length", "a whole number such as 512, 32k or 1m", text)
+        raise Unreadable(field, "a whole number such as 512, 32k or 1m", text)
     return int(read[1]) * UNITS[read[2].lower()]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import reduce
 from typing import Any
 
@@ -79,7 +80,8 @@ def _slot_and_name(name: str) -> tuple[str, str]:
         raise UnknownName("name", "unambiguous", name, known=[f"{slot}.{name}" for slot in slots])
     if not slots:
         methods = [f"{slot}.{each.name}" for slot, (_, methods, *_) in SLOTS.items() for each in methods]
-        raise UnknownName("name", "a preset or a method", name, known=[*PRESETS, *methods])
+        known = [*PRESETS, *methods]
+        raise UnknownName("name", "a preset or a method", name, known=get_close_matches(name, known) or known)
     return slots[0], name
 
 

@@ -111,7 +111,7 @@ AT_CONSTRUCTION = [
 ]
 
 IN_TEXT = [
-    ("yarm:factor=4", UnknownName, "name must be a preset or a method, got 'yarm'; known: rope, pi, ntk"),
+    ("yarm:factor=4", UnknownName, "name must be a preset or a method, got 'yarm'; known: yarn"),
     ("dynamic", UnknownName, "name must be unambiguous, got 'dynamic'; known: frequencies.dynamic, scales.dynamic"),
     ("colours.red", UnknownName, "slot must be one of the equation's, got 'colours'; known: frequencies, reach"),
     ("reach.alibi", UnknownName, "reach method must be one that exists, got 'alibi'; known: causal, window"),

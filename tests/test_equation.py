@@ -1,5 +1,6 @@
 """The oracle, against torch, against complex numbers, and against itself under everything that must not matter."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -97,6 +98,22 @@ def test_factors_compose():
     ):
         extension, (q, k, v) = parse(text), tensors()
         torch.testing.assert_close(attend(extension, q, k, v), complex_attention(extension, q, k, v, FACTS))
+
+
+def test_a_cap_and_a_sink_by_hand():
+    """Products of 3 and 1 for two keys, a bias of -1/2 a step; the cap is put on their sum, the sink is as it is."""
+    facts = Facts(trained_len=4, head_dim=4, heads=8, softcap=2.0, sinks=True)
+    q, k, v = torch.zeros(3, 1, 8, 2, 4, dtype=torch.float64)
+    q[..., 0], k[..., 0, 0], k[..., 1, 0] = 2, 3, 1
+    v[..., 0, 0], v[..., 1, 1] = 1, 1
+    sinks = torch.arange(8.0)
+    got = reference_attention(q, k, v, parse("alibi"), facts, weights={"model": {"sinks": sinks}})
+    for h, sink in enumerate(sinks.tolist()):
+        far, near = (math.exp(2 * math.tanh(logit / 2)) for logit in (3 - 0.5 ** (h + 1), 1))
+        total = far + near + math.exp(sink)
+        torch.testing.assert_close(got[0, h, 1], torch.tensor([far / total, near / total, 0, 0], dtype=torch.float64))
+        alone = math.exp(2 * math.tanh(3 / 2))
+        assert float(got[0, h, 0, 0]) == pytest.approx(alone / (alone + math.exp(sink)))
 
 
 def test_a_bias_sees_the_distance_that_is_shown():

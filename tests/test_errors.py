@@ -1,8 +1,15 @@
 """The tree, and the form of its messages."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from ropewalk import errors
+
+PROJECT = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
 
 
 def test_the_docstring_draws_the_tree():
@@ -23,3 +30,34 @@ def test_the_docstring_draws_the_tree():
 )
 def test_messages(given, message):
     assert str(errors.InvalidValue("a", "1", 2, **given)) == message
+
+
+@pytest.mark.parametrize(
+    ("package", "remedy"),
+    [
+        ("ray", "pip install 'ropewalk[cluster]'"),
+        ("lm_eval.api", "pip install 'ropewalk[eval]'"),
+        ("tiktoken", "pip install tiktoken"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_brings_it(package, remedy):
+    refusal = errors.not_installed(ModuleNotFoundError(f"No module named {package!r}", name=package))
+    assert isinstance(refusal, ImportError)
+    assert str(refusal) == f"{package.split('.')[0]} must be installed, got None; {remedy}"
+
+
+def test_extras_are_those_of_the_project():
+    extras = dict(re.findall(r"^(\w+) = (\[.*\])$", PROJECT.split("[project.optional-dependencies]")[1], re.MULTILINE))
+    assert all(f'"{package.replace("_", "-")}' in extras[extra] for package, extra in errors.EXTRAS.items())
+
+
+def test_a_missing_package_is_met_when_it_is_asked_for():
+    """transformers is taken away; importing ropewalk does not ask for it, `extend` does."""
+    code = (
+        "import sys; sys.modules['transformers'] = None\n"
+        "import ropewalk as rw\n"
+        "try: rw.extend\n"
+        "except rw.NotInstalled as refusal: print(refusal)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "transformers must be installed, got None; pip install transformers\n"

@@ -1,6 +1,8 @@
 """What the model brings."""
 
-from ropewalk import Facts
+import pytest
+
+from ropewalk import Facts, InvalidValue
 
 
 def test_what_is_not_said_follows():
@@ -8,6 +10,13 @@ def test_what_is_not_said_follows():
     assert (facts.rotating, facts.groups) == (16, 4)
     assert Facts(trained_len=8, head_dim=16, rotary_dim=6).rotating == 6
     assert Facts(trained_len=8, head_dim=16, heads=4, kv_heads=2).groups == 2
+
+
+def test_a_model_says_whether_it_caps_its_logits_and_has_sinks():
+    facts = Facts(trained_len=8, head_dim=16)
+    assert (facts.softcap, facts.sinks) == (None, False)
+    with pytest.raises(InvalidValue, match="softcap must be above 0"):
+        Facts(trained_len=8, head_dim=16, softcap=-1.0)
 
 
 def test_facts_are_values():

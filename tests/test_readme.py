@@ -52,7 +52,7 @@ def test_links_lead_somewhere():
             assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
 
 
-def test_the_demo_tells_known_from_new():
+def test_the_first_look_tells_known_from_new():
     done = subprocess.run(
         [sys.executable, "examples/first_look.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )

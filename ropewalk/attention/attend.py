@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.attention.one_text import Terms, attend_text, choice_of
+from ropewalk.attention.sharing import once
 from ropewalk.attention.strands import Keys, strands
 from ropewalk.attention.texts import Text, cut, joined, texts
 from ropewalk.extension import Extension
@@ -87,6 +88,14 @@ def _prepared(
     """Everything checked before any work, the layer's extension, and the batch as texts."""
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     require_kinship(q_bhid, k_bgjd, v_bgjd)
-    extension = in_force(extension, facts, layer, weights or {})
-    numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
-    return Terms(extension, facts, weights or {}), texts(numbers_bj, documents_bj, q_bhid.shape[2])
+    own, queries = weights or {}, q_bhid.shape[2]
+
+    def settled() -> tuple[Extension, list[Text]]:
+        ruling = in_force(extension, facts, layer, own)
+        return ruling, texts(number_keys(k_bgjd, positions_bj, documents_bj, ruling), documents_bj, queries)
+
+    spec = (extension, facts, layer, queries, k_bgjd.shape, positions_bj is None, documents_bj is None)
+    given = tuple(each for each in (positions_bj, documents_bj) if each is not None)
+    # Random numbers are drawn anew by every call, and what was learned is each layer's own.
+    ruling, found = settled() if own or extension.positions else once("texts", spec, given, settled)
+    return Terms(ruling, facts, own), found

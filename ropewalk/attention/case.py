@@ -12,8 +12,8 @@ from ropewalk.extension import Extension
 
 
 class Case(NamedTuple):
-    """A text's strands, its sizes, whether biases want gradients for what they learned (`learning`), and whether all
-    spans read the same keys as they came (`fresh`)."""
+    """A text's strands, its sizes, whether biases want gradients for what they learned (`learning`), whether all
+    spans read the same keys as they came (`fresh`), and the model's cap on its logits."""
 
     extension: Extension
     strands: Sequence[Strand]
@@ -25,6 +25,7 @@ class Case(NamedTuple):
     device: torch.device
     learning: bool
     fresh: bool = True
+    softcap: float | None = None
 
     @property
     def biases(self) -> str:

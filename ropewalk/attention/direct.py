@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ropewalk.attention.case import Case
 from ropewalk.attention.precision import widened
+from ropewalk.attention.softmax import capped, softmax
 from ropewalk.attention.strands import Strand
 from ropewalk.attention.variants import Variants
 
@@ -30,21 +31,30 @@ def why_not(case: Case) -> str | None:
     return None
 
 
-def direct(turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None) -> Tensor:
+def direct(
+    turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None, softcap: float | None, sink_h: Tensor | None
+) -> Tensor:
     """The attention of all strands together, in the type of the values."""
     length = turned.q[0].shape[2]
     blocks = [slice(first, min(first + BLOCK, length)) for first in range(0, length, BLOCK)]
 
     def block(rows: slice) -> Tensor:
-        return _block(rows, turned, strands, bias_of)
+        parts = _parts(rows, turned, strands, bias_of, softcap)
+        if parts is None:
+            q, v = turned.q[0], turned.v[0]
+            return v.new_zeros(*q.shape[:2], rows.stop - rows.start, v.shape[-1])
+        return _weighted(*parts, sink_h)
 
     if not torch.is_grad_enabled():
         return torch.cat([block(rows) for rows in blocks], 2)
     return torch.cat([checkpoint(block, rows, use_reentrant=False) for rows in blocks], 2)
 
 
-def _block(rows: slice, turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None) -> Tensor:
-    """One block of rows against the keys that any of them sees, one strand's after the other's."""
+def _parts(
+    rows: slice, turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None, softcap: float | None
+) -> tuple[Tensor, Tensor] | None:
+    """The logits of a block of rows against the keys that any of them sees, one strand's after the other's, and the
+    keys' values; nothing where no row sees a key."""
     logits, values = [], []
     for strand, job in zip(strands, turned.jobs, strict=True):
         start, stop = _bounds(strand, rows)
@@ -58,12 +68,9 @@ def _block(rows: slice, turned: Variants, strands: Sequence[Strand], bias_of: Bi
         if bias_of is not None:
             shown = (_of_block(strand.q_at, strand, rows)[:, None] - strand.k_at[keys]).to(logit.device)
             logit = logit + bias_of(shown.where(inside, 0), rows).to(logit.dtype)
-        logits.append(logit.masked_fill(~inside, -torch.inf))
+        logits.append(capped(logit, softcap).masked_fill(~inside, -torch.inf))
         values.append(turned.v[job.v][:, :, keys])
-    if not logits:
-        q, v = turned.q[0], turned.v[0]
-        return v.new_zeros(*q.shape[:2], rows.stop - rows.start, v.shape[-1])
-    return _weighted(_joined(logits, 3), _joined(values, 2))
+    return (_joined(logits, 3), _joined(values, 2)) if logits else None
 
 
 def _joined(parts: list[Tensor], dim: int) -> Tensor:
@@ -92,10 +99,11 @@ def _product(q_bhid: Tensor, k_bgjd: Tensor) -> Tensor:
     return product.reshape(len(q_bhid), -1, rows, k_bgjd.shape[2])
 
 
-def _weighted(logit_bhij: Tensor, v_bgjd: Tensor) -> Tensor:
+def _weighted(logit_bhij: Tensor, v_bgjd: Tensor, sink_h: Tensor | None) -> Tensor:
     """Softmax and sum; zeros in a row that sees nothing."""
     seeing = (logit_bhij > -torch.inf).any(-1, keepdim=True)
-    weight = torch.softmax(logit_bhij.where(seeing, 0), -1).where(seeing, 0)
+    sink_hid = None if sink_h is None else sink_h[:, None, None]
+    weight = softmax(logit_bhij.where(seeing, 0), sink_hid).where(seeing, 0)
     folded = weight.reshape(len(weight), v_bgjd.shape[1], -1, weight.shape[-1])
     output = folded @ v_bgjd.to(weight.dtype)
     return output.reshape(*weight.shape[:3], v_bgjd.shape[-1]).to(v_bgjd.dtype)

@@ -20,6 +20,7 @@ from ropewalk.attention.case import Case
 from ropewalk.attention.cover import Piece
 from ropewalk.attention.kernels import Part
 from ropewalk.attention.precision import wide
+from ropewalk.attention.softmax import by_sinks, with_sinks
 from ropewalk.attention.variants import Job, Variants
 
 BAND_ROWS = {
@@ -36,6 +37,8 @@ def why_not(case: Case) -> str | None:
     """Why this way cannot carry the case, or nothing."""
     if case.extension.biases:
         return f"the fused kernels add no bias ({case.biases})"
+    if case.softcap is not None:
+        return f"the fused kernels put no cap on logits (softcap {case.softcap:g})"
     pieces = sum(len(strand.pieces) for strand in case.strands)
     if pieces > max(case.queries / SCATTERED, 4 * len(case.strands)):
         return f"positions scatter the spans into {pieces} pieces for {case.queries} queries"
@@ -45,10 +48,10 @@ def why_not(case: Case) -> str | None:
     return kernels.missing(case.device, case.dtype, case.head_dim) if case.device.type == "cuda" else None
 
 
-def flash(turned: Variants) -> Tensor:
-    """The attention of all jobs together."""
-    sizes = (len(turned.q), len(turned.k))
-    output: Tensor = Flash.apply(turned.jobs, sizes, *turned.q, *turned.k, *turned.v)  # type: ignore[no-untyped-call]
+def flash(turned: Variants, sink_h: Tensor | None) -> Tensor:
+    """The attention of all jobs together, and of the model's sinks where it has any."""
+    given = (turned.jobs, (len(turned.q), len(turned.k)), sink_h, *turned.q, *turned.k, *turned.v)
+    output: Tensor = Flash.apply(*given)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -56,7 +59,9 @@ class Flash(torch.autograd.Function):
     """Forward and backward over jobs, one batch row at a time, so that blocks are views and nothing is copied."""
 
     @staticmethod
-    def forward(ctx: Any, jobs: Sequence[Job], sizes: tuple[int, int], *tensors: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, jobs: Sequence[Job], sizes: tuple[int, int], sink_h: Tensor | None, *tensors: Tensor
+    ) -> Tensor:
         """The answer; the tensors are as many copies of queries and of keys as the sizes say, then the values."""
         qs, ks, vs = _apart(tensors, sizes)
         out = torch.zeros(*qs[0].shape[:-1], vs[0].shape[-1], dtype=vs[0].dtype, device=vs[0].device)
@@ -66,7 +71,9 @@ class Flash(torch.autograd.Function):
             for job in jobs:
                 for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], out.dtype):
                     step.forward(whole, fresh)
-        ctx.save_for_backward(*tensors, out, lse)
+        if sink_h is not None:
+            out, lse = with_sinks(Part(out, lse), sink_h)
+        ctx.save_for_backward(*tensors, out, lse, sink_h)
         ctx.jobs, ctx.sizes = jobs, sizes
         return out
 
@@ -74,7 +81,7 @@ class Flash(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the same tensors."""
-        *tensors, out, lse = ctx.saved_tensors
+        *tensors, out, lse, sink_h = ctx.saved_tensors
         totals = [torch.zeros_like(tensor, dtype=wide(tensor.dtype)) for tensor in tensors]
         (qs, ks, vs), (by_q, by_k, by_v) = _apart(tensors, ctx.sizes), _apart(totals, ctx.sizes)
         for b in range(len(out)):
@@ -82,7 +89,8 @@ class Flash(torch.autograd.Function):
             for job in ctx.jobs:
                 for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], out.dtype):
                     step.backward(grads[0][b], whole, (by_q[job.q][b], by_k[job.k][b], by_v[job.v][b]))
-        return None, None, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
+        by_sink = by_sinks(grads[0], Part(out, lse), sink_h) if ctx.needs_input_grad[2] else None
+        return None, None, by_sink, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
 
 
 def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[Tensor], ...]:

@@ -53,7 +53,13 @@ def why_not(case: Case) -> str | None:
     return None if find_spec("triton") else "FlexAttention needs Triton to be compiled"
 
 
-def flex(turned: Variants, strands: Sequence[Strand], bias_at: BiasAt | None) -> Tensor:
+def flex(
+    turned: Variants,
+    strands: Sequence[Strand],
+    bias_at: BiasAt | None,
+    softcap: float | None = None,
+    sink_h: Tensor | None = None,
+) -> Tensor:
     """The attention of all strands together."""
     pairs = list(zip(strands, turned.jobs, strict=True))
     answers, done = [], 0
@@ -63,30 +69,38 @@ def flex(turned: Variants, strands: Sequence[Strand], bias_at: BiasAt | None) ->
         # Contiguous, since other steps in memory would be compiled for apart.
         vectors = [(turned.q[job.q][:, :, rows].contiguous(), turned.k[job.k], turned.v[job.v]) for _, job in found]
         parts = [
-            _strand(*own, strand, bias_at, merged=len(found) > 1)
+            _strand(*own, strand, bias_at, softcap, merged=len(found) > 1 or sink_h is not None)
             for own, (strand, _) in zip(vectors, found, strict=True)
         ]
-        answers += [_zeros(turned, first - done), _merged(parts)]
+        answers += [_zeros(turned, first - done), _merged(parts, sink_h)]
         done = rows.stop
     return torch.cat([*answers, _zeros(turned, turned.q[0].shape[2] - done)], 2)
 
 
 class Answer(NamedTuple):
-    """Of one strand; the logarithm of what it was divided by only where there are others to merge it with."""
+    """Of one strand; the logarithm of what it was divided by only where there is something to merge it with."""
 
     out_bhid: Tensor
     lse_bhi: Tensor | None
 
 
 def _strand(
-    q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, strand: Strand, bias_at: BiasAt | None, *, merged: bool
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    strand: Strand,
+    bias_at: BiasAt | None,
+    softcap: float | None,
+    *,
+    merged: bool,
 ) -> Answer:
     """One call of the compiled kernel."""
     device = q_bhid.device
     bounds = [bound.int().to(device) for bound in (strand.start, strand.stop)]
     lists = Lists(*(each.to(device) for each in block_lists(strand.start, strand.stop, k_bgjd.shape[2])))
     bias = None if bias_at is None else _bias(strand, bias_at, q_bhid)
-    return Answer(*_compiled_call(q_bhid, k_bgjd, v_bgjd, *bounds, lists, bias, merged))
+    cap = None if softcap is None else torch.full((), softcap, device=device)  # a number would be compiled in
+    return Answer(*_compiled_call(q_bhid, k_bgjd, v_bgjd, *bounds, lists, bias, cap, merged))
 
 
 def _bias(strand: Strand, bias_at: BiasAt, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -129,6 +143,7 @@ def call(
     stop_i: Tensor,
     lists: Lists,
     bias: tuple[Tensor, Tensor, Tensor] | None,
+    cap: Tensor | None,
     merged: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """What is compiled. The same text serves every reach and every bias: they differ in numbers alone."""
@@ -139,7 +154,7 @@ def call(
     mask = BlockMask((q_bhid.shape[2], k_bgjd.shape[2]), *lists, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=seen)
     out, aux = flex_attention(
         *(q_bhid, k_bgjd, v_bgjd),
-        score_mod=None if bias is None else _biased(*bias),
+        score_mod=_scored(bias, cap),
         block_mask=mask,
         enable_gqa=True,
         kernel_options={"BACKEND": "TRITON"},  # for few queries too: other kernels have no gradient of the lse
@@ -148,22 +163,32 @@ def call(
     return out, aux.lse
 
 
-def _biased(line_hx: Tensor, x_i: Tensor, y_j: Tensor) -> Callable[..., Tensor]:
-    def biased(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return score + line_hx[h, (x_i[i] - y_j[j]).clamp(min=0)]
+def _scored(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> Callable[..., Tensor] | None:
+    """What becomes of a scaled product: a bias is added, then the cap is put on it."""
+    if bias is None and cap is None:
+        return None
 
-    return biased
+    def scored(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if bias is not None:
+            line_hx, x_i, y_j = bias
+            score = score + line_hx[h, (x_i[i] - y_j[j]).clamp(min=0)]
+        return score if cap is None else cap * torch.tanh(score / cap)
+
+    return scored
 
 
-def _merged(parts: Sequence[Answer]) -> Tensor:
+def _merged(parts: Sequence[Answer], sink_h: Tensor | None) -> Tensor:
     """The parts of one softmax, weighted by what each was divided by; zeros in a row that sees nothing."""
-    if len(parts) == 1:
+    if len(parts) == 1 and sink_h is None:
         return parts[0].out_bhid
     lse_sbhi = torch.stack([part.lse_bhi for part in parts if part.lse_bhi is not None])
     seeing_bhi = (lse_sbhi > -torch.inf).any(0)
-    share_sbhi = torch.softmax(lse_sbhi.where(seeing_bhi, 0), 0)
+    lse_sbhi = lse_sbhi.where(seeing_bhi, 0)
+    if sink_h is not None:  # a part that has no answer
+        lse_sbhi = torch.cat([lse_sbhi, sink_h[:, None].to(lse_sbhi.dtype).expand_as(lse_sbhi[:1])])
+    share_sbhi = torch.softmax(lse_sbhi, 0)
     total = torch.zeros_like(parts[0].out_bhid, dtype=wide(parts[0].out_bhid.dtype))
-    for share_bhi, part in zip(share_sbhi, parts, strict=True):
+    for share_bhi, part in zip(share_sbhi[: len(parts)], parts, strict=True):
         total = total + share_bhi[..., None] * part.out_bhid
     return total.to(parts[0].out_bhid.dtype)
 

@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.case import Case
+from ropewalk.attention.matmul import Part
+from ropewalk.attention.softmax import by_sinks, with_sinks
 from ropewalk.attention.span_tables import Spans, bounds, span_tables, turning
 from ropewalk.attention.strands import Strand
 from ropewalk.attention.walks import walks_over_keys, walks_over_rows
@@ -144,6 +146,7 @@ def why_not(case: Case) -> str | None:
         "triton is not installed": importlib.util.find_spec("triton") is None,
         "no query sees a key": not strands,
         "the keys come turned already": not case.fresh,
+        f"its kernel puts no cap on logits (softcap {case.softcap or 0:g})": case.softcap is not None,
         f"it does not compute in {str(case.dtype)[6:]}": case.dtype not in TYPES,
         f"heads of {largest} are beyond {LARGEST_HEAD}": largest > LARGEST_HEAD,
         f"{len(strands)} tables and spans are beyond {MOST_STRANDS}": len(strands) > MOST_STRANDS,
@@ -187,7 +190,13 @@ def plan_for(strands: Sequence[Strand], q_bhid: Tensor, v_bgjd: Tensor, interlea
 
 
 def fused_spans(
-    q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, plan: Plan, scale_hi: Tensor, bias_at: BiasAt | None
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    plan: Plan,
+    scale_hi: Tensor,
+    bias_at: BiasAt | None,
+    sink_h: Tensor | None = None,
 ) -> Tensor:
     """The attention of all strands together, on queries and keys that have not been turned or scaled."""
     line_hx = None
@@ -195,7 +204,8 @@ def fused_spans(
         distance = torch.arange(plan.furthest + 1, device=q_bhid.device)
         line_hx = (bias_at(distance).detach() * LOG2E).float().contiguous()
     factor_hi = (scale_hi.to(q_bhid.device) / math.sqrt(q_bhid.shape[-1])).float()
-    out: Tensor = FusedSpans.apply(q_bhid, k_bgjd, v_bgjd, factor_hi, line_hx, plan)  # type: ignore[no-untyped-call]
+    given = (q_bhid, k_bgjd, v_bgjd, factor_hi, line_hx, sink_h, plan)
+    out: Tensor = FusedSpans.apply(*given)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -212,7 +222,14 @@ class FusedSpans(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, factor_hi: Tensor, line_hx: Tensor | None, plan: Plan
+        ctx: Any,
+        q_bhid: Tensor,
+        k_bgjd: Tensor,
+        v_bgjd: Tensor,
+        factor_hi: Tensor,
+        line_hx: Tensor | None,
+        sink_h: Tensor | None,
+        plan: Plan,
     ) -> Tensor:
         """The answer; the logarithm of what it was divided by is kept."""
         out = torch.empty(*q_bhid.shape[:3], v_bgjd.shape[-1], dtype=v_bgjd.dtype, device=v_bgjd.device)
@@ -220,15 +237,18 @@ class FusedSpans(torch.autograd.Function):
         given, launch = Given(q_bhid, k_bgjd, v_bgjd, factor_hi * LOG2E, line_hx), plan.launches.forward
         shape = _shape(launch, given, plan, *(any(each) for each in zip(*plan.turns, strict=True)))
         _launch("forward", launch, _walks_of_queries(launch, plan), shape, given, plan, _vectors(out), _numbers(lse))
-        ctx.save_for_backward(*given, out, lse)
+        if sink_h is not None:
+            out, natural = with_sinks(Part(out, lse / LOG2E), sink_h)
+            lse = natural * LOG2E
+        ctx.save_for_backward(*given, out, lse, sink_h)
         ctx.plan = plan
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of queries, keys, values and factors."""
-        *tensors, out, lse = ctx.saved_tensors
+        """The gradients of queries, keys, values, factors and, where they want one, of sinks."""
+        *tensors, out, lse, sink_h = ctx.saved_tensors
         given, plan = Given(*tensors), ctx.plan
         inputs = given.q_bhid, given.k_bgjd, given.v_bgjd
         by_q, by_k, by_v = (_sums(x, len(plan.turns)) for x in inputs)
@@ -242,7 +262,8 @@ class FusedSpans(torch.autograd.Function):
             for s, turns in enumerate(plan.turns):
                 _launch(name, launch, walks, _shape(launch, given, plan, *turns), given, plan, s, *slope, *own)
         by_q, by_k, by_v = (x.to(own.dtype) for x, own in zip((by_q, by_k, by_v), inputs, strict=True))
-        return by_q, by_k, by_v, by_factor.sum(0).sum_to_size(given.factor_hi.shape), None, None
+        by_sink = by_sinks(grads[0], Part(out, lse / LOG2E), sink_h) if ctx.needs_input_grad[5] else None
+        return by_q, by_k, by_v, by_factor.sum(0).sum_to_size(given.factor_hi.shape), None, by_sink, None
 
 
 def _sums(x: Tensor, strands: int) -> Tensor:

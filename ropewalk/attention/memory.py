@@ -17,6 +17,7 @@ from ropewalk.attention.precision import widened
 from ropewalk.attention.rotation import turned, turned_once
 from ropewalk.attention.session import Session, Stage
 from ropewalk.attention.shelves import Extended, Lanes
+from ropewalk.attention.softmax import capped, softmax
 from ropewalk.attention.step import Read, Step, step
 from ropewalk.attention.strands import Keys
 from ropewalk.errors import InvalidValue
@@ -31,6 +32,7 @@ class Memory:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.count = 0
+        self._furthest = 0  # the most there has been: what rings have written over is not undone by taking back
         self._lanes: list[Lanes] = [[] for _ in session.shelves]
         self._stages: list[Stage | None] = [None] * len(session.shelves)
 
@@ -54,10 +56,11 @@ class Memory:
         """Take back the last tokens."""
         if not 0 <= tokens <= self.count:
             raise InvalidValue("tokens", f"between 0 and the {self.count} that were read", tokens)
-        lost = [shelf for shelf in self.session.shelves if not shelf.can_forget(self.count)]
-        if tokens and lost:
-            raise InvalidValue("tokens", "0 once a window is full: what it held before is gone", tokens)
-        self.count -= tokens
+        left = self.count - tokens
+        if tokens and not all(shelf.can_forget(self._furthest, left) for shelf in self.session.shelves):
+            rule = f"at most {self.session.spare} once a window is full: what it held before is gone"
+            raise InvalidValue("tokens", rule, tokens, remedy="a session with more spare room takes back more")
+        self.count = left
 
     def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """Take in the next tokens and answer them; padded ones get zeros."""
@@ -71,6 +74,7 @@ class Memory:
         with torch.autocast(q_bhid.device.type, enabled=False):
             out = self._step(own, q_bhid, k_bgjd, v_bgjd) if own else self._chunk(q_bhid, k_bgjd, v_bgjd)
         self.count += k_bgjd.shape[2]
+        self._furthest = max(self._furthest, self.count)
         return out
 
     def _check(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
@@ -110,8 +114,9 @@ class Memory:
 
     def _weighed(self, reads: list[Read], asking: list[Tensor]) -> Tensor:
         """The answer over all that is read: one softmax, whose parts lie where their keys do."""
-        logits = [self._logit(read, asking[read.asking]) for read in reads]
-        weight = torch.softmax(torch.cat(logits, -1) if len(logits) > 1 else logits[0], -1)
+        logits, sink_h = [self._logit(read, asking[read.asking]) for read in reads], self.session.terms.sink_h
+        sink_grn = None if sink_h is None else sink_h.view(logits[0].shape[1], -1, 1).to(logits[0].device)
+        weight = softmax(torch.cat(logits, -1) if len(logits) > 1 else logits[0], sink_grn)
         shares = torch.split(weight, [each.shape[-1] for each in logits], -1)
         parts = [self._part(read, share) for read, share in zip(reads, shares, strict=True)]
         return functools.reduce(torch.add, parts)
@@ -123,7 +128,11 @@ class Memory:
     def _logit(self, read: Read, q_bgrd: Tensor) -> Tensor:
         """Half precision is for keeping: logits are formed and kept in at least float32."""
         logit = q_bgrd @ widened(self._lanes[read.shelf][TURNED][:, :, read.place]).mT
-        return logit if read.mask_bgrn is None else logit + read.mask_bgrn
+        softcap, mask = self.session.terms.facts.softcap, read.mask_bgrn
+        if mask is None:
+            return capped(logit, softcap)
+        whole = capped(logit + mask, softcap)
+        return whole if softcap is None else whole.masked_fill(mask == -torch.inf, -torch.inf)
 
     def _turn_anew(self, n: int, stage: Stage | None) -> None:
         """All that a shelf holds, from the keys as they came, for a new stage."""

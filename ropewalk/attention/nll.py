@@ -41,6 +41,21 @@ def nll(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None 
     return flat.view(targets.shape)
 
 
+@torch.no_grad()
+def likeliest(hidden: Tensor, head_vd: Tensor, bias_v: Tensor | None = None) -> Tensor:
+    """The word with the highest logit after each hidden state [..., d], by the same tiles."""
+    _check(hidden, head_vd, torch.full(hidden.shape[:-1], IGNORED, device=hidden.device), bias_v)
+    flat, room = hidden.flatten(0, -2), Room(hidden)
+    found = torch.zeros(len(flat), dtype=torch.int64, device=hidden.device)
+    for rows in _tiles(len(flat), TOKENS):
+        highest_n = room.tile.new_full((len(flat[rows]),), -torch.inf)
+        for words in _tiles(len(head_vd), WORDS):
+            top = room.logits(flat[rows], head_vd, bias_v, words).max(1)
+            found[rows] = torch.where(top.values > highest_n, top.indices + words.start, found[rows])
+            highest_n = torch.maximum(highest_n, top.values)
+    return found.view(hidden.shape[:-1])
+
+
 class TokenLoss(torch.autograd.Function):
     """Losses by tiles; in the backward pass each tile's logits are made again."""
 

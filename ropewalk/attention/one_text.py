@@ -18,11 +18,12 @@ from ropewalk.attention.flash import flash
 from ropewalk.attention.flex import flex
 from ropewalk.attention.fused_spans import fused_spans, plan_for
 from ropewalk.attention.precision import wide
+from ropewalk.attention.sharing import once
 from ropewalk.attention.strands import Keys, Strand, strands
 from ropewalk.attention.toeplitz import diagonal, toeplitz
 from ropewalk.attention.variants import variants
 from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.spec import Weights
 
 
@@ -32,6 +33,11 @@ class Terms(NamedTuple):
     extension: Extension
     facts: Facts
     weights: Mapping[str, Weights]
+
+    @property
+    def sink_h(self) -> Tensor | None:
+        """The logits of the model's sinks, where it has any."""
+        return self.weights.get(MODEL, {}).get(SINKS)
 
     def bias(self, shown: Tensor, query: Tensor) -> Tensor:
         """The sum of the biases where query sees a key at the distance shown, a head dimension first, in float64."""
@@ -57,7 +63,8 @@ class Terms(NamedTuple):
 
 def attend_text(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -> Tensor:
     """The answers to the queries numbered i over each span's keys."""
-    found = strands(terms.extension, terms.facts, i, [own.numbers for own in keys])
+    numbers = [own.numbers for own in keys]
+    found = once("strands", terms[:2], (i, *numbers), lambda: strands(terms.extension, terms.facts, i, numbers), len(i))
     if not found:
         return q_bhid.new_zeros(*q_bhid.shape[:3], keys[0].v_bgjd.shape[-1])
     choice = choice_of(q_bhid, keys, found, terms)
@@ -65,24 +72,25 @@ def attend_text(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -
         q_bhid, keys = q_bhid.double(), _doubled(keys)
     i = i.to(q_bhid.device)
     line = (lambda far: terms.bias(far, far)) if terms.extension.biases else None
+    sink_h = None if terms.sink_h is None else terms.sink_h.to(q_bhid.device, wide(q_bhid.dtype))
     if choice.backend == "triton":
         k_bgjd, v_bgjd, *_ = keys[0]
         plan = plan_for(found, q_bhid, v_bgjd, terms.facts.interleaved)
-        return fused_spans(q_bhid, k_bgjd, v_bgjd, plan, terms.scale(i), line)
+        return fused_spans(q_bhid, k_bgjd, v_bgjd, plan, terms.scale(i), line, sink_h)
     turned = variants(terms.scaled(q_bhid, i), keys, found, terms.facts.interleaved)
     if choice.backend == "flash":
-        return flash(turned)
+        return flash(turned, sink_h)
     if choice.backend == "toeplitz" and line:
         own = [diagonal(strand, q_bhid.shape[2], len(strand.k_at)) for strand in found]
         copies = [(turned.q[job.q], turned.k[job.k]) for job in turned.jobs]
-        return toeplitz(copies, turned.v[0], [each for each in own if each], line)
+        return toeplitz(copies, turned.v[0], [each for each in own if each], line, sink_h)
     if choice.backend == "flex":
-        return flex(turned, found, line)
+        return flex(turned, found, line, terms.facts.softcap, sink_h)
 
     def bias_of(shown_ij: Tensor, rows: slice) -> Tensor:
         return terms.bias(shown_ij, i[rows, None].expand_as(shown_ij))
 
-    return direct(turned, found, bias_of if terms.extension.biases else None)
+    return direct(turned, found, bias_of if terms.extension.biases else None, terms.facts.softcap, sink_h)
 
 
 def choice_of(q_bhid: Tensor, keys: Sequence[Keys], found: Sequence[Strand], terms: Terms) -> Choice:
@@ -91,7 +99,8 @@ def choice_of(q_bhid: Tensor, keys: Sequence[Keys], found: Sequence[Strand], ter
     learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
     sizes = (q_bhid.shape[2], len(keys[0].numbers), q_bhid.shape[-1], keys[0].v_bgjd.shape[-1])
     fresh = not any(own.turned for own in keys) and all(own.k_bgjd is keys[0].k_bgjd for own in keys)
-    return choose(Case(terms.extension, found, *sizes, q_bhid.dtype, q_bhid.device, learning, fresh))
+    case = Case(terms.extension, found, *sizes, q_bhid.dtype, q_bhid.device, learning, fresh)
+    return choose(case._replace(softcap=terms.facts.softcap))
 
 
 def _doubled(keys: Sequence[Keys]) -> list[Keys]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.precision import wide
+from ropewalk.attention.sharing import once
 from ropewalk.frequencies import Table
 
 FEW = 64  # places, among which it does not pay to look for repetition
@@ -26,6 +27,12 @@ class Turn(NamedTuple):
 
 def turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
     """cos and sin at these places in float64, times exp(growth * log_decay) where theta has a real part."""
+    grown = (growth,) if table.log_decay.any() else ()
+    size = 2 * len(places) * len(table.inv_freq)
+    return once("turn", None, (places, *table, *grown), lambda: _turn_at(places, table, growth), size)
+
+
+def _turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
     if len(places) > FEW:
         places, index = torch.unique_consecutive(places, return_inverse=True)
     angle = places.double()[:, None] * table.inv_freq

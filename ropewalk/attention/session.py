@@ -36,7 +36,10 @@ Stage = tuple[tuple[int, int], ...]
 
 
 class Session:
-    """Texts being read under one extension; `begins` numbers each row's first slot, below 0 where it is padding."""
+    """Texts being read under one extension; `begins` numbers each row's first slot, below 0 where it is padding.
+
+    Up to `spare` tokens can be taken back whatever the reach forgets.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class Session:
         begins: Sequence[int] = (0,),
         layer: int | None = None,
         weights: Mapping[str, Weights] | None = None,
+        spare: int = 0,
     ) -> None:
         self.terms = Terms(in_force(extension, facts, layer, weights or {}), facts, weights or {})
         if not isinstance(self.terms.extension.numbering, Sequential):
@@ -57,7 +61,8 @@ class Session:
         self.rows = len(begins)
         self.first = torch.tensor(self.begins)
         self.spans = self.terms.extension.spans.spans()
-        self.shelves, self.k_at, self.shelf_of = _arranged(self.spans, self.begins)
+        self.shelves, self.k_at, self.shelf_of = _arranged(self.spans, self.begins, spare)
+        self.spare = spare
         self._tables: dict[int, Table] = {}
         self._others: dict[tuple[int, ...], Session] = {}
         first = self.table(1)
@@ -73,7 +78,7 @@ class Session:
             return self
         if begins not in self._others:
             extension, facts, weights = self.terms
-            self._others[begins] = Session(extension, facts, begins=begins, weights=weights)
+            self._others[begins] = Session(extension, facts, begins=begins, weights=weights, spare=self.spare)
         return self._others[begins]
 
     def numbers(self, slots: Tensor) -> Tensor:
@@ -107,7 +112,7 @@ class Session:
         return Turn(cos.to(wide(dtype)), sin.to(wide(dtype)))
 
 
-def _arranged(spans: Sequence[Span], begins: Sequence[int]) -> tuple[list[Shelf], list[At], list[int]]:
+def _arranged(spans: Sequence[Span], begins: Sequence[int], spare: int) -> tuple[list[Shelf], list[At], list[int]]:
     """The shelves, how each places its keys, and each span's: spans that place keys alike share what keeps enough."""
     needs = [kept(span) for span in spans]
     ways = [span.k_at(PROBED).double().numpy().tobytes() for span in spans]
@@ -117,10 +122,10 @@ def _arranged(spans: Sequence[Span], begins: Sequence[int]) -> tuple[list[Shelf]
     for key, need in zip(keys, needs, strict=True):
         total[key] = total.get(key, Kept()) | need
     k_at = [spans[keys.index(key)].k_at for key in total]
-    return [_shelf(need, begins) for need in total.values()], k_at, [list(total).index(key) for key in keys]
+    return [_shelf(need, begins, spare) for need in total.values()], k_at, [list(total).index(key) for key in keys]
 
 
-def _shelf(need: Kept, begins: Sequence[int]) -> Shelf:
+def _shelf(need: Kept, begins: Sequence[int], spare: int) -> Shelf:
     if need.last is None:
         return Whole()
-    return Ring(need.last) if need.last else Beginning(need.first, begins)
+    return Ring(need.last, spare) if need.last else Beginning(need.first, begins)

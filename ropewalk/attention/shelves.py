@@ -40,8 +40,8 @@ class Shelf(Protocol):
     def takes(self, count: int) -> bool:
         """Whether the token at this slot is kept at all, in any row."""
 
-    def can_forget(self, count: int) -> bool:
-        """Whether the last tokens can be taken back."""
+    def can_forget(self, furthest: int, count: int) -> bool:
+        """Whether the tokens from `count` on can be taken back when all up to `furthest` have come."""
 
     def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
         """Take in tokens."""
@@ -69,7 +69,7 @@ class Whole:
         """Always."""
         return True
 
-    def can_forget(self, count: int) -> bool:
+    def can_forget(self, furthest: int, count: int) -> bool:
         """Always."""
         return True
 
@@ -111,18 +111,27 @@ def _roomy(kept: Lanes, new: Lanes, count: int, end: int) -> Lanes:
 
 @dataclass(frozen=True)
 class Ring:
-    """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order."""
+    """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order.
+
+    With `spare` places more, as many tokens can be taken back at any time.
+    """
 
     size: int
+    spare: int = 0
     by_number = False
+
+    @property
+    def room(self) -> int:
+        """How many places there are."""
+        return self.size + self.spare
 
     def takes(self, count: int) -> bool:
         """Always."""
         return True
 
-    def can_forget(self, count: int) -> bool:
-        """Until the first has been written over."""
-        return count <= self.size
+    def can_forget(self, furthest: int, count: int) -> bool:
+        """As long as what would be seen again has not been written over."""
+        return furthest - self.room <= max(0, count - self.size)
 
     def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
         """What was kept and what is new, in order; and the last of it."""
@@ -133,41 +142,40 @@ class Ring:
             torch.cat([*(lane[:, :, place] for place in places), part], 2) if places else part
             for lane, part in zip(kept, new, strict=True)
         ]
-        newest = torch.arange(max(0, end - self.size), end)
-        for lane, part in zip(kept, ordered, strict=True):
-            lane[:, :, newest % self.size] = part[:, :, newest - first]
+        newest = torch.arange(max(count, end - self.room), end)
+        for lane, part in zip(kept, new, strict=True):
+            lane[:, :, newest % self.room] = part[:, :, newest - count]
         return Extended(kept, first, ordered)
 
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
         """Over the oldest."""
         kept = kept or self._room(new)
-        place = count % self.size
+        place = count % self.room
         for lane, part in zip(kept, new, strict=True):
             lane[:, :, place : place + 1] = part
         return kept
 
     def _room(self, like: Lanes) -> Lanes:
-        return [part.new_empty(*part.shape[:2], self.size, part.shape[3]) for part in like]
+        return [part.new_empty(*part.shape[:2], self.room, part.shape[3]) for part in like]
 
     def held(self, count: int) -> slice:
         """From the first on, and soon all."""
-        return slice(0, min(count, self.size))
+        return slice(0, min(count, self.room))
 
     def where(self, start: int, stop: int) -> list[slice]:
         """A whole ring as it lies."""
-        whole = slice(0, self.size)
-        return [whole] if stop - start == self.size else self._in_order(start, stop)
+        return [slice(0, self.room)] if stop - start == self.room else self._in_order(start, stop)
 
     def _in_order(self, start: int, stop: int) -> list[slice]:
         """One stretch of places, or two where the ring closes."""
-        first, end = start % self.size, start % self.size + stop - start
-        if end <= self.size:
+        first, end = start % self.room, start % self.room + stop - start
+        if end <= self.room:
             return [slice(first, end)] if end > first else []
-        return [slice(first, self.size), slice(0, end - self.size)]
+        return [slice(first, self.room), slice(0, end - self.room)]
 
     def slots(self, place: slice, newest: int) -> Tensor:
         """The latest slot that fell on each place."""
-        return newest - (newest - torch.arange(place.start, place.stop)) % self.size
+        return newest - (newest - torch.arange(place.start, place.stop)) % self.room
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,7 @@ class Beginning:
         """Until every row has begun."""
         return count + min(self.begins) < self.size
 
-    def can_forget(self, count: int) -> bool:
+    def can_forget(self, furthest: int, count: int) -> bool:
         """Always: what comes again is written again."""
         return True
 

@@ -22,6 +22,7 @@ from ropewalk.attention.case import Case
 from ropewalk.attention.kernels import Gradients, Part
 from ropewalk.attention.precision import wide
 from ropewalk.attention.pruning import Band, bands, whole
+from ropewalk.attention.softmax import by_sinks, with_sinks
 from ropewalk.attention.strands import Strand
 
 ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
@@ -36,6 +37,8 @@ def why_not(case: Case) -> str | None:
         return "there is no bias to make a line of"
     if not all(spec.of_distance_alone for spec in case.extension.biases):
         return f"the bias is not one of the distance alone ({case.biases})"
+    if case.softcap is not None:
+        return f"the fused kernels put no cap on logits (softcap {case.softcap:g})"
     spans = {strand.span for strand in case.strands}
     if len(spans) > 1 or any(diagonal(strand, case.queries, case.keys) is None for strand in case.strands):
         return f"the reach shows other distances than the true ones to a bias ({case.biases})"
@@ -75,7 +78,11 @@ def diagonal(strand: Strand, queries: int, keys: int) -> Diagonal | None:
 
 
 def toeplitz(
-    copies: Sequence[tuple[Tensor, Tensor]], v_bgjd: Tensor, diagonals: Sequence[Diagonal], bias_at: BiasAt
+    copies: Sequence[tuple[Tensor, Tensor]],
+    v_bgjd: Tensor,
+    diagonals: Sequence[Diagonal],
+    bias_at: BiasAt,
+    sink_h: Tensor | None,
 ) -> Tensor:
     """The attention of all diagonals, in the order of their rows; each has its own copies of queries and keys.
 
@@ -85,7 +92,7 @@ def toeplitz(
     for (q_bhid, k_bgjd), own in zip(copies, diagonals, strict=True):
         q_bhid = q_bhid[:, :, own.rows]
         line_hx = bias_at(_distances(own, q_bhid.device).clamp(min=0)).expand(q_bhid.shape[1], -1)
-        given = (q_bhid, k_bgjd, v_bgjd, line_hx, own, _bands(own, line_hx, q_bhid, k_bgjd))
+        given = (q_bhid, k_bgjd, v_bgjd, line_hx, sink_h, own, _bands(own, line_hx, q_bhid, k_bgjd))
         parts.append(Toeplitz.apply(*given))  # type: ignore[no-untyped-call]
     return torch.cat(parts, 2)
 
@@ -111,7 +118,14 @@ class Toeplitz(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, line_hx: Tensor, own: Diagonal, bands: list[Band]
+        ctx: Any,
+        q_bhid: Tensor,
+        k_bgjd: Tensor,
+        v_bgjd: Tensor,
+        line_hx: Tensor,
+        sink_h: Tensor | None,
+        own: Diagonal,
+        bands: list[Band],
     ) -> Tensor:
         """The answer of all rows."""
         out = q_bhid.new_empty(*q_bhid.shape[:3], v_bgjd.shape[-1])
@@ -119,20 +133,23 @@ class Toeplitz(torch.autograd.Function):
         for block in _blocks(own, bands, line_hx, q_bhid):
             q, k, v = block.queries(q_bhid), block.keys(k_bgjd), block.keys(v_bgjd)
             part = kernels.forward(q, k, v, triangle=False, mask_ij=block.mask)
+            if sink_h is not None:
+                part = with_sinks(part, block.sinks(sink_h))
             block.put(out, part.out_bhid)
             block.put(lse, part.lse_bhi)
-        ctx.save_for_backward(q_bhid, k_bgjd, v_bgjd, out, lse, line_hx)
+        ctx.save_for_backward(q_bhid, k_bgjd, v_bgjd, out, lse, line_hx, sink_h)
         ctx.own, ctx.bands = own, bands
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None]:
-        """The gradients of queries, keys, values and, where it wants one, of the line."""
-        q_bhid, k_bgjd, v_bgjd, out, lse, line_hx = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of queries, keys, values and, where they want one, of the line and the sinks."""
+        q_bhid, k_bgjd, v_bgjd, out, lse, line_hx, sink_h = ctx.saved_tensors
         by_q = torch.empty_like(q_bhid)
         by_k, by_v = (torch.zeros_like(x, dtype=wide(x.dtype)) for x in (k_bgjd, v_bgjd))
         by_line = torch.zeros_like(line_hx) if ctx.needs_input_grad[3] else None
+        by_sink = torch.zeros_like(sink_h) if ctx.needs_input_grad[4] else None
         with torch.autocast(q_bhid.device.type, enabled=False):
             for block in _blocks(ctx.own, ctx.bands, line_hx, q_bhid):
                 grad, q, answer, sums = (block.queries(x) for x in (grads[0], q_bhid, out, lse))
@@ -140,7 +157,9 @@ class Toeplitz(torch.autograd.Function):
                 block.put(by_q, found.q_bhid)
                 block.keys(by_k).add_(found.k_bgjd)
                 block.keys(by_v).add_(found.v_bgjd)
-        return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), by_line, None, None
+                if by_sink is not None:
+                    by_sink[block.band.heads] += by_sinks(grad, Part(answer, sums), block.sinks(sink_h))
+        return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), by_line, by_sink, None, None
 
 
 class Block(NamedTuple):
@@ -151,6 +170,11 @@ class Block(NamedTuple):
     seen: slice
     begin: int  # of the mask in the line
     mask: Tensor
+    highest_h: Tensor  # what was taken off each head's biases
+
+    def sinks(self, sink_h: Tensor) -> Tensor:
+        """The sinks of its heads beside logits that go without that."""
+        return (sink_h[self.band.heads] - self.highest_h).to(sink_h.dtype)
 
     def queries(self, x_bhi: Tensor) -> Tensor:
         """The block's part of what queries have, backwards."""
@@ -180,7 +204,7 @@ def _blocks(own: Diagonal, bands: Sequence[Band], line_hx: Tensor, q_bhid: Tenso
     """All rows of all bands, once."""
     for band in bands:
         reach = own._replace(furthest=own.nearest + band.width - 1)
-        mask_hx = _mask_line(reach, line_hx[band.heads], wide(q_bhid.dtype))
+        mask_hx, highest_h = _mask_line(reach, line_hx[band.heads], wide(q_bhid.dtype))
         for first in range(0, q_bhid.shape[2], ROWS):
             rows = slice(first, min(first + ROWS, q_bhid.shape[2]))
             lowest, highest = (own.ahead + own.rows.start + row for row in (first, rows.stop - 1))
@@ -188,12 +212,13 @@ def _blocks(own: Diagonal, bands: Sequence[Band], line_hx: Tensor, q_bhid: Tenso
             begin = own.last - (highest - seen.start)
             size = (1, len(mask_hx), rows.stop - first, seen.stop - seen.start)
             mask = mask_hx.as_strided(size, (0, mask_hx.shape[1], 1, 1), begin)
-            yield Block(band, rows, seen, begin, mask)
+            yield Block(band, rows, seen, begin, mask, highest_h)
 
 
-def _mask_line(own: Diagonal, line_hx: Tensor, dtype: torch.dtype) -> Tensor:
-    """The line as the kernels add it, hidden distances at -inf."""
+def _mask_line(own: Diagonal, line_hx: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The line as the kernels add it, hidden distances at -inf, less each head's largest; and that."""
     distance = _distances(own, line_hx.device)
     line_hx = line_hx.masked_fill((distance < own.nearest) | (distance > own.furthest), -torch.inf)
     # What all of a head's keys have in common cancels in the softmax; without it little is lost to rounding.
-    return (line_hx - line_hx.amax(-1, keepdim=True)).to(dtype).contiguous()
+    highest_h = line_hx.amax(-1)
+    return (line_hx - highest_h[:, None]).to(dtype).contiguous(), highest_h

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ropewalk.cli.models import Extension, Model, Out, To, loaded, target
+from ropewalk.cli.models import Extension, Model, Out, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.errors import UnknownName
+from ropewalk.folders import require_new
 
-Target = Annotated[str, typer.Option(help="transformers, vllm, sglang or llama.cpp")]
+ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
+Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help="transformers, vllm, sglang or llama.cpp")]
 
 
-def export(model: Model, extension: Extension, out: Out, target_engine: Target = "vllm", to: To = "") -> None:
+def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm", to: To = "") -> None:
     """Write the model so that the engine reads the schedule, or say why it cannot."""
+    wanted = target(to)
+    if engine not in ENGINES:
+        raise UnknownName("--target", "an engine", engine, known=ENGINES)
+    require_new(Path(out))
+    require_plausible(model, extension)
+    asked, tokenizer = fitting(model, extension, to), tokenizer_of(model)
     from ropewalk.hf import export as write
     from ropewalk.hf import extend as attach
 
-    host, tokenizer = loaded(model, tokenizer=True)
-    attach(host, extension, target_len=target(to))
-    result = write(host, out, target=target_engine, target_len=target(to))
-    tokenizer.save_pretrained(out)
+    host = weights_of(model)
+    attach(host, asked, target_len=wanted)
+    result = write(host, out, target=engine, target_len=wanted, tokenizer=tokenizer)
     typer.echo(str(result))

@@ -5,78 +5,170 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 
-from ropewalk.cli.models import Extension, Model, To, loaded, target
-from ropewalk.errors import InvalidValue
+from ropewalk import extension as extensions
+from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.showing import pieces, reading
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
+
+TOKENS = 128  # that are made where nothing is said
+
+Extension = Annotated[
+    str, typer.Argument(help="such as yarn or rerope+log_n; none: as the model is", show_default=False)
+]
+Prompt = Annotated[str, typer.Option(help="the text to go on from")]
+PromptFile = Annotated[str, typer.Option(metavar="FILE", help="a file that holds it, such as book.txt")]
+Contexts = Annotated[
+    str, typer.Option(metavar="FOLDER", help="texts that a question is asked about; EXTENSION is nbce")
+]
+Question = Annotated[str, typer.Option(help='the question, such as "Who wrote it?"')]
+Count = Annotated[int | None, typer.Option(metavar="COUNT", help=f"how many at most; {TOKENS} unless --stream")]
+Stream = Annotated[bool, typer.Option("--stream", help="go on without end, until Ctrl-C or --max-new-tokens")]
+Temperature = Annotated[float, typer.Option(help="0 takes the likeliest, 1 draws as the model says")]
+TopP = Annotated[float, typer.Option(help="the share of probability that is drawn from, such as 0.9")]
+Seed = Annotated[int, typer.Option(help="of what is drawn")]
+Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
+
+
+class Asked(NamedTuple):
+    """What is to be written, from what."""
+
+    prompt: str
+    contexts: list[str]
+    question: str
+    endless: bool
+    drawn: dict[str, Any]
 
 
 def generate(
     model: Model,
-    extension: Extension,
-    prompt: Annotated[str, typer.Option(help="the text to go on from")] = "",
-    prompt_file: Annotated[str, typer.Option(help="a file that holds it")] = "",
-    contexts: Annotated[str, typer.Option(help="a folder of texts that a question is asked about")] = "",
-    question: Annotated[str, typer.Option(help="the question")] = "",
-    max_new_tokens: Annotated[int, typer.Option(help="how many; 0 goes on until it is stopped")] = 128,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="share of probability that is drawn from")] = 1.0,
-    seed: Annotated[int, typer.Option(help="of what is drawn")] = 0,
+    extension: Extension = "",
+    prompt: Prompt = "",
+    prompt_file: PromptFile = "",
+    contexts: Contexts = "",
+    question: Question = "",
+    max_new_tokens: Count = None,
+    stream: Stream = False,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    device: Device = "",
     to: To = "",
 ) -> None:
-    """Go on from a prompt without end, or answer a question about several contexts (then the extension may be nbce)."""
+    """Go on from a prompt, or answer a question about several contexts. The text is read in pieces, however long."""
+    if bool(contexts) != bool(question):
+        raise InvalidValue("--question", "given with --contexts and only then", question)
+    given = [
+        name for name, value in (("prompt", prompt), ("prompt-file", prompt_file), ("contexts", contexts)) if value
+    ]
+    if len(given) != 1:
+        raise InvalidValue("prompt", "given once, by --prompt, --prompt-file or --contexts", given)
+    if contexts and stream:
+        raise Conflict("--stream", "left out with --contexts, whose answers end", stream)
+    drawn = _drawn(max_new_tokens, stream, temperature, top_p, seed)
+    texts = _texts(Path(contexts)) if contexts else []
+    asked = Asked(_text(Path(prompt_file)) if prompt_file else prompt, texts, question, stream, drawn)
+    if target(to) and not extension:
+        raise InvalidValue("EXTENSION", "given with --to", extension)
+    where = _device(device)
+    require_plausible(model, extension)
+    _write(asked, model, fitting(model, extension, to) if extension else None, where)
+
+
+def _drawn(count: int | None, stream: bool, temperature: float, top_p: float, seed: int) -> dict[str, Any]:
+    """How tokens are drawn, and how many."""
+    if count is not None and count < 1:
+        raise InvalidValue("--max-new-tokens", "at least 1", count, remedy="--stream goes on without end")
+    if not 0 <= temperature < float("inf"):
+        raise InvalidValue("--temperature", "0 or above", temperature)
+    if not 0 < top_p <= 1:
+        raise InvalidValue("--top-p", "above 0 and at most 1", top_p)
+    if top_p < 1 and temperature == 0:
+        raise InvalidValue("--temperature", "above 0 with --top-p", temperature, remedy="0 takes the likeliest anyway")
+    count = count if count is not None or stream else TOKENS
+    return {"max_new_tokens": count, "temperature": temperature, "top_p": top_p, "seed": seed}
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        said = getattr(reason, "strerror", None) or str(reason)
+        raise Unreadable("file", "a text in UTF-8 that is there", str(path), remedy=said) from reason
+    if not text:
+        raise InvalidValue("file", "not empty", str(path))
+    return text
+
+
+def _texts(folder: Path) -> list[str]:
+    """Every file of a folder, by name."""
+    if not folder.is_dir():
+        raise Unreadable("--contexts", "a folder that is there", str(folder))
+    found = [_text(path) for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    if not found:
+        raise InvalidValue("--contexts", "a folder with a file for each context", str(folder))
+    return found
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if not name:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except Exception as reason:  # as many as there are kinds of devices
+        said = str(reason).splitlines()[0]
+        raise InvalidValue("--device", "one that torch has here, such as cpu", name, remedy=said) from reason
+    return name
+
+
+def _write(asked: Asked, model: str, extension: extensions.Extension | None, device: str) -> None:
+    """Load, extend, and show what comes."""
+    rule = extension.decoding if extension else None
+    if asked.contexts and not rule:
+        raise InvalidValue("extension", "one with a rule of decoding for --contexts, such as nbce", str(extension))
+    if rule and not asked.contexts:
+        raise InvalidValue("--contexts", f"given for {rule.name}", "", remedy="and --question")
+    tokenizer = tokenizer_of(model)
     from ropewalk.hf import extended
 
-    if max_new_tokens < 0:
-        raise InvalidValue("max_new_tokens", "0 (without end) or above", max_new_tokens)
-    drawn = {"temperature": temperature, "top_p": top_p, "seed": seed}
-    host, tokenizer = loaded(model, tokenizer=True)
-    if contexts:
-        texts = [path.read_text() for path in sorted(Path(contexts).iterdir()) if path.is_file()]
-        asked = {"decoding": extension, "max_new_tokens": max_new_tokens, **drawn}
-        _show(tokenizer, _answers(host, tokenizer, texts, question, asked))
-        return
-    text = Path(prompt_file).read_text() if prompt_file else prompt
-    if not text:
-        raise InvalidValue("prompt", "given, as such, as a file or as contexts", text)
-    with extended(host, extension, target_len=target(to)):
-        _show(tokenizer, _continues(host, tokenizer, text, {"max_new_tokens": max_new_tokens or None, **drawn}))
+    host = weights_of(model).to(device)
+    around = replace(extension, decoding=None) if extension else extensions.Extension()
+    bare = around == extensions.Extension()
+    with nullcontext() if bare else extended(host, around), reading() as progress:
+        tokens = _answers if asked.contexts else _continues
+        try:
+            for piece in pieces(tokenizer, tokens(host, tokenizer, asked, rule, progress)):
+                progress.done()
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+        finally:
+            sys.stdout.write("\n")
 
 
-def _answers(host: Any, tokenizer: Any, texts: list[str], question: str, asked: dict[str, Any]) -> Iterator[int]:
+def _answers(host: Any, tokenizer: Any, asked: Asked, rule: Any, progress: Any) -> Iterator[int]:
     from ropewalk.hf import nbce_stream
 
-    return (token.id for token in nbce_stream(host, tokenizer, texts, question, **asked))
+    given = {**asked.drawn, "decoding": rule, "progress": progress}
+    return (token.id for token in nbce_stream(host, tokenizer, asked.contexts, asked.question, **given))
 
 
-def _continues(host: Any, tokenizer: Any, text: str, drawn: dict[str, Any]) -> Iterator[int]:
-    """The tokens up to the model's own end; while the prompt is read, its length is shown."""
+def _continues(host: Any, tokenizer: Any, asked: Asked, _: Any, progress: Any) -> Iterator[int]:
+    """The tokens up to the model's own end, or without end."""
     from ropewalk.hf import stream
     from ropewalk.hf.contexts import end_tokens
 
-    ids = tokenizer(text, return_tensors="pt")["input_ids"].to(host.device)
-    tokens = (int(token) for token in stream(host, ids, **drawn))
-    with Console(stderr=True).status(f"reading {ids.shape[1]:,} tokens"):
-        first = next(tokens)
-    ends = end_tokens(host, tokenizer)
-    return itertools.takewhile(lambda token: token not in ends, itertools.chain([first], tokens))
-
-
-def _show(tokenizer: Any, tokens: Iterator[int]) -> None:
-    """Text as it grows; a piece is held back while it may still be half of a character."""
-    seen: list[int] = []
-    shown = 0
-    for token in tokens:
-        seen.append(token)
-        text = tokenizer.decode(seen, skip_special_tokens=True)
-        if not text.endswith("\ufffd"):
-            sys.stdout.write(text[shown:])
-            sys.stdout.flush()
-            shown = len(text)
-        if text.endswith("\n"):  # a line that is done is not decoded again
-            seen, shown = [], 0
-    sys.stdout.write("\n")
+    ids = tokenizer(asked.prompt, return_tensors="pt")["input_ids"].to(host.device)
+    words = len(host.get_input_embeddings().weight)
+    if ids.numel() and int(ids.max()) >= words:
+        raise DoesNotFit("tokenizer", f"the model's, of {words} words", int(ids.max()))
+    tokens = (int(token) for token in stream(host, ids.long(), progress=progress, **asked.drawn))
+    ends = set() if asked.endless else end_tokens(host, tokenizer)
+    return itertools.takewhile(lambda token: token not in ends, tokens)

@@ -1,34 +1,104 @@
-"""What the verbs for models share: loading from a folder or a name, and lengths such as 32k."""
+"""What the verbs for models share: their arguments, what can be checked before a model is loaded, and loading.
+
+Checks come in the order of their cost: what the line says, then the config and the tokenizer, then the weights.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ropewalk.errors import Unreadable
+from ropewalk import extension as extensions
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
+from ropewalk.models import DEFAULT, NAME
 from ropewalk.notation import length
+from ropewalk.parsing import parse
 
-Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub")]
-Extension = Annotated[str, typer.Argument(help="such as yarn:factor=8+log_n")]
-To = Annotated[str, typer.Option("--to", help="the length to reach, e.g. 32k or 1m")]
-Out = Annotated[str, typer.Option("--out", "-o", help="a new folder")]
+Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub", show_default=False)]
+Extension = Annotated[str, typer.Argument(help="such as yarn or rerope:window=512+log_n", show_default=False)]
+To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the length to reach, such as 32k or 1m")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
 
 
 def target(to: str) -> int | None:
     """The length that was asked for."""
-    return length(to) if to else None
+    wanted = length(to, "--to") if to else None
+    if wanted is not None and wanted < 1:
+        raise InvalidValue("--to", "at least 1", to)
+    return wanted
 
 
-def loaded(name: str, *, tokenizer: bool = False) -> Any:
-    """The model, and its tokenizer where wanted. Loading is not silent about what is missing."""
-    from transformers import AutoTokenizer  # importing it takes seconds
+def path_of(model: str) -> str:
+    """Where a model is; the one that Ropewalk carries has a name of its own."""
+    return str(DEFAULT) if model == NAME else model
 
+
+def require_plausible(model: str, extension: str = "") -> None:
+    """Refuse at once what no model will make right: a folder that is not there, a method that does not exist."""
+    place = Path(model)
+    if not place.is_dir() and (place.exists() or place.is_absolute() or model[:1] == "." or len(place.parts) != 2):
+        raise Unreadable("model", "a folder that is there, or a name on the hub such as owner/name", model)
+    if place.is_dir() and not (place / "config.json").is_file():
+        raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
+    if extension:
+        try:
+            parse(extension)
+        except (UnknownName, Unreadable):
+            raise
+        except RopewalkError:  # perhaps for want of what only the model knows
+            return
+
+
+def fitting(model: str, extension: str, to: str) -> extensions.Extension:
+    """The extension for the lengths and layers that the model's config states, before its weights are read."""
+    from ropewalk.hf.facts import trained_len
+
+    text = _config(model).get_text_config()
+    known, wanted = trained_len(text), target(to)
+    if wanted is not None and wanted <= known:
+        rule = f"above the trained length ({known})"
+        raise DoesNotFit("--to", rule, wanted, remedy="within it the model needs no extension")
+    return parse(extension, trained_len=known, target_len=wanted, layers=text.num_hidden_layers)
+
+
+def tokenizer_of(model: str) -> Any:
+    """The model's tokenizer."""
+    from transformers import AutoTokenizer
+
+    remedy = "put its files there; its tokenizer's save_pretrained writes them"
+    return _read(model, "one with a tokenizer beside its weights", AutoTokenizer.from_pretrained, remedy)
+
+
+def weights_of(model: str) -> Any:
+    """The model, loaded whole; extended again where that was saved with it."""
     from ropewalk.hf import load
 
+    return _read(model, "a causal model that transformers loads", load, "fetch again what is missing or not whole")
+
+
+def _config(model: str) -> Any:
+    from transformers import AutoConfig
+
+    return _read(model, "one whose config transformers reads", AutoConfig.from_pretrained, "mend its config.json")
+
+
+def _read(model: str, rule: str, how: Callable[[str], Any], remedy: str) -> Any:
+    """What transformers reads of a model. Files can be broken in more ways than it has errors for."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model = load(name)
-        return (model, AutoTokenizer.from_pretrained(name)) if tokenizer else model
-    except (OSError, ValueError) as reason:
-        remedy = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-        raise Unreadable("model", "a causal model that transformers loads", name, remedy=remedy) from reason
+        return how(model)
+    except (RopewalkError, MemoryError):
+        raise
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from missing
+    except Exception as reason:
+        said = next(iter(str(reason).strip().splitlines()), "").rstrip(".:")
+        raise Unreadable("model", rule, model, remedy=f"{type(reason).__name__}: {said}; {remedy}") from reason

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ropewalk import presets
+from ropewalk.cli.models import To, target
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import RoPE
@@ -28,7 +29,7 @@ ROWS = 9  # of the table of turns
 def show(
     extension: Annotated[str, typer.Argument(help="such as yarn:factor=8+log_n; nothing lists everything")] = "",
     trained_len: Annotated[str, typer.Option(help="of the model, e.g. 4096 or 4k")] = "4096",
-    target_len: Annotated[str, typer.Option(help="of the texts to come; by default what the extension reaches")] = "",
+    to: To = "",
     head_dim: Annotated[int, typer.Option(help="of the model")] = 128,
     base: Annotated[float, typer.Option(help="of the model's rotary frequencies")] = 10_000.0,
     layers: Annotated[int, typer.Option(help="of the model")] = 32,
@@ -42,7 +43,7 @@ def show(
         _list(console)
         return
     facts = Facts(
-        trained_len=length(trained_len),
+        trained_len=length(trained_len, "--trained-len"),
         head_dim=head_dim,
         rotary_dim=rotary_dim,
         base=base,
@@ -50,12 +51,12 @@ def show(
         heads=heads,
         kv_heads=kv_heads,
     )
-    target = length(target_len) if target_len else None
-    shown = parse(extension, trained_len=facts.trained_len, target_len=target, layers=layers)
+    wanted = target(to)
+    shown = parse(extension, trained_len=facts.trained_len, target_len=wanted, layers=layers)
     shown.check_against(facts)
     console.print(escape(shown.describe()), soft_wrap=True)
     _parameters(console, shown)
-    _turns(console, shown, facts, target)
+    _turns(console, shown, facts, wanted)
 
 
 def _list(console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from transformers import DynamicCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from ropewalk.attention import Memory, Session
-from ropewalk.attention.shelves import Whole
-from ropewalk.errors import Conflict
+from ropewalk.attention.shelves import Ring
+from ropewalk.errors import Conflict, InvalidValue
 
+# How many tokens may be taken back, by an assistant that proposed them in vain.
+SPARE: ContextVar[int] = ContextVar("spare", default=0)
 PLAIN = (DynamicLayer, DynamicSlidingWindowLayer)  # what generate makes when nothing else is asked for
 
 
@@ -31,7 +34,13 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     @property
     def is_croppable(self) -> bool:  # type: ignore[override]
         """Whether tokens can be taken back, as assisted decoding does."""
-        return all(isinstance(shelf, Whole) for shelf in self.memory.session.shelves)
+        return all(not isinstance(shelf, Ring) or shelf.spare > 0 for shelf in self.memory.session.shelves)
+
+    def activate_past_recording(self) -> None:
+        """Asked for before tokens come that may be taken back: too late where what they would need is gone."""
+        if self.memory.count and not self.is_croppable:
+            rule = "begun in an assisted call, since this reach forgets"
+            raise InvalidValue("past_key_values", rule, "one from another call", remedy="begin with a new cache")
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """The memory makes its own room."""
@@ -76,7 +85,8 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def crop(self, tokens_to_remove: int) -> None:
         """Take back the last tokens; transformers counts them below 0."""
-        self.memory.forget(-tokens_to_remove)
+        if self.memory.count:  # not where the first layers alone have run, as an early exit does
+            self.memory.forget(-tokens_to_remove)
 
 
 def is_fresh(cache: Any) -> bool:

@@ -20,7 +20,7 @@ from ropewalk.decoding import Decoding
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.extending import host_of
 from ropewalk.hf.probe import quiet
-from ropewalk.hf.reading import PIECE, sampler
+from ropewalk.hf.reading import PIECE, Progress, sampler
 from ropewalk.parsing import parse
 
 
@@ -57,18 +57,21 @@ def nbce_stream(
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Iterator[Token]:
-    """The answer's tokens as they come. `rows_at_once` bounds the batch; more contexts are read group by group."""
+    """The answer's tokens as they come. `rows_at_once` bounds the batch; more contexts are read group by group.
+
+    `progress` is told how many tokens of all rows were read, their padding included, and of how many.
+    """
     host, rule = host_of(model), _rule(decoding)
-    if not contexts:
-        raise InvalidValue("contexts", "at least one", [])
+    if not contexts or isinstance(contexts, str):
+        raise InvalidValue("contexts", "a list of texts, at least one", contexts)
     if rows_at_once is not None and rows_at_once < 1:
         raise InvalidValue("rows_at_once", "at least 1", rows_at_once)
     rows = _rows(tokenizer, contexts, question)
     choose = sampler(temperature, top_k, top_p, torch.Generator().manual_seed(seed))
     with quiet(host), torch.no_grad():
-        size = rows_at_once or len(rows)
-        groups = [_Group(host, rows[first : first + size]) for first in range(0, len(rows), size)]
+        groups = _groups(host, rows, rows_at_once or len(rows), progress)
         last: int | None = None
         for _ in range(max_new_tokens):
             logp_bv = torch.cat([group.logits_bv.float().cpu() for group in groups]).log_softmax(-1)
@@ -87,11 +90,16 @@ class _Group:
     def __init__(self, host: PreTrainedModel, rows: Sequence[Sequence[int]]) -> None:
         self._host, self._cache = host, DynamicCache(config=host.config)
         longest = max(map(len, rows))
-        ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
-        real = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
-        self.mask = real[:, :0]
-        for first in range(0, longest, PIECE):
-            self.read(ids[:, first : first + PIECE], real[:, first : first + PIECE])
+        self.begins = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
+        self._real = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+        self.mask = self._real[:, :0]
+
+    def begin(self) -> Iterator[int]:
+        """Read what the rows begin with; how many tokens each piece of that was."""
+        for first in range(0, self.begins.shape[1], PIECE):
+            part = self.begins[:, first : first + PIECE]
+            self.read(part, self._real[:, first : first + PIECE])
+            yield part.numel()
 
     def read(self, ids: Tensor, real: Tensor | None = None) -> None:
         """Go on with these tokens in every row; the logits after them are kept."""
@@ -103,11 +111,30 @@ class _Group:
         self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **given, **cached).logits[:, -1]
 
 
+def _groups(host: PreTrainedModel, rows: list[list[int]], size: int, progress: Progress | None) -> list[_Group]:
+    """All rows, so many at once, with what they begin with read."""
+    groups = [_Group(host, rows[first : first + size]) for first in range(0, len(rows), size)]
+    done, total = 0, sum(group.begins.numel() for group in groups)
+    for group in groups:
+        for count in group.begin():
+            done += count
+            if progress:
+                progress(done, total)
+    return groups
+
+
 def _rule(decoding: Decoding | str) -> Decoding:
-    rule = parse(decoding).decoding if isinstance(decoding, str) else decoding
-    if not isinstance(rule, Decoding):
+    if isinstance(decoding, str):
+        parsed = parse(decoding)
+        rest = [name for name in parsed.specs if name != "decoding"]
+        if rest:
+            raise InvalidValue(
+                "decoding", "a rule of decoding alone", decoding, remedy=f"extend the model by {rest[0]}"
+            )
+        decoding = parsed.decoding or decoding
+    if not isinstance(decoding, Decoding):
         raise InvalidValue("decoding", "a rule of decoding, such as nbce or parallel_windows", decoding)
-    return rule
+    return decoding
 
 
 def _rows(tokenizer: Any, contexts: Sequence[str], question: str) -> list[list[int]]:

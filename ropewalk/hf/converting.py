@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.facts import Facts
 from ropewalk.hf.extending import HANDLE, host_of
 from ropewalk.hf.facts import facts_of
 from ropewalk.hf.probe import probe
@@ -28,17 +30,33 @@ def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
         raise InvalidValue("model", "free of an extension", "one", remedy=remedy)
     layers = probe(host)
     facts = facts_of(host, layers[0], len(layers))
-    state: dict[str, Tensor] = dict(host.state_dict())
-    changed = facts
-    for spec in _operations(surgery):
-        spec.check_against(changed)
-        state, changed = spec.convert(state, changed)
-    config = copy.deepcopy(host.config)
-    if changed.groups != facts.groups:
-        config.get_text_config().num_key_value_heads = changed.groups
-    if set(state) - set(host.state_dict()):
+    changed = operated(host, _operations(surgery), dict(host.state_dict()), facts)
+    made: Any = type(host)(changed.config).to(host.device, host.dtype)  # type: ignore[arg-type]
+    made.load_state_dict({**changed.state, **brought(made, changed.state)})
+    made.generation_config = copy.deepcopy(host.generation_config)
+    own: PreTrainedModel = made.train(host.training)
+    return own
+
+
+class Changed(NamedTuple):
+    """What a model is to be made of."""
+
+    config: Any
+    state: dict[str, Tensor]
+    facts: Facts
+
+
+def operated(host: PreTrainedModel, surgery: Sequence[Surgery], state: dict[str, Tensor], facts: Facts) -> Changed:
+    """The weights after each operation, and a config that tells so."""
+    config, before, groups = copy.deepcopy(host.config), set(state), facts.groups
+    for spec in surgery:
+        spec.check_against(facts)
+        state, facts = spec.convert(state, facts)
+    if facts.groups != groups:
+        config.get_text_config().num_key_value_heads = facts.groups
+    if set(state) - before:
         config.get_text_config().attention_bias = True
-    return _made(host, config, state)
+    return Changed(config, state, facts)
 
 
 def _operations(surgery: Surgery | str) -> tuple[Surgery, ...]:
@@ -48,18 +66,13 @@ def _operations(surgery: Surgery | str) -> tuple[Surgery, ...]:
     return operations
 
 
-def _made(host: PreTrainedModel, config: Any, state: dict[str, Tensor]) -> PreTrainedModel:
-    """The model of this config with these weights; biases that the config brings along and nobody stated are 0."""
-    made: Any = type(host)(config)
-    made.to(host.device, host.dtype)
+def brought(made: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The biases that its config brings along and nobody stated, as 0; refused where more than that differs."""
     wanted = made.state_dict()
-    brought = {name: torch.zeros_like(wanted[name]) for name in set(wanted) - set(state) if name.endswith("bias")}
-    odd = (set(wanted) ^ set(state)) - set(brought)
+    biases = {name: torch.zeros_like(wanted[name]) for name in set(wanted) - set(state) if name.endswith("bias")}
+    odd = (set(wanted) ^ set(state)) - set(biases)
     odd |= {name for name in set(wanted) & set(state) if wanted[name].shape != state[name].shape}
     if odd:
         rule = "one whose config can say what is changed"
-        raise DoesNotFit("model", rule, f"{type(host).__name__}, {min(odd)}")
-    made.load_state_dict({**state, **brought})
-    made.generation_config = copy.deepcopy(host.generation_config)
-    own: PreTrainedModel = made.train(host.training)
-    return own
+        raise DoesNotFit("model", rule, f"{type(made).__name__}, {min(odd)}")
+    return biases

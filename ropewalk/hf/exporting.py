@@ -25,10 +25,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from ropewalk.errors import DoesNotFit, UnknownName
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.folders import appearing
 from ropewalk.frequencies import Dynamic
 from ropewalk.hf.extending import Handle, extended
-from ropewalk.hf.saving import appearing, extended_host, require_same, save_weights
-from ropewalk.hf.standard import constant_temperature, standard_config
+from ropewalk.hf.saving import FAILURES, extended_host, require_same, save_tokenizer, save_weights
+from ropewalk.hf.standard import constant_temperature, require_sayable, standard_config
 from ropewalk.scales import DynamicTemperature
 
 
@@ -44,7 +45,14 @@ class Exported(NamedTuple):
         return "\n".join([f"{self.kind}: {self.directory}", *self.notes, self.command])
 
 
-def export(model: nn.Module, directory: str | Path, *, target: str, target_len: int | None = None) -> Exported:
+def export(
+    model: nn.Module,
+    directory: str | Path,
+    *,
+    target: str,
+    target_len: int | None = None,
+    tokenizer: Any | None = None,
+) -> Exported:
     """Write an extended model for an engine (transformers, vllm, sglang, llama.cpp), verified in transformers."""
     if target not in COMMANDS:
         raise UnknownName("target", "an engine", target, known=COMMANDS)
@@ -58,11 +66,14 @@ def export(model: nn.Module, directory: str | Path, *, target: str, target_len: 
         rule = "linear, yarn, llama3 or another base, which its converter knows for every architecture"
         raise DoesNotFit("schedule", rule, extension.theta.name)
     folded = constant_temperature(extension, handle.facts) ** 2 if lowered and target != "transformers" else 1.0
+    if folded == 1:
+        require_sayable(extension, handle.layers)
     _adapt(parameters, config, target, handle.facts)
-    with appearing(Path(directory)) as place:
+    with appearing(Path(directory), FAILURES) as place:
         save_weights(host, place, _folded(host, handle, folded) if folded != 1 else None)
         config.save_pretrained(place)
         _verify(host, handle, extension, place, length)
+        save_tokenizer(tokenizer, place)
     kind = "frozen" if extension != handle.extension else "lowered" if lowered else "native"
     notes = _notes(kind, extension, folded, length)
     return Exported(kind, Path(directory), COMMANDS[target](Path(directory), parameters, length), notes)

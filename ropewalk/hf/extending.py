@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,13 +13,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.facts import facts_of
+from ropewalk.hf import beside
+from ropewalk.hf.belonging import BareOnly, Owner
+from ropewalk.hf.facts import facts_of, trained_len
+from ropewalk.hf.instance import replaced
 from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention, learned
-from ropewalk.hf.opening import BareOnly, Opening, closing
-from ropewalk.hf.probe import Layer, attention_named, probe, quiet, rotary_modules
+from ropewalk.hf.opening import Opening, closing, numbered
+from ropewalk.hf.probe import Layer, attention_named, device_of, probe, quiet, rotary_modules
+from ropewalk.hf.tables import own_writing, require_written, write, writing
 from ropewalk.parsing import parse
 
 TOKENS = 24  # of the text on which an identity extension must give the model's own logits
@@ -26,6 +31,11 @@ TOKENS = 24  # of the text on which an identity extension must give the model's 
 CLOSE = {torch.float32: 1e-3, torch.float64: 1e-6}
 HALF = 0.1
 HANDLE = "_ropewalk_handle"
+TABLES, ATTENTION = "tables", "attention"
+WAYS = {
+    TABLES: "written into the model's own rotary modules, whose angles are float32; its attention is untouched",
+    ATTENTION: "attention of ours in the place of the model's",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,8 @@ class Handle(BareOnly):
     layers: tuple[Attached, ...]
     lifts_windows: bool
     undo: ExitStack
+    way: str  # TABLES or ATTENTION
+    reason: str = ""  # why not by tables
 
     @property
     def facts(self) -> Facts:
@@ -44,14 +56,19 @@ class Handle(BareOnly):
         return next((own.facts for own in self.layers if own.layer.rotating), self.layers[0].facts)
 
     def describe(self) -> str:
-        """The formula in force, and how layers differ from it."""
-        lines = [self.extension.describe()]
+        """The formula in force, the way it was put in, and how layers differ from it."""
+        lines = [self.extension.describe(), "", f"by {self.way}: {self.reason or WAYS[self.way]}"]
         for own in self.layers:
             if own.left_alone:
                 lines.append(f"layer {own.depth}: left alone, it sees {own.layer.window} keys by itself")
             elif not own.layer.rotating:
                 lines.append(f"layer {own.depth}: turns nothing by itself, and still does not")
         return "\n".join(lines)
+
+    def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
+        """Write the extension beside the model's weights, where `load` finds it."""
+        said = {"extension": self.extension.to_json(), "lift_windows": self.lifts_windows, "target_len": target_len}
+        beside.write(place, said, self.model, self.layers, state)
 
     def remove(self) -> None:
         """Put everything back. Removing twice is removing once."""
@@ -64,33 +81,35 @@ def extend(
     *,
     target_len: int | None = None,
     lift_windows: bool = False,
+    way: str | None = None,
 ) -> Handle:
     """Put a causal language model under an extension, given as such or as text ("yarn:factor=4+log_n").
 
     `target_len` is for presets that are told a length; `lift_windows` lets the extension rule layers that have a window
-    of their own. Everything is checked before anything is touched, and `handle.remove()` leaves no trace.
+    of their own. `way` is "tables" (a static schedule is written into the model's rotary modules) or "attention" (ours
+    takes the place of the model's); nothing: tables where they can say it all. Everything is checked before anything is
+    touched, and `handle.remove()` leaves no trace.
     """
     host = host_of(model)
-    layers = probe(host) if HANDLE not in host.__dict__ else [own.layer for own in host.__dict__[HANDLE].layers]
+    if way not in (None, *WAYS):
+        raise UnknownName("way", "one of two", way, known=WAYS)
+    present: Handle | None = host.__dict__.get(HANDLE)
+    layers = probe(host) if present is None else [own.layer for own in present.layers]
     facts = [facts_of(host, layer, len(layers)) for layer in layers]
     wanted = _parsed(extension, facts[0], target_len)
-    present: Handle | None = host.__dict__.get(HANDLE)
     if present is not None:
-        if present.extension == wanted and present.lifts_windows == lift_windows:
+        if present.extension == wanted and present.lifts_windows == lift_windows and way in (None, present.way):
             return present
         raise Conflict("model", "free of another extension", present.extension.to_json(), remedy="remove that first")
-    require_carried(layers)
-    _require_steady(layers, wanted)
-    bare = [
-        attached(n, *each, Extension(), lift_windows=False) for n, each in enumerate(zip(layers, facts, strict=True))
-    ]
-    _require_identity(host, bare)
-    own = [
-        attached(n, *each, wanted, lift_windows=lift_windows) for n, each in enumerate(zip(layers, facts, strict=True))
-    ]
-    handle = Handle(host, wanted, tuple(own), lift_windows, _attach(host, wanted, own))
-    host.__dict__[HANDLE] = handle
-    handle.undo.callback(host.__dict__.pop, HANDLE)
+    require_steady(layers, wanted)
+    bare, own = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
+    way, reason, undo = _entered(host, wanted, bare, own, target_len, way)
+    with undo:
+        handle = Handle(host, wanted, tuple(own), lift_windows, ExitStack(), way, reason)
+        host.__dict__[HANDLE] = handle
+        undo.callback(host.__dict__.pop, HANDLE)
+        undo.enter_context(replaced(host, handle.keep))
+        handle.undo.enter_context(undo.pop_all())
     return handle
 
 
@@ -115,6 +134,8 @@ def host_of(model: nn.Module) -> PreTrainedModel:
 
 
 def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) -> Extension:
+    if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
+        raise InvalidValue("target_len", "a whole number of tokens", target_len)
     if target_len is not None and target_len <= facts.trained_len:
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("target_len", rule, target_len, remedy="within it the model needs no extension")
@@ -129,7 +150,7 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
     return extension
 
 
-def _require_steady(layers: list[Layer], wanted: Extension) -> None:
+def require_steady(layers: list[Layer], wanted: Extension) -> None:
     """Refuse to keep a schedule of the model's own that changes with the length of the whole batch."""
     if any(layer.varies for layer in layers) and wanted.frequencies is None:
         rule = "given, since the model's own schedule changes with the longest text of a batch (dynamic or longrope)"
@@ -144,19 +165,46 @@ def require_carried(layers: list[Layer]) -> None:
             raise DoesNotFit(what, "one that turns queries and keys last", "a norm after the rotation")
         if layer.interleaved is None:
             raise DoesNotFit(what, "one whose pairs are halves or neighbours", "pairs of another kind")
-        if layer.softcap:
-            raise DoesNotFit(what, "one without a cap on its logits", f"softcap {layer.softcap}")
-        if layer.sinks:
-            raise DoesNotFit(what, "one without learned sinks in its softmax", "sinks")
+        if layer.sinks == "":
+            raise DoesNotFit(what, "one whose sinks are a parameter of its own, a number a head", "other sinks")
 
 
-def _require_identity(host: PreTrainedModel, bare: list[Attached]) -> None:
-    """Refuse a model whose own logits this mechanism does not reproduce."""
+def attached_all(layers: list[Layer], facts: list[Facts], extension: Extension, lift: bool = False) -> list[Attached]:
+    """What is in force in each layer."""
+    pairs = enumerate(zip(layers, facts, strict=True))
+    return [attached(depth, layer, own, extension, lift_windows=lift) for depth, (layer, own) in pairs]
+
+
+def _entered(
+    host: PreTrainedModel,
+    wanted: Extension,
+    bare: list[Attached],
+    own: list[Attached],
+    target_len: int | None,
+    way: str | None,
+) -> tuple[str, str, ExitStack]:
+    """The way that was taken, why not the other one, and the way back."""
+    reason = "as was asked for"
+    if way != ATTENTION:
+        try:
+            return TABLES, "", _by_tables(host, wanted, bare, own, target_len)
+        except DoesNotFit as hindrance:
+            if way == TABLES:
+                raise
+            reason = f"tables will not do, {hindrance}"
+    require_carried([each.layer for each in own])
+    _require_identity(host, lambda: _by_attention(host, Extension(), bare))
+    return ATTENTION, reason, _by_attention(host, wanted, own)
+
+
+def _require_identity(host: PreTrainedModel, enter: Callable[[], ExitStack]) -> None:
+    """Refuse a model whose own logits this way does not reproduce."""
     vocabulary: Any = host.get_input_embeddings().weight
-    ids = torch.arange(min(TOKENS, bare[0].facts.trained_len), device=vocabulary.device)[None] * 7 % len(vocabulary)
+    count = min(TOKENS, trained_len(host.config.get_text_config()))
+    ids = torch.arange(count, device=device_of(host))[None] * 7 % len(vocabulary)
     with quiet(host), torch.no_grad():
         expected = host(input_ids=ids, use_cache=False).logits.double()
-        with _attach(host, Extension(), bare):
+        with enter():
             got = host(input_ids=ids, use_cache=False).logits.double()
     error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
     if not error <= CLOSE.get(vocabulary.dtype, HALF):
@@ -164,7 +212,24 @@ def _require_identity(host: PreTrainedModel, bare: list[Attached]) -> None:
         raise DoesNotFit("model", rule, f"{type(host).__name__}, relative error {error:.1e}")
 
 
-def _attach(host: PreTrainedModel, extension: Extension, own: list[Attached]) -> ExitStack:
+def _by_tables(
+    host: PreTrainedModel, extension: Extension, bare: list[Attached], own: list[Attached], target_len: int | None
+) -> ExitStack:
+    """What is written into the model's own modules, read back, with a watch over its caches."""
+    wanted = writing(extension, own, target_len)
+    _require_identity(host, lambda: write(own_writing(bare)))
+    with ExitStack() as undo:
+        undo.enter_context(write(wanted))
+        require_written(wanted, probe(host))
+        base, owner = host.base_model, Owner(extension, TABLES)
+        undo.callback(base.register_forward_pre_hook(numbered, with_kwargs=True).remove)
+        undo.callback(base.register_forward_pre_hook(owner.before, with_kwargs=True).remove)
+        undo.callback(base.register_forward_hook(owner.after).remove)
+        undo.callback(owner.leave)
+        return undo.pop_all()
+
+
+def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attached]) -> ExitStack:
     """Everything that changes, with the way back; undone at once where a step fails."""
     with ExitStack() as undo:
         AttentionMaskInterface.register(NAME, _mask)
@@ -173,13 +238,15 @@ def _attach(host: PreTrainedModel, extension: Extension, own: list[Attached]) ->
             each.layer.module.__dict__[ATTRIBUTE] = each
             undo.callback(each.layer.module.__dict__.pop, ATTRIBUTE)
             for name, value in learned(each).items():
-                value.data = value.data.to(host.device)
+                value.data = value.data.to(device_of(host))
                 each.layer.module.register_parameter(name, value)
                 undo.callback(each.layer.module._parameters.pop, name)
         for module in rotary_modules(host):
             undo.callback(module.register_forward_hook(_straight).remove)
         base: Any = host.base_model
-        undo.callback(base.register_forward_pre_hook(Opening(base, extension, own), with_kwargs=True).remove)
+        owner = Owner(extension, ATTENTION)
+        undo.callback(owner.leave)
+        undo.callback(base.register_forward_pre_hook(Opening(base, owner, own), with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(closing, always_call=True).remove)
         return undo.pop_all()
 

@@ -29,6 +29,8 @@ def facts_of(model: PreTrainedModel, layer: Layer, layers: int) -> Facts:
         heads=layer.heads,
         kv_heads=layer.groups,
         layers=layers,
+        softcap=layer.softcap or None,
+        sinks=layer.sinks is not None,
     )
     candidates = [replace(facts, base=base) for base in _bases(config)]
     return next((own for own in candidates if _is_plain(own, layer)), candidates[0])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,27 @@ from typing import Any
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from ropewalk.attention.retention import retained
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.extending import HANDLE, host_of, require_carried
+from ropewalk.frequencies import Interpolation
+from ropewalk.hf.advising import Advice, advise, held
+from ropewalk.hf.extending import HANDLE, attached_all, host_of, require_carried
 from ropewalk.hf.facts import facts_of
 from ropewalk.hf.probe import Layer, probe
-from ropewalk.parsing import PRESETS, parse
+from ropewalk.hf.tables import writing
+from ropewalk.presets.lengths import require_whole
+
+WIDTH = 80
+SHOWN = 9  # pairs, of all there are
+NEEDS = {
+    "nothing": "as the model is",
+    "tuning": "after a short tuning",
+    "training": "for models trained with it",
+}
+BY = {"convert": " (rw.convert)", "nbce_generate": " (several contexts)"}
+
+STATIC = Extension(frequencies=Interpolation(factor=1))  # any would do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,45 +44,112 @@ class Inspection:
     target_len: int
     turns: tuple[float, ...]  # of each pair within the trained length
     bytes_per_number: int
+    tabled: str  # empty, or why static schedules cannot be written into its own tables
     carried: str  # empty, or why this model's attention cannot be replaced
-    applying: tuple[str, ...]
-    refused: dict[str, str]
+    methods: tuple[Advice, ...]
 
     @property
-    def unfinished(self) -> int:
-        """Pairs that never turn once within the trained length: beyond it they meet angles they have not seen."""
-        return sum(each < 1 for each in self.turns)
+    def applying(self) -> tuple[str, ...]:
+        """The presets that this model takes."""
+        return tuple(each.name for each in self.methods if each.applies)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why it does not take the others."""
+        return {each.name: each.why_not for each in self.methods if not each.applies}
+
+    @property
+    def under_trained(self) -> tuple[int, ...]:
+        """Pairs that never turn once within the trained length, and meet angles beyond it that they have not seen."""
+        return tuple(pair for pair, turns in enumerate(self.turns) if turns < min(1.0, turns * self._longer))
+
+    @property
+    def _longer(self) -> float:
+        return self.target_len / self.facts.trained_len
 
     def cache_bytes(self, extension: Extension | None = None) -> int:
         """Of keys and values of one text of the target length, where the extension's reach forgets what it can."""
-        reach = retained((extension or Extension()).spans)
-        kept = self.target_len if reach.last is None else min(self.target_len, reach.first + reach.last)
-        total = 0
-        for layer in self.layers:
-            own = kept if layer.window is None else min(layer.window, self.target_len)
-            total += own * layer.groups * (layer.head_dim + layer.value_dim)
-        return total * self.bytes_per_number
+        return held(self.layers, extension or Extension(), self.facts, self.target_len) * self.bytes_per_number
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for machines."""
+        facts = self.facts
+        return {
+            "trained_len": facts.trained_len,
+            "target_len": self.target_len,
+            "layers": len(self.layers),
+            "heads": facts.heads,
+            "kv_heads": facts.groups,
+            "head_dim": facts.head_dim,
+            "rotary_dim": facts.rotating,
+            "base": facts.base,
+            "windows": [layer.window for layer in self.layers],
+            "turns_trained": list(self.turns),
+            "turns_at_target": [turns * self._longer for turns in self.turns],
+            "under_trained": list(self.under_trained),
+            "cache_bytes": self.cache_bytes(),
+            "tabled": self.tabled,
+            "carried": self.carried,
+            "methods": [{**each._asdict(), "applies": each.applies} for each in self.methods],
+        }
 
     def __str__(self) -> str:
-        facts, windows = self.facts, [layer.window for layer in self.layers if layer.window is not None]
-        still = sum(not layer.rotating for layer in self.layers)
-        lines = [
-            f"trained on {facts.trained_len} tokens; {len(self.layers)} layers, {facts.heads} heads of {facts.head_dim}"
-            f" over {facts.groups} of keys",
-            f"turns {facts.rotating} of {facts.head_dim} dimensions by base {facts.base:g}, pairs are "
-            + ("neighbours" if facts.interleaved else "halves"),
-            f"{len(windows)} layers have a window of their own ({sorted(set(windows))}), {still} turn nothing",
-            f"{self.unfinished} of {len(self.turns)} pairs never turn once within the trained length; the slowest"
-            f" turns {min(self.turns, default=0):.3g} times there and {self._slowest_at_target():.3g} at the target",
-            f"cache at {self.target_len}: {_mebibytes(self.cache_bytes())} a text, all keys kept",
-            f"extensions: {self.carried or 'all of this mechanism'}",
-            "apply: " + ", ".join(self.applying),
-            *(f"  not {name}: {reason}" for name, reason in self.refused.items()),
-        ]
-        return "\n".join(lines)
+        return "\n\n".join(["\n".join(self._model()), "\n".join(self._pairs()), "\n".join(self._applying())])
 
-    def _slowest_at_target(self) -> float:
-        return min(self.turns, default=0.0) * self.target_len / self.facts.trained_len
+    def _model(self) -> list[str]:
+        facts, windows = self.facts, sorted({layer.window for layer in self.layers if layer.window is not None})
+        still = sum(not layer.rotating for layer in self.layers)
+        windowed = sum(layer.window is not None for layer in self.layers)
+        rows = [
+            ("trained on", f"{facts.trained_len:,} tokens"),
+            ("looked at for", f"{self.target_len:,} tokens, {self._longer:g} times as many"),
+            ("layers", f"{len(self.layers)}, of {facts.heads} heads of {facts.head_dim} over {facts.groups} of keys"),
+            (
+                "rotation",
+                f"{facts.rotating} of {facts.head_dim} dimensions by base {facts.base:g}, pairs are "
+                + ("neighbours" if facts.interleaved else "halves"),
+            ),
+            ("static schedules", self.tabled or "by its own tables, its attention untouched"),
+            ("all others", self.carried or "by attention of ours"),
+            ("cache at the target", f"{_size(self.cache_bytes())} a text, as the model is"),
+        ]
+        if windowed:
+            rows.insert(3, ("windows", f"{windowed} layers have a window of their own ({windows}) and keep it"))
+        if facts.softcap:
+            rows.insert(4, ("cap", f"attention logits are capped at {facts.softcap:g}"))
+        if facts.sinks:
+            rows.insert(4, ("sinks", "a learned one in every head's softmax"))
+        if still:
+            rows.insert(3, ("no rotation", f"{still} layers turn nothing"))
+        return [line for name, text in rows for line in _row(name, text)]
+
+    def _pairs(self) -> list[str]:
+        count, few = len(self.turns), self.under_trained
+        lines = [f"{'pair':>6}{'turns trained':>16}{'at the target':>16}"]
+        step = max((count - 1) // (SHOWN - 1), 1)
+        for pair in dict.fromkeys([*range(0, count, step), *([count - 1] if count else [])]):
+            seen = "   under-trained" if pair in few else ""
+            lines.append(f"{pair:>6}{self.turns[pair]:>16,.3g}{self.turns[pair] * self._longer:>16,.3g}{seen}")
+        if few:
+            said = f"{len(few)} of {count} pairs ({few[0]} to {few[-1]}) never come round in {self.facts.trained_len:,}"
+            lines += _wrapped(f"{said} tokens: beyond, they meet angles that the model has never seen.")
+        else:
+            lines += _wrapped("Every pair comes round within the trained length.")
+        return lines
+
+    def _applying(self) -> list[str]:
+        lines: list[str] = []
+        for needs, words in NEEDS.items():
+            own = [each for each in self.methods if each.applies and each.needs == needs]
+            lines += [f"{words}:{'cache':>{50 - len(words)}}"] if own else []
+            lines += [f"  {each.name + BY.get(each.by, ''):<36}{_size(each.cache_bytes):>13}" for each in own]
+        refused = [each for each in self.methods if not each.applies]
+        reasons = dict.fromkeys(each.why_not for each in refused)
+        lines += ["do not apply:"] if reasons else []
+        for reason in reasons:
+            names = ", ".join(each.name for each in refused if each.why_not == reason)
+            lines += [*_wrapped(names, "  "), *_wrapped(reason, "      ")]
+        return lines
 
 
 def inspect(model: nn.Module | str | Path, *, target_len: int | None = None) -> Inspection:
@@ -77,40 +159,40 @@ def inspect(model: nn.Module | str | Path, *, target_len: int | None = None) -> 
     handle = host.__dict__.get(HANDLE)
     layers = [own.layer for own in handle.layers] if handle else probe(host)
     main = next((layer for layer in layers if layer.rotating and layer.window is None), layers[0])
-    facts = facts_of(host, main, len(layers))
+    facts, every = facts_of(host, main, len(layers)), [facts_of(host, layer, len(layers)) for layer in layers]
+    require_whole("target_len", target_len)
     length = target_len or 8 * facts.trained_len
-    applying, refused = _methods(facts, length)
     return Inspection(
         facts=facts,
         layers=tuple(layers),
         target_len=length,
         turns=tuple(facts.trained_len * theta / (2 * math.pi) for theta in main.inv_freq),
         bytes_per_number=host.dtype.itemsize,
-        carried=_hindrance(layers),
-        applying=tuple(applying),
-        refused=refused,
+        tabled=_reason(lambda: writing(STATIC, attached_all(layers, every, STATIC), None)),
+        carried=_reason(lambda: require_carried(layers)),
+        methods=tuple(advise(host, layers, facts, length)),
     )
 
 
-def _hindrance(layers: list[Layer]) -> str:
+def _reason(attempt: Callable[[], Any]) -> str:
+    """Why something is refused, or nothing."""
     try:
-        require_carried(layers)
+        attempt()
     except RopewalkError as reason:
-        return f"static schedules only, by its config: {reason}"
+        return str(reason)
     return ""
 
 
-def _methods(facts: Facts, target_len: int) -> tuple[list[str], dict[str, str]]:
-    """The presets that fit with their own values, and why the others do not."""
-    applying, refused = [], {}
-    for name in PRESETS:
-        try:
-            parse(name, trained_len=facts.trained_len, target_len=target_len, layers=facts.layers).check_against(facts)
-            applying.append(name)
-        except RopewalkError as reason:
-            refused[name] = str(reason)
-    return applying, refused
+def _row(name: str, text: str) -> list[str]:
+    first, *rest = textwrap.wrap(text, WIDTH - 22)
+    return [f"{name:<22}{first}", *(f"{'':<22}{line}" for line in rest)]
 
 
-def _mebibytes(count: int) -> str:
-    return f"{count / 2**20:,.1f} MiB"
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _size(count: int) -> str:
+    """In the unit that leaves few digits."""
+    unit = min(max(count.bit_length() - 1, 0) // 10, 4)
+    return f"{count / 1024**unit:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"

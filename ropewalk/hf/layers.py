@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.attention import attend
+from ropewalk.attention.sharing import sharing
+from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.hf.caches import MemoryLayer
 from ropewalk.hf.facts import own_frequencies
 from ropewalk.hf.passes import CURRENT, PASS, Pass
@@ -36,9 +38,27 @@ class Attached(NamedTuple):
     layer: Layer
     extension: Extension
     facts: Facts
-    weights: Mapping[str, Weights]  # what its biases and scales learn
+    learning: Mapping[str, Weights]  # initial values of what its biases and scales learn
     left_alone: bool  # for the sake of a window of its own
     factor: float  # what queries are multiplied by, so that dividing by sqrt(d) gives the model's own scaling
+
+    @property
+    def weights(self) -> Mapping[str, Weights]:
+        """What its biases and scales have learned, and the sinks: the module's parameters, as it has them now.
+
+        Sharding puts others in the place of those that were made.
+        """
+        learned = {
+            name: {key: self._learned(parameter_name(name, key), value) for key, value in group.items()}
+            for name, group in self.learning.items()
+        }
+        if self.layer.sinks:
+            learned[MODEL] = {SINKS: getattr(self.layer.module, self.layer.sinks)}
+        return learned
+
+    def _learned(self, parameter: str, initial: Tensor) -> Tensor:
+        present = self.layer.module._parameters.get(parameter)
+        return initial if present is None else present.view_as(initial)
 
 
 def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_windows: bool) -> Attached:
@@ -57,15 +77,35 @@ def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_
     own = replace(own, positions=None)
     factor = layer.scaling * math.sqrt(layer.head_dim) * temperature
     own.check_against(facts)
-    weights = own.weights(facts, torch.Generator().manual_seed(depth))
-    learning = {name: {key: nn.Parameter(value) for key, value in group.items()} for name, group in weights.items()}
+    learning = own.weights(facts, torch.Generator().manual_seed(depth))
     return Attached(depth, layer, own, facts, learning, left_alone, factor)
 
 
+def lifted(own: Attached) -> bool:
+    """Whether the layer has a window of its own that the extension does not keep."""
+    return own.layer.window is not None and not own.left_alone
+
+
+def fetched(own: Attached) -> bool:
+    """Whether what was learned is on disk, and with the module only while that runs."""
+    return any(value.device.type == "meta" for group in own.weights.values() for value in group.values())
+
+
 def learned(own: Attached) -> dict[str, nn.Parameter]:
-    """What the layer's biases and scales learn, by the names under which its module has them."""
-    pairs = [(name, key, value) for name, group in own.weights.items() for key, value in group.items()]
-    return {f"{PREFIX}{name}_{key}": value for name, key, value in pairs if isinstance(value, nn.Parameter)}
+    """The parameters of the layer's biases and scales, by the names under which its module has them, or is to."""
+    present = own.layer.module._parameters
+    named = {parameter_name(name, key): value for name, group in own.learning.items() for key, value in group.items()}
+    # Sharding knows no parameters without dimensions, and parameters of one type only.
+    return {name: _kept(present.get(name), value) for name, value in named.items()}
+
+
+def _kept(parameter: nn.Parameter | None, initial: Tensor) -> nn.Parameter:
+    return nn.Parameter(initial.float().reshape(initial.shape or (1,))) if parameter is None else parameter
+
+
+def parameter_name(method: str, key: str) -> str:
+    """What an attention module calls a parameter of an extension."""
+    return f"{PREFIX}{method}_{key}"
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -77,7 +117,7 @@ def attention(
     _: Any,
     dropout: float = 0.0,
     **given: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """What transformers calls in place of its own: turn, reach and weigh as the layer's extension says."""
     own: Attached | None = module.__dict__.get(ATTRIBUTE)
     now = given.get(PASS) or CURRENT.get()
@@ -88,31 +128,29 @@ def attention(
         raise InvalidValue(
             "attention dropout", "0 under an extension", dropout, remedy="set config.attention_dropout = 0"
         )
+    if torch.is_autocast_enabled(v_bgjd.device.type):  # where the turn that is left out has widened queries and keys
+        q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
     q_bhid, k_bgjd = (_rotating_first(x, own.layer) for x in (q_bhid, k_bgjd))
     if own.factor != 1:
         q_bhid = q_bhid * own.factor
-    held = now.cache.layers[own.depth] if now.cache is not None else None
-    if isinstance(held, MemoryLayer):
-        held.expected = False
-        out = held.memory.read(q_bhid, k_bgjd, v_bgjd)
-    else:
-        out = _attend(own, now, q_bhid, k_bgjd, v_bgjd)
-    return out.transpose(1, 2).contiguous(), None
+    held, weights = now.cache.layers[own.depth] if now.cache is not None else None, None
+    with sharing(now.shared):
+        if isinstance(held, MemoryLayer):
+            held.expected = False
+            out = held.memory.read(q_bhid, k_bgjd, v_bgjd)
+        else:
+            out, weights = _attend(own, now, q_bhid, k_bgjd, v_bgjd)
+    return out.transpose(1, 2).contiguous(), weights
 
 
-def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
-    """Without a cache, or with one of transformers', which then holds keys as they came."""
+def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Without a cache, or with one of transformers', which then holds keys as they came; and the weights if wanted."""
     numbers, documents, k_bgjd, v_bgjd = now.seen(own.depth, k_bgjd, v_bgjd)
-    return attend(
-        q_bhid,
-        k_bgjd,
-        v_bgjd,
-        own.extension,
-        own.facts,
-        positions_bj=numbers,
-        documents_bj=documents,
-        weights=own.weights,
-    )
+    given: dict[str, Any] = {"positions_bj": numbers, "documents_bj": documents, "weights": own.weights}
+    out = attend(q_bhid, k_bgjd, v_bgjd, own.extension, own.facts, **given)
+    if not now.weighing:
+        return out, None
+    return out, reference_weights(q_bhid, k_bgjd, own.extension, own.facts, **given).to(q_bhid.dtype)
 
 
 def _rotating_first(x_bhnd: Tensor, layer: Layer) -> Tensor:

@@ -66,7 +66,9 @@ class Layer(NamedTuple):
     varies: bool = False  # whether its own table depends on how long the text is
     window: int | None = None
     softcap: float | None = None
-    sinks: bool = False
+    sinks: str | None = None  # the module's parameter that holds a logit for each head; empty where none does
+    maker: nn.Module | None = None  # the rotary module that has its table
+    kind: str | None = None  # the type of layer that this module is told, where it has a table for each
 
 
 class Lie(NamedTuple):
@@ -87,7 +89,9 @@ def probe(model: PreTrainedModel) -> list[Layer]:
             raise DoesNotFit("model", rule, type(model).__name__)
         double, quarter = (_ask(model, rotary, lie)[0] for lie in (Lie(2, 0), Lie(0, 1)))
         blanks = [_ask(model, rotary, Lie(math.nan, 0, only))[0] for only in range(len(calls))]
-        turned = [_turned(own, calls) for own in zip(*blanks, strict=True)]
+        # A model may have a rotary module and never call it.
+        by_layer = zip(*blanks, strict=True) if calls else [()] * len(straight)
+        turned = [_turned(own, calls) for own in by_layer]
     return [_layer(*each) for each in zip(straight, double, quarter, turned, strict=True)]
 
 
@@ -97,6 +101,12 @@ def rotary_modules(model: nn.Module) -> list[nn.Module]:
     if not found:
         raise DoesNotFit("model", "one with rotary position embeddings", type(model).__name__)
     return found
+
+
+def device_of(model: PreTrainedModel) -> torch.device:
+    """Where tokens go in. Weights that accelerate keeps on disk are nowhere, and it moves tokens to where it works."""
+    vocabulary: Any = model.get_input_embeddings().weight
+    return torch.device("cpu") if vocabulary.device.type == "meta" else torch.device(vocabulary.device)
 
 
 @contextmanager
@@ -163,8 +173,7 @@ def _ask(model: PreTrainedModel, rotary: list[nn.Module], lie: Lie) -> tuple[lis
     token = _HEARD.set(heard)
     hooks = [module.register_forward_hook(tell, with_kwargs=True) for module in rotary]
     try:
-        vocabulary: Any = model.get_input_embeddings().weight
-        model(input_ids=torch.arange(TOKENS, device=vocabulary.device)[None], use_cache=False)
+        model(input_ids=torch.arange(TOKENS, device=device_of(model))[None], use_cache=False)
     finally:
         _HEARD.reset(token)
         for hook in hooks:
@@ -179,6 +188,7 @@ class Turned(NamedTuple):
     inv_freq: tuple[float, ...] = ()
     temperature: float = 1.0
     varies: bool = False
+    call: Call | None = None
 
 
 def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
@@ -187,15 +197,15 @@ def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
         if dims:
             short, long = (_table(call, len(dims), last) for last in (1, FAR))
-            return Turned(dims, *short, varies=short != long)
+            return Turned(dims, *short, varies=short != long, call=call)
     return Turned([])
 
 
 def _table(call: Call, dims: int, last: int) -> tuple[tuple[float, ...], float]:
     """The frequencies and the temperature of a rotary module for a text up to `last`: its answer at positions 0 and 1,
     from a copy of it."""
-    x, _, *rest = call.args if len(call.args) > 1 else (*call.args, None)
-    given = {name: value for name, value in call.kwargs.items() if name not in ("x", "position_ids")}
+    x = call.args[0]
+    rest, given = _besides(call)
     positions = torch.tensor([[0, 1, last]], device=x.device)
     cos, sin = copy.deepcopy(call.module).forward(x.float(), positions, *rest, **given)
     cos, sin = (part.double().reshape(3, -1)[:2] for part in (cos, sin))
@@ -204,6 +214,18 @@ def _table(call: Call, dims: int, last: int) -> tuple[tuple[float, ...], float]:
         halves = torch.equal(sin[:, : width // 2], sin[:, width // 2 :])
         cos, sin = (part[:, : width // 2] if halves else part[:, ::2] for part in (cos, sin))
     return tuple(torch.atan2(sin[1], cos[1]).tolist()), float(cos[0, 0])
+
+
+def _besides(call: Call) -> tuple[list[Any], dict[str, Any]]:
+    """What a rotary module was told besides the hidden states and the positions."""
+    given = {name: value for name, value in call.kwargs.items() if name not in ("x", "position_ids")}
+    return list(call.args[2:]), given
+
+
+def _kind(call: Call | None) -> str | None:
+    """The type of layer among it."""
+    rest, given = _besides(call) if call else ([], {})
+    return next((each for each in (*rest, *given.values()) if isinstance(each, str)), None)
 
 
 def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> Layer:
@@ -217,7 +239,7 @@ def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> La
         scaling=straight.scaling,
         window=straight.given.get("sliding_window"),
         softcap=straight.given.get("softcap"),
-        sinks=straight.given.get("s_aux") is not None,
+        sinks=_sinks(straight),
     )
     if not turned.dims:
         return plain
@@ -231,7 +253,17 @@ def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> La
         inv_freq=turned.inv_freq,
         temperature=turned.temperature,
         varies=turned.varies,
+        maker=turned.call.module if turned.call else None,
+        kind=_kind(turned.call),
     )
+
+
+def _sinks(straight: Heard) -> str | None:
+    """What the sinks that attention was handed are called."""
+    handed = straight.given.get("s_aux")
+    own = straight.module.named_parameters(recurse=False)
+    per_head = (name for name, value in own if value is handed and len(value) == straight.q_bhnd.shape[1])
+    return None if handed is None else next(per_head, "")
 
 
 def _interleaved(straight: Tensor, quarter: Tensor) -> bool | None:

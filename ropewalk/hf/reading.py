@@ -5,8 +5,8 @@ Legend: b batch, n token, d hidden dimension, v word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,24 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from ropewalk.attention import nll
+from ropewalk.attention import likeliest, nll
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.extending import HANDLE, host_of
 from ropewalk.hf.probe import quiet
 
 PIECE = 2048  # tokens read at once
 PROBED = 8  # tokens on which the head is compared with the model's own logits
+Of = TypeVar("Of")
 CLOSE = 2e-2  # of the largest logit, for half precision's sake
+
+Progress = Callable[[int, int], None]  # told how many tokens were read, and of how many, after each piece
+
+
+class Judged(NamedTuple):
+    """What a model says of each token but the first, [batch, tokens - 1]."""
+
+    losses: Tensor  # in nats
+    hits: Tensor  # whether it is the likeliest
 
 
 def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
@@ -32,22 +42,68 @@ def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
 
     Neither the logits of all tokens nor the square of attention is ever held.
     """
+    return torch.cat(_read(model, ids, None, piece, _Head.losses), 1)
+
+
+def judge(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece: int = PIECE) -> Judged:
+    """The loss of each token, and whether it is the one that the model would have chosen.
+
+    `numbers` [tokens] says where each token stands when that is not 0, 1, 2, ...; the text is then read in one piece.
+    """
+    parts = _read(model, ids, numbers, piece, lambda head, *said: (head.losses(*said), head.hits(*said)))
+    losses, hits = zip(*parts, strict=True)
+    return Judged(torch.cat(losses, 1), torch.cat(hits, 1))
+
+
+class _Head(NamedTuple):
+    """What makes losses and choices of hidden states; of logits, where no number makes them of those."""
+
+    module: Any
+    scale: float | None
+
+    def losses(self, said: Tensor, targets: Tensor) -> Tensor:
+        """Of each target, in nats."""
+        if self.scale is None:
+            return torch.nn.functional.cross_entropy(said.float().transpose(1, 2), targets, reduction="none")
+        return nll(said, self.module.weight, targets, self.module.bias)
+
+    def hits(self, said: Tensor, targets: Tensor) -> Tensor:
+        """Whether each target is the likeliest word."""
+        chosen = said.argmax(-1) if self.scale is None else likeliest(said, self.module.weight, self.module.bias)
+        return chosen == targets
+
+
+def _read(
+    model: nn.Module, ids: Tensor, numbers: Tensor | None, piece: int, judged: Callable[[_Head, Tensor, Tensor], Of]
+) -> list[Of]:
+    """Each piece judged: by the head, what is said after each token, and the tokens that came."""
     host = host_of(model)
     _check(ids, piece, least=2)
+    _require_known(host, ids)
+    if numbers is not None:
+        piece = ids.shape[1]  # a cache knows no numbers but 0, 1, 2, ...
+    given = {} if numbers is None else _stated(ids, numbers)
     with quiet(host), torch.no_grad():
-        scale = _head_scale(host, ids[:, :PROBED])
-        head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
-        cache, losses = DynamicCache(config=host.config), []
+        head = _Head(host.get_output_embeddings(), _head_scale(host, ids[:, :PROBED]))  # type: ignore[no-untyped-call]
+        cache = DynamicCache(config=host.config) if numbers is None else None
+        found = []
         for first in range(0, ids.shape[1] - 1, piece):
-            part = ids[:, first : first + piece]
+            asked = {"input_ids": ids[:, first : first + piece], "past_key_values": cache, **given}
             targets = ids[:, first + 1 : first + piece + 1]
-            if scale is None:
-                losses.append(_from_logits(host(input_ids=part, past_key_values=cache, use_cache=True).logits, targets))
-                continue
-            hidden = _base(host)(input_ids=part, past_key_values=cache, use_cache=True).last_hidden_state
-            hidden = hidden[:, : targets.shape[1]] * scale
-            losses.append(nll(hidden.to(head.weight.device), head.weight, targets, head.bias))
-        return torch.cat(losses, 1)
+            if head.scale is None:
+                said = host(**asked, use_cache=cache is not None).logits
+            else:
+                said = _base(host)(**asked, use_cache=cache is not None).last_hidden_state * head.scale
+            where = targets.device if head.scale is None else head.module.weight.device
+            found.append(judged(head, said[:, : targets.shape[1]].to(where), targets))
+        return found
+
+
+def _stated(ids: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+    """Numbers of one's own, and a mask that tells transformers that a gap between them begins no new text."""
+    if numbers.shape != ids.shape[1:] or numbers.is_floating_point():
+        raise InvalidValue("numbers", f"whole numbers of shape {tuple(ids.shape[1:])}", tuple(numbers.shape))
+    return {"position_ids": numbers.to(ids.device).expand_as(ids), "attention_mask": torch.ones_like(ids)}
 
 
 def stream(
@@ -60,22 +116,34 @@ def stream(
     top_p: float = 1.0,
     seed: int = 0,
     piece: int = PIECE,
+    progress: Progress | None = None,
 ) -> Iterator[Tensor]:
     """Tokens [batch] one after the other, without end unless one is given; at temperature 0 the likeliest.
 
-    Under an extension whose reach forgets (a window, sinks) memory and time per token stay what they are.
+    Under an extension whose reach forgets (a window, sinks) memory and time per token stay what they are. The text is
+    read in pieces when the first token is asked for; `progress` is told how far that is.
     """
     host = host_of(model)
     _check(ids, piece)
+    _require_known(host, ids)
     choose = sampler(temperature, top_k, top_p, torch.Generator(device=ids.device).manual_seed(seed))
-    return _written(host, ids, choose, max_new_tokens, piece)
+    return _written(host, _pieces(ids, piece, progress), choose, max_new_tokens)
 
 
-def _written(host: PreTrainedModel, ids: Tensor, choose: Any, count: int | None, piece: int) -> Iterator[Tensor]:
+def _pieces(ids: Tensor, piece: int, progress: Progress | None) -> Iterator[Tensor]:
+    """The text piece by piece; what has been taken has been read when the next is asked for."""
+    for first in range(0, ids.shape[1], piece):
+        part = ids[:, first : first + piece]
+        yield part
+        if progress:
+            progress(first + part.shape[1], ids.shape[1])
+
+
+def _written(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count: int | None) -> Iterator[Tensor]:
     handle = host.__dict__.get(HANDLE)
     cache, made = DynamicCache(config=host.config), 0
-    for first in range(0, ids.shape[1], piece):
-        logits_bv = _next(host, ids[:, first : first + piece], cache)
+    for part in parts:
+        logits_bv = _next(host, part, cache)
     while count is None or made < count:
         token_b = choose(logits_bv)
         yield token_b
@@ -94,6 +162,13 @@ def _check(ids: Any, piece: int, least: int = 1) -> None:
         raise InvalidValue("piece", "at least 1", piece)
 
 
+def _require_known(host: PreTrainedModel, ids: Tensor) -> None:
+    words: Any = host.get_input_embeddings().weight
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < len(words):
+        got = f"{int(ids.min())} to {int(ids.max())}"
+        raise InvalidValue("ids", f"from 0 to {len(words) - 1}, the model's vocabulary", got)
+
+
 def _base(host: PreTrainedModel) -> Any:
     return host.base_model
 
@@ -101,16 +176,13 @@ def _base(host: PreTrainedModel) -> Any:
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:
     """What makes hidden states times the head the model's logits; nothing where no number will do."""
     head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if head.weight.device.type == "meta":  # on disk, and fetched for the head's own call alone
+        return None
     hidden = _base(host)(input_ids=ids, use_cache=False).last_hidden_state
     own, theirs = head(hidden).double(), host(input_ids=ids, use_cache=False).logits.double()
     scale = float((own * theirs).sum() / own.square().sum())
     close = (own * scale - theirs).abs().max() <= CLOSE * theirs.abs().max()
     return scale if close and (head.bias is None or abs(scale - 1) < CLOSE) else None
-
-
-def _from_logits(logits_bnv: Tensor, targets_bn: Tensor) -> Tensor:
-    logits = logits_bnv[:, : targets_bn.shape[1]].float()
-    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets_bn, reduction="none")
 
 
 @torch.no_grad()

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
@@ -21,10 +20,10 @@ from ropewalk.facts import Facts
 from ropewalk.frequencies import ByParts, Interpolation, Llama3
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.layers import Attached
+from ropewalk.hf.static import constant_scale, static_table
 from ropewalk.inputs import in_force
 
 CLOSE = 1e-9  # relative: float64 tables that are the same
-PLACES = torch.tensor([0, 1, 1000, 10**6])  # where a scale that is no constant would show it
 
 
 def standard_config(config: Any, extension: Extension, layers: Sequence[Attached], target_len: int | None) -> Any:
@@ -55,6 +54,14 @@ def standard_config(config: Any, extension: Extension, layers: Sequence[Attached
     return stated
 
 
+def require_sayable(extension: Extension, layers: Sequence[Attached]) -> None:
+    """Refuse a temperature that a config would lose: it says it of cos and sin."""
+    ruled = [own.layer for own in layers if not own.left_alone]
+    if extension.scales and any(layer.norm_follows or not layer.rotating for layer in ruled):
+        rule = "none in a config where layers turn nothing, or turn before a norm"
+        raise DoesNotFit("temperature", rule, extension.scales[0].name)
+
+
 def _kept(parameters: dict[str, Any]) -> dict[str, Any]:
     """What belongs to the model's layout and not to a schedule."""
     return {name: value for name, value in parameters.items() if name in ("rope_theta", "partial_rotary_factor")}
@@ -62,7 +69,7 @@ def _kept(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def rope_parameters(extension: Extension, facts: Facts, target_len: int) -> dict[str, Any]:
     """The complete set for a static extension, or a refusal."""
-    in_force(extension, facts, None, extension.weights(facts))
+    in_force(extension, facts, None, None)
     temperature = constant_temperature(extension, facts)
     factor = getattr(extension.theta, "factor", None)
     common = {"rope_theta": facts.base, "original_max_position_embeddings": facts.trained_len}
@@ -98,28 +105,10 @@ def _by_table(extension: Extension, facts: Facts, target_len: int, temperature: 
     }
 
 
-def static_table(extension: Extension, facts: Facts) -> Tensor:
-    """The one table that serves every row; refused where there is none, or where frequencies are not all there is."""
-    for slot in ("reach", "biases"):
-        if extension.specs.get(slot):
-            raise DoesNotFit(slot, "as the model has it in a config", extension.specs[slot][0].name)
-    table = extension.theta.table(facts, 1)
-    if len(extension.theta.stages(facts, 64 * facts.trained_len)) > 1:
-        raise DoesNotFit("frequencies", "the same for every row in a config", extension.theta.name)
-    if table.log_decay.any():
-        raise DoesNotFit("frequencies", "turning alone in a config", extension.theta.name)
-    return table.inv_freq
-
-
 def constant_temperature(extension: Extension, facts: Facts) -> float:
     """What cos and sin are multiplied by, once for queries and once for keys; refused where it is no constant."""
     static_table(extension, facts)
-    total = 1.0
-    for spec in extension.scales:
-        scale = spec.scale(PLACES, facts, extension.weights(facts).get(spec.name, {}))
-        if not (scale == scale.flatten()[0]).all():
-            raise DoesNotFit("scales", "the same for every row and head in a config", spec.name)
-        total *= float(scale.flatten()[0])
+    total = constant_scale(extension, facts)
     if total != 1 and facts.rotating < facts.head_dim:
         rule = "1 in a config where only some dimensions turn, since it is said of those alone"
         raise DoesNotFit("temperature", rule, math.sqrt(total))

@@ -10,7 +10,8 @@ from architecture.tree import FACTORS, FILES, imports, module_of
 # From the ground up. A module may import from lower ranks and, outside the factors, from its own.
 RANKS = [
     ("errors",),
-    ("record", "pages", "notation"),
+    ("models",),
+    ("record", "pages", "notation", "folders"),
     ("facts",),
     ("spec",),
     FACTORS,
@@ -21,8 +22,11 @@ RANKS = [
     ("equation",),
     ("parsing", "attention"),
     ("hf",),
-    ("evaluation", "lab", "search", "serve"),
-    ("report", "cli"),
+    ("corpora",),
+    ("evaluation",),
+    ("lab", "search", "serve"),
+    ("report",),
+    ("cli",),
     ("__main__",),
 ]
 # The one foreign package below hf/, loaded when a kernel is launched and not before.

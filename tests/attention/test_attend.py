@@ -40,7 +40,10 @@ def tensors(length, facts=FACTS, batch=1, queries=None, dtype=torch.float64, see
 
 
 def learned(extension, facts=FACTS):
-    return extension.weights(facts, torch.Generator().manual_seed(7))
+    """What the extension learned, and the sinks of a model that has them."""
+    rng = torch.Generator().manual_seed(7)
+    sinks = {"model": {"sinks": torch.randn(facts.heads, generator=rng)}} if facts.sinks else {}
+    return {**extension.weights(facts, rng), **sinks}
 
 
 def assert_equal(extension, tensors, facts=FACTS, **given):

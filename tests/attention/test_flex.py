@@ -2,6 +2,7 @@
 
 import importlib
 import math
+from dataclasses import replace
 from functools import cache
 from shutil import which
 
@@ -81,6 +82,14 @@ def test_equals_the_oracle(by_flex, extension):
     assert_equal(extension, tensors(63, batch=2))
 
 
+@pytest.mark.parametrize("extension", CARRIED, ids=name)
+@pytest.mark.parametrize("brought", [{"softcap": 1.5}, {"sinks": True}, {"softcap": 1.5, "sinks": True}], ids=str)
+def test_a_cap_and_sinks(by_flex, extension, brought):
+    assert_equal(extension, tensors(63), replace(FACTS, **brought))
+    if "sinks" in brought and extension.biases:
+        assert_learns(extension, replace(FACTS, **brought), length=31)
+
+
 def assert_learns(extension, facts=FACTS, length=63, dtype=torch.float64):
     slopes = []
     for way in (attend, reference_attention):
@@ -131,7 +140,8 @@ class Blind(Reach):
 
 
 def test_rows_that_see_nothing_give_zeros(by_flex):
-    assert_equal(Extension(reach=Blind()), tensors(63, batch=2))
+    for facts in (FACTS, replace(FACTS, sinks=True)):
+        assert_equal(Extension(reach=Blind()), tensors(63, batch=2), facts)
     near, rows = text_of(Extension(reach=Blind()), 63)[0], slice(20, 60)  # as if the others were of no strand
     near = near._replace(rows=rows, start=near.start[rows], stop=near.stop[rows], q_at=near.q_at[rows])
     answer = computed([near], tensors(63))
@@ -152,6 +162,8 @@ def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
     monkeypatch.setattr(flex, "compiled", traced)
     assert_equal(parse("rerope:window=9"), tensors(63, batch=2))
     assert_learns(parse("biases.t5+rerope:window=9"))
+    for softcap in (1.5, 3.0):  # one graph for both
+        assert_learns(parse("biases.t5+rerope:window=9"), replace(FACTS, softcap=softcap, sinks=True))
     assert_learns(parse("biases.t5"), LONG, length=140, dtype=torch.bfloat16)
     assert_equal(parse("rerope:window=9"), tensors(140, batch=2))  # the graph of 63 serves this one too
 
@@ -206,4 +218,19 @@ def test_one_call_compiled_to_the_end(monkeypatch):
     with torch.no_grad():
         got = computed(text_of(extension, 300, facts), inputs, lambda far: -far * slope[:, None])
     expected = reference_attention(*inputs, extension, facts)
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.skipif(which("g++") is None, reason="there is no g++ to compile with")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_capped_call_compiled_to_the_end(monkeypatch):
+    monkeypatch.setattr(flex, "block_lists", as_wide_as_the_keys)
+    compiling(monkeypatch, dynamic=False)
+    facts = Facts(trained_len=32, head_dim=16, heads=2, kv_heads=1, softcap=1.5)
+    inputs, found = tensors(300, facts, dtype=torch.float32), text_of(Extension(), 300, facts)
+    q, k, v = inputs
+    with torch.no_grad():
+        turned = variants(q, [Keys(k, v, torch.arange(300))], found, interleaved=False)
+        got = flex.flex(turned, found, None, facts.softcap)
+    expected = reference_attention(*inputs, Extension(), facts)
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)

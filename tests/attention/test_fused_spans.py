@@ -93,6 +93,20 @@ def test_equals_the_oracle(by_triton, extension):
         assert_equal(extension, short(33 if extension.reach else 18, ALONE), ALONE)
 
 
+@pytest.mark.parametrize("text", ["rerope:window=5", "alibi", "biases.t5+window:window=9"])
+def test_sinks(by_triton, text):
+    """They join what the kernel gives, and learn."""
+    facts, extension = dataclasses.replace(FACTS, sinks=True), parse(text)
+    assert_equal(extension, short(facts=facts), facts)
+    slopes = []
+    for way, device in ((attend, DEVICE), (reference_attention, "cpu")):
+        weights = on(device, learned(extension, facts))
+        leaf = weights["model"]["sinks"].requires_grad_()
+        way(*(x.to(device) for x in short(facts=facts)), extension, facts, weights=weights).square().sum().backward()
+        slopes.append(leaf.grad)
+    close(*slopes)
+
+
 @pytest.mark.parametrize("text", MIXED)
 def test_all_at_once(by_triton, text):
     assert_equal(parse(text), short(20 if "dynamic" in text else 33))
@@ -225,7 +239,7 @@ def refused(extension, facts=FACTS, learning=False, length=18, dtype=torch.float
     numbers = torch.arange(length) if numbers is None else numbers
     found = strands(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
     sizes = (len(numbers), len(numbers), facts.head_dim, facts.head_dim)
-    why = why_not(Case(extension, found, *sizes, dtype, torch.device("cuda"), learning, fresh))
+    why = why_not(Case(extension, found, *sizes, dtype, torch.device("cuda"), learning, fresh, facts.softcap))
     return why and why.removeprefix("triton: ")
 
 
@@ -241,6 +255,8 @@ def test_what_is_not_carried_is_named(monkeypatch):
     assert refused("t5", learning=True) == "what the bias has learned wants a gradient (t5)"
     assert refused("biases.alibi+leaky_rerope:window=5,leak=4") == bent
     assert refused("rope", large) == "heads of 256 are beyond 128"
+    capped = dataclasses.replace(FACTS, softcap=50.0)
+    assert refused("rope", capped) == "its kernel puts no cap on logits (softcap 50)"
     assert refused("rope", dtype=torch.float64) == "it does not compute in float64"
     assert (
         refused("frequencies.dynamic:inner=(ntk:factor=1),steps=nothing", length=90)

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ropewalk import InvalidValue
-from ropewalk.attention import nll
+from ropewalk.attention import likeliest, nll
 from ropewalk.attention.nll import IGNORED, TOKENS, WORDS
 
 
@@ -38,6 +38,15 @@ def test_losses_and_gradients_are_cross_entropys(tokens, words, bias):
     for a, b in zip(one, other, strict=True):
         if a is not None and a.requires_grad:
             torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("tokens", "words"), [(7, 3), (TOKENS + 5, WORDS + 11), (30, 2 * WORDS)])
+def test_the_likeliest_word_is_that_of_the_highest_logit(tokens, words, bias):
+    hidden, head, _, shift = inputs(tokens, words, bias=bias)
+    logits = hidden @ head.mT + (0 if shift is None else shift)
+    assert torch.equal(likeliest(hidden, head, shift), logits.argmax(-1))
+    assert torch.equal(likeliest(hidden[None], head, shift)[0], logits.argmax(-1))
 
 
 def test_half_precision_is_summed_up_in_single():

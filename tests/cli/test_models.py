@@ -1,86 +1,138 @@
-"""The verbs for models, as a user runs them, on a small model in a folder."""
+"""The verbs for models on a small model in a folder, and everything that can be wrong with what they are given."""
 
-import subprocess
-import sys
+import json
+import shutil
 
 import pytest
 from hf.models import tiny
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ropewalk.cli.export import ENGINES
+from ropewalk.cli.main import run
+from ropewalk.hf.exporting import COMMANDS
+
+LONG = ("yarn", "--to", "128", "-o")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("model")
-    own = Tokenizer(WordLevel({"<unk>": 0} | {f"w{n}": n for n in range(1, 101)}, unk_token="<unk>"))
-    own.pre_tokenizer = Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=own, unk_token="<unk>").save_pretrained(place)
-    model = tiny("llama", num_hidden_layers=2)
-    model.generation_config.eos_token_id = None
-    model.save_pretrained(place)
-    return place
+def test_inspect(folder, capsys):
+    assert run(["inspect", str(folder), "--to", "1k"]) == 0
+    shown = capsys.readouterr().out
+    assert "looked at for         1,024 tokens, 32 times as many" in shown
+    assert run(["inspect", str(folder), "--json"]) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert (read["trained_len"], read["target_len"]) == (32, 256)
 
 
-def ropewalk(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ropewalk", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"COLUMNS": "160", "PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path)},
-    )
-
-
-def test_inspect(folder):
-    shown = ropewalk("inspect", folder, "--to", "1k")
-    assert shown.returncode == 0, shown.stderr
-    assert "trained on 32 tokens" in shown.stdout
-    assert "cache at 1024" in shown.stdout
-
-
-def test_extend_and_export(folder, tmp_path):
-    shown = ropewalk("extend", folder, "yarn", "--to", "128", "-o", tmp_path / "long")
-    assert shown.returncode == 0, shown.stderr
-    assert "AutoModelForCausalLM.from_pretrained" in shown.stdout
+def test_extend_and_export(folder, tmp_path, capsys):
+    assert run(["extend", str(folder), *LONG, str(tmp_path / "long")]) == 0
+    assert "AutoModelForCausalLM.from_pretrained" in capsys.readouterr().out
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "long")
     assert again.config.rope_parameters["factor"] == 4.0
-    shown = ropewalk("export", folder, "yarn", "--to", "128", "--target-engine", "vllm", "-o", tmp_path / "served")
-    assert shown.returncode == 0, shown.stderr
-    assert f"vllm serve {tmp_path / 'served'} --max-model-len 128" in shown.stdout
+    assert AutoTokenizer.from_pretrained(tmp_path / "long")("w7")["input_ids"] == [7]
+    assert run(["export", str(folder), *LONG, str(tmp_path / "served"), "--target", "sglang"]) == 0
+    assert f"--model-path {tmp_path / 'served'} --context-length 128" in capsys.readouterr().out
+    assert (tmp_path / "served" / "tokenizer.json").exists()
 
 
-def test_generate_from_a_prompt_and_from_contexts(folder, tmp_path):
-    prompt = " ".join(f"w{1 + n % 90}" for n in range(50))
-    (tmp_path / "prompt.txt").write_text(prompt)
-    given = ("--prompt-file", tmp_path / "prompt.txt", "--max-new-tokens", "6")
-    shown = ropewalk("generate", folder, "streaming:window=10,n_sink=2", *given)
-    assert shown.returncode == 0, shown.stderr
-    assert len(shown.stdout.split()) == 6
-    contexts = tmp_path / "contexts"
-    contexts.mkdir()
-    for name in ("one", "two"):
-        (contexts / name).write_text(f"w5 w6 {prompt}")
-    asked = ("--contexts", contexts, "--question", "w7 w8", "--max-new-tokens", "5")
-    shown = ropewalk("generate", folder, "nbce", *asked)
-    assert shown.returncode == 0, shown.stderr
-    assert len(shown.stdout.split()) == 5
+def test_engines_are_those_that_export_knows():
+    assert set(ENGINES) == set(COMMANDS)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("inspect", "no/such/folder"), "model must be"),
-        (("generate", "{folder}", "rerope:window=32", "--prompt", "w1"), "window must be"),
-        (("generate", "{folder}", "rerope:window=8"), "prompt must be"),
-        (("extend", "{folder}", "yarn", "--to", "16", "-o", "out"), "target_len must be"),
-        (("extend", "{folder}", "yarn:faktor=4", "-o", "out"), "faktor"),
+        ("inspect no/such/folder", "model must be a folder that is there"),
+        ("inspect {folder} --to abc", "--to must be a whole number such as 512, 32k or 1m, got 'abc'"),
+        ("inspect {folder} --to 0", "--to must be at least 1"),
+        ("extend {folder} yarm --to 128 -o {out}", "got 'yarm'; known: yarn"),
+        ("extend {folder} yarn:faktor=4 -o {out}", "faktor"),
+        ("extend {folder} yarn:factor=0.5 -o {out}", "factor must be at least 1"),
+        ("extend {folder} yarn --to 16 -o {out}", "--to must be above the trained length (32)"),
+        ("extend {folder} yarn -o {out}", "factor must be given"),
+        ("extend {folder} yarn --to 128 -o {folder}", "must be new or empty"),
+        ("export {folder} yarn --to 128 -o {out} --target olama", "known: transformers, vllm, sglang, llama.cpp"),
+        ("generate {folder} yarn", "by --prompt, --prompt-file or --contexts"),
+        ("generate {folder} yarn --prompt w1 --prompt-file x", "given once"),
+        ("generate {folder} yarn --prompt-file {out}", "No such file"),
+        ("generate {folder} yarn --prompt-file {folder}", "Is a directory"),
+        ("generate {folder} yarn --prompt-file {folder}/model.safetensors", "UTF-8"),
+        ("generate {folder} nbce --contexts {out} --question w1", "--contexts must be a folder that is there"),
+        ("generate {folder} nbce --contexts {folder}", "--question must be given with --contexts"),
+        ("generate {folder} yarn --prompt w1 --max-new-tokens 0", "--stream goes on without end"),
+        ("generate {folder} yarn --prompt w1 --top-p 0.5", "--temperature must be above 0 with --top-p"),
+        ("generate {folder} yarn --prompt w1 --device gpu9", "--device must be"),
+        ("generate {folder} --to 1k --prompt w1", "EXTENSION must be given with --to"),
+        ("generate {folder} nbce --prompt w1", "--contexts must be given for nbce"),
     ],
 )
-def test_what_is_refused_is_said_in_one_line(folder, arguments, said):
-    done = ropewalk(*(part.format(folder=folder) for part in arguments))
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert sum(line.startswith("ropewalk:") for line in done.stderr.splitlines()) == 1
-    assert "Traceback" not in done.stderr
+def test_what_is_wrong_is_said_in_one_line_before_weights_are_read(
+    folder, tmp_path, monkeypatch, capsys, arguments, said
+):
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    filled = [part.format(folder=folder, out=tmp_path / "out") for part in arguments.split()]
+    assert run(filled) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert shown.err.startswith("ropewalk: ")
+    assert shown.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def without_tokenizer(place):
+    for path in place.glob("tokenizer*"):
+        path.unlink()
+
+
+def cut_off(place):
+    weights = place / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+
+
+def without_keys(place):
+    state = load_file(place / "model.safetensors")
+    save_file({name: value for name, value in state.items() if "k_proj" not in name}, place / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("breaking", "said"),
+    [
+        (lambda place: (place / "config.json").unlink(), "a folder with a config.json"),
+        (lambda place: (place / "config.json").write_text("{"), "mend its config.json"),
+        (lambda place: (place / "config.json").write_text("{}"), "model_type"),
+        (lambda place: (place / "model.safetensors").unlink(), "fetch again"),
+        (cut_off, "fetch again"),
+        (without_keys, "k_proj.weight"),
+        (without_tokenizer, "one with a tokenizer"),
+    ],
+)
+def test_a_model_that_is_broken_is_said_in_one_line(folder, tmp_path, capsys, breaking, said):
+    shutil.copytree(folder, tmp_path / "broken")
+    breaking(tmp_path / "broken")
+    assert run(["extend", str(tmp_path / "broken"), *LONG, str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.err.startswith("ropewalk: ")
+    assert shown.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+
+def test_a_tokenizer_of_another_model(folder, tmp_path, capsys):
+    shutil.copytree(folder, tmp_path / "small")
+    tiny("llama", num_hidden_layers=1, vocab_size=50).save_pretrained(tmp_path / "small")
+    assert run(["generate", str(tmp_path / "small"), "--prompt", "w3 w99"]) == 2
+    assert "tokenizer must be the model's, of 50 words, got 99" in capsys.readouterr().err
+
+
+def test_a_model_saved_with_its_extension_generates_without_one(folder, tmp_path, capsys):
+    prompt = " ".join(f"w{1 + n % 90}" for n in range(50))
+    given = ["--prompt", prompt, "--max-new-tokens", "6"]
+    assert run(["extend", str(folder), "rerope:window=8", "-o", str(tmp_path / "long")]) == 0
+    capsys.readouterr()
+    said = []
+    for line in ([str(tmp_path / "long")], [str(folder), "rerope:window=8"], [str(folder)]):
+        assert run(["generate", *line, *given]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert said[0] != said[2]

@@ -54,7 +54,7 @@ def test_every_preset_is_shown(name, capsys):
     """In this process, for speed: the whole path below the command line."""
     from ropewalk.cli.show import show
 
-    show(name, trained_len="4k", target_len="32k", head_dim=64, base=10_000.0, layers=24, heads=8)
+    show(name, trained_len="4k", to="32k", head_dim=64, base=10_000.0, layers=24, heads=8)
     assert "logit(i,j)" in capsys.readouterr().out
 
 
@@ -68,8 +68,8 @@ def test_every_preset_is_shown(name, capsys):
             "ropewalk: window must be at most 2047 for a model trained on 2048",
         ),
         (
-            ["yarn", "--target-len", "much"],
-            "ropewalk: length must be a whole number such as 512, 32k or 1m, got 'much'",
+            ["yarn", "--to", "much"],
+            "ropewalk: --to must be a whole number such as 512, 32k or 1m, got 'much'",
         ),
         (["yarn:factor=2", "--head-dim", "7"], "ropewalk: head_dim must be a positive even number, got 7"),
     ],
@@ -90,13 +90,11 @@ def test_a_partial_rotation_is_compared_with_its_own_pairs():
     assert {row[-1] for row in rows if row[0].isdigit()} == {"1.00"}
 
 
-@pytest.mark.parametrize(
-    "arguments", [["yarn:factor=1e18"], ["llama3", "--trained-len", "1m", "--target-len", "9999999m"]]
-)
+@pytest.mark.parametrize("arguments", [["yarn:factor=1e18"], ["llama3", "--trained-len", "1m", "--to", "9999999m"]])
 def test_sizes_beyond_reason_are_survived(arguments):
     assert ropewalk("show", *arguments).returncode == 0
 
 
 def test_lengths_derive_what_is_not_said():
-    text = ropewalk("show", "self_extend", "--trained-len", "4k", "--target-len", "32k").stdout
+    text = ropewalk("show", "self_extend", "--trained-len", "4k", "--to", "32k").stdout
     assert "reach.self_extend:window=1024,group=19" in text

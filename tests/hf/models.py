@@ -26,7 +26,8 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3": {},
     "mistral": {"sliding_window": 12},
     "mixtral": EXPERTS,
-    "gemma2": {"sliding_window": 12},  # transformers has it eager only, as it has gpt_oss
+    # Its cap is low enough to bend random logits. transformers has it eager only, as it has gpt_oss.
+    "gemma2": {"sliding_window": 12, "attn_logit_softcapping": 5.0},
     "gemma3_text": {"sliding_window": 12},
     "phi3": {},
     "olmo2": {},
@@ -36,7 +37,18 @@ OWN: dict[str, dict[str, Any]] = {
     "cohere2": {"sliding_window": 12},
     "smollm3": {},
     "starcoder2": {"sliding_window": 12},
-    "gpt_oss": {**EXPERTS, "sliding_window": 12},
+    "gpt_oss": {
+        **EXPERTS,
+        "sliding_window": 12,
+        "rope_parameters": {  # it comes stretched
+            "rope_type": "yarn",
+            "rope_theta": 150_000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 32,
+            "truncate": False,
+        },
+    },
+    "granite_swa": {"sliding_window": 12},  # it has a rotary module that it does not call
     "deepseek_v3": {
         "q_lora_rank": None,
         "kv_lora_rank": 16,

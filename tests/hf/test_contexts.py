@@ -1,5 +1,7 @@
 """Several contexts: as if each had been read alone, without padding and without a cache."""
 
+import itertools
+
 import pytest
 import torch
 from hf.models import tiny
@@ -89,5 +91,25 @@ def test_refusals(model, tokenizer):
             nbce_generate(model, tokenizer, contexts, question)
     with pytest.raises(InvalidValue, match="decoding"):
         nbce_generate(model, tokenizer, CONTEXTS, QUESTION, decoding="yarn:factor=4")
+    with pytest.raises(InvalidValue, match="extend the model by reach"):
+        nbce_generate(model, tokenizer, CONTEXTS, QUESTION, decoding="nbce+rerope:window=8")
     with pytest.raises(InvalidValue, match="rows_at_once"):
         nbce_generate(model, tokenizer, CONTEXTS, QUESTION, rows_at_once=0)
+
+
+def test_progress_is_told_over_all_groups(model, tokenizer, monkeypatch):
+    """Rows of 1 + question and of context + question tokens, padded to the longest of their group of two."""
+    monkeypatch.setattr("ropewalk.hf.contexts.PIECE", 4)
+    told = []
+    given = {**GIVEN, "rows_at_once": 2, "progress": lambda done, total: told.append((done, total))}
+    nbce_generate(model, tokenizer, CONTEXTS, QUESTION, **given)
+    asked = len(tokenizer(QUESTION, add_special_tokens=False)["input_ids"])
+    rows = [len(tokenizer(text)["input_ids"]) + asked for text in ("", *CONTEXTS)]
+    total = sum(len(rows[n : n + 2]) * max(rows[n : n + 2]) for n in range(0, len(rows), 2))
+    assert told[-1] == (total, total)
+    assert all(0 < later - earlier <= 2 * 4 for (earlier, _), (later, _) in itertools.pairwise(told))
+
+
+def test_one_text_is_no_list_of_contexts(tokenizer):
+    with pytest.raises(InvalidValue, match="a list of texts, at least one, got 'w5 w6'"):
+        nbce_generate(tiny("llama"), tokenizer, "w5 w6", QUESTION)

@@ -39,13 +39,18 @@ def test_which_dimensions_turn_and_who_has_a_window(name):
 def test_layers_that_turn_nothing():
     assert [layer.rotating for layer in probe(tiny("cohere2"))] == [16, 16, 16, 0]
     assert [layer.rotating for layer in probe(tiny("smollm3"))] == [16, 16, 16, 0]
+    assert [layer.rotating for layer in probe(tiny("granite_swa"))] == [0] * 4
 
 
 def test_what_stands_in_the_way():
     assert all(layer.norm_follows for layer in probe(tiny("hunyuan_v1_dense")) + probe(tiny("nanochat")))
     assert not any(layer.norm_follows for layer in probe(tiny("qwen3")))
-    assert [layer.softcap for layer in probe(tiny("gemma2"))] == [50.0] * 4
-    assert all(layer.sinks for layer in probe(tiny("gpt_oss")))
+
+
+def test_what_the_model_adds_to_the_softmax():
+    assert [layer.softcap for layer in probe(tiny("gemma2"))] == [5.0] * 4
+    assert [layer.sinks for layer in probe(tiny("gpt_oss"))] == ["sinks"] * 4
+    assert {(layer.softcap, layer.sinks) for layer in probe(tiny("llama"))} == {(None, None)}
 
 
 def test_tables_of_its_own_for_each_kind_of_layer():
@@ -54,6 +59,7 @@ def test_tables_of_its_own_for_each_kind_of_layer():
     slowest = [layer.inv_freq[-1] for layer in layers]
     assert slowest[:5] == pytest.approx([10_000 ** (-14 / 16)] * 5, rel=1e-5)
     assert slowest[5] == pytest.approx(1_000_000 ** (-14 / 16), rel=1e-5)
+    assert [layer.kind for layer in layers] == ["sliding_attention"] * 5 + ["full_attention"]
 
 
 def test_a_stretched_table_and_its_temperature():

@@ -1,5 +1,6 @@
 """Scores are the losses of the model's own logits; a stream is what generating without a cache would give."""
 
+import contextlib
 import itertools
 
 import pytest
@@ -9,7 +10,7 @@ from hf.traces import logits
 from torch.nn.functional import cross_entropy
 
 from ropewalk import Conflict, InvalidValue
-from ropewalk.hf import extended, score, stream
+from ropewalk.hf import extended, judge, score, stream
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
 
@@ -21,6 +22,37 @@ def test_scores_are_the_losses_of_the_models_logits(name, piece):
     model = tiny(name)
     expected = cross_entropy(logits(model, IDS)[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
     torch.testing.assert_close(score(model, IDS, piece=piece), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["llama", "cohere2", "gemma2"])
+def test_a_hit_is_the_token_with_the_highest_logit(name):
+    """cohere's logits are scaled, gemma2's capped."""
+    model = tiny(name, num_hidden_layers=2)
+    chosen = logits(model, IDS)[:, :-1].argmax(-1)
+    text = torch.where(torch.arange(59) % 3 == 0, chosen, IDS[:, 1:])  # every third token is what the model would say
+    judged = judge(model, torch.cat([IDS[:, :1], text], 1), piece=16)
+    again = logits(model, torch.cat([IDS[:, :1], text], 1))[:, :-1].argmax(-1)
+    assert torch.equal(judged.hits, again == text)
+    assert 0 < judged.hits.float().mean() < 1
+    assert torch.equal(judged.losses, score(model, torch.cat([IDS[:, :1], text], 1), piece=16))
+
+
+@pytest.mark.parametrize("text", ["", "yarn:factor=4", "alibi"])
+def test_tokens_stand_where_their_numbers_say(text):
+    """Every second number: rotation sees distances twice as large, in one text."""
+    model = tiny("llama", num_hidden_layers=2)
+    numbers = 2 * torch.arange(60)
+    with extended(model, text) if text else contextlib.nullcontext():
+        given = {
+            "position_ids": numbers[None].expand(2, -1),
+            "attention_mask": torch.ones_like(IDS),
+            "use_cache": False,
+        }
+        whole = logits(model, IDS, **given)
+        judged = judge(model, IDS, numbers=numbers)
+    expected = cross_entropy(whole[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
+    torch.testing.assert_close(judged.losses, expected, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(judged.losses[:, 5:], score(model, IDS)[:, 5:])
 
 
 def test_scores_where_logits_are_capped():
@@ -86,3 +118,23 @@ def test_a_stream_does_not_outlive_its_extension():
         next(tokens)
     with pytest.raises(Conflict, match="under the extension it began under"):
         next(tokens)
+
+
+def test_a_text_is_read_in_pieces_and_progress_is_told_after_each():
+    model, told, read = tiny("llama", num_hidden_layers=1), [], []
+    watch = model.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    tokens = stream(model, IDS, piece=25, max_new_tokens=2, progress=lambda *each: told.append((*each, len(read))))
+    assert (told, read) == ([], [])
+    next(tokens)
+    assert told == [(25, 60, 1), (50, 60, 2), (60, 60, 3)]
+    assert read == [25, 25, 10]
+    watch.remove()
+
+
+def test_tokens_that_the_model_does_not_know():
+    model = tiny("llama")
+    for read in (score, stream):
+        with pytest.raises(InvalidValue, match=r"ids must be from 0 to \d+, the model's vocabulary, got '3 to 100000'"):
+            read(model, torch.tensor([[3, 100_000]]))

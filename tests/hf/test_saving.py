@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.hf import extended, load, save
-from ropewalk.hf.saving import FILE
+from ropewalk.hf.beside import FILE
 
 IDS = torch.randint(3, 97, (2, 100), generator=torch.Generator().manual_seed(5))
 # What the config must say, by the formulas: base 10,000, 16 dimensions, trained on 32.
@@ -58,6 +58,21 @@ def test_the_rest_comes_back_extended(tmp_path, text):
     assert torch.equal(logits(load(tmp_path / "saved"), IDS), expected)
 
 
+@pytest.mark.parametrize("name", ["smollm3", "hunyuan_v1_dense", "nanochat"])
+def test_a_temperature_that_cos_and_sin_cannot_carry_is_kept_beside(tmp_path, name):
+    """A layer that turns nothing never sees them; a norm after the rotation undoes what they multiply by."""
+    model = tiny(name)
+    with extended(model, "yarn:factor=4"):
+        expected = logits(model, IDS)
+        assert "temperature" in save(model, tmp_path / "saved")
+    assert torch.equal(logits(load(tmp_path / "saved"), IDS), expected)
+    with extended(model, "by_parts:factor=4"):
+        expected = logits(model, IDS)
+        assert save(model, tmp_path / "plain").startswith("transformers")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
+
+
 def test_a_window_for_all_layers_is_no_matter_of_the_config(tmp_path):
     model = tiny("mistral", num_hidden_layers=2)
     with extended(model, "rerope:window=8", lift_windows=True):
@@ -73,7 +88,7 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(AutoConfig.for_model("llama")), "save_pretrained", full)
-    with extended(model, "yarn:factor=4"), pytest.raises(OSError, match="No space"):
+    with extended(model, "yarn:factor=4"), pytest.raises(InvalidValue, match="No space"):
         save(model, tmp_path / "deep" / "saved")
     assert list((tmp_path / "deep").iterdir()) == []
 
@@ -120,3 +135,31 @@ def test_what_a_bias_has_learned_is_trained_and_comes_back(tmp_path, text):
         save(model, tmp_path / "saved")
     assert trace(model) == before
     torch.testing.assert_close(logits(load(tmp_path / "saved"), IDS), expected, rtol=0, atol=1e-4)
+
+
+def test_weights_that_are_missing_are_not_left_at_random(tmp_path):
+    model = tiny("llama", num_hidden_layers=1, tie_word_embeddings=True)
+    model.save_pretrained(tmp_path / "tied")
+    assert torch.equal(logits(load(tmp_path / "tied"), IDS), logits(model, IDS))
+    state = {name: value for name, value in model.state_dict().items() if "k_proj" not in name}
+    model.save_pretrained(tmp_path / "part", state_dict=state)
+    with pytest.raises(Unreadable, match=r"k_proj\.weight"):
+        load(tmp_path / "part")
+
+
+def test_the_tokenizer_goes_along_or_nothing_goes(tmp_path):
+    class Tokenizer:
+        def save_pretrained(self, place):
+            if self.full:
+                raise Exception("No space left on device")
+            (place / "tokenizer.json").touch()
+
+    model, tokenizer = tiny("llama", num_hidden_layers=1), Tokenizer()
+    with extended(model, "yarn:factor=4"):
+        tokenizer.full = True
+        with pytest.raises(InvalidValue, match="No space"):
+            save(model, tmp_path / "saved", tokenizer=tokenizer)
+        assert list(tmp_path.iterdir()) == []
+        tokenizer.full = False
+        save(model, tmp_path / "saved", tokenizer=tokenizer)
+    assert (tmp_path / "saved" / "tokenizer.json").exists()

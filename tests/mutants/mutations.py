@@ -15,6 +15,7 @@ class Mutation(NamedTuple):
 
 # Without the comparison with transformers, whose import alone takes longer than all of these.
 FREQUENCIES = " ".join(f"frequencies/test_{part}.py" for part in ("golden", "by_hand", "dynamic", "xpos"))
+BOTH_WAYS = "hf/test_tables.py::test_both_ways_are_one_model"
 
 MUTATIONS = (
     # The five that the project promises.
@@ -76,6 +77,19 @@ MUTATIONS = (
     Mutation("key heads in strides", "equation.py", "repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)", "repeat(1, facts.heads // x_bgjd.shape[1], 1, 1)", "test_equation.py"),
     Mutation("a layer's own ignored", "extension.py", "self._overridden(own or Extension())", "self._overridden(Extension())", "test_equation.py test_extension.py"),
     Mutation("biases at the true distance", "equation.py", "(q_at_bi[:, :, None] - k_at_bj[:, None, :])", "(i_bi[:, :, None] - j_bj[:, None, :])", "test_equation.py"),
+    # What the model brings.
+    Mutation("the cap forgotten by the oracle", "equation.py", "softcap * torch.tanh(logit_bhij / softcap)", "logit_bhij", "test_equation.py"),
+    Mutation("the cap before the bias", "equation.py", "product_bhij = product_bhij + _bias(", "product_bhij = _capped(product_bhij, facts.softcap) + _bias(", "test_equation.py"),
+    Mutation("the oracle's sink forgotten", "equation.py", "learned.get(MODEL, {}).get(SINKS)", "None", "test_equation.py"),
+    Mutation("a sink capped", "equation.py", "sink_bhi = sink_h.double()", "sink_bhi = 2 * torch.tanh(sink_h.double() / 2)", "test_equation.py"),
+    Mutation("the cap forgotten", "attention/softmax.py", "softcap * torch.tanh(logit / softcap)", "logit", "attention/test_softmax.py"),
+    Mutation("a cap that is not put back", "attention/softmax.py", "softcap * torch.tanh", "torch.tanh", "attention/test_softmax.py"),
+    Mutation("what is hidden shows at minus the cap", "attention/memory.py", "whole.masked_fill(mask == -torch.inf, -torch.inf)", "whole", "attention/test_softmax.py"),
+    Mutation("the sink forgotten", "attention/one_text.py", "return self.weights.get(MODEL, {}).get(SINKS)", "return None", "attention/test_softmax.py"),
+    Mutation("the sink added to the values", "attention/softmax.py", "(part.out_bhid * share_bhi[..., None])", "(part.out_bhid * share_bhi[..., None] + 1 - share_bhi[..., None])", "attention/test_softmax.py"),
+    Mutation("the last key's weight dropped for the sink's", "attention/softmax.py", "[..., :-1]", "[..., 1:]", "attention/test_softmax.py"),
+    Mutation("a sink that learns the other way", "attention/softmax.py", "-(weight_bhi * common_bhi)", "(weight_bhi * common_bhi)", "attention/test_softmax.py"),
+    Mutation("a sink beside lowered logits", "attention/toeplitz.py", "(sink_h[self.band.heads] - self.highest_h)", "sink_h[self.band.heads]", "attention/test_softmax.py"),
     # Attention, fast.
     Mutation("a triangle one key short", "attention/cover.py", '"triangle", first, rows, high - 1, rows', '"triangle", first, rows, high - 2, rows', "attention/test_cover.py"),
     Mutation("a band one key wide", "attention/cover.py", "high - low + rows - 1)", "high - low + rows)", "attention/test_cover.py"),
@@ -94,7 +108,21 @@ MUTATIONS = (
     Mutation("a place off the line", "attention/distances.py", "x_i - lowest, y_j", "x_i - lowest + 1, y_j", "attention/test_distances.py"),
     Mutation("a tile called whole too soon", "attention/walks.py", "blocks.all_high // keys * keys", "_rounded_up(blocks.all_high, keys)", "attention/test_walks.py"),
     Mutation("a block of rows that stops early", "attention/walks.py", "_least_from_here_on(blocks.low), begin + keys)", "_least_from_here_on(blocks.low), begin)", "attention/test_walks.py"),
+    Mutation("shared whatever the positions", "attention/sharing.py", "each.numpy().tobytes()", "b''", "attention/test_sharing.py"),
     Mutation("the last tile forgotten", "attention/nll.py", "range(0, length, size)", "range(0, length - length % size or length, size)", "attention/test_nll.py"),
+    Mutation("taken back from what is written over", "attention/shelves.py", "max(0, count - self.size)", "max(0, count)", "attention/test_memory.py"),
+    Mutation("spare room that is not kept", "attention/shelves.py", "newest = torch.arange(max(count, end - self.room), end)", "newest = torch.arange(max(count, end - self.size), end)", "attention/test_memory.py"),
     Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants test_spec.py"),
     Mutation("rules not checked", "record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
+    # The two ways into a model.
+    Mutation("tables: a scale that reaches no logits", "hf/tables.py", "_scaling(own) * scale", "_scaling(own)", BOTH_WAYS),
+    Mutation("tables: layers with windows ruled", "hf/tables.py", "(None, 1.0) if own.left_alone else", "(None, 1.0) if False else", BOTH_WAYS),
+    Mutation("tables: a temperature of its own left", "hf/tables.py", "if name in own and own[name] != content.temperature:", "if False:", "hf/test_tables.py::test_a_temperature_of_its_own_gives_way"),
+    Mutation("tables: cast with the model", "hf/tables.py", "module._buffers[name] = table.to(now.device)", "module._buffers[name] = now", "hf/test_tables.py::test_a_cast_leaves_the_tables_alone"),
+    Mutation("tables: schedules that compute anew left on", "hf/tables.py", '_put(own, "rope_type", "default", undo)', "pass", "hf/test_tables.py::test_a_schedule_of_its_own_that_computes_anew_is_switched_off"),
+    Mutation("tables: not put back", "hf/tables.py", "undo.callback(_put_back, module, name, before)", "pass", BOTH_WAYS),
+    Mutation("a cache that forgets the way", "hf/belonging.py", "self.mark = Mark(extension, way)", 'self.mark = Mark(extension, "")', "hf/test_belonging.py"),
+    Mutation("every row numbered alike", "lab/numbering.py", "{self._seed}/numbers/{index}", "{self._seed}/numbers", "lab/test_numbering.py"),
+    Mutation("a text seen from the next one", "lab/numbering.py", "documents_bn[:, None, :, None] == documents_bn", "documents_bn[:, None, :, None] >= documents_bn", "lab/test_numbering.py"),
+    Mutation("a stage one item late", "lab/course.py", "bisect_right(self._ends, index)", "bisect_right(self._ends, index - 1)", "lab/test_course.py"),
 )  # fmt: skip

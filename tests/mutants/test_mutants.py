@@ -19,7 +19,11 @@ WHERE = "import ropewalk, pathlib; print(pathlib.Path(ropewalk.__file__).parent.
 def copy(tmp_path):
     """The package and its tests, away from the checkout, so that the copy is what gets imported."""
     for folder in ("ropewalk", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "mutants"))
+        shutil.copytree(
+            ROOT / folder,
+            tmp_path / folder,
+            ignore=shutil.ignore_patterns("__pycache__", "mutants", "model.safetensors"),
+        )
     for name in ("pyproject.toml", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path

@@ -1,0 +1,90 @@
+"""`ropewalk compare`: which extension serves a model, measured; a table, a report, and a recommendation."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ropewalk.cli.models import path_of, require_plausible, tokenizer_of, weights_of
+from ropewalk.errors import InvalidValue
+from ropewalk.models import NAME
+from ropewalk.notation import length
+
+SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
+
+Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub; the model that Ropewalk carries if none")]
+Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; about ten if none")]
+Lengths = Annotated[str, typer.Option(metavar="LENGTHS", help="such as 512,2k,8k; 1, 2, 4 and 8 times if none")]
+Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder:PATH, FILE.jsonl, hub:NAME:FIELD")]
+Samples = Annotated[int, typer.Option(min=2, help="texts at each length")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report goes")]
+Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
+
+
+def compare(
+    model: Model = NAME,
+    extensions: Lines = None,
+    lengths: Lengths = "",
+    corpus: Corpus = "stdlib",
+    samples: Samples = 4,
+    out: Out = "ropewalk-report",
+    device: Device = "",
+) -> None:
+    """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
+    require_plausible(path_of(model))
+    asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
+    _compare(path_of(model), extensions or [], asked, corpus, samples, Path(out), device)
+
+
+def _compare(
+    model: str, lines: list[str], lengths: list[int], corpus: str, samples: int, out: Path, device: str
+) -> None:
+    from ropewalk.evaluation.cells import cells
+    from ropewalk.evaluation.comparison import BARE, LINES, compare, tasks_of
+    from ropewalk.evaluation.store import Store
+    from ropewalk.evaluation.subject import Subject
+    from ropewalk.hf.facts import trained_len
+    from ropewalk.report.page import write_report
+    from ropewalk.report.tables import NOTES, advice, terminal, verdicts
+
+    tokenizer = tokenizer_of(model)
+    loaded = _placed(weights_of(model), device)
+    known = trained_len(loaded.config.get_text_config())
+    lengths = sorted({known, *(lengths or [2 * known, 4 * known, 8 * known])})
+    if lengths[0] < known:
+        raise InvalidValue("--lengths", f"at least the trained length ({known})", lengths[0])
+    subject = Subject(model=loaded, tokenizer=tokenizer, corpus=corpus, longest=lengths[-1])
+    chosen, tasks = lines or list(LINES), tasks_of(samples)
+    total = len(list(cells(range(len({BARE, *chosen})), tasks, lengths, known)))  # type: ignore[arg-type]
+    console = Console(stderr=True)
+    with _bar(console) as bar:
+        shown = bar.add_task("measuring", total=total)
+        store = Store(out / "cells.sqlite")
+        found = compare(subject, chosen, lengths, store, tasks=tasks, progress=lambda _: bar.advance(shown))
+    page = write_report(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
+    Console().print(terminal(found))
+    print("\n" + "\n".join(verdicts(found)) + "\n")
+    for note in NOTES:
+        print(textwrap.fill(note, 80, subsequent_indent="  "))
+    print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page}")
+
+
+def _bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _placed(model: Any, device: str) -> Any:
+    """The model where it is to run; a small one on a CPU in the precision that CPUs are made for."""
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
+        model = model.float()
+    return model.to(where).eval()

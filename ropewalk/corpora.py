@@ -1,0 +1,155 @@
+"""Text to train on and to measure on, as documents with names; which are held out is read off the name.
+
+python                    the sources of this Python's standard library and of the packages installed beside it
+stdlib                    of the standard library alone: every machine has it
+folder:PATH               every text file below a folder
+FILE.jsonl, FILE.parquet  one document a row
+hub:NAME[/CONFIG]:FIELD   a data set of the Hugging Face hub, read as it streams
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sysconfig
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
+
+Split = Literal["train", "held out"]
+
+ONE_IN = 16  # documents is held out
+SHORTEST, LONGEST = 200, 2_000_000  # characters of a document worth reading
+TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
+FIELDS = ("text", "content", "document", "body")
+
+
+class Document(NamedTuple):
+    """A text, and the name that decides its split."""
+
+    name: str
+    text: str
+
+
+def split_of(name: str) -> Split:
+    """Where a document belongs, wherever and whenever one asks."""
+    return "held out" if int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % ONE_IN == 0 else "train"
+
+
+def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
+    """The documents of a source that belong to a split, at most so many characters of them; nothing comes twice."""
+    kept = (each for each in _without_copies(_read(source)) if split is None or split_of(each.name) == split)
+    characters = 0
+    for each in kept:
+        if most is not None and characters >= most:
+            return
+        characters += len(each.text)
+        yield each
+    if not characters:
+        rule = f"a source with documents of at least {SHORTEST} characters"
+        raise DoesNotFit("corpus", f"{rule} ({split or 'any split'})", source, remedy="name another source")
+
+
+def _without_copies(found: Iterator[Document]) -> Iterator[Document]:
+    seen: set[bytes] = set()
+    for each in found:
+        mark = hashlib.sha256(each.text.encode("utf-8", "replace")).digest()
+        if SHORTEST <= len(each.text) <= LONGEST and mark not in seen:
+            seen.add(mark)
+            yield each
+
+
+def _read(source: str) -> Iterator[Document]:
+    kind, _, rest = source.partition(":")
+    if source == "python":
+        return _python("stdlib", "purelib")
+    if source == "stdlib":
+        return _python("stdlib")
+    if kind == "folder":
+        return _folder(_existing(rest))
+    if kind == "hub":
+        return _hub(rest)
+    if source.endswith((".jsonl", ".parquet")):
+        return _table(_existing(source))
+    if Path(source).is_dir():
+        return _folder(Path(source))
+    known = ["python", "stdlib", "folder:PATH", "FILE.jsonl", "FILE.parquet", "hub:NAME:FIELD"]
+    raise InvalidValue("corpus", f"one of {', '.join(known)}", source)
+
+
+def _existing(path: str) -> Path:
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise Unreadable("corpus", "a path that exists", path)
+    return found
+
+
+def _python(*kinds: str) -> Iterator[Document]:
+    """In an order that neither the machine nor the release decides: by the hash of the name."""
+    files: dict[str, Path] = {}
+    for kind in kinds:
+        root = Path(sysconfig.get_path(kind))
+        for path in root.rglob("*.py"):
+            inside = path.relative_to(root)
+            if kind == "purelib" or "site-packages" not in inside.parts:
+                files[f"{kind}/{inside.as_posix()}"] = path
+    for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode()).digest()):
+        yield Document(name, files[name].read_text("utf-8", errors="replace"))
+
+
+def _folder(root: Path) -> Iterator[Document]:
+    paths = [path for path in root.rglob("*") if path.suffix.lower() in TEXTS and path.is_file()]
+    for path in sorted(paths):
+        yield Document(path.relative_to(root).as_posix(), path.read_text("utf-8", errors="replace"))
+
+
+def _table(path: Path) -> Iterator[Document]:
+    rows = _lines(path) if path.suffix == ".jsonl" else _parquet(path)
+    for number, row in enumerate(rows):
+        yield Document(f"{path.name}/{number}", _text(row, path))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as wrong:
+                raise Unreadable(f"{path.name}, line {number}", "JSON", line[:40], remedy=str(wrong)) from wrong
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    from datasets import load_dataset
+
+    return iter(load_dataset("parquet", data_files=str(path), split="train", streaming=True))
+
+
+def _hub(rest: str) -> Iterator[Document]:
+    from datasets import load_dataset
+
+    name, _, field = rest.partition(":")
+    rows = load_dataset(*_name_and_config(name), split="train", streaming=True)
+    for number, row in enumerate(rows):
+        yield Document(f"{name}/{number}", str(row[field]) if field else _text(row, name))
+
+
+def _name_and_config(name: str) -> tuple[str, ...]:
+    """OWNER/NAME/CONFIG, or a folder or OWNER/NAME without one."""
+    parts = name.split("/")
+    return (name,) if Path(name).exists() or len(parts) < 3 else ("/".join(parts[:2]), parts[2])
+
+
+def _text(row: Any, where: object) -> str:
+    field = next((field for field in FIELDS if isinstance(row, dict) and isinstance(row.get(field), str)), None)
+    if field is None:
+        names = sorted(row) if isinstance(row, dict) else type(row).__name__
+        raise Unreadable(f"a row of {where}", f"one with text under {' or '.join(FIELDS)}", names)
+    return str(row[field])
+
+
+def sample(source: str, split: Split, count: int) -> list[Document]:
+    """The first so many documents of a split."""
+    return list(islice(documents(source, split), count))

@@ -1,0 +1,6 @@
+"""Measuring: which extension serves a model, at which length, at what cost."""
+
+from ropewalk.evaluation.losses import Measured as Measured
+from ropewalk.evaluation.losses import measured as measured
+from ropewalk.evaluation.losses import passages as passages
+from ropewalk.evaluation.losses import repeated as repeated

@@ -1,0 +1,42 @@
+"""The unit of work: one extension, one length, one task, one sample."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.extension import Extension
+
+
+class Cell(NamedTuple):
+    """What is measured in one piece, kept when it is finished, and never measured again."""
+
+    extension: Extension
+    task: Task
+    length: int
+    sample: int
+
+    def key(self, marks: Mapping[str, str]) -> str:
+        """The name under which a store keeps it: the same numbers, the same name, on any machine."""
+        what = {
+            "marks": dict(marks),
+            "extension": self.extension.to_json(),
+            "task": self.task.to_json() | {"samples": 0},  # more samples later are more cells, not other ones
+            "version": self.task.version,
+            "length": self.length,
+            "sample": self.sample,
+        }
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def cells(
+    extensions: Sequence[Extension], tasks: Sequence[Task], lengths: Sequence[int], trained_len: int
+) -> Iterator[Cell]:
+    """Every cell of a comparison, one extension after the other, so that a model changes as rarely as can be."""
+    for extension in extensions:
+        for task in tasks:
+            for length in task.at(lengths, trained_len):
+                yield from (Cell(extension, task, length, sample) for sample in range(task.samples))

@@ -1,0 +1,66 @@
+"""Loss and next-token accuracy per position, on texts of one length: what every figure of loss is made from.
+
+Legend: b text, n token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from ropewalk.corpora import Document
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf import judge
+from ropewalk.positions import Positions
+
+ROWS = 8192  # tokens read at once, as many rows as that makes
+
+
+class Measured(NamedTuple):
+    """Each token but the first, given all before it."""
+
+    losses_bn: Tensor  # in nats
+    hits_bn: Tensor  # whether it was the likeliest
+
+    def loss(self, last: int | None = None) -> float:
+        """The mean over all tokens, or over the last so many of each text."""
+        return float(self.losses_bn[:, -(last or 0) :].double().mean())
+
+    def accuracy(self, last: int | None = None) -> float:
+        """The share of hits among all tokens, or among the last so many of each text."""
+        return float(self.hits_bn[:, -(last or 0) :].double().mean())
+
+
+def measured(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | None = None) -> Measured:
+    """Read texts of one length; `numbering` says where tokens stand when not at 0, 1, 2, ..."""
+    length = ids_bn.shape[1]
+    numbers = None if numbering is None else numbering.number(length)
+    parts = [judge(model, rows, numbers=numbers) for rows in torch.split(ids_bn, max(1, ROWS // length))]
+    return Measured(torch.cat([part.losses for part in parts]), torch.cat([part.hits for part in parts]))
+
+
+def passages(documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, *, length: int, count: int) -> Tensor:
+    """The middles of the first `count` documents that are long enough, [count, length].
+
+    Documents begin alike, with licences and imports.
+    """
+    found: list[Tensor] = []
+    for document in documents:
+        tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
+        if len(tokens) >= length:
+            first = (len(tokens) - length) // 2
+            found.append(torch.tensor(tokens[first : first + length]))
+        if len(found) == count:
+            return torch.stack(found)
+    remedy = "name a larger corpus, or ask for fewer or shorter texts"
+    raise DoesNotFit("corpus", f"one with {count} documents of {length} tokens", f"{len(found)} of them", remedy=remedy)
+
+
+def repeated(ids_bn: Tensor, length: int) -> Tensor:
+    """Each text again and again until it is `length` tokens long: whoever can look back knows what comes."""
+    times = -(-length // ids_bn.shape[1])
+    return ids_bn.repeat(1, times)[:, :length]

@@ -1,0 +1,66 @@
+"""Numbers with their uncertainty: shares of successes, means over documents, differences on the same documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from ropewalk.errors import InvalidValue
+
+NORMAL = 1.959964  # the 97.5th percentile: intervals are of 95 %
+RESAMPLES = 2000
+
+
+class Estimate(NamedTuple):
+    """A number and the interval that holds it in 95 of 100 repetitions."""
+
+    value: float
+    low: float
+    high: float
+    of: int  # so many measurements
+
+    def clear_of(self, other: float) -> bool:
+        """Whether the interval leaves a number out."""
+        return not self.low <= other <= self.high
+
+
+def share(successes: int, trials: int) -> Estimate:
+    """A share of successes with Wilson's interval, which stays between 0 and 1 also for few trials.
+
+    centre = (p + z^2/2n) / (1 + z^2/n),  half = z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n)
+
+    Source: Wilson 1927, J. Am. Stat. Assoc. 22, 209-212.
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise InvalidValue("successes", f"from 0 to the trials ({trials}, at least 1)", successes)
+    p, square = successes / trials, NORMAL**2
+    centre = (p + square / (2 * trials)) / (1 + square / trials)
+    half = NORMAL * math.sqrt(p * (1 - p) / trials + square / (4 * trials**2)) / (1 + square / trials)
+    # At the ends the interval touches them: only rounding would part it from them.
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    return Estimate(p, 0.0 if successes == 0 else low, 1.0 if successes == trials else high, trials)
+
+
+def mean(values: Sequence[float], weights: Sequence[float] | None = None, *, seed: int = 0) -> Estimate:
+    """A weighted mean over documents; the interval is a bootstrap over documents, which are what was drawn."""
+    if not values:
+        raise InvalidValue("values", "at least one", 0)
+    x = torch.tensor(values, dtype=torch.float64)
+    w = torch.ones_like(x) if weights is None else torch.tensor(weights, dtype=torch.float64)
+    value = float((x * w).sum() / w.sum())
+    if len(values) == 1:
+        return Estimate(value, -math.inf, math.inf, 1)
+    drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
+    means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
+    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Estimate(value, low, high, len(values))
+
+
+def difference(mine: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> Estimate:
+    """The mean difference on the same documents: what they have in common falls out of the interval."""
+    if len(mine) != len(theirs):
+        raise InvalidValue("values", f"as many as there are to compare with ({len(theirs)})", len(mine))
+    return mean([a - b for a, b in zip(mine, theirs, strict=True)], seed=seed)

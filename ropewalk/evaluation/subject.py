@@ -1,0 +1,117 @@
+"""What is measured: a model with its tokenizer, and the text that it is measured on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ropewalk.corpora import documents
+from ropewalk.errors import DoesNotFit
+from ropewalk.facts import Facts
+from ropewalk.hf import inspect
+from ropewalk.hf.extending import HANDLE, extend
+from ropewalk.hf.layers import PREFIX
+
+FILLERS = 8  # passages that filler is taken from
+ENOUGH = 4096  # documents are looked through for long ones, no more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model, its tokenizer, and passages of held-out text of one longest length, the same for every method."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    corpus: str
+    longest: int
+    seed: int = 0
+    _passages: list[Tensor] = field(default_factory=list, repr=False, compare=False)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the model brings."""
+        return inspect(self.model).facts
+
+    def passages(self, count: int) -> list[Tensor]:
+        """The first so many held-out passages, [tokens] of the longest length each."""
+        found = self._found(count)
+        if len(found) < count:
+            rule = f"one with {count} held-out documents of {self.longest} tokens"
+            remedy = f"it has {len(found)}; name a larger corpus, fewer samples or a shorter length"
+            raise DoesNotFit("corpus", rule, self.corpus, remedy=remedy)
+        return found
+
+    def _found(self, most: int) -> list[Tensor]:
+        """The beginnings of documents that are long enough, as many as there are up to a number."""
+        while len(self._passages) < most:
+            ids = next(self._long_ones, None)
+            if ids is None:
+                break
+            self._passages.append(ids)
+        return self._passages[:most]
+
+    @cached_property
+    def _long_ones(self) -> Iterator[Tensor]:
+        for each in islice(documents(self.corpus, "held out"), ENOUGH):
+            ids = self.tokenizer(each.text, add_special_tokens=False, verbose=False)["input_ids"]
+            if len(ids) >= self.longest:
+                yield torch.tensor(ids[: self.longest])
+
+    def filler(self, random: Random) -> str:
+        """Held-out text to hide something in, begun at any line."""
+        texts = self.tokenizer.batch_decode([ids.tolist() for ids in self._found(FILLERS)])
+        lines = "\n".join(texts).splitlines(keepends=True)
+        begin = random.randrange(len(lines))
+        return "".join(lines[begin:] + lines[:begin])
+
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """Hashes of everything that a number measured here depends on."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        config: dict[str, Any] = self.model.config.to_dict()
+        words = json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
+        return {
+            "weights": digest.hexdigest()[:16],
+            "config": _mark(json.dumps(config, sort_keys=True, default=str)),
+            "tokenizer": _mark(words),
+            "corpus": self.corpus,
+            "longest": str(self.longest),
+            "seed": str(self.seed),
+            "dtype": str(self.model.dtype),
+        }
+
+
+@contextmanager
+def bare(model: PreTrainedModel) -> Iterator[None]:
+    """The model without its extension, for as long as a block lasts; what the extension has learned is kept."""
+    handle = model.__dict__.get(HANDLE)
+    if handle is None:
+        yield
+        return
+    before = {name: value.detach().clone() for name, value in model.named_parameters() if PREFIX in name}
+    handle.remove()
+    try:
+        yield
+    finally:
+        again = extend(model, handle.extension, lift_windows=handle.lifts_windows, way=handle.way)
+        for name, value in before.items():
+            model.get_parameter(name).data.copy_(value)
+        handle.undo.callback(again.remove)  # whoever removes the one has removed the other
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,53 @@
+"""What an extension does to short texts: against the bare model, on texts within the trained length.
+
+    loss(extended) - loss(bare),   KL = sum_v p(v) (log p(v) - log q(v)) with p the bare model's,   and the share of
+    tokens after which both choose alike
+
+Measured at the trained length whatever is asked for: beyond it, the bare model is no measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ropewalk.evaluation.scores import Estimate, mean
+from ropewalk.evaluation.subject import Subject, bare
+from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.spec import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage(Task):
+    name: ClassVar[str] = "damage"
+
+    def at(self, lengths: Sequence[int], trained_len: int) -> tuple[int, ...]:
+        """One length alone."""
+        return (trained_len,)
+
+    def measure(self, subject: Subject, length: int, sample: int) -> Json:
+        """Of one text."""
+        ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, :length]
+        extended = _log_shares(subject, ids)
+        with bare(subject.model):
+            original = _log_shares(subject, ids)
+        losses = [-each[:-1].gather(1, ids[0, 1:, None]).mean() for each in (extended, original)]
+        return {
+            "loss": float(losses[0] - losses[1]),
+            "kl": float((original.exp() * (original - extended)).sum(-1).mean()),
+            "agreement": float((original.argmax(-1) == extended.argmax(-1)).float().mean()),
+        }
+
+    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+        """Means over texts."""
+        return {name: mean([each[name] for each in measured]) for name in ("loss", "kl", "agreement")}
+
+
+@torch.no_grad()
+def _log_shares(subject: Subject, ids: Tensor) -> Tensor:
+    logits: Tensor = subject.model(input_ids=ids, use_cache=False).logits[0]
+    return logits.double().log_softmax(-1)

@@ -1,0 +1,40 @@
+"""Next-token accuracy on a text that is told again and again: whoever can look back knows what comes.
+
+A passage of half the trained length is repeated up to the length; as much at the end is judged. A method that is merely
+stable shows what it shows on plain text; one that uses far text approaches 1.
+
+Protocol: Su 2023, kexue.fm/9706, 9708 ("repeated"), there with texts of the trained length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ropewalk.evaluation.losses import measured, repeated
+from ropewalk.evaluation.scores import Estimate, mean
+from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.spec import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition(Task):
+    name: ClassVar[str] = "repetition"
+
+    def at(self, lengths: Sequence[int], trained_len: int) -> tuple[int, ...]:
+        """The shortest and the longest: what lies between tells nothing more."""
+        return tuple(sorted({min(lengths), max(lengths)}))
+
+    def measure(self, subject: Subject, length: int, sample: int) -> Json:
+        """Of one text."""
+        trained = subject.facts.trained_len
+        once = subject.passages(self.samples)[sample].to(subject.model.device)[None, : max(1, trained // 2)]
+        found = measured(subject.model, repeated(once, length))
+        last = min(trained // 2, length - 1)
+        return {"accuracy": found.accuracy(last), "loss": found.loss(last)}
+
+    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+        """Means over texts."""
+        return {name: mean([each[name] for each in measured]) for name in ("accuracy", "loss")}

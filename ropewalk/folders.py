@@ -1,0 +1,37 @@
+"""Folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ropewalk.errors import InvalidValue
+
+
+def require_new(directory: Path) -> None:
+    """Refuse to write over what is there."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InvalidValue("directory", "new or empty", str(directory), remedy="choose another, or remove it first")
+
+
+@contextmanager
+def appearing(directory: Path, failures: tuple[type[Exception], ...] = (OSError,)) -> Iterator[Path]:
+    """A folder beside the wanted one, which takes its place when all is well and is gone when not."""
+    require_new(directory)
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+        try:
+            yield place
+            if directory.exists():
+                directory.rmdir()
+            place.chmod(0o755)
+            place.rename(directory)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    except failures as reason:
+        remedy = "make room, or choose another place; nothing half-written was left"
+        raise InvalidValue(str(directory), "written whole", str(reason), remedy=remedy) from reason

@@ -1,0 +1,1 @@
+"""The lab: corpora, training, recipes. Train short, test long."""

@@ -1,0 +1,89 @@
+"""Small models to begin from, with no weights learned yet: standard Llamas, and their like with one thing changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from ropewalk.errors import InvalidValue
+from ropewalk.record import AT_LEAST_ONE, POSITIVE, Checked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape(Checked):
+    """The sizes of a small model: a Llama, unless it says otherwise."""
+
+    vocabulary: Annotated[int, AT_LEAST_ONE, "tokens it knows"] = 2048
+    width: Annotated[int, AT_LEAST_ONE, "of its hidden states"] = 256
+    inner: Annotated[int, AT_LEAST_ONE, "width within the feed-forward part"] = 1024
+    layers: Annotated[int, AT_LEAST_ONE, "of attention and feed-forward"] = 6
+    heads: Annotated[int, AT_LEAST_ONE, "of queries"] = 4
+    kv_heads: Annotated[int | None, AT_LEAST_ONE, "of keys; as many as of queries where not given"] = None
+    base: Annotated[float, POSITIVE, "of the rotation"] = 10_000.0
+    trained_len: Annotated[int, AT_LEAST_ONE, "tokens of its training rows"] = 512
+    places: Annotated[Literal["rotary", "learned"], "how it knows where tokens stand; learned makes it a GPT-2"] = (
+        "rotary"
+    )
+    key_norm: Annotated[bool, "norms on queries and keys, which makes it a Qwen3"] = False
+
+    def check(self) -> None:
+        """Heads share the width evenly, and key heads the heads."""
+        if self.width % self.heads or self.heads % (self.kv_heads or self.heads):
+            wanted = f"a divisor of width {self.width}, and a multiple of kv_heads ({self.kv_heads})"
+            raise InvalidValue("heads", wanted, self.heads)
+        if self.places == "learned" and (self.key_norm or self.kv_heads not in (None, self.heads)):
+            raise InvalidValue("places", "rotary with key_norm or kv_heads, which GPT-2 has not", self.places)
+
+
+def fresh(shape: Shape, *, end: int = 0, seed: int = 0, numbers: int | None = None) -> PreTrainedModel:
+    """A model of a shape, the same for the same seed; `numbers` is how many places a table of learned ones has."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if shape.places == "learned":
+            return GPT2LMHeadModel(_gpt2(shape, end, numbers or shape.trained_len))
+        given: dict[str, Any] = {
+            "vocab_size": shape.vocabulary,
+            "hidden_size": shape.width,
+            "intermediate_size": shape.inner,
+            "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads or shape.heads,
+            "max_position_embeddings": shape.trained_len,
+            "rope_parameters": {"rope_type": "default", "rope_theta": shape.base},
+            "tie_word_embeddings": True,
+            "bos_token_id": end,
+            "eos_token_id": end,
+            "pad_token_id": None,
+        }
+        if shape.key_norm:
+            return Qwen3ForCausalLM(Qwen3Config(**given, head_dim=shape.width // shape.heads))
+        return LlamaForCausalLM(LlamaConfig(**given))
+
+
+def _gpt2(shape: Shape, end: int, numbers: int) -> GPT2Config:
+    """Without dropout: a small model sees no text twice."""
+    return GPT2Config(
+        vocab_size=shape.vocabulary,
+        n_positions=numbers,
+        n_embd=shape.width,
+        n_inner=shape.inner,
+        n_layer=shape.layers,
+        n_head=shape.heads,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=end,
+        eos_token_id=end,
+        pad_token_id=None,
+    )

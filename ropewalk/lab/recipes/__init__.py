@@ -1,0 +1,1 @@
+"""Recipes: one function each, from a corpus to a trained model in a folder."""

@@ -1,0 +1,96 @@
+"""What recipes share: rows of a corpus, and a training that ends with the model in its folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ropewalk.errors import Unreadable
+from ropewalk.hf import load, save
+from ropewalk.hf.extending import HANDLE
+from ropewalk.lab.packs import Packs, Row
+from ropewalk.lab.passages import Passages
+from ropewalk.lab.tokens import tokenised
+from ropewalk.lab.training import Plan, train
+
+LAYERS = "all-linear"  # what peft is told: every projection but the head
+
+
+def rows_of(plan: Plan) -> int:
+    """The rows that all processes read together."""
+    from accelerate import PartialState
+
+    return plan.steps * plan.rows * plan.accumulate * int(PartialState().num_processes)
+
+
+def checkpoint(model: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model to begin from with its tokenizer, from a folder or by a name."""
+    try:
+        own: Any = load(model)
+        return own, AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as reason:
+        remedy = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+        raise Unreadable("model", "a causal model with its tokenizer", str(model), remedy=remedy) from reason
+
+
+def packs(
+    tokenizer: PreTrainedTokenizerBase,
+    plan: Plan,
+    folder: Path,
+    *,
+    corpus: str,
+    characters: int,
+    length: int,
+    puzzles: Mapping[str, float],
+    packed: bool = True,
+) -> Packs:
+    """The rows of a corpus that a plan reads: documents one after the other or, not packed, one passage each."""
+    texts = tokenised(corpus, "train", tokenizer, folder / "corpus", most=characters)
+    texts = texts if packed else Passages(texts, length)
+    return Packs(texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles)
+
+
+def trained_on(
+    rows: Dataset[Row],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    plan: Plan,
+    folder: Path,
+    *,
+    lora: int = 0,
+    target_len: int | None = None,
+) -> PreTrainedModel:
+    """Train a model, or adapters of rank `lora` that are merged into it at the end, and keep it."""
+    wrapped: Any = _with_adapters(model, lora, plan.seed) if lora else model
+    trainer = train(wrapped, rows, plan, folder)
+    if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
+        if lora:
+            wrapped.merge_and_unload()  # the model itself, with its own weights changed
+        keep(model, tokenizer, folder / "model", target_len=target_len)
+    return model
+
+
+def _with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=LAYERS))
+
+
+def keep(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, target_len: int | None = None
+) -> None:
+    """Write a model so that `ropewalk.load` gives it back; what an earlier end of the same run left is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if HANDLE in model.__dict__:
+        save(model, folder, target_len=target_len)
+    else:
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

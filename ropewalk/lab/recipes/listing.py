@@ -1,0 +1,135 @@
+"""All recipes by name, with the settings they take: what `ropewalk train` runs and lists."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ropewalk.errors import Conflict, InvalidValue, UnknownName
+from ropewalk.lab.models import Shape
+from ropewalk.lab.recipes import settings
+from ropewalk.lab.recipes.carry_on import carry_on
+from ropewalk.lab.recipes.long_instruct import long_instruct
+from ropewalk.lab.recipes.pretrain import PUZZLES, pretrain
+from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
+from ropewalk.lab.training import Plan
+from ropewalk.lab.zoo import PUZZLES as REPEATS
+from ropewalk.lab.zoo import zoo
+from ropewalk.notation import value
+from ropewalk.record import Checked, Parameter, ParameterRow, parameter_rows, parameters, written
+
+RECIPE = "recipe.json"
+FREE = ("steps", "save_every", "log_every", "report_to", "progress")  # may change where a run goes on
+GENTLE = {"learning_rate": 2e-4}  # for weights that know something
+# One model of the zoo, 2 M tokens, takes two to three minutes of one core.
+SMALL = {
+    **{"steps": 500, "rows": 32, "learning_rate": 3e-3, "save_every": 250, "log_every": 100, "bf16": True},
+    **{"vocabulary": 1024, "width": 128, "inner": 384, "layers": 4, "trained_len": 128},
+    **REPEATS,
+}
+
+
+class Recipe(NamedTuple):
+    """A function with the records it is told by, and the defaults it has otherwise than they."""
+
+    run: Callable[..., object]
+    records: tuple[type[Checked], ...]
+    defaults: Mapping[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return self.run.__name__
+
+    @property
+    def idea(self) -> str:
+        """The first paragraph of the function's docstring."""
+        return " ".join((self.run.__doc__ or "").split("\n\n")[0].split())
+
+    def rows(self) -> list[ParameterRow]:
+        """Every setting in words."""
+        found = [row for record in self.records for row in parameter_rows(record)]
+        own = {name: written(default) for name, default in self.defaults.items()}
+        return [row._replace(default=own.get(row.name, row.default)) for row in found]
+
+    def arguments(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """The function's arguments: records as they are where it takes them, else their fields."""
+        known = [parameter.name for record in self.records for parameter in parameters(record)]
+        for name in given:
+            if name not in known:
+                raise UnknownName(f"setting of {self.name}", "one it has", name, known=known)
+        made = [self._record(record, given) for record in self.records]
+        return {name: each for record in made for name, each in _spread(record).items()}
+
+    def _record(self, record: type[Checked], given: Mapping[str, str]) -> Checked:
+        values = {}
+        for parameter in parameters(record):
+            if parameter.name in given:
+                values[parameter.name] = _read(parameter, given[parameter.name])
+            elif parameter.name in self.defaults:
+                values[parameter.name] = self.defaults[parameter.name]
+            elif parameter.default is dataclasses.MISSING:
+                remedy = f"say --set {parameter.name}=... ({parameter.meaning})"
+                raise InvalidValue(parameter.name, "given", None, remedy=remedy)
+        return record(**values)
+
+
+def _read(parameter: Parameter, text: str) -> Any:
+    return text if parameter.kind.startswith(("text", "'")) else value(text)
+
+
+def _spread(record: Checked) -> dict[str, Any]:
+    fields = dataclasses.asdict(record)
+    if isinstance(record, settings.Puzzles):
+        return {"puzzles": {name: share for name, share in fields.items() if share}}
+    whole = {Plan: "plan", Shape: "shape"}
+    return {whole[type(record)]: record} if type(record) in whole else fields
+
+
+ALL = (
+    Recipe(pretrain, (settings.Pretrain, Plan, Shape, settings.Puzzles), PUZZLES),
+    Recipe(carry_on, (settings.CarryOn, Plan, settings.Puzzles), GENTLE),
+    Recipe(uptrain_gqa, (settings.UptrainGQA, Plan, settings.Puzzles), GENTLE),
+    Recipe(long_instruct, (settings.LongInstruct, Plan), GENTLE),
+    Recipe(zoo, (settings.Zoo, Plan, Shape, settings.Puzzles), SMALL),
+)
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name."""
+    found = {each.name: each for each in ALL}
+    if name not in found:
+        raise UnknownName("recipe", "one there is", name, known=found)
+    return found[name]
+
+
+def run(name: str, out: str | Path, given: Mapping[str, str]) -> object:
+    """Run a recipe, or go on with it: the settings are those that it began with."""
+    chosen = recipe(name)
+    arguments = chosen.arguments(given)
+    _require_same(Path(out), {"recipe": name, **_plain(arguments)})
+    plan = arguments.pop("plan")
+    return chosen.run(out, plan, **arguments)
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are kept, without those that may change."""
+    flat: dict[str, Any] = {}
+    for name, each in arguments.items():
+        flat |= dataclasses.asdict(each) if isinstance(each, Checked) else {name: each}
+    return {name: each for name, each in flat.items() if name not in FREE}
+
+
+def _require_same(out: Path, now: Mapping[str, Any]) -> None:
+    stored = out / RECIPE
+    if stored.is_file():
+        before = json.loads(stored.read_text())
+        changed = sorted(name for name in {*now, *before} if now.get(name) != before.get(name))
+        if changed:
+            remedy = "name another folder"
+            raise Conflict("settings", f"as they were when {out} began", ", ".join(changed), remedy=remedy)
+    out.mkdir(parents=True, exist_ok=True)
+    stored.write_text(json.dumps(now, indent=2) + "\n")

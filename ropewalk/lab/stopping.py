@@ -1,0 +1,47 @@
+"""Stopping in good order: SIGTERM and Ctrl-C finish the step, save, and end the training."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl
+
+from ropewalk.lab.processes import any_of_us
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class OnSignal(TrainerCallback):
+    """Save and stop at the end of the step in which a signal comes."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        """A whole step is behind us: what is saved now can be gone on from. Several processes stop at the same one."""
+        if any_of_us(self.came):
+            control.should_save = True
+            control.should_training_stop = True
+
+    def note(self, number: int, frame: Any) -> None:
+        """What a signal does."""
+        self.came = True
+
+
+@contextmanager
+def listening() -> Iterator[OnSignal]:
+    """Signals are noted for as long as a block lasts; only a program's main thread can hear them."""
+    heard = OnSignal()
+    if threading.current_thread() is not threading.main_thread():
+        yield heard
+        return
+    before = {each: signal.signal(each, heard.note) for each in SIGNALS}
+    try:
+        yield heard
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,72 @@
+"""A corpus as tokens, on disk: each document's numbers, read where they lie."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Features, List, Value
+from transformers import PreTrainedTokenizerBase
+
+from ropewalk.corpora import Split, documents
+
+BATCH = 256  # documents are tokenised at a time
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Tokens:
+    """The documents of one split, as token numbers that end with the tokenizer's end."""
+
+    def __init__(self, rows: Dataset) -> None:
+        self.lengths: Numbers = np.asarray(rows["length"], dtype=np.int64)
+        self._rows = rows.with_format("numpy", columns=["tokens"])
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> Numbers:
+        tokens: Numbers = self._rows[int(index)]["tokens"].astype(np.int64)
+        return tokens
+
+    def between(self, shortest: int = 0, longest: int | None = None) -> Tokens:
+        """The documents of so many tokens: from `shortest` on, up to and without `longest`."""
+        inside = self.lengths >= shortest
+        if longest is not None:
+            inside &= self.lengths < longest
+        return Tokens(self._rows.with_format(None).select(np.flatnonzero(inside)))
+
+
+def tokenised(
+    source: str, split: Split, tokenizer: PreTrainedTokenizerBase, folder: Path, *, most: int | None = None
+) -> Tokens:
+    """The documents of a split, tokenised once: what `folder` keeps of the same corpus is read again."""
+    mark = hashlib.sha256(repr((source, split, most, sorted(tokenizer.get_vocab().items()))).encode()).hexdigest()[:16]
+    rows = Dataset.from_generator(
+        _rows,
+        gen_kwargs={"source": source, "split": split, "tokenizer": tokenizer, "most": most},
+        features=Features({"tokens": List(Value("int32")), "length": Value("int64")}),
+        cache_dir=str(folder),
+        fingerprint=mark,
+    )
+    return Tokens(rows)
+
+
+def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterator[dict[str, Any]]:
+    waiting: list[str] = []
+    for document in documents(source, split, most=most):
+        waiting.append(document.text)
+        if len(waiting) == BATCH:
+            yield from _encoded(waiting, tokenizer)
+            waiting = []
+    yield from _encoded(waiting, tokenizer)
+
+
+def _encoded(texts: list[str], tokenizer: Any) -> Iterator[dict[str, Any]]:
+    if not texts:
+        return
+    for tokens in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
+        whole = np.asarray([*tokens, tokenizer.eos_token_id], dtype=np.int32)
+        yield {"tokens": whole, "length": len(whole)}

@@ -1,0 +1,163 @@
+"""Training on transformers' Trainer: it goes on where it was stopped, and what it keeps is good.
+
+A run lives in one folder: the checkpoints, `plan.json` with what was asked for, and the finished model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.hf.layers import PREFIX
+from ropewalk.lab.checkpoints import keeping
+from ropewalk.lab.checkpoints import last_checkpoint as last_checkpoint
+from ropewalk.lab.numbering import Collator, as_trained
+from ropewalk.lab.packs import Row
+from ropewalk.lab.parallel import dividing, divisible, require_divisible
+from ropewalk.lab.processes import any_of_us, is_main, together
+from ropewalk.lab.stopping import listening
+from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked
+
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Checked):
+    """How long, how fast and in what precision a model is trained."""
+
+    steps: Annotated[int, AT_LEAST_ONE, "steps of the optimizer"]
+    rows: Annotated[int, AT_LEAST_ONE, "rows of each step on each process"] = 16
+    learning_rate: Annotated[float, POSITIVE, "at its highest"] = 2e-3
+    warmup: Annotated[float, A_SHARE, "share of the steps in which the rate rises"] = 0.03
+    decay: Annotated[float, A_SHARE, "share of the steps in which it falls to nothing"] = 0.3
+    weight_decay: Annotated[float, NOT_NEGATIVE, "of AdamW"] = 0.1
+    accumulate: Annotated[int, AT_LEAST_ONE, "batches of one step"] = 1
+    seed: Annotated[int, NOT_NEGATIVE, "of the order of things"] = 0
+    bf16: Annotated[bool, "compute in bfloat16, keep float32"] = False
+    compile: Annotated[bool, "through torch.compile"] = False
+    checkpointing: Annotated[bool, "compute activations twice instead of keeping them"] = False
+    save_every: Annotated[int, AT_LEAST_ONE, "steps between checkpoints"] = 200
+    log_every: Annotated[int, AT_LEAST_ONE, "steps between reports"] = 20
+    report_to: Annotated[str, "tensorboard, or whatever else Trainer reports to; none for nothing"] = "none"
+    progress: Annotated[bool, "show a bar"] = True
+
+
+class _Steady(Trainer):
+    """Trainer, stopping at the first loss that is no number: what is kept stays good."""
+
+    def training_step(self, *given: Any, **named: Any) -> Tensor:
+        """Trainer's, and a look at the loss before anything is kept."""
+        loss: Tensor = super().training_step(*given, **named)
+        if any_of_us(not torch.isfinite(loss)):
+            remedy = f"the last good checkpoint is kept in {self.args.output_dir}; lower the learning rate"
+            raise DoesNotFit(
+                f"loss at step {self.state.global_step + 1}", "a finite number", float(loss), remedy=remedy
+            )
+        return loss
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Trainer's, without what an extension learns: slopes and scales are not to shrink towards 0."""
+        names: list[str] = super().get_decay_parameter_names(model)
+        return [name for name in names if PREFIX not in name]
+
+
+def train(
+    model: nn.Module,
+    rows: Dataset[Row],
+    plan: Plan,
+    folder: str | Path,
+    *,
+    callbacks: Sequence[TrainerCallback] = (),
+    **more: Any,
+) -> Trainer:
+    """Train to the end of the plan, or go on towards it; SIGTERM saves at the next step and stops.
+
+    `more` goes to TrainingArguments as it is: whatever Trainer can do, this can. A model under an extension that has
+    positions for training gets rows with such numbers. Rows may bring callbacks, and a record of what they are.
+    """
+    out = Path(folder)
+    given = arguments(plan, out, **more)  # several processes find each other here
+    parts = dividing(given)
+    require_divisible(model, parts)
+    rows = as_trained(model, rows, seed=plan.seed)
+    with keeping(out), listening() as heard:
+        _require_same_plan(plan, out, getattr(rows, "record", {}))
+        trainer = _Steady(
+            model=model,
+            args=given,
+            train_dataset=rows,
+            data_collator=divisible(Collator(model), parts),
+            callbacks=[heard, *getattr(rows, "callbacks", ()), *callbacks],
+        )
+        _run(trainer, last_checkpoint(out))
+    return trainer
+
+
+def _run(trainer: Trainer, last: Path | None) -> None:
+    try:
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    except RuntimeError as wrong:
+        if last is None or "size mismatch" not in str(wrong):
+            raise
+        remedy = "name another folder, or the model that began there"
+        raise DoesNotFit("checkpoint", "of this model's shape", str(last), remedy=remedy) from wrong
+
+
+def arguments(plan: Plan, out: Path, **more: Any) -> TrainingArguments:
+    """A plan in Trainer's words."""
+    decay, warmup = (max(1, round(plan.steps * share)) for share in (plan.decay, plan.warmup))
+    given = {
+        "output_dir": str(out),
+        "max_steps": plan.steps,
+        "per_device_train_batch_size": plan.rows,
+        "gradient_accumulation_steps": plan.accumulate,
+        "learning_rate": plan.learning_rate,
+        "lr_scheduler_type": "warmup_stable_decay",
+        "lr_scheduler_kwargs": {"num_decay_steps": decay, "decay_type": "linear"},
+        "warmup_steps": min(warmup, plan.steps - decay),
+        "weight_decay": plan.weight_decay,
+        "adam_beta2": 0.95,
+        "bf16": plan.bf16,
+        "torch_compile": plan.compile,
+        "activation_checkpointing": plan.checkpointing,
+        "use_cpu": not torch.cuda.is_available(),
+        "train_sampling_strategy": "sequential",  # rows are shuffled as they are made
+        "save_steps": plan.save_every,
+        "save_total_limit": 2,
+        "logging_steps": plan.log_every,
+        "logging_nan_inf_filter": False,
+        "report_to": plan.report_to,
+        "disable_tqdm": not plan.progress,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "seed": plan.seed,
+    }
+    return TrainingArguments(**{**given, **more})
+
+
+def _require_same_plan(plan: Plan, out: Path, record: Mapping[str, Any]) -> None:
+    """A run goes on as it began: only its length, and what does not touch the numbers, may change."""
+    free = {"steps", "save_every", "log_every", "report_to", "progress"}
+    now = {name: value for name, value in dataclasses.asdict(plan).items() if name not in free} | dict(record)
+    stored = out / PLAN
+    if stored.is_file():
+        before = json.loads(stored.read_text())
+        changed = sorted(name for name in now if before.get(name) != now[name])
+        if changed:
+            raise Conflict("plan", f"as it began ({stored})", ", ".join(changed), remedy="name another folder")
+    together()  # nobody reads while one writes
+    if is_main():
+        out.mkdir(parents=True, exist_ok=True)
+        part = stored.with_suffix(".part")
+        part.write_text(json.dumps(now, indent=2) + "\n")
+        part.replace(stored)

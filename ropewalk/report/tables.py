@@ -1,0 +1,140 @@
+"""The table of a comparison, for a terminal and for a page: the same cells, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.table import Table as RichTable
+
+from ropewalk.evaluation.comparison import Comparison, Contender
+from ropewalk.evaluation.scores import Estimate
+
+NOTES = (
+    "loss: nats per token of the same last tokens of each text, with so much text before them",
+    "more (text): loss at the longest length less that of the bare model at its trained length; below 0, the text"
+    " beyond is used; in brackets its 95 % interval",
+    "(pass) keys: share found; (told) again: next-token accuracy where a text is repeated",
+    "short: change of the loss within the trained length; time and cache: of the longest length",
+)
+
+
+class Table(NamedTuple):
+    """Words in rows."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def table(comparison: Comparison) -> Table:
+    """One row for each contender, the lowest loss first."""
+    lengths = comparison.lengths
+    measured = {row.task.name for each in comparison.contenders for row in each.rows}
+    head = ["extension", *(f"loss {_times(comparison, length)}" for length in lengths), "more text"]
+    head += ["pass key"] * ("passkey" in measured) + ["told again"] * ("repetition" in measured)
+    head += ["short"] * ("damage" in measured) + ["time", "cache", "verdict"]
+    rows = (tuple(_cells(comparison, each, measured)) for each in _ordered(comparison))
+    return Table(tuple(head), tuple(rows))
+
+
+def _cells(comparison: Comparison, each: Contender, measured: set[str]) -> list[str]:
+    lengths = comparison.lengths
+    cells = [each.line, *(_number(each, "context", length, "loss") for length in lengths), interval(each.change)]
+    if "passkey" in measured:
+        cells.append(" ".join(_percent(each, "passkey", length, "right") for length in lengths))
+    if "repetition" in measured:
+        cells.append(_percent(each, "repetition", lengths[-1], "accuracy"))
+    if "damage" in measured:
+        cells.append(_short(comparison, each))
+    return [*cells, f"{each.slowdown:.1f}x", size(each.cache_bytes), each.verdict.words]
+
+
+def interval(found: Estimate) -> str:
+    """A difference with its interval."""
+    return f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return f"{count:.3g} GiB"
+
+
+def terminal(comparison: Comparison) -> RichTable:
+    """The table for a terminal of 80 columns: what is shown at every length stands in one column, verdicts apart."""
+    lengths = comparison.lengths
+    drawn = RichTable(title=title(comparison), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    shown = "/".join(_times(comparison, length) for length in lengths)
+    for name in ("extension", f"loss at {shown}", "more", "keys", "again", "short", "time", "cache"):
+        drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
+    for each in _ordered(comparison):
+        losses = " ".join(_number(each, "context", length, "loss") for length in lengths)
+        drawn.add_row(
+            each.line,
+            losses,
+            f"{each.change.value:+.2f}",
+            _percent(each, "passkey", lengths[-1], "right"),
+            _percent(each, "repetition", lengths[-1], "accuracy"),
+            _short(comparison, each),
+            f"{each.slowdown:.1f}x",
+            size(each.cache_bytes),
+        )
+    return drawn
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """A line for each contender, in the table's order."""
+    widest = max(len(each.line) for each in comparison.contenders)
+    return [f"{each.line:<{widest}}  {each.verdict.words}" for each in _ordered(comparison)]
+
+
+def _ordered(comparison: Comparison) -> list[Contender]:
+    return sorted(comparison.contenders, key=lambda each: each.change.value)
+
+
+def _short(comparison: Comparison, each: Contender) -> str:
+    found = each.at("damage", comparison.trained_len)
+    return f"{found.numbers['loss'].value:+.2f}" if found else "-"
+
+
+def title(comparison: Comparison) -> str:
+    """What was compared."""
+    shown = ", ".join(f"{length:,}" for length in comparison.lengths)
+    return f"Trained on {comparison.trained_len:,} tokens, read at {shown}"
+
+
+def advice(comparison: Comparison) -> str:
+    """Which one to use, and why, in a sentence or two."""
+    best, bare = comparison.best, comparison.contenders[0]
+    if best is bare:
+        return "No extension lowers the loss of the bare model at the longest length: use none."
+    words = f"Use {best.line}: it has the lowest loss at {comparison.lengths[-1]:,} tokens ({best.verdict.words})."
+    cheap = _cheap(comparison.contenders)
+    if cheap is not None and cheap is not best:
+        words += f" Where memory must not grow, {cheap.line}: {cheap.verdict.words}."
+    return words
+
+
+def _cheap(contenders: Sequence[Contender]) -> Contender | None:
+    """Of those whose cache is smaller than the bare model's, the best that does not break."""
+    small = [
+        each for each in contenders if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind != "breaks"
+    ]
+    return min(small, key=lambda each: each.change.value, default=None)
+
+
+def _times(comparison: Comparison, length: int) -> str:
+    return f"{length / comparison.trained_len:.3g}x"
+
+
+def _number(each: Contender, task: str, length: int, name: str) -> str:
+    found = each.at(task, length)
+    return f"{found.numbers[name].value:.2f}" if found else ""
+
+
+def _percent(each: Contender, task: str, length: int, name: str) -> str:
+    found = each.at(task, length)
+    return f"{100 * found.numbers[name].value:.0f}%" if found else "-"

@@ -1,0 +1,157 @@
+"""The command as a shell meets it: its help, its errors, its end."""
+
+import contextlib
+import os
+import pty
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ropewalk.cli.main import EXAMPLES, run
+
+PROMPT = " ".join(f"w{1 + n % 90}" for n in range(5000))
+COMMAND = [sys.executable, "-m", "ropewalk"]
+SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path), "TERM": "xterm"}
+each_verb = pytest.mark.parametrize("verb", EXAMPLES, ids=lambda verb: verb.__name__)
+
+
+@each_verb
+def test_help_has_an_example_that_is_understood(verb, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run([verb.__name__, "--help"]) == 0
+    assert EXAMPLES[verb] in " ".join(capsys.readouterr().out.split())
+    done = run(shlex.split(EXAMPLES[verb])[1:])
+    said = capsys.readouterr().err
+    assert done == 0 or "that is there" in said  # there is no ./model and no book.txt
+
+
+@each_verb
+def test_lengths_are_said_alike(verb, capsys):
+    assert run([verb.__name__, "--help"]) == 0
+    assert "--to" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bogus"], "No such command 'bogus'; "),
+        (["generate"], "Missing argument 'model'; "),
+        (["inspect", "x", "--target-len", "4"], "No such option: --target-len"),
+        (["show", "--heads", "many"], "Invalid value for '--heads'"),
+    ],
+)
+def test_misuse_is_one_line(arguments, said, capsys):
+    assert run(arguments) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert re.search(r"ropewalk.*; ropewalk.* --help says what there is\n$", shown)
+    assert shown.count("\n") == 1
+
+
+def test_nothing_shows_the_help(capsys):
+    assert run([]) == 2
+    shown = capsys.readouterr()
+    assert "Commands" in shown.out
+    assert shown.err == ""
+
+
+def test_a_missing_package_and_too_little_memory_are_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert run(["generate", "owner/name", "yarn", "--prompt", "x"]) == 2
+    assert "pip install transformers" in capsys.readouterr().err
+
+    def gone(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("ropewalk.cli.show.parse", gone)
+    assert run(["show", "yarn:factor=2"]) == 2
+    assert capsys.readouterr().err.startswith("ropewalk: memory must be enough")
+
+
+def test_what_is_wrong_on_the_line_is_said_before_transformers_is_imported(folder, tmp_path):
+    lines = [
+        ["inspect", "no/such/folder"],
+        ["extend", str(folder), "yarm", "-o", str(tmp_path / "out")],
+        ["extend", str(folder), "yarn", "-o", str(folder)],
+        ["export", str(folder), "yarn", "-o", str(tmp_path / "out"), "--target", "olama"],
+        ["generate", str(folder), "yarn", "--to", "abc", "--prompt", "x"],
+        ["generate", str(folder), "yarn", "--prompt-file", str(tmp_path / "out")],
+    ]
+    code = f"import sys; from ropewalk.cli.main import run; print([run(line) for line in {lines!r}])"
+    code += "; print('transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=SURROUNDINGS)
+    assert done.stdout == "[2, 2, 2, 2, 2, 2]\nFalse\n"
+
+
+@pytest.fixture
+def endless(folder, tmp_path):
+    """A stream that goes on, its first bytes read."""
+    (tmp_path / "prompt.txt").write_text("w1 w2")
+    line = [*COMMAND, "generate", str(folder), "streaming", "--prompt-file", str(tmp_path / "prompt.txt"), "--stream"]
+    running = subprocess.Popen(
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=SURROUNDINGS,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    )
+    assert running.stdout.read(10)
+    yield running
+    running.kill()
+    running.communicate()
+
+
+def test_control_c_ends_in_one_line(endless):
+    endless.send_signal(signal.SIGINT)
+    _, said = endless.communicate(timeout=60)
+    assert endless.returncode == 130
+    assert said.decode() == "ropewalk: stopped\n"
+
+
+def test_a_pipe_that_closes_ends_it_silently(endless):
+    endless.stdout.close()
+    assert endless.wait(timeout=60) == 1
+    assert endless.stderr.read() == b""
+
+
+@pytest.mark.parametrize("verb", ["extend", "export"])
+def test_a_full_disk_leaves_nothing(folder, tmp_path, verb):
+    done = subprocess.run(
+        [*COMMAND, verb, str(folder), "yarn", "--to", "128", "-o", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=SURROUNDINGS,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"ropewalk: .* must be written whole, got .*make room.*\n", done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_sees_how_far_a_text_is_read(folder, tmp_path):
+    (tmp_path / "prompt.txt").write_text(PROMPT)
+    ours, theirs = pty.openpty()
+    given = ["--prompt-file", str(tmp_path / "prompt.txt"), "--max-new-tokens", "3"]
+    done = subprocess.Popen(
+        [*COMMAND, "generate", str(folder), "streaming", *given],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=SURROUNDINGS,
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # so a terminal says that the other side is gone
+        while part := os.read(ours, 1 << 16):
+            seen += part
+    out = done.communicate()[0]
+    assert len(out.split()) == 3
+    counts = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) of 5,000 tokens read", seen.decode())]
+    assert counts == sorted(counts)
+    assert 5000 in counts
+    assert set(counts) <= {2048, 4096, 5000}

@@ -1,0 +1,71 @@
+"""Comparisons: who is compared, on what, and the words of a verdict."""
+
+import math
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.evaluation.comparison import compare, verdict
+from ropewalk.evaluation.scores import Estimate, difference
+from ropewalk.evaluation.store import Store
+from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
+
+from evaluation.subjects import TRAINED, subject
+
+TASKS = [Context(samples=3), Repetition(samples=2), Damage(samples=2)]
+
+
+@pytest.fixture
+def made(tmp_path):
+    return compare(subject(tmp_path, longest=128), ["yarn", "window"], [64, 128], Store(tmp_path / "s"), tasks=TASKS)
+
+
+def test_the_bare_model_comes_first_and_the_trained_length_is_there(made):
+    assert [each.line for each in made.contenders] == ["bare", "yarn", "window"]
+    assert made.lengths == (TRAINED, 64, 128)
+    assert made.contenders[1].extension == rw.parse("yarn", trained_len=TRAINED, target_len=128)
+
+
+def test_a_change_is_against_the_bare_model_at_its_trained_length(made):
+    bare, yarn, _ = made.contenders
+    short = [each["loss"] for each in bare.at("context", TRAINED).samples]
+    for each in (bare, yarn):
+        long = [sample["loss"] for sample in each.at("context", 128).samples]
+        assert each.change == difference(long, short)
+    assert bare.slowdown == 1.0
+
+
+def test_damage_is_measured_once_and_a_window_keeps_less(made):
+    bare, _, window = made.contenders
+    assert [row.length for row in bare.rows if row.task.name == "damage"] == [TRAINED]
+    assert bare.at("damage", TRAINED).numbers["loss"].value == 0
+    assert window.cache_bytes < bare.cache_bytes
+    assert made.best.change.value == min(each.change.value for each in made.contenders)
+
+
+def estimate(value, half=0.01):
+    return Estimate(value, value - half, value + half, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "harm", "keys", "words"),
+    [
+        (estimate(2.0), None, None, "breaks: +2.00 nats a token"),
+        (estimate(0.3, half=0.1), None, None, "loses a little"),  # it may be less than what is called a break
+        (estimate(0.005), estimate(0.0), estimate(0.0), "as it was, does not find the pass key"),
+        (estimate(-0.1), estimate(0.0), estimate(1.0), "uses more text, finds the pass key"),
+        (estimate(-0.1), estimate(0.3), estimate(0.5), "uses more text, harms short texts (+0.30)"),
+        (estimate(-0.1, half=math.inf), None, None, "as it was"),  # one passage shows nothing
+    ],
+)
+def test_words(change, harm, keys, words):
+    assert verdict(change, harm, keys).words == words
+
+
+def test_pass_keys_are_part_of_the_verdict(tmp_path):
+    tasks = [Context(samples=2), Passkey(samples=2, filler="grass")]
+    made = compare(subject(tmp_path, longest=128), [], [128], Store(tmp_path / "s"), tasks=[tasks[0]])
+    assert "pass key" not in made.contenders[0].verdict.words
+    who = subject(tmp_path, longest=200)
+    with pytest.raises(rw.DoesNotFit, match="length must be at least"):  # 32 tokens hold no such prompt
+        compare(who, [], [200], Store(tmp_path / "s"), tasks=tasks)

@@ -1,0 +1,138 @@
+"""Cells are measured once, kept as they finish, and gone on with."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Annotated, ClassVar
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.evaluation.cells import Cell, cells
+from ropewalk.evaluation.runner import run
+from ropewalk.evaluation.scores import mean
+from ropewalk.evaluation.store import Store
+from ropewalk.evaluation.tasks.signature import Task
+
+from evaluation.subjects import model, subject
+
+SEEN = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logits(Task):
+    """The mean logit of a passage: depends on model, extension, length and sample."""
+
+    name: ClassVar[str] = "logits"
+    shift: Annotated[int, "something that another task would measure"] = 0
+
+    def measure(self, subject, length, sample):
+        SEEN.append((length, sample))
+        ids = subject.passages(self.samples)[sample][None, -length:]
+        with torch.no_grad():
+            return {"logit": float(subject.model(input_ids=ids).logits.abs().mean())}
+
+    def condense(self, measured):
+        return {"logit": mean([each["logit"] for each in measured])}
+
+
+EXTENSIONS = [rw.Extension(), rw.parse("window:window=8"), rw.parse("yarn:factor=2")]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen():
+    SEEN.clear()
+
+
+def test_nothing_is_measured_twice(tmp_path):
+    who, store = subject(tmp_path), Store(tmp_path / "cells.sqlite")
+    first = run(who, EXTENSIONS, [Logits(samples=3)], [32, 64], store)
+    assert len(SEEN) == 3 * 2 * 3
+    assert run(who, EXTENSIONS, [Logits(samples=3)], [32, 64], store) == first
+    assert len(SEEN) == 18
+    more = run(who, EXTENSIONS, [Logits(samples=4)], [32, 64], store)
+    assert len(SEEN) == 24
+    assert [row.numbers["logit"].of for row in more] == [4] * 6
+
+
+def test_stopped_and_gone_on_is_uninterrupted(tmp_path):
+    who, store = subject(tmp_path), Store(tmp_path / "cells.sqlite")
+    whole = run(who, EXTENSIONS, [Logits(samples=4)], [32], Store(tmp_path / "other.sqlite"))
+    SEEN.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(who, EXTENSIONS, [Stopping(samples=4)], [32], store)
+    assert not hasattr(who.model, "_ropewalk_handle")
+    again = run(who, EXTENSIONS, [Logits(samples=4)], [32], store)
+    assert len(SEEN) == 2 + 4 * 3 - 2  # two before the stop, and only what was missing after it
+    assert [row.numbers for row in again] == [row.numbers for row in whole]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping(Logits):
+    """The same cells, interrupted at the third."""
+
+    def measure(self, subject, length, sample):
+        if sample == 2:
+            raise KeyboardInterrupt
+        return super().measure(subject, length, sample)
+
+    def to_json(self):
+        return Logits(samples=self.samples).to_json()
+
+
+def test_progress_counts_what_was_done_before(tmp_path):
+    who, store, counted = subject(tmp_path), Store(tmp_path / "cells.sqlite"), []
+    for _ in range(2):
+        counted.clear()
+        run(who, EXTENSIONS, [Logits(samples=2)], [32], store, progress=counted.append)
+        assert len(counted) == 6
+
+
+def test_a_cell_has_the_name_of_all_it_depends_on(tmp_path):
+    who = subject(tmp_path)
+    cell = Cell(EXTENSIONS[0], Logits(samples=2), 32, 0)
+    names = {
+        cell.key(who.marks),
+        *(cell._replace(**{field: value}).key(who.marks) for field, value in
+          (("extension", EXTENSIONS[1]), ("length", 64), ("sample", 1), ("task", Logits(shift=7)))),
+        cell.key(replace(who, seed=1).marks),
+        cell.key(replace(who, longest=128).marks),
+    }  # fmt: skip
+    assert len(names) == 7
+    other = subject(tmp_path, model_=torch.nn.Module.to(model(), torch.float32))
+    assert cell.key(other.marks) == cell.key(who.marks)
+    changed = subject(tmp_path, model_=_changed())
+    assert cell.key(changed.marks) != cell.key(who.marks)
+
+
+def _changed():
+    from ropewalk.lab.models import Shape, fresh
+
+    return fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32), seed=1)
+
+
+def test_an_extension_comes_once(tmp_path):
+    order = [cell.extension for cell in cells(EXTENSIONS, [Logits(samples=2), Logits(samples=3)], [32, 64], 32)]
+    changes = sum(a != b for a, b in pairwise(order))
+    assert changes == len(EXTENSIONS) - 1
+
+
+def test_a_corpus_that_is_too_small(tmp_path):
+    with pytest.raises(DoesNotFit, match=r"50 held-out documents of 64 tokens.*it has"):
+        subject(tmp_path, count=60).passages(50)
+
+
+def test_a_store_that_is_none(tmp_path):
+    (tmp_path / "cells.sqlite").write_text("this is no data base, and long enough to be sure of it" * 20)
+    with pytest.raises(Unreadable, match="a file of results"):
+        Store(tmp_path / "cells.sqlite")
+
+
+def test_what_came_first_stays(tmp_path):
+    store = Store(tmp_path / "cells.sqlite")
+    store.put("a", {"x": 1})
+    store.put("a", {"x": 2})
+    assert store.get("a") == {"x": 1}
+    assert Store(store.path).keys() == {"a"}
+    assert store.get("b") is None

@@ -1,0 +1,122 @@
+"""Each task, on models whose answers are known beforehand."""
+
+import math
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.evaluation.subject import bare
+from ropewalk.evaluation.tasks import ALL, Context, Damage, Passkey, Repetition
+from ropewalk.evaluation.tasks.context import binned
+
+from evaluation.subjects import TRAINED, model, subject
+
+
+@pytest.mark.parametrize("task", ALL)
+def test_every_task_measures_and_condenses(tmp_path, task):
+    who, one = subject(tmp_path, longest=120), task(samples=3)
+    for length in (100, 120):
+        found = [one.measure(who, length, sample) for sample in range(3)]
+        assert found == [one.measure(who, length, sample) for sample in range(3)]
+        for estimate in one.condense(found).values():
+            assert estimate.of == 3
+            assert estimate.low <= estimate.value <= estimate.high
+
+
+def test_context_judges_the_same_tokens_at_every_length(tmp_path):
+    who, task = subject(tmp_path), Context(samples=2)
+    passage = who.passages(2)[1]
+    for length in (32, 64):
+        got = task.measure(who, length, 1)
+        with torch.no_grad():
+            logits = who.model(input_ids=passage[None, -length:]).logits[0]
+        losses = torch.nn.functional.cross_entropy(logits[:-1], passage[-length:][1:], reduction="none")
+        assert got["loss"] == pytest.approx(float(losses[-TRAINED // 2 :].mean()), abs=1e-5)
+        assert ("curve" in got) == (length == 64)
+
+
+def test_bits_per_byte_are_of_the_tokens_that_were_judged(tmp_path):
+    who, task = subject(tmp_path), Context(samples=1, last=10)
+    got = task.measure(who, 64, 0)
+    told = who.tokenizer.decode(who.passages(1)[0][-10:])
+    assert got["bits_per_byte"] == pytest.approx(got["loss"] * 10 / math.log(2) / len(told.encode()))
+
+
+def test_damage_of_nothing_is_nothing(tmp_path):
+    who = subject(tmp_path)
+    assert Damage(samples=1).measure(who, TRAINED, 0) == {
+        "loss": 0.0,
+        "kl": pytest.approx(0, abs=1e-12),
+        "agreement": 1.0,
+    }
+    with rw.extended(who.model, "pi:factor=8"):
+        harm = Damage(samples=1).measure(who, TRAINED, 0)
+    assert harm["kl"] > 1e-3
+    with rw.extended(who.model, "dynamic_yarn"):
+        assert Damage(samples=1).measure(who, TRAINED, 0)["kl"] < 1e-8  # untouched within the trained length
+
+
+def test_bare_for_a_block(tmp_path):
+    who = subject(tmp_path)
+    ids = who.passages(1)[0][None]
+    original = who.model(input_ids=ids).logits
+    with rw.extended(who.model, "window:window=8"):
+        extended = who.model(input_ids=ids).logits
+        with bare(who.model):
+            assert torch.equal(who.model(input_ids=ids).logits, original)
+        assert torch.equal(who.model(input_ids=ids).logits, extended)
+    assert not torch.allclose(original, extended)
+
+
+def test_an_oracle_of_the_answer_is_right_at_every_depth(tmp_path, monkeypatch):
+    who, task = subject(tmp_path, longest=200), Passkey(samples=5)
+    prompts = [task.prompt(who, 200, sample) for sample in range(5)]
+    assert [task.depth(n) for n in range(5)] == [0.1, 0.3, 0.5, 0.7, 0.9]
+    for prompt in prompts:
+        assert prompt.length == 200
+        assert prompt.text.count(prompt.answer.strip()) == 2  # told once, in two ways
+        assert prompt.answer.strip() in prompt.text
+    assert len({prompt.answer for prompt in prompts}) == 5
+    _know(who.model, monkeypatch)
+    assert all(task.measure(who, 200, sample)["right"] for sample in range(5))
+    monkeypatch.undo()
+    assert not any(task.measure(who, 200, sample)["right"] for sample in range(5))
+
+
+def _know(model, monkeypatch):
+    """Every token is followed by what comes next in the text: the model reads ahead."""
+    import ropewalk.evaluation.answers as answers
+    from ropewalk.hf.reading import Judged
+
+    def told(model, ids, **_):
+        return Judged(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
+
+    monkeypatch.setattr(answers, "judge", told)
+
+
+def test_the_same_prompt_for_every_extension(tmp_path):
+    who, task = subject(tmp_path, longest=200), Passkey(samples=2)
+    plain = task.prompt(who, 150, 1)
+    with rw.extended(who.model, "window:window=8"):
+        assert task.prompt(who, 150, 1) == plain
+    assert "The sky is blue. The sun is yellow." in Passkey(samples=2, filler="grass").prompt(who, 200, 1).text
+
+
+def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
+    who = subject(tmp_path)
+    got = Repetition(samples=1).measure(who, 64, 0)
+    once = who.passages(1)[0][: TRAINED // 2]
+    text = torch.cat([once] * 4)
+    with torch.no_grad():
+        logits = model()(input_ids=text[None]).logits[0]
+    hits = (logits[:-1].argmax(-1) == text[1:])[-TRAINED // 2 :]
+    assert got["accuracy"] == pytest.approx(float(hits.float().mean()))
+
+
+def test_bins_are_means_of_all_there_is():
+    values = torch.arange(1000.0)
+    got = binned(values)
+    assert len(got) == 64
+    assert sum(got) / 64 == pytest.approx(499.5, rel=1e-2)
+    assert binned(torch.tensor([1.0, 3.0])) == [1.0, 3.0]

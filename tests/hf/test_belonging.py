@@ -1,0 +1,94 @@
+"""Whose cache it is, whichever way an extension was put in; and nothing is held that nobody else holds."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from hf.models import tiny
+from hf.traces import logits
+from transformers import DynamicCache, StaticCache
+
+from ropewalk import Conflict
+from ropewalk.hf import extended
+
+IDS = torch.randint(3, 97, (1, 40), generator=torch.Generator().manual_seed(3))
+WAYS = ["tables", "attention"]
+MAKERS = {
+    "dynamic": lambda model: DynamicCache(config=model.config),
+    "static": lambda model: StaticCache(config=model.config, max_cache_len=60),
+    "the model's own": lambda model: None,
+}
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return tiny("llama", num_hidden_layers=2)
+
+
+def filled(model, maker="dynamic"):
+    """A cache of the first tokens; `read` goes on with the next."""
+    with torch.no_grad():
+        return model(input_ids=IDS[:, :20], past_key_values=MAKERS[maker](model), use_cache=True).past_key_values
+
+
+def read(model, cache):
+    return logits(model, IDS[:, 20:21], past_key_values=cache)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_bare_models_cache(llama, way, maker):
+    cache = filled(llama, maker)
+    with extended(llama, "yarn:factor=4", way=way), pytest.raises(Conflict, match="got 'by the bare model'"):
+        read(llama, cache)
+    read(llama, cache)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("after", [("yarn:factor=8", "tables"), ("yarn:factor=4", "other"), ("rerope:window=8", None)])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_cache_of_another_extension_or_of_the_other_way(llama, way, after, maker):
+    with extended(llama, "yarn:factor=4", way=way):
+        cache = filled(llama, maker)
+    text, second = after
+    second = WAYS[way == "tables"] if second == "other" else second
+    with extended(llama, text, way=second), pytest.raises(Conflict, match=f"by_parts.*, by {way}"):
+        read(llama, cache)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cache_that_outlives_its_extension(llama, way, maker):
+    with extended(llama, "yarn:factor=4", way=way):
+        cache = filled(llama, maker)
+        expected = logits(llama, IDS[:, :21], use_cache=False)[:, 20:]
+    with pytest.raises(Conflict, match="by the bare model"):
+        read(llama, cache)
+    with extended(llama, "yarn:factor=4", way=way):  # the same again: it goes on
+        torch.testing.assert_close(read(llama, cache), expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("maker", ["dynamic", "static"])
+def test_emptied_it_is_anybodys(llama, maker):
+    with extended(llama, "yarn:factor=4"):
+        cache = filled(llama, maker)
+    cache.reset()
+    torch.testing.assert_close(
+        logits(llama, IDS, past_key_values=cache), logits(llama, IDS, use_cache=False), rtol=0, atol=1e-3
+    )
+    with extended(llama, "yarn:factor=4"), pytest.raises(Conflict, match="by the bare model"):
+        read(llama, cache)
+    cache.reset()
+    with extended(llama, "yarn:factor=4"):
+        torch.testing.assert_close(
+            logits(llama, IDS, past_key_values=cache), logits(llama, IDS, use_cache=False), rtol=0, atol=1e-3
+        )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_caches_are_not_kept_alive(llama, way):
+    with extended(llama, "yarn:factor=4", way=way):
+        known = weakref.ref(filled(llama))
+        gc.collect()
+        assert known() is None

@@ -1,0 +1,116 @@
+"""Models that add to the softmax: gemma2 caps its logits, gpt_oss has sinks. transformers' own code is the measure."""
+
+import pytest
+import torch
+from hf.models import tiny
+from hf.test_extending import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces
+from hf.traces import logits, trace
+from transformers import StaticCache
+
+from ropewalk import DoesNotFit, Extension
+from ropewalk.hf import extend, extended, load, save
+
+MODELS = ("gemma2", "gpt_oss")
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    """One layer with a window and one without."""
+    return tiny(request.param, num_hidden_layers=2)
+
+
+@pytest.mark.parametrize(("name", "without"), [("gemma2", {"softcap": None}), ("gpt_oss", {"sinks": None})])
+def test_what_they_add_makes_a_difference(name, without, monkeypatch):
+    """Left out of what is probed, the model is refused: its own logits are not reproduced."""
+    from ropewalk.hf import extending
+
+    honest = extending.probe
+    monkeypatch.setattr(extending, "probe", lambda host: [each._replace(**without) for each in honest(host)])
+    with pytest.raises(DoesNotFit, match="one whose logits are reproduced"):
+        extend(tiny(name), "rerope:window=8")
+
+
+@pytest.mark.parametrize("text", EXTENSIONS)
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+def test_whole_or_in_pieces_under_every_extension(model, text, cuts):
+    with extended(model, text):
+        whole = logits(model, IDS, attention_mask=MASK, use_cache=False)
+        for cache in (None, StaticCache(model.config, max_cache_len=80)):
+            assert error(in_pieces(model, cuts, cache)[0], whole) < CLOSE
+
+
+@pytest.mark.parametrize("text", EXTENSIONS)
+def test_a_row_does_not_depend_on_its_mates_or_its_padding(model, text):
+    with extended(model, text, lift_windows=True):
+        together, alone = logits(model, IDS, attention_mask=MASK), logits(model, IDS[:1, 7:])
+    assert float((together[:1, 7:] - alone).abs().max() / alone.abs().max()) < CLOSE
+
+
+def slopes(model):
+    """Nothing is asked of what comes after padding: there transformers makes something up."""
+    model.zero_grad()
+    labels = IDS.masked_fill(MASK.roll(1, 1) * MASK == 0, -100)
+    model(input_ids=IDS, attention_mask=MASK, labels=labels, use_cache=False).loss.backward()
+    return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+
+
+def test_gradients_are_those_of_transformers(model):
+    expected = slopes(model)
+    with extended(model, Extension()):
+        got = slopes(model)
+    assert got.keys() == expected.keys()
+    assert any("sinks" in name for name in got) == (model.config.model_type == "gpt_oss")
+    for name, slope in expected.items():
+        assert float((got[name] - slope).abs().max()) <= 1e-3 * max(float(slope.abs().max()), 1e-3), name
+
+
+def test_sinks_are_those_that_the_model_has_now():
+    model = tiny("gpt_oss", num_hidden_layers=2)
+    with extended(model, Extension()):
+        logits(model, IDS)
+        for layer in model.model.layers:
+            layer.self_attn.sinks = torch.nn.Parameter(layer.self_attn.sinks + 2)
+        got = [logits(model, IDS, use_cache=cached) for cached in (False, True)]
+    for each in got:
+        torch.testing.assert_close(each, logits(model, IDS), rtol=0, atol=CLOSE * float(got[0].abs().max()))
+
+
+def test_sinks_that_are_no_parameter_are_refused():
+    model = tiny("gpt_oss", num_hidden_layers=2)
+    attention = model.model.layers[1].self_attn
+    sinks = attention.sinks.detach()
+    del attention.sinks
+    attention.sinks = sinks
+    with pytest.raises(DoesNotFit, match="whose sinks are a parameter of its own"):
+        extend(model, "rerope:window=8")
+
+
+@pytest.mark.parametrize("text", ["rerope:window=8+log_n", "streaming:window=10,n_sink=2", "biases.alibi"])
+def test_generating(model, text):
+    given = {"attention_mask": MASK, "max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+    with extended(model, text), torch.no_grad():
+        got, expected = (model.generate(IDS, use_cache=cached, **given) for cached in (True, False))
+    assert got.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_half_precision(name):
+    """By root mean squares: a rounding may send a token to another expert."""
+    model = tiny(name, num_hidden_layers=2).to(torch.bfloat16)
+    with extended(model, "rerope:window=8"):
+        whole = logits(model, IDS, attention_mask=MASK, use_cache=False)
+        got, _ = in_pieces(model, CUTS["a prompt, then tokens"])
+    real = MASK.bool()
+    error, size = ((got - whole).float()[real].square().mean(), whole.float()[real].square().mean())
+    assert float((error / size).sqrt()) < 0.1
+
+
+@pytest.mark.parametrize("text", ["yarn:factor=4", "rerope:window=8+log_n", "biases.kerple_log"])
+def test_saved_and_loaded(model, text, tmp_path):
+    before = trace(model)
+    with extended(model, text):
+        expected = logits(model, IDS)
+        save(model, tmp_path / "saved")
+    assert trace(model) == before
+    again = load(tmp_path / "saved")
+    torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=CLOSE * float(expected.abs().max()))

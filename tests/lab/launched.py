@@ -1,0 +1,37 @@
+"""What every process of a launched training does: FOLDER [step at which the launcher is told to end]."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from transformers import TrainerCallback
+
+from ropewalk.lab.models import Shape, fresh
+from ropewalk.lab.packs import Packs
+from ropewalk.lab.training import Plan, train
+
+from lab.texts import tokenizer, tokens
+
+SHAPE = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
+STEPS = 10
+
+
+class EndTheLauncher(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == self.step and os.environ["RANK"] == "1":
+            os.kill(os.getppid(), signal.SIGTERM)
+
+
+def run(folder, rows, name, stop=None):
+    data = Packs(tokens(folder), tokenizer(), length=32, count=200, puzzles={"repeats": 0.5})
+    plan = Plan(steps=STEPS, rows=rows, save_every=4, log_every=1, progress=False)
+    callbacks = [] if stop is None else [EndTheLauncher(stop)]
+    return train(fresh(SHAPE), data, plan, folder / name, callbacks=callbacks)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), 2, "two", *map(int, sys.argv[2:]))

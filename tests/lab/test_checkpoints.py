@@ -1,0 +1,72 @@
+"""What stays on disk when there is no room for more."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from transformers import TrainerCallback
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.lab.checkpoints import keeping, last_checkpoint
+from ropewalk.lab.models import Shape, fresh
+from ropewalk.lab.packs import Packs
+from ropewalk.lab.training import Plan, train
+
+from lab.texts import tokenizer, tokens
+from lab.watching import losses
+
+SMALL = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
+FULL = Path("/dev/full")  # every write to it finds the disk full
+
+
+class NoRoomFor(TrainerCallback):
+    """The device that is always full in the place of one file of the checkpoint at step 8."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def on_step_begin(self, args, state, control, **_):
+        place = Path(args.output_dir) / "checkpoint-8" / self.name
+        if state.global_step == 7 and not place.parent.exists():
+            place.parent.mkdir()
+            place.symlink_to(FULL)
+
+
+def run(path, name, callbacks=()):
+    rows = Packs(tokens(path, count=20), tokenizer(), length=32, count=400)
+    plan = Plan(steps=12, rows=4, save_every=4, log_every=1, progress=False)
+    return train(fresh(SMALL), rows, plan, path / name, callbacks=callbacks)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+@pytest.mark.parametrize("name", ["config.json", "optimizer.pt", "trainer_state.json"])
+def test_a_full_disk_costs_the_checkpoint_that_is_written_and_no_other(tmp_path, name):
+    whole = losses(run(tmp_path, "whole"))
+    with pytest.raises(DoesNotFit, match=r"disk must be large enough.*checkpoint-4; make room and start again"):
+        run(tmp_path, "full", [NoRoomFor(name)])
+    assert [path.name for path in (tmp_path / "full").glob("checkpoint-*")] == ["checkpoint-4"]
+    assert losses(run(tmp_path, "full")) == whole
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("[enforce fail at inline_container.cc:664] . PytorchStreamWriter failed writing file data/0"),
+        RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_what_libraries_say_of_a_full_disk(tmp_path, wrong):
+    (tmp_path / "checkpoint-3").mkdir()
+    with pytest.raises(DoesNotFit, match="no checkpoint was kept"), keeping(tmp_path):
+        raise wrong
+    assert last_checkpoint(tmp_path) is None
+    assert not (tmp_path / "checkpoint-3").exists()
+
+
+def test_other_errors_are_left_alone(tmp_path):
+    (tmp_path / "checkpoint-3").mkdir()
+    with pytest.raises(RuntimeError, match="something else"), keeping(tmp_path):
+        raise RuntimeError("something else")
+    assert (tmp_path / "checkpoint-3").exists()
