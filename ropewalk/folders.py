@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, Unreadable
+
+
+def require_plausible(model: str) -> None:
+    """Refuse at once, and without a network, what is neither a folder with a model nor a name on the hub."""
+    place = Path(model)
+    if not place.is_dir() and (place.exists() or place.is_absolute() or model[:1] == "." or len(place.parts) != 2):
+        raise Unreadable("model", "a folder that is there, or a name on the hub such as owner/name", model)
+    if place.is_dir() and not (place / "config.json").is_file():
+        raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
 
 
 def require_new(directory: Path) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ropewalk import extension as extensions
+from ropewalk import folders
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
 from ropewalk.models import DEFAULT, NAME
 from ropewalk.notation import length
@@ -39,11 +39,7 @@ def path_of(model: str) -> str:
 
 def require_plausible(model: str, extension: str = "") -> None:
     """Refuse at once what no model will make right: a folder that is not there, a method that does not exist."""
-    place = Path(model)
-    if not place.is_dir() and (place.exists() or place.is_absolute() or model[:1] == "." or len(place.parts) != 2):
-        raise Unreadable("model", "a folder that is there, or a name on the hub such as owner/name", model)
-    if place.is_dir() and not (place / "config.json").is_file():
-        raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
+    folders.require_plausible(model)
     if extension:
         try:
             parse(extension)

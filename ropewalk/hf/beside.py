@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -28,11 +29,12 @@ def write(
     save_file({name: value.detach().cpu().contiguous() for name, value in kept.items()}, place / LEARNED)
 
 
-def read(place: Path) -> tuple[Extension, bool]:
-    """The extension that was written, and whether it lifts windows."""
+def read(place: Path) -> tuple[Extension, dict[str, Any]]:
+    """The extension that was written, and how it was put in."""
     try:
         values = json.loads((place / FILE).read_text())
-        return Extension.from_json(values["extension"]), bool(values["lift_windows"])
+        how = {"lift_windows": bool(values["lift_windows"]), "way": values.get("way")}
+        return Extension.from_json(values["extension"]), how
     except (json.JSONDecodeError, KeyError, TypeError) as reason:
         raise Unreadable(str(place / FILE), "what save wrote", str(reason)) from reason
 

@@ -55,6 +55,10 @@ class Handle(BareOnly):
         """What the model brings, as its first rotating layer has it."""
         return next((own.facts for own in self.layers if own.layer.rotating), self.layers[0].facts)
 
+    def __repr__(self) -> str:
+        specs = [str(spec) for specs in self.extension.specs.values() for spec in specs]
+        return f"<{type(self.model).__name__} under {'+'.join(specs) or 'nothing'}, by {self.way}>"
+
     def describe(self) -> str:
         """The formula in force, the way it was put in, and how layers differ from it."""
         lines = [self.extension.describe(), "", f"by {self.way}: {self.reason or WAYS[self.way]}"]
@@ -67,7 +71,8 @@ class Handle(BareOnly):
 
     def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
         """Write the extension beside the model's weights, where `load` finds it."""
-        said = {"extension": self.extension.to_json(), "lift_windows": self.lifts_windows, "target_len": target_len}
+        how = {"lift_windows": self.lifts_windows, "way": self.way, "target_len": target_len}
+        said = {"extension": self.extension.to_json(), **how}
         beside.write(place, said, self.model, self.layers, state)
 
     def remove(self) -> None:

@@ -103,7 +103,10 @@ def _cache(module: Any, given: dict[str, Any], own: Sequence[Attached]) -> Any:
     cache, use_cache = given.get("past_key_values"), given.get("use_cache")
     wanted = module.config.use_cache if use_cache is None else use_cache
     if cache is None and wanted and not module.training and not states_numbers(given):
-        return DynamicCache(config=None if any(map(lifted, own)) else module.config)
+        cache = DynamicCache(config=None if any(map(lifted, own)) else module.config)
+    if cache is not None and len(getattr(cache, "layers", ())) > len(own):
+        rule = "False on a model some of whose layers are no attention"
+        raise InvalidValue("use_cache", rule, True, remedy="pass use_cache=False, or extend it by a static schedule")
     return cache
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
-from ropewalk.folders import appearing
+from ropewalk.folders import appearing, require_plausible
 from ropewalk.hf import beside
 from ropewalk.hf.extending import CLOSE, HALF, HANDLE, Handle, extend, host_of
 from ropewalk.hf.layers import PREFIX
@@ -50,6 +50,7 @@ def load(directory: str | Path, **given: Any) -> PreTrainedModel:
 
     A model whose weights are not all there is refused.
     """
+    require_plausible(str(directory))
     place = Path(directory)
     stored = beside.read(place) if (place / beside.FILE).exists() else None
     read: Any = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True, **given)
@@ -58,8 +59,8 @@ def load(directory: str | Path, **given: Any) -> PreTrainedModel:
     if missing:
         raise Unreadable(str(directory), "whole", f"no weights for {', '.join(missing[:3])}", remedy="fetch it again")
     if stored:
-        extension, lift_windows = stored
-        beside.fill(place, model, extend(model, extension, lift_windows=lift_windows).layers)
+        extension, how = stored
+        beside.fill(place, model, extend(model, extension, **how).layers)
     return model
 
 

@@ -16,7 +16,9 @@ def static_table(extension: Extension, facts: Facts) -> Tensor:
     """The one table that serves every row; refused where there is none, or where frequencies are not all there is."""
     for slot in ("reach", "biases"):
         if extension.specs.get(slot):
-            raise DoesNotFit(slot, "as the model has it where a table is to say all", extension.specs[slot][0].name)
+            raise DoesNotFit(
+                slot, "the model's own, or no table and no config can say it", extension.specs[slot][0].name
+            )
     table = extension.theta.table(facts, 1)
     if len(extension.theta.stages(facts, 64 * facts.trained_len)) > 1:
         raise DoesNotFit("frequencies", "the same for every row in a table", extension.theta.name)

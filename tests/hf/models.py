@@ -74,7 +74,7 @@ OWN: dict[str, dict[str, Any]] = {
 def tiny(name: str, attention: str | None = None, **changed: Any) -> Any:
     """A model of this type; norms are not left at 1, where they would hide."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(name, **{**BASE, **OWN[name], **changed})
+    config = AutoConfig.for_model(name, **{**BASE, **OWN.get(name, {}), **changed})
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     for parameter in model.parameters():
         if parameter.dim() == 1:

@@ -494,3 +494,22 @@ def test_the_weights_of_attention_while_generating(llama):
 def test_a_target_is_a_number_of_tokens():
     with pytest.raises(InvalidValue, match="target_len must be a whole number of tokens, got '32k'"):
         extend(tiny("llama"), "yarn", target_len="32k")
+
+
+def test_layers_that_are_no_attention_have_no_cache_of_ours():
+    model = tiny("minimax", num_local_experts=2, eos_token_id=2)
+    ids = IDS[:, :24]
+    bare = logits(model, ids)
+    with extended(model, "rerope:window=30"):
+        with pytest.raises(InvalidValue, match="use_cache must be False on a model some of whose layers are no att"):
+            model(input_ids=ids)
+        got = model(input_ids=ids, use_cache=False).logits
+    torch.testing.assert_close(got, bare, rtol=0, atol=CLOSE * float(bare.abs().max()))
+    with extended(model, "yarn:factor=4"):  # its own attention and its own cache
+        assert model(input_ids=ids).logits.isfinite().all()
+
+
+def test_a_handle_is_one_line():
+    model = tiny("llama", num_hidden_layers=1)
+    with extended(model, "rerope:window=8+log_n") as handle:
+        assert repr(handle) == "<LlamaForCausalLM under rerope:window=8+log_n, by attention>"

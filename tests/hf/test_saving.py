@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ropewalk import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.hf import extended, load, save
 from ropewalk.hf.beside import FILE
+from ropewalk.hf.extending import HANDLE
 
 IDS = torch.randint(3, 97, (2, 100), generator=torch.Generator().manual_seed(5))
 # What the config must say, by the formulas: base 10,000, 16 dimensions, trained on 32.
@@ -79,6 +80,22 @@ def test_a_window_for_all_layers_is_no_matter_of_the_config(tmp_path):
         expected = logits(model, IDS)
         save(model, tmp_path / "saved")
     torch.testing.assert_close(logits(load(tmp_path / "saved"), IDS), expected)
+
+
+def test_the_way_it_was_put_in_is_kept(tmp_path):
+    model = tiny("llama", num_hidden_layers=1)
+    with extended(model, "dynamic_ntk", way="attention"):
+        save(model, tmp_path / "saved")
+    assert load(tmp_path / "saved").__dict__[HANDLE].way == "attention"
+    kept = tmp_path / "saved" / "ropewalk.json"
+    kept.write_text(kept.read_text().replace('"way": "attention",', ""))  # as it was before ways were kept
+    assert load(tmp_path / "saved").__dict__[HANDLE].way == "attention"
+
+
+def test_a_folder_that_is_not_there_is_refused_without_a_network(monkeypatch):
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("asked transformers"))
+    with pytest.raises(Unreadable, match="a folder that is there, or a name on the hub such as owner/name"):
+        load("nowhere")
 
 
 def test_nothing_half_written_is_left(tmp_path, monkeypatch):
