@@ -111,6 +111,8 @@ def _run(trainer: Trainer, last: Path | None) -> None:
             raise
         remedy = "name another folder, or the model that began there"
         raise DoesNotFit("checkpoint", "of this model's shape", str(last), remedy=remedy) from wrong
+    finally:  # else the model would go on computing in half precision
+        trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
 
 
 def arguments(plan: Plan, out: Path, **more: Any) -> TrainingArguments:

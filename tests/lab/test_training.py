@@ -131,3 +131,13 @@ def test_whatever_trainer_can_do(tmp_path):
     done = run(tmp_path, Plan(steps=4, **QUIET), save_only_model=True)
     assert done.args.save_only_model
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["rows"] == 4
+
+
+def test_a_model_trained_in_half_precision_computes_as_before(tmp_path):
+    model = fresh(SMALL)
+    ids = torch.arange(20)[None]
+    rows = Packs(tokens(tmp_path), tokenizer(), length=32, count=8)
+    train(model, rows, Plan(steps=2, bf16=True, **QUIET), tmp_path / "run")
+    twin = fresh(SMALL)
+    twin.load_state_dict(model.state_dict())
+    assert torch.equal(model.eval()(ids).logits, twin.eval()(ids).logits)
