@@ -146,15 +146,26 @@ def _fullest(used: Callable[[int], int], room: int, growing: Growing) -> int:
     low, high = 0, 1
     while high <= growing.most and used(high) <= room:
         low, high = high, 2 * high
-    high = min(high, growing.most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if used(middle) <= room else (low, middle)
+    low = _between(used, room, low, min(high, growing.most + 1))
     if growing.in_units or used(low) == room:
         return low
     near = sorted(range(max(0, low - NEAR), low + NEAR), key=lambda size: abs(size - low))
     exact = next((size for size in near if used(size) == room), None)
     return low if exact is None else exact
+
+
+def _between(used: Callable[[int], int], room: int, low: int, high: int) -> int:
+    """A size that uses all room, or the largest that fits, between one that fits and one that does not.
+
+    Tokens grow nearly in proportion, so guesses in proportion are soon right; halving in turn keeps them from creeping.
+    """
+    fits, over, guessing = used(low), room + 1, False
+    while high - low > 1 and fits < room:
+        guess = low + round((room - fits) / (over - fits) * (high - low)) if guessing else (low + high) // 2
+        size, guessing = min(max(guess, low + 1), high - 1), not guessing
+        count = used(size)
+        low, fits, high, over = (size, count, high, over) if count <= room else (low, fits, size, count)
+    return low
 
 
 def _line_near(text: str, at: int) -> int:
