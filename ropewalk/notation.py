@@ -4,6 +4,9 @@
     term  = name [ ":" key "=" value { "," key "=" value } ]
     value = number | true | false | nothing | word | "[" value { "," value } "]" | "(" term ")"
 
+A list of terms (`context,needle:samples=8,depths=5,passkey`) has commas between them too: what has a key but no name
+goes on with the term before it.
+
 A length may be written 32k or 1m (times 1,024 and 1,048,576).
 """
 
@@ -35,12 +38,25 @@ def read(text: str) -> list[Term]:
     return [_term(part) for part in _split(text, "+")]
 
 
-def _term(text: str) -> Term:
+def listed(text: str, field: str) -> list[Term]:
+    """The terms of a list."""
+    terms = list[str]()
+    for part in _split(text, ",", field):
+        goes_on = "=" in part and ":" not in part.partition("=")[0]
+        if goes_on and terms:
+            terms[-1] += f",{part}"
+        else:
+            terms.append(part)
+    return [_term(term, field) for term in terms]
+
+
+def _term(text: str, field: str = "extension") -> Term:
     name, colon, rest = text.partition(":")
     if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)?", name.strip()):
-        raise Unreadable("extension", "written name:key=value,...+name...", text)
+        wanted = "name:key=value,...+name..." if field == "extension" else "name:key=value,...,name..."
+        raise Unreadable(field, f"written {wanted}", text)
     values: dict[str, Any] = {}
-    for part in _split(rest, ",") if colon else []:
+    for part in _split(rest, ",", field) if colon else []:
         key, equals, content = part.partition("=")
         if not equals or not key.strip() or not content.strip():
             raise Unreadable(f"parameter of {name.strip()}", "written key=value", part)
@@ -79,13 +95,13 @@ def length(text: str, field: str = "length") -> int:
     return int(read[1]) * UNITS[read[2].lower()]
 
 
-def _split(text: str, separator: str) -> list[str]:
+def _split(text: str, separator: str, field: str = "extension") -> list[str]:
     """Parts between separators that stand outside brackets; a sign after an exponent's e (1e+5) separates nothing."""
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in OPEN) - (character in CLOSE)
         if depth > DEEPEST:
-            raise Unreadable("extension", f"nested at most {DEEPEST} deep", text[:80])
+            raise Unreadable(field, f"nested at most {DEEPEST} deep", text[:80])
         exponent = character == "+" and re.search(r"[=,\[]\s*[\d.]+[eE]$", text[start:place]) is not None
         if character == separator and depth == 0 and not exponent:
             parts.append(text[start:place])
@@ -93,5 +109,5 @@ def _split(text: str, separator: str) -> list[str]:
         if depth < 0:
             break
     if depth:
-        raise Unreadable("extension", "written with matching brackets", text)
+        raise Unreadable(field, "written with matching brackets", text)
     return [*parts, text[start:]]

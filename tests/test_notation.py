@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk.errors import Unreadable
-from ropewalk.notation import Term, length, read
+from ropewalk.notation import Term, length, listed, read
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,22 @@ def test_reading(text, terms):
 def test_what_cannot_be_read_is_refused(text):
     with pytest.raises(Unreadable):
         read(text)
+
+
+def test_a_list_has_commas_between_terms_and_between_values():
+    assert listed("a,b:x=1,y=2,c,d:z=[1,2],e:w=p:q", "tasks") == [
+        Term("a", {}),
+        Term("b", {"x": 1, "y": 2}),
+        Term("c", {}),
+        Term("d", {"z": (1, 2)}),
+        Term("e", {"w": "p:q"}),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "a,", ",a", "x=1", "a:", "a:x=(b", "a:x=1,x=2"])
+def test_a_list_that_cannot_be_read_says_what_it_is_of(text):
+    with pytest.raises(Unreadable):
+        listed(text, "tasks")
 
 
 @pytest.mark.parametrize(("text", "number"), [("512", 512), (" 4k", 4096), ("1M", 1048576)])

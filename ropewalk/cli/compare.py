@@ -24,6 +24,7 @@ Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub; the 
 Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; about ten if none")]
 Lengths = Annotated[str, typer.Option(metavar="LENGTHS", help="such as 512,2k,8k; 1, 2, 4 and 8 times if none")]
 Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder:PATH, FILE.jsonl, hub:NAME:FIELD")]
+Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,needle:samples=8,ruler:kind=vt")]
 Samples = Annotated[int, typer.Option(min=2, help="texts at each length")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report goes")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
@@ -35,26 +36,29 @@ def compare(
     lengths: Lengths = "",
     corpus: Corpus = "stdlib",
     samples: Samples = 4,
+    tasks: Tasks = "",
     out: Out = "ropewalk-report",
     device: Device = "",
 ) -> None:
     """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
     require_plausible(path_of(model))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
-    _compare(path_of(model), extensions or [], asked, corpus, samples, Path(out), device)
+    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device)
 
 
 def _compare(
-    model: str, lines: list[str], lengths: list[int], corpus: str, samples: int, out: Path, device: str
+    model: str, lines: list[str], lengths: list[int], corpus: str, samples: int, asked: str, out: Path, device: str
 ) -> None:
+    from ropewalk.evaluation.asked import tasks_named
     from ropewalk.evaluation.cells import cells
     from ropewalk.evaluation.comparison import BARE, LINES, compare, tasks_of
     from ropewalk.evaluation.store import Store
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
     from ropewalk.report.page import write_report
-    from ropewalk.report.tables import NOTES, advice, terminal, verdicts
+    from ropewalk.report.tables import NOTES, advice, terminal, terminals_beside, verdicts
 
+    tasks = tasks_named(asked, samples) if asked else tasks_of(samples)
     tokenizer = tokenizer_of(model)
     loaded = _placed(weights_of(model), device)
     known = trained_len(loaded.config.get_text_config())
@@ -62,7 +66,7 @@ def _compare(
     if lengths[0] < known:
         raise InvalidValue("--lengths", f"at least the trained length ({known})", lengths[0])
     subject = Subject(model=loaded, tokenizer=tokenizer, corpus=corpus, longest=lengths[-1])
-    chosen, tasks = lines or list(LINES), tasks_of(samples)
+    chosen = lines or list(LINES)
     total = len(list(cells(range(len({BARE, *chosen})), tasks, lengths, known)))  # type: ignore[arg-type]
     console = Console(stderr=True)
     with _bar(console) as bar:
@@ -70,7 +74,7 @@ def _compare(
         store = Store(out / "cells.sqlite")
         found = compare(subject, chosen, lengths, store, tasks=tasks, progress=lambda _: bar.advance(shown))
     page = write_report(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
-    Console().print(terminal(found))
+    Console().print(terminal(found), *terminals_beside(found))
     print("\n" + "\n".join(verdicts(found)) + "\n")
     for note in NOTES:
         print(textwrap.fill(note, 80, subsequent_indent="  "))

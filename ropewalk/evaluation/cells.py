@@ -24,7 +24,7 @@ class Cell(NamedTuple):
         what = {
             "marks": dict(marks),
             "extension": self.extension.to_json(),
-            "task": self.task.to_json() | {"samples": 0},  # more samples later are more cells, not other ones
+            "task": self.task.identity(self.sample),  # more samples later are more cells, not other ones
             "version": self.task.version,
             "length": self.length,
             "sample": self.sample,

@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import NamedTuple
 
+from ropewalk.evaluation.asked import checked
+from ropewalk.evaluation.effective import Effective, effective
 from ropewalk.evaluation.runner import Progress, Row, run
 from ropewalk.evaluation.scores import Estimate, difference
 from ropewalk.evaluation.store import Store
@@ -54,7 +56,16 @@ class Contender:
 
     def at(self, task: str, length: int) -> Row | None:
         """The numbers of a task at a length."""
-        return next((row for row in self.rows if row.task.name == task and row.length == length), None)
+        return next((row for row in self.rows if row.task.title == task and row.length == length), None)
+
+    def scores(self, name: str) -> dict[int, float]:
+        """At each length the mean over all tasks of a name, such as RULER's kinds."""
+        rows = [row for row in self.rows if row.task.name == name]
+        by_length = {row.length: [each for each in rows if each.length == row.length] for row in rows}
+        return {
+            length: sum(row.numbers[row.task.headline].value for row in found) / len(found)
+            for length, found in by_length.items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +85,11 @@ class Comparison:
         return min(self.contenders, key=lambda each: each.change.value)
 
 
+def reach(comparison: Comparison, each: Contender, name: str) -> Effective:
+    """How far a contender gets at the tasks of a name."""
+    return effective(each.scores(name), comparison.contenders[0].scores(name).get(comparison.trained_len, 0.0))
+
+
 def tasks_of(samples: int) -> tuple[Task, ...]:
     """What is measured, by default."""
     few = max(2, samples // 2)
@@ -90,7 +106,7 @@ def compare(
     progress: Progress = lambda cell: None,
 ) -> Comparison:
     """Measure what is missing in the store. The bare model is always among the contenders, and comes first."""
-    asked = tuple(tasks or tasks_of(8))
+    asked = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
     layers = subject.facts.layers

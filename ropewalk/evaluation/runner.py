@@ -40,6 +40,8 @@ def run(
     progress: Progress = lambda cell: None,
 ) -> list[Row]:
     """Measure what is missing, and condense everything."""
+    for task in tasks:
+        task.require(subject, task.at(lengths, subject.facts.trained_len))
     every = list(cells(extensions, tasks, lengths, subject.facts.trained_len))
     done = store.keys()
     keys = {cell: cell.key(subject.marks) for cell in every}  # of the bare model: before it is extended

@@ -27,8 +27,10 @@ class Estimate(NamedTuple):
         return not self.low <= other <= self.high
 
 
-def share(successes: int, trials: int) -> Estimate:
+def share(successes: float, trials: int) -> Estimate:
     """A share of successes with Wilson's interval, which stays between 0 and 1 also for few trials.
+
+    Where a trial may succeed in part, the interval is as wide as if it could not, which is wider than need be.
 
     centre = (p + z^2/2n) / (1 + z^2/n),  half = z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n)
 

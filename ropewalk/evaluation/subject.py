@@ -68,10 +68,15 @@ class Subject:
             if len(ids) >= self.longest:
                 yield torch.tensor(ids[: self.longest])
 
+    def tokens(self, text: str) -> int:
+        """How many a text has."""
+        return len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
     def filler(self, random: Random) -> str:
         """Held-out text to hide something in, begun at any line."""
-        texts = self.tokenizer.batch_decode([ids.tolist() for ids in self._found(FILLERS)])
-        lines = "\n".join(texts).splitlines(keepends=True)
+        found = self._found(FILLERS) or self.passages(1)
+        texts = self.tokenizer.batch_decode([ids.tolist() for ids in found])
+        lines = "".join(f"{text}\n" for text in texts).splitlines(keepends=True)
         begin = random.randrange(len(lines))
         return "".join(lines[begin:] + lines[:begin])
 

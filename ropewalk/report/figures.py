@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,9 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from ropewalk.evaluation.comparison import Comparison, Contender
+from ropewalk.evaluation.scores import Estimate, share
+from ropewalk.evaluation.tasks import Task
+from ropewalk.report.sections import REACH
 
 COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e08e00", "#6a4c93", "#555555", "#008b8b", "#a0522d", "#c71585", "#6b8e23")
 DASHES = ("-", "--", "-.", ":")
@@ -27,17 +31,30 @@ class Drawn(NamedTuple):
     figure: Figure
     head: tuple[str, ...]
     numbers: tuple[tuple[Any, ...], ...]
+    section: str  # where it stands on the page
 
 
 def figures(comparison: Comparison) -> list[Drawn]:
     """Every figure for which there are numbers."""
     found = [loss_by_length(comparison), loss_by_position(comparison)]
-    measured = {row.task.name for each in comparison.contenders for row in each.rows}
-    if "passkey" in measured:
-        found += [passkey_by_length(comparison), passkey_by_depth(comparison)]
+    measured = list(dict.fromkeys(task.name for task in comparison.tasks))
+    for name in (task.name for task in _scored(comparison)):
+        found.append(found_by_length(comparison, name))
+        if _has_depths(comparison, name):
+            found.append(found_by_depth(comparison, name))
     if "repetition" in measured:
         found.append(repetition_by_length(comparison))
     return found
+
+
+def _scored(comparison: Comparison) -> list[Task]:
+    """The first task of each name that is a share of what could be right."""
+    return list({task.name: task for task in reversed(comparison.tasks) if task.scored}.values())[::-1]
+
+
+def _has_depths(comparison: Comparison, name: str) -> bool:
+    rows = [row for row in comparison.contenders[0].rows if row.task.name == name]
+    return any("depth" in sample for row in rows for sample in row.samples)
 
 
 def loss_by_length(comparison: Comparison) -> Drawn:
@@ -46,16 +63,28 @@ def loss_by_length(comparison: Comparison) -> Drawn:
     return _by_length(comparison, "loss_by_length", caption, "context", "loss", "loss, nats per token")
 
 
-def passkey_by_length(comparison: Comparison) -> Drawn:
-    """The share of pass keys found."""
-    caption = "Pass keys found, over all depths."
-    return _by_length(comparison, "passkey_by_length", caption, "passkey", "right", "share found")
-
-
 def repetition_by_length(comparison: Comparison) -> Drawn:
     """Accuracy on text told again."""
     caption = "Next-token accuracy where a text of half the trained length is told again and again."
     return _by_length(comparison, "repetition_by_length", caption, "repetition", "accuracy", "accuracy")
+
+
+def found_by_length(comparison: Comparison, name: str) -> Drawn:
+    """The share of what a task asks for that was found; the mean over all tasks of that name."""
+    titles = [task.title for task in comparison.tasks if task.name == name]
+    if len(titles) == 1:
+        headline = next(task.headline for task in comparison.tasks if task.name == name)
+        caption = "Pass keys found, over all depths." if name == "passkey" else f"{titles[0]}: the share found."
+        return _by_length(comparison, f"{name}_by_length", caption, titles[0], headline, "share found")
+    figure, axes = _axes("tokens of context", "share found")
+    numbers = []
+    for each, style in zip(comparison.contenders, _styles(), strict=False):
+        scores = each.scores(name)
+        axes.plot(list(scores), list(scores.values()), label=each.line, **style)
+        numbers += [(each.line, length, score) for length, score in scores.items()]
+    _finish_by_length(axes, comparison)
+    caption = f"{name}: the share found, averaged over {', '.join(titles)}."
+    return Drawn(f"{name}_by_length", caption, figure, ("extension", "length", "score"), tuple(numbers), REACH)
 
 
 def loss_by_position(comparison: Comparison) -> Drawn:
@@ -71,10 +100,10 @@ def loss_by_position(comparison: Comparison) -> Drawn:
         numbers += [(each.line, *pair) for pair in zip(places, curve, strict=True)]
     _finish(axes, comparison)
     caption = f"Loss by position in texts of {longest:,} tokens; the trained length is marked."
-    return Drawn("loss_by_position", caption, figure, ("extension", "position", "loss"), tuple(numbers))
+    return Drawn("loss_by_position", caption, figure, ("extension", "position", "loss"), tuple(numbers), "context")
 
 
-def passkey_by_depth(comparison: Comparison) -> Drawn:
+def found_by_depth(comparison: Comparison, name: str) -> Drawn:
     """One small map for each contender: length across, depth downwards."""
     count = len(comparison.contenders)
     columns = min(4, count)
@@ -82,27 +111,33 @@ def passkey_by_depth(comparison: Comparison) -> Drawn:
     figure = Figure(figsize=(WIDTH, 1.9 * rows + 0.4), layout="constrained")
     numbers: list[tuple[Any, ...]] = []
     for place, each in enumerate(comparison.contenders):
+        grid = _grid(each, name)
         axes = figure.add_subplot(rows, columns, place + 1)
-        shares, depths = _grid(each, comparison.lengths)
-        axes.imshow(shares, vmin=0, vmax=1, cmap="Greys_r", aspect="auto")
+        _draw(axes, grid)
         axes.set_title(each.line, fontsize=8)
-        axes.set_xticks(range(len(comparison.lengths)), [f"{n:,}" for n in comparison.lengths], fontsize=6)
-        axes.set_yticks(range(len(depths)), [f"{100 * depth:.0f}%" for depth in depths], fontsize=6)
-        numbers += [
-            (each.line, length, depth, shares[down][across])
-            for down, depth in enumerate(depths)
-            for across, length in enumerate(comparison.lengths)
-        ]
-    caption = "Pass keys by length (across) and depth (down): white is found, black is not."
-    head = ("extension", "length", "depth", "right")
-    return Drawn("passkey_by_depth", caption, figure, head, tuple(numbers))
+        numbers += [(each.line, length, depth, *found[:3]) for (length, depth), found in sorted(grid.items())]
+    what = "Pass keys" if name == "passkey" else f"What {name} hides,"
+    caption = f"{what} by length (across) and depth (down): white is found, black is not."
+    head = ("extension", "length", "depth", "right", "low", "high")
+    return Drawn(f"{name}_by_depth", caption, figure, head, tuple(numbers), name)
 
 
-def _grid(each: Contender, lengths: Sequence[int]) -> tuple[list[list[float]], list[float]]:
-    rows = [row for length in lengths if (row := each.at("passkey", length))]
-    by_length = [{sample["depth"]: float(sample["right"]) for sample in row.samples} for row in rows]
-    depths = sorted({depth for found in by_length for depth in found})
-    return [[found.get(depth, 0.0) for found in by_length] for depth in depths], depths
+def _grid(each: Contender, name: str) -> dict[tuple[int, float], Estimate]:
+    """The share found in each cell of length and depth."""
+    cells: dict[tuple[int, float], list[bool]] = {}
+    for row in each.rows:
+        for sample in row.samples if row.task.name == name else ():
+            cells.setdefault((row.length, sample["depth"]), []).append(bool(sample["right"]))
+    return {cell: share(sum(right), len(right)) for cell, right in cells.items()}
+
+
+def _draw(axes: Any, grid: Mapping[tuple[int, float], Estimate]) -> None:
+    """A map of shares; a cell without a sample stays empty."""
+    lengths, depths = (sorted(set(each)) for each in zip(*grid, strict=True))
+    shares = [[grid[n, depth].value if (n, depth) in grid else math.nan for n in lengths] for depth in depths]
+    axes.imshow(shares, vmin=0, vmax=1, cmap="Greys_r", aspect="auto")
+    axes.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths], fontsize=6)
+    axes.set_yticks(range(len(depths)), [f"{100 * depth:.0f}%" for depth in depths], fontsize=6)
 
 
 def _by_length(comparison: Comparison, name: str, caption: str, task: str, number: str, label: str) -> Drawn:
@@ -116,10 +151,8 @@ def _by_length(comparison: Comparison, name: str, caption: str, task: str, numbe
         spread = None if task == "context" else [[e.value - e.low for e in found], [e.high - e.value for e in found]]
         axes.errorbar([row.length for row in rows], values, yerr=spread, label=each.line, capsize=2, **style)
         numbers += [(each.line, row.length, *estimate[:3]) for row, estimate in zip(rows, found, strict=True)]
-    _finish(axes, comparison)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(comparison.lengths, [f"{length:,}" for length in comparison.lengths])
-    return Drawn(name, caption, figure, ("extension", "length", number, "low", "high"), tuple(numbers))
+    _finish_by_length(axes, comparison)
+    return Drawn(name, caption, figure, ("extension", "length", number, "low", "high"), tuple(numbers), task)
 
 
 def _axes(across: str, up: str) -> tuple[Figure, Any]:
@@ -141,6 +174,12 @@ def _styles() -> Any:
 def _finish(axes: Any, comparison: Comparison) -> None:
     axes.axvline(comparison.trained_len, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _finish_by_length(axes: Any, comparison: Comparison) -> None:
+    _finish(axes, comparison)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(comparison.lengths, [f"{length:,}" for length in comparison.lengths])
 
 
 def embedded(drawn: Drawn) -> str:

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ropewalk.evaluation.comparison import Comparison
+from ropewalk.evaluation.comparison import Comparison, reach
 from ropewalk.report.figures import Drawn, embedded, figures, written
+from ropewalk.report.sections import Section, sections
 from ropewalk.report.tables import NOTES, advice, table, title
 
 PAGE = """<!doctype html>
@@ -26,6 +27,7 @@ h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.15rem; margin-top: 2rem; }}
 table {{ border-collapse: collapse; font-size: .85rem; }}
 th, td {{ padding: .3rem .6rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }}
 th:first-child, td:first-child, th:last-child, td:last-child {{ text-align: left; }}
+tbody th {{ font-family: ui-monospace, monospace; font-weight: normal; }}
 td:first-child {{ position: sticky; left: 0; background: #fff; font-family: ui-monospace, monospace; }}
 img {{ max-width: 100%; height: auto; }}
 figure {{ margin: 1rem 0; }} figcaption, .notes {{ font-size: .85rem; color: #444; }}
@@ -37,7 +39,7 @@ pre {{ overflow-x: auto; font-size: .8rem; background: #f4f4f4; padding: .75rem;
 <p class="advice">{advice}</p>
 <div class="wide">{table}</div>
 <ul class="notes">{notes}</ul>
-{figures}
+{sections}
 <h2>To make it again</h2>
 <pre>{command}</pre>
 <details><summary>What the numbers depend on</summary><pre>{made}</pre></details>
@@ -62,6 +64,7 @@ def write_report(comparison: Comparison, folder: str | Path, *, command: str = "
 
 def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
     """Every number, sample by sample, and everything needed to measure it again."""
+    scored = sorted({task.name for task in comparison.tasks if task.scored})
     return {
         "command": command,
         "made": comparison.made,
@@ -77,9 +80,10 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
                 "cache_bytes": each.cache_bytes,
                 "slowdown": each.slowdown,
                 "verdict": each.verdict._asdict(),
+                "reach": {name: reach(comparison, each, name)._asdict() for name in scored},
                 "rows": [
                     {
-                        "task": row.task.name,
+                        "task": row.task.title,
                         "length": row.length,
                         "seconds": row.seconds,
                         "numbers": {name: estimate._asdict() for name, estimate in row.numbers.items()},
@@ -100,7 +104,7 @@ def _page(comparison: Comparison, drawn: list[Drawn], command: str) -> str:
         advice=html.escape(advice(comparison)),
         table=_table(comparison),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in NOTES),
-        figures="".join(_figure(each) for each in drawn),
+        sections="".join(_section(each, drawn) for each in sections(comparison)),
         command=html.escape(command),
         made=html.escape(made),
     )
@@ -111,6 +115,21 @@ def _table(comparison: Comparison) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in found.head)
     rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in found.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _section(section: Section, drawn: list[Drawn]) -> str:
+    """A task's figures, and its numbers folded away below them."""
+    figures = "".join(_figure(each) for each in drawn if each.section == section.name)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in section.head)
+    rows = "".join(_row(*row) for row in section.rows)
+    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    about = f'<p class="notes">{html.escape(section.about)}</p>'
+    return f"<h2>{html.escape(section.name)}</h2>{about}{figures}<details><summary>Numbers</summary>{table}</details>"
+
+
+def _row(line: str, *cells: str) -> str:
+    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    return f'<tr><th scope="row">{html.escape(line)}</th>{shown}</tr>'
 
 
 def _figure(drawn: Drawn) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table as RichTable
 
 from ropewalk.evaluation.comparison import Comparison, Contender
 from ropewalk.evaluation.scores import Estimate
+from ropewalk.evaluation.tasks import Task
 
 NOTES = (
     "loss: nats per token of the same last tokens of each text, with so much text before them",
@@ -17,6 +18,8 @@ NOTES = (
     "(pass) keys: share found; (told) again: next-token accuracy where a text is repeated",
     "short: change of the loss within the trained length; time and cache: of the longest length",
 )
+
+BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
 class Table(NamedTuple):
@@ -29,12 +32,18 @@ class Table(NamedTuple):
 def table(comparison: Comparison) -> Table:
     """One row for each contender, the lowest loss first."""
     lengths = comparison.lengths
-    measured = {row.task.name for each in comparison.contenders for row in each.rows}
+    measured = {task.name for task in comparison.tasks}
     head = ["extension", *(f"loss {_times(comparison, length)}" for length in lengths), "more text"]
     head += ["pass key"] * ("passkey" in measured) + ["told again"] * ("repetition" in measured)
+    head += [task.title for task in beside(comparison)]
     head += ["short"] * ("damage" in measured) + ["time", "cache", "verdict"]
-    rows = (tuple(_cells(comparison, each, measured)) for each in _ordered(comparison))
+    rows = (tuple(_cells(comparison, each, measured)) for each in ordered(comparison))
     return Table(tuple(head), tuple(rows))
+
+
+def beside(comparison: Comparison) -> list[Task]:
+    """The tasks that have no column by default."""
+    return [task for task in comparison.tasks if task.name not in BY_DEFAULT]
 
 
 def _cells(comparison: Comparison, each: Contender, measured: set[str]) -> list[str]:
@@ -44,6 +53,8 @@ def _cells(comparison: Comparison, each: Contender, measured: set[str]) -> list[
         cells.append(" ".join(_percent(each, "passkey", length, "right") for length in lengths))
     if "repetition" in measured:
         cells.append(_percent(each, "repetition", lengths[-1], "accuracy"))
+    for task in beside(comparison):
+        cells.append(" ".join(_percent(each, task.title, length, task.headline) for length in lengths))
     if "damage" in measured:
         cells.append(_short(comparison, each))
     return [*cells, f"{each.slowdown:.1f}x", size(each.cache_bytes), each.verdict.words]
@@ -70,7 +81,7 @@ def terminal(comparison: Comparison) -> RichTable:
     shown = "/".join(_times(comparison, length) for length in lengths)
     for name in ("extension", f"loss at {shown}", "more", "keys", "again", "short", "time", "cache"):
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
-    for each in _ordered(comparison):
+    for each in ordered(comparison):
         losses = " ".join(_number(each, "context", length, "loss") for length in lengths)
         drawn.add_row(
             each.line,
@@ -85,13 +96,29 @@ def terminal(comparison: Comparison) -> RichTable:
     return drawn
 
 
+def terminals_beside(comparison: Comparison) -> list[RichTable]:
+    """A table for each task that the first has no room for."""
+    return [_terminal_of(comparison, task) for task in beside(comparison)]
+
+
+def _terminal_of(comparison: Comparison, task: Task) -> RichTable:
+    shown = RichTable(title=f"{task.title}: {task.headline}", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    shown.add_column("extension", overflow="fold")
+    for length in comparison.lengths:
+        shown.add_column(_times(comparison, length), justify="right")
+    for each in ordered(comparison):
+        shown.add_row(each.line, *(_percent(each, task.title, length, task.headline) for length in comparison.lengths))
+    return shown
+
+
 def verdicts(comparison: Comparison) -> list[str]:
     """A line for each contender, in the table's order."""
     widest = max(len(each.line) for each in comparison.contenders)
-    return [f"{each.line:<{widest}}  {each.verdict.words}" for each in _ordered(comparison)]
+    return [f"{each.line:<{widest}}  {each.verdict.words}" for each in ordered(comparison)]
 
 
-def _ordered(comparison: Comparison) -> list[Contender]:
+def ordered(comparison: Comparison) -> list[Contender]:
+    """The lowest loss first."""
     return sorted(comparison.contenders, key=lambda each: each.change.value)
 
 

@@ -44,6 +44,13 @@ def test_the_same_command_measures_nothing_again(place, tmp_path, capsys, monkey
     assert again["contenders"] == first["contenders"]
 
 
+def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
+    assert compare(place, tmp_path, "--tasks", "stream:samples=1,every=1,back=1") == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [(task["name"], task["samples"]) for task in results["tasks"]] == [("context", 2), ("stream", 1)]
+    assert "stream: right" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -52,6 +59,8 @@ def test_the_same_command_measures_nothing_again(place, tmp_path, capsys, monkey
         (["--corpus", "nowhere"], "corpus must be one of"),
         (["--samples", "1"], "samples"),
         (["yern"], "'yern'"),
+        (["--tasks", "nedle"], "task must be one that there is, got 'nedle'; known: context"),
+        (["--tasks", "needle"], "length must be at least"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):

@@ -7,20 +7,35 @@ import torch
 
 import ropewalk as rw
 from ropewalk.evaluation.subject import bare
-from ropewalk.evaluation.tasks import ALL, Context, Damage, Passkey, Repetition
+from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Repetition, Ruler, StreamEval
 from ropewalk.evaluation.tasks.context import binned
 
 from evaluation.subjects import TRAINED, model, subject
 
+EXAMPLES = [
+    (Context(samples=3), (100, 120)),
+    (Repetition(samples=3), (100, 120)),
+    (Passkey(samples=3), (100, 120)),
+    (Damage(samples=3), (100, 120)),
+    (Needle(samples=3), (220, 250)),
+    (StreamEval(samples=3, every=2, back=2), (200, 300)),
+    (Ruler(kind="vt", samples=3), (900, 1000)),
+]
 
-@pytest.mark.parametrize("task", ALL)
-def test_every_task_measures_and_condenses(tmp_path, task):
-    who, one = subject(tmp_path, longest=120), task(samples=3)
-    for length in (100, 120):
-        found = [one.measure(who, length, sample) for sample in range(3)]
-        assert found == [one.measure(who, length, sample) for sample in range(3)]
-        for estimate in one.condense(found).values():
-            assert estimate.of == 3
+
+def test_every_task_has_an_example():
+    assert {type(task) for task, _ in EXAMPLES} == set(ALL)
+
+
+@pytest.mark.parametrize(("task", "lengths"), EXAMPLES, ids=lambda each: getattr(each, "title", ""))
+def test_every_task_measures_and_condenses(tmp_path, task, lengths):
+    who = subject(tmp_path, longest=120)
+    for length in lengths:
+        found = [task.measure(who, length, sample) for sample in range(3)]
+        assert found == [task.measure(who, length, sample) for sample in range(3)]
+        assert task.headline in task.condense(found)
+        for estimate in task.condense(found).values():
+            assert estimate.of >= 3
             assert estimate.low <= estimate.value <= estimate.high
 
 

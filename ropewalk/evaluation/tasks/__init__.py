@@ -2,13 +2,19 @@
 
 from ropewalk.evaluation.tasks.context import Context as Context
 from ropewalk.evaluation.tasks.damage import Damage as Damage
+from ropewalk.evaluation.tasks.needle import Needle as Needle
 from ropewalk.evaluation.tasks.passkey import Passkey as Passkey
 from ropewalk.evaluation.tasks.repetition import Repetition as Repetition
+from ropewalk.evaluation.tasks.ruler import Ruler as Ruler
 from ropewalk.evaluation.tasks.signature import Task as Task
+from ropewalk.evaluation.tasks.streamed import StreamEval as StreamEval
 
 ALL: tuple[type[Task], ...] = (
     Context,
     Repetition,
     Passkey,
+    Needle,
+    Ruler,
+    StreamEval,
     Damage,
 )

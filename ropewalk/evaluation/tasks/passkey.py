@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Annotated, ClassVar, Literal
 
 from ropewalk.evaluation.answers import Answer, judged
 from ropewalk.evaluation.prompts import Prompt, with_needle
 from ropewalk.evaluation.scores import Estimate, mean, share
 from ropewalk.evaluation.subject import Subject
-from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.spec import Json
 
 GRASS = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
@@ -28,8 +27,9 @@ QUESTION = "What is the pass key? The pass key is"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passkey(Task):
+class Passkey(Retrieval):
     name: ClassVar[str] = "passkey"
+    version: ClassVar[int] = 2
     filler: Annotated[Literal["text", "grass"], "held-out text, or the five sentences"] = "text"
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
@@ -39,7 +39,7 @@ class Passkey(Task):
 
     def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
         """The prompt of a sample: the same for every extension."""
-        random = Random(f"{subject.seed}/{self.name}/{length}/{sample}")
+        random = self.chance(subject, length, sample)
         key = str(random.randrange(10_000, 100_000))
         filler = GRASS if self.filler == "grass" else subject.filler(random)
         return with_needle(
@@ -55,6 +55,10 @@ class Passkey(Task):
     def depth(self, sample: int) -> float:
         """Where in the filler the number stands, between 0 and 1."""
         return (sample + 0.5) / self.samples
+
+    def identity(self, sample: int) -> Json:
+        """With its depth, which follows from how many there are."""
+        return super().identity(sample) | {"depth": self.depth(sample)}
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
         """The share of right answers, and the answer's loss."""

@@ -22,6 +22,7 @@ from ropewalk.spec import Json
 @dataclass(frozen=True, kw_only=True)
 class Repetition(Task):
     name: ClassVar[str] = "repetition"
+    headline: ClassVar[str] = "accuracy"
 
     def at(self, lengths: Sequence[int], trained_len: int) -> tuple[int, ...]:
         """The shortest and the longest: what lies between tells nothing more."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, cast
 
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.subject import Subject
 from ropewalk.record import AT_LEAST_ONE
-from ropewalk.spec import Json, Spec
+from ropewalk.spec import Json, Spec, build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,26 @@ class Task(Spec):
     """A measurement. The model in the subject stands under the extension that is measured when `measure` is called."""
 
     version: ClassVar[int] = 1  # goes up when the numbers of a task change their meaning
+    headline: ClassVar[str] = "loss"  # the number that is shown first
+    scored: ClassVar[bool] = False  # whether that is a share of what could be right
     samples: Annotated[int, AT_LEAST_ONE, "how many are measured at each length"] = 16
+
+    @property
+    def title(self) -> str:
+        """What it is called beside others."""
+        return self.name
+
+    @classmethod
+    def named(cls, values: Json) -> tuple[Task, ...]:
+        """The tasks that a line means by the name and these values."""
+        return (cast(Task, build(cls, values)),)
+
+    def identity(self, sample: int) -> Json:
+        """What a sample's numbers depend on; how many others there are is no part of it."""
+        return self.to_json() | {"samples": 0}
+
+    def require(self, subject: Subject, lengths: Sequence[int]) -> None:
+        """Refuse what cannot be measured, before anything is."""
 
     def at(self, lengths: Sequence[int], trained_len: int) -> tuple[int, ...]:
         """The lengths at which it is measured, of those that are asked for."""

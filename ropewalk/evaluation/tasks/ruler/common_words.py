@@ -1,0 +1,90 @@
+"""cwe, common words: a numbered list in which ten words stand far more often than all others; which are they?
+
+| length | words asked for | each stands | every other | example |
+|---|---|---|---|---|
+| from 4,096 | 10 | 30 times | 3 times | 40 words, 10 and 3 times |
+| from 2,048 | 10 | 6 | 1 | 20 words, 3 and 1 times |
+| below | 5 | 4 | 1 | none |
+
+A row that has no room, under a tokenizer that cuts finely, gives way to the next one.
+
+Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording and its numbers; there the second row serves
+all below 4,096, where it often does not fit. Deviations: words are compounds, of which there are more than nouns, and
+the order is drawn anew for each sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from ropewalk.evaluation.prompts import Growing
+from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
+from ropewalk.evaluation.words import COMPOUNDS, compounds
+
+TASK = (
+    "Below is a numbered list of words. In these words, some appear more often than others."
+    " Memorize the ones that appear most often.\n"
+)
+QUESTION = (
+    "\nQuestion: What are the {count} most common words in the above list?"
+    " Answer: The top {count} words that appear most often in the list are:"
+)
+WRITES = 120
+
+
+class Size(NamedTuple):
+    """How often words stand in a list."""
+
+    shortest: int  # tokens of a prompt
+    common: int  # how many words are asked for
+    often: int
+    seldom: int
+    example: tuple[int, int, int] | None  # other words, and how often the two sorts stand
+
+
+SIZES = (
+    Size(4096, 10, 30, 3, (30, 10, 3)),
+    Size(2048, 10, 6, 1, (10, 3, 1)),
+    Size(0, 5, 4, 1, None),
+)
+
+
+def common_words(material: Material) -> Puzzle:
+    """The longest of the lists that has room, and grows by words that stand in it seldom."""
+    order, words = material.random.random(), compounds(material.random, COMPOUNDS)
+    for size in SIZES:
+        puzzle = _of_size(size, words, order)
+        least = material.tokens(puzzle.growing.text(0)) + WRITES
+        if max(least, size.shortest) <= material.length:
+            break
+    return puzzle
+
+
+def _of_size(size: Size, words: list[str], order: float) -> Puzzle:
+    common, others = words[: size.common], words[size.common :]
+    question = QUESTION.format(count=size.common)
+    example = "" if size.example is None else _example(Random(order), size.common, *size.example)
+
+    def text(count: int) -> str:
+        listed = [*common * size.often, *others[:count] * size.seldom]
+        return example + TASK + _list(listed, Random(f"{order}/{count}")) + question
+
+    growing = Growing(text, _answer(common), WRITES, in_units=True, most=len(others))
+    return Puzzle(growing, tuple(common), WRITES)
+
+
+def _example(random: Random, asked: int, other: int, often: int, seldom: int) -> str:
+    words = compounds(random, asked + other)
+    listed = words[:asked] * often + words[asked:] * seldom
+    return TASK + _list(listed, random) + QUESTION.format(count=asked) + _answer(words[:asked]) + "\n"
+
+
+def _list(words: Sequence[str], random: Random) -> str:
+    mixed = random.sample(words, len(words))
+    return " ".join(f"{number}. {word}" for number, word in enumerate(mixed, 1))
+
+
+def _answer(words: Sequence[str]) -> str:
+    return "".join(f" {number}. {word}" for number, word in enumerate(words, 1))

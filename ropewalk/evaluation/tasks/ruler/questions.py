@@ -1,0 +1,100 @@
+"""qa_1 and qa_2: a question about one document, or about several at once, among others that do not answer it.
+
+Documents and questions are the user's: a file with one JSON object a line,
+
+    {"question": "...", "answers": ["...", "..."], "context": "..."}             qa_1: one document answers it
+    {"question": "...", "answers": ["...", "..."], "context": ["...", "..."]}    qa_2: several do, together
+
+Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording; there SQuAD and HotpotQA. Deviations: no
+document comes twice, so a file that is too small for a length is refused, and the order is drawn anew for each sample.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from ropewalk.errors import InvalidValue, Unreadable
+from ropewalk.evaluation.prompts import Growing
+from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
+
+TASK = "Answer the question based on the given documents. Only give me the answer and do not output any other words."
+BEFORE = TASK + "\n\nThe following are given documents.\n\n"
+AFTER = "\n\n" + TASK + "\n\nQuestion: {question} Answer:"
+WRITES = 32
+
+
+class Question(NamedTuple):
+    """A row of the file."""
+
+    question: str
+    answers: tuple[str, ...]
+    contexts: tuple[str, ...]
+
+
+def about_one(material: Material) -> Puzzle:
+    """A question that one document answers."""
+    return _puzzle(material, several=False)
+
+
+def about_several(material: Material) -> Puzzle:
+    """A question that takes several documents."""
+    return _puzzle(material, several=True)
+
+
+def _puzzle(material: Material, *, several: bool) -> Puzzle:
+    random, rows = material.random, _rows(material.questions, several)
+    row, order = random.choice(rows), random.random()
+    others = sorted({text for each in rows for text in each.contexts} - set(row.contexts))
+    random.shuffle(others)
+
+    def text(count: int) -> str:
+        documents = [*row.contexts, *others[:count]]
+        Random(f"{order}/{count}").shuffle(documents)
+        listed = "\n\n".join(f"Document {number}:\n{each}" for number, each in enumerate(documents, 1))
+        return BEFORE + listed + AFTER.format(question=row.question)
+
+    growing = Growing(text, f" {row.answers[0]}", WRITES, in_units=True, most=len(others))
+    return Puzzle(growing, row.answers, WRITES, any_of=True)
+
+
+def _rows(path: str | None, several: bool) -> tuple[Question, ...]:
+    if path is None:
+        remedy = "write questions=FILE.jsonl, one object a line with question, answers and context"
+        raise InvalidValue("questions", "a file, since these kinds ask about documents of yours", None, remedy=remedy)
+    place = Path(path).expanduser()
+    if not place.is_file():
+        raise Unreadable("questions", "a file that is there", path)
+    rows = tuple(each for each in _read(place, place.stat().st_mtime_ns) if (len(each.contexts) > 1) == several)
+    if not rows:
+        wanted = "several contexts" if several else "one context"
+        raise Unreadable("questions", f"a file with questions that have {wanted}", path)
+    return rows
+
+
+@lru_cache(maxsize=2)
+def _read(place: Path, changed: int) -> tuple[Question, ...]:
+    """The file as it was when it was last changed."""
+    with place.open(encoding="utf-8") as lines:
+        return tuple(_question(line, f"{place.name}, line {number}") for number, line in enumerate(lines, 1))
+
+
+def _question(line: str, where: str) -> Question:
+    try:
+        row: Any = json.loads(line)
+    except json.JSONDecodeError as wrong:
+        raise Unreadable(where, "JSON", line[:40], remedy=str(wrong)) from wrong
+    row = row if isinstance(row, dict) else {}
+    question, answers, contexts = row.get("question"), _texts(row.get("answers")), _texts(row.get("context"))
+    if not isinstance(question, str) or not answers or not contexts:
+        raise Unreadable(where, "an object with question, answers and context, each text or a list of texts", line[:40])
+    return Question(question, answers, contexts)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """A text or a list of texts; nothing where it is neither."""
+    listed = value if isinstance(value, list) else [value]
+    return tuple(listed) if all(isinstance(each, str) and each.strip() for each in listed) else ()

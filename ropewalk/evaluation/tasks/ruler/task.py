@@ -1,0 +1,118 @@
+"""RULER: thirteen kinds of puzzles of any length, from one needle in noise to questions about many documents.
+
+A kind makes a prompt that grows, in characters of filler, in words or in documents, until it fills the length with what
+the model may write after it. Answers are looked for in what is written, in whatever case: the share of them that is
+there; of wordings of one answer, whether any is. The question ends with the beginning of the answer, as RULER's does,
+so models that only continue can be asked. The loss of the answers, in the order they are listed, is kept beside.
+
+Source: Hsieh et al. 2024, arXiv:2404.06654; the deviations of each kind stand in its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+
+from ropewalk.evaluation.answers import found_all, found_any, judged, written
+from ropewalk.evaluation.prompts import Prompt, fitted, require_told
+from ropewalk.evaluation.scores import Estimate, mean, share
+from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.tasks.retrieval import Retrieval
+from ropewalk.evaluation.tasks.ruler import needles
+from ropewalk.evaluation.tasks.ruler.common_words import common_words
+from ropewalk.evaluation.tasks.ruler.frequent_words import frequent_words
+from ropewalk.evaluation.tasks.ruler.puzzle import Maker, Material, Puzzle
+from ropewalk.evaluation.tasks.ruler.questions import about_one, about_several
+from ropewalk.evaluation.tasks.ruler.tracking import tracking
+from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.spec import Json
+
+Kind = Literal[
+    "niah_single_1",
+    "niah_single_2",
+    "niah_single_3",
+    "niah_multikey_1",
+    "niah_multikey_2",
+    "niah_multikey_3",
+    "niah_multivalue",
+    "niah_multiquery",
+    "vt",
+    "cwe",
+    "fwe",
+    "qa_1",
+    "qa_2",
+]
+KINDS: Mapping[str, Maker] = {
+    **needles.KINDS,
+    "vt": tracking,
+    "cwe": common_words,
+    "fwe": frequent_words,
+    "qa_1": about_one,
+    "qa_2": about_several,
+}
+OF_DOCUMENTS = ("qa_1", "qa_2")
+
+
+class Posed(NamedTuple):
+    """A puzzle, and its prompt."""
+
+    puzzle: Puzzle
+    prompt: Prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruler(Retrieval):
+    name: ClassVar[str] = "ruler"
+    headline: ClassVar[str] = "score"
+    kind: Annotated[Kind, "which of the thirteen"]
+    questions: Annotated[str | None, "qa_1 and qa_2: a file of question, answers and context, one object a line"] = None
+
+    @property
+    def title(self) -> str:
+        """The kind."""
+        return self.kind
+
+    @classmethod
+    def named(cls, values: Json) -> tuple[Task, ...]:
+        """The kind that is asked for; where none is, each for which there is all it needs."""
+        if "kind" in values:
+            return super().named(values)
+        kinds = [kind for kind in get_args(Kind) if values.get("questions") or kind not in OF_DOCUMENTS]
+        return tuple(task for kind in kinds for task in super(Ruler, cls).named(values | {"kind": kind}))
+
+    def identity(self, sample: int) -> Json:
+        """With what the file of questions holds, instead of where it is."""
+        held = self.questions and hashlib.sha256(Path(self.questions).expanduser().read_bytes()).hexdigest()
+        return super().identity(sample) | {"questions": held}
+
+    def measure(self, subject: Subject, length: int, sample: int) -> Json:
+        """One prompt."""
+        puzzle, prompt = self.posed(subject, length, sample)
+        found = found_any if puzzle.any_of else found_all
+        text = written(subject, prompt, puzzle.tokens(prompt), lambda said: found(said, puzzle.answers) == 1)
+        score = found(text, puzzle.answers)
+        return {"score": score, "right": score == 1, "loss": judged(subject, prompt).loss, "wrote": text}
+
+    def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
+        """The prompt of a sample: the same for every extension."""
+        return self.posed(subject, length, sample).prompt
+
+    def posed(self, subject: Subject, length: int, sample: int) -> Posed:
+        """The puzzle of a sample, and its prompt."""
+        random = self.chance(subject, length, sample)
+        material = Material(random, length, lambda: subject.filler(random), subject.tokens, self.questions)
+        puzzle = KINDS[self.kind](material)
+        prompt = fitted(subject.tokenizer, puzzle.growing, length)
+        require_told(prompt, dict.fromkeys(puzzle.once, 1))
+        return Posed(puzzle, prompt)
+
+    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+        """The share of answers found, of prompts answered wholly, and the answers' loss."""
+        return {
+            "score": share(sum(each["score"] for each in measured), len(measured)),
+            "right": share(sum(each["right"] for each in measured), len(measured)),
+            "loss": mean([each["loss"] for each in measured]),
+        }

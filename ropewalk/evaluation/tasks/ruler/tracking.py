@@ -1,0 +1,69 @@
+"""vt, variable tracking: a chain of assignments in noise; which variables have the first one's value?
+
+    VAR A = 12345 ... VAR B = VAR A ... VAR C = VAR B ...
+
+One chain of four hops; an example, solved, stands before it, with a chain of shorter names.
+
+Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording. Deviations: assignments stand on lines of
+their own, evenly likely anywhere, and the example has one line of noise before each, none below SHORT tokens.
+"""
+
+from __future__ import annotations
+
+import string
+from random import Random
+
+from ropewalk.evaluation.prompts import Growing, Hidden, scattered
+from ropewalk.evaluation.tasks.ruler.puzzle import NOISE, Material, Puzzle
+
+TASK = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
+QUESTION = (
+    "\nQuestion: Find all variables that are assigned the value {value} in the text above."
+    " Answer: According to the chain(s) of variable assignment in the text above,"
+    " {count} variables are assigned the value {value}, they are:"
+)
+HOPS, LETTERS, LETTERS_OF_EXAMPLE = 4, 5, 3
+WRITES = 30
+SHORT = 2048
+
+
+def tracking(material: Material) -> Puzzle:
+    """A chain, and the names of all its variables."""
+    random = material.random
+    example = _example(random, noise=material.length >= SHORT)
+    names, value = _names(random, LETTERS), _value(random)
+    depths = sorted(random.random() for _ in names)
+    hidden = [Hidden(line, depth) for line, depth in zip(_chain(names, value), depths, strict=True)]
+    question = QUESTION.format(value=value, count=len(names))
+
+    def text(size: int) -> str:
+        return example + TASK + scattered(NOISE, hidden, size) + question
+
+    return Puzzle(Growing(text, _answer(names), WRITES), tuple(names), WRITES, once=(f"VAR {names[0]} = {value}\n",))
+
+
+def _example(random: Random, *, noise: bool) -> str:
+    names, value = _names(random, LETTERS_OF_EXAMPLE), _value(random)
+    lines = "".join((NOISE if noise else "") + line for line in _chain(names, value))
+    return f"{TASK}{lines}{QUESTION.format(value=value, count=len(names))}{_answer(names)}\n\n"
+
+
+def _chain(names: list[str], value: str) -> list[str]:
+    given = [value, *(f"VAR {name}" for name in names)]
+    return [f"VAR {name} = {origin}\n" for name, origin in zip(names, given, strict=False)]
+
+
+def _names(random: Random, letters: int) -> list[str]:
+    """No two alike."""
+    found: dict[str, None] = {}
+    while len(found) <= HOPS:
+        found["".join(random.choices(string.ascii_uppercase, k=letters))] = None
+    return list(found)
+
+
+def _value(random: Random) -> str:
+    return str(random.randrange(10_000, 100_000))
+
+
+def _answer(names: list[str]) -> str:
+    return " " + " ".join(names)

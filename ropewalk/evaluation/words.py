@@ -1,0 +1,52 @@
+"""Words that needles are made of: plain English, in compounds of which there are enough for the longest of texts."""
+
+from __future__ import annotations
+
+from random import Random
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+ADJECTIVES = _words("""
+    amber ancient bitter blank blue bold brave brief bright broad brown calm careful cheerful clean clear
+    clever cold copper crimson crooked curious curly daily damp dark deep distant dry dusty eager early
+    earnest empty even faint famous fancy fast fierce final flat fresh gentle giant golden grand gray green
+    happy heavy hidden hollow honest humble icy idle jolly keen large late lazy level light little lively
+    lonely long loud lucky mellow mild modest narrow noble northern odd old orange pale patient plain polite
+    proud purple quick quiet rapid rare ready red rough round rusty sandy scarlet secret shallow sharp shiny
+    short shy silent silver simple sleepy slim slow small smooth soft solid southern steady steep stern
+    still strange strong sturdy sunny swift tall tame thin tidy tiny upper violet warm weary western white
+    wide wild wise wooden yellow young
+""")
+NOUNS = _words("""
+    acorn anchor apple arrow badge barn basin basket beach bell bench berry blanket boat book bottle bowl
+    branch bread brick bridge brook broom brush bucket button cabin cable camel candle canoe canyon carpet
+    castle cellar chain chair chapel cherry circle clock cloud coat comb compass cottage crane cup curtain
+    desk dragon drawer drum eagle engine falcon farm feather fence ferry field flag flute forest fork
+    fountain fox garden gate glove goose guitar hammer harbor hat hill honey horn house island jacket jar
+    kettle key kite ladder lake lamp lantern leaf lemon letter lion map market meadow mill mirror moon
+    mountain nail needle nest oak oar orchard organ oven owl paddle palace paper path pearl pebble pencil
+    piano pillow pine plate plum pocket pond quilt rabbit raft ribbon river road robin rope saddle sail
+    scarf school shell ship shore sofa spoon stable star stone stove street table tent tower train tree
+    tunnel turtle valley village violin wagon wall well wheel whistle willow window wolf yard
+""")
+TOWNS = _words("""
+    Aberdeen Basel Bergen Bologna Bruges Cordoba Cork Cracow Delft Dresden Florence Geneva Ghent Graz
+    Groningen Lisbon Lucerne Malmo Nantes Oporto Ostrava Padua Riga Seville Siena Tallinn Tartu Toledo
+    Trieste Turku Utrecht Vilnius
+""")
+DAYS = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+COMPOUNDS = len(ADJECTIVES) * len(NOUNS)
+
+
+def compound(random: Random) -> str:
+    """Two words that few texts have together."""
+    return f"{random.choice(ADJECTIVES)}-{random.choice(NOUNS)}"
+
+
+def compounds(random: Random, count: int) -> list[str]:
+    """So many of them, no two alike, or all there are."""
+    chosen = random.sample(range(COMPOUNDS), min(count, COMPOUNDS))
+    return [f"{ADJECTIVES[n // len(NOUNS)]}-{NOUNS[n % len(NOUNS)]}" for n in chosen]

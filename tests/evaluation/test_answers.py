@@ -1,0 +1,43 @@
+"""What a model writes is what transformers' greedy generation writes, up to its end or what is enough."""
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.evaluation.answers import written
+from ropewalk.evaluation.tasks import Passkey
+
+from evaluation.subjects import subject
+
+NO_END = {"eos_token_id": None, "pad_token_id": 0}
+
+
+@pytest.fixture
+def asked(tmp_path):
+    who = subject(tmp_path, longest=120)
+    return who, Passkey().prompt(who, 200, 0)
+
+
+@pytest.mark.parametrize("line", ["", "yarn:factor=4", "rerope:window=8", "window:window=16"])
+def test_as_generate_writes_under_every_extension(asked, line):
+    who, prompt = asked
+    extension = rw.parse(line) if line else rw.Extension()
+    ids = torch.tensor([prompt.ids])
+    with rw.extended(who.model, extension):
+        made = who.model.generate(ids, max_new_tokens=12, do_sample=False, **NO_END)
+        said = made[0, ids.shape[1] :].tolist()
+        assert who.tokenizer.eos_token_id not in said
+        assert written(who, prompt, 12) == who.tokenizer.decode(said)
+
+
+def test_it_stops_at_its_end_and_where_it_is_enough(asked, monkeypatch):
+    who, prompt = asked
+    end = who.tokenizer.eos_token_id
+    words = who.tokenizer.encode("the rope is long")
+    told = [torch.tensor([token]) for token in (*words, end, *words)]
+    monkeypatch.setattr("ropewalk.evaluation.answers.stream", lambda *_, **__: iter(told))
+    assert written(who, prompt, 99) == "the rope is long"
+    assert written(who, prompt, 99, lambda text: "rope" in text) == "the rope"
+    monkeypatch.setattr(who.model.generation_config, "eos_token_id", [words[1], 7])
+    assert written(who, prompt, 99).startswith("the")
+    assert "is long" not in written(who, prompt, 99)
