@@ -57,7 +57,7 @@ METHODS: Mapping[str, Method] = {
     "randomized_learned": Method("randomized:limit={limit}", {"places": "learned"}),
 }
 EVERY = ",".join(METHODS)
-PUZZLES = {"repeats": 0.15, "recall": 0.05}  # what repeated text asks for, in rows of the trained length
+PUZZLES = {"repeats": 0.4, "recall": 0.1}  # what repeated text asks for, in rows of the trained length
 
 
 def zoo(
