@@ -28,6 +28,7 @@ Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,needl
 Samples = Annotated[int, typer.Option(min=2, help="texts at each length")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report goes")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
+Ray = Annotated[str, typer.Option(metavar="ADDRESS", help="measure on a Ray cluster: HOST:PORT, auto or local")]
 
 
 def compare(
@@ -39,19 +40,32 @@ def compare(
     tasks: Tasks = "",
     out: Out = "ropewalk-report",
     device: Device = "",
+    ray: Ray = "",
 ) -> None:
     """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
     require_plausible(path_of(model))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
-    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device)
+    if ray and device:
+        raise InvalidValue("--device", "left out where --ray is given: each worker has a GPU or a CPU", device)
+    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device, ray)
 
 
 def _compare(
-    model: str, lines: list[str], lengths: list[int], corpus: str, samples: int, asked: str, out: Path, device: str
+    model: str,
+    lines: list[str],
+    lengths: list[int],
+    corpus: str,
+    samples: int,
+    asked: str,
+    out: Path,
+    device: str,
+    ray: str,
 ) -> None:
     from ropewalk.evaluation.asked import tasks_named
     from ropewalk.evaluation.cells import cells
+    from ropewalk.evaluation.cluster import on_cluster
     from ropewalk.evaluation.comparison import BARE, LINES, compare, tasks_of
+    from ropewalk.evaluation.runner import here
     from ropewalk.evaluation.store import Store
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
@@ -59,8 +73,9 @@ def _compare(
     from ropewalk.report.tables import NOTES, advice, terminal, terminals_beside, verdicts
 
     tasks = tasks_named(asked, samples) if asked else tasks_of(samples)
+    measuring = on_cluster(ray) if ray else here
     tokenizer = tokenizer_of(model)
-    loaded = _placed(weights_of(model), device)
+    loaded = _placed(weights_of(model), "cpu" if ray else device)
     known = trained_len(loaded.config.get_text_config())
     lengths = sorted({known, *(lengths or [2 * known, 4 * known, 8 * known])})
     if lengths[0] < known:
@@ -72,7 +87,9 @@ def _compare(
     with _bar(console) as bar:
         shown = bar.add_task("measuring", total=total)
         store = Store(out / "cells.sqlite")
-        found = compare(subject, chosen, lengths, store, tasks=tasks, progress=lambda _: bar.advance(shown))
+        found = compare(
+            subject, chosen, lengths, store, tasks=tasks, measuring=measuring, progress=lambda _: bar.advance(shown)
+        )
     page = write_report(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
     Console().print(terminal(found), *terminals_beside(found))
     print("\n" + "\n".join(verdicts(found)) + "\n")

@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from random import Random
@@ -71,6 +72,17 @@ class Subject:
     def tokens(self, text: str) -> int:
         """How many a text has."""
         return len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def packed(self, count: int) -> Subject:
+        """For another process, where the corpus may not be: what is read of it now, so many passages, is all there is.
+
+        The model in it is on the CPU, where every machine can take it from.
+        """
+        self._found(max(count, FILLERS))
+        on_cpu = self.model if self.model.device.type == "cpu" else deepcopy(self.model).cpu()
+        packed = replace(self, model=on_cpu)
+        packed.__dict__["_long_ones"] = iter(())
+        return packed
 
     def filler(self, random: Random) -> str:
         """Held-out text to hide something in, begun at any line."""

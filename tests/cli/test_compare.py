@@ -1,6 +1,7 @@
 """`ropewalk compare`, as it is called."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,20 @@ def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
     assert "stream: right" in capsys.readouterr().out
 
 
+def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatch):
+    asked = []
+
+    def on_cluster(address):
+        asked.append(address)
+        return runner.here
+
+    monkeypatch.setattr("ropewalk.evaluation.cluster.on_cluster", on_cluster)
+    monkeypatch.setattr("ropewalk.report.page.write_report", lambda *_, **__: "nowhere")
+    shutil.copy(whole / "cells.sqlite", tmp_path)
+    assert compare(place, tmp_path, "--ray", "head:6379") == 0
+    assert asked == ["head:6379"]
+
+
 KILLED = """
 import os, signal
 from ropewalk.cli.main import run
@@ -118,6 +133,8 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
         (["yern"], "'yern'"),
         (["--tasks", "nedle"], "task must be one that there is, got 'nedle'; known: context"),
         (["--tasks", "needle"], "length must be at least"),
+        (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
+        (["--ray", "local", "--device", "cpu"], "--device must be left out where --ray is given"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):
