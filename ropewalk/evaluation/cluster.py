@@ -13,12 +13,12 @@ import socket
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 
-import ropewalk
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable, not_installed
 from ropewalk.evaluation.cells import Cell
 from ropewalk.evaluation.runner import Finished, Measuring, result_of
@@ -122,10 +122,10 @@ class Worker:
         self._extended = ExitStack()
         self._at: Extension | None = None
 
-    def load(self, subject: Subject, version: str) -> None:
+    def load(self, subject: Subject, release: str) -> None:
         """Take the model. Its facts are looked up now, while it is bare."""
-        if version != ropewalk.__version__:
-            raise DoesNotFit("ropewalk on a node", f"that of the driver ({version})", ropewalk.__version__)
+        if release != version("ropewalk"):
+            raise DoesNotFit("ropewalk on a node", f"that of the driver ({release})", version("ropewalk"))
         model: Any = subject.model  # transformers' own types know no device
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         self._subject = subject
@@ -184,7 +184,7 @@ class _Crew:
 
     def _hire(self) -> None:
         worker = self._hands.remote()
-        self._jobs[worker.load.remote(self._subject, ropewalk.__version__)] = _Job(worker, None)
+        self._jobs[worker.load.remote(self._subject, version("ropewalk"))] = _Job(worker, None)
 
     def _employ(self, job: _Job) -> None:
         others = [each.cell.extension for each in self._jobs.values() if each.cell]
