@@ -6,19 +6,16 @@ import shlex
 import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ropewalk.cli.models import path_of, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.models import Device, path_of, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.errors import InvalidValue
 from ropewalk.models import NAME
 from ropewalk.notation import length
-
-SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
 
 Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub; the model that Ropewalk carries if none")]
 Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; about ten if none")]
@@ -27,7 +24,6 @@ Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,needle:samples=8,ruler:kind=vt")]
 Samples = Annotated[int, typer.Option(min=2, help="texts at each length")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report goes")]
-Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 Ray = Annotated[str, typer.Option(metavar="ADDRESS", help="measure on a Ray cluster: HOST:PORT, auto or local")]
 
 
@@ -75,7 +71,7 @@ def _compare(
     tasks = tasks_named(asked, samples) if asked else tasks_of(samples)
     measuring = on_cluster(ray) if ray else here
     tokenizer = tokenizer_of(model)
-    loaded = _placed(weights_of(model), "cpu" if ray else device)
+    loaded = placed(weights_of(model), "cpu" if ray else device)
     known = trained_len(loaded.config.get_text_config())
     lengths = sorted({known, *(lengths or [2 * known, 4 * known, 8 * known])})
     if lengths[0] < known:
@@ -101,11 +97,3 @@ def _compare(
 def _bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _placed(model: Any, device: str) -> Any:
-    """The model where it is to run; a small one on a CPU in the precision that CPUs are made for."""
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
-        model = model.float()
-    return model.to(where).eval()

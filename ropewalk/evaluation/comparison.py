@@ -124,7 +124,7 @@ def compare(
         contenders=tuple(contenders),
         tasks=asked,
         marks=subject.marks,
-        made=_made(),
+        made=made_here(),
     )
 
 
@@ -182,11 +182,12 @@ def _numbers(rows: Sequence[Row], task: str, name: str, length: int | None = Non
     return min(found, key=lambda row: row.length).numbers[name] if found else None
 
 
-def _made() -> Json:
-    """When, where and with what."""
+def made_here(*more: str) -> Json:
+    """When, where and with what, further packages among it."""
+    packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
     return {
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "versions": {name: version(name) for name in ("ropewalk", "torch", "transformers", "tokenizers")},
+        "versions": {name: version(name) for name in packages},
     }

@@ -95,21 +95,23 @@ class Subject:
     @cached_property
     def marks(self) -> dict[str, str]:
         """Hashes of everything that a number measured here depends on."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        config: dict[str, Any] = self.model.config.to_dict()
-        words = json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
-        return {
-            "weights": digest.hexdigest()[:16],
-            "config": _mark(json.dumps(config, sort_keys=True, default=str)),
-            "tokenizer": _mark(words),
-            "corpus": self.corpus,
-            "longest": str(self.longest),
-            "seed": str(self.seed),
-            "dtype": str(self.model.dtype),
-        }
+        text = {"corpus": self.corpus, "longest": str(self.longest), "seed": str(self.seed)}
+        return marks_of(self.model, self.tokenizer) | text
+
+
+def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """Hashes of a model, bare, and of its tokenizer."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    config: dict[str, Any] = model.config.to_dict()
+    return {
+        "weights": digest.hexdigest()[:16],
+        "config": _mark(json.dumps(config, sort_keys=True, default=str)),
+        "tokenizer": _mark(json.dumps(tokenizer.get_vocab(), sort_keys=True)),
+        "dtype": str(model.dtype),
+    }
 
 
 @contextmanager
