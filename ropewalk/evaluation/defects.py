@@ -28,7 +28,7 @@ EXAMPLE, CHAIN_ANSWER, WORDS_ANSWER = 500, 30, 120  # tokens that RULER allows f
 
 
 class Strict:
-    """Mixed into the harness's wrapper of a model: a request that does not fit is refused before any is read."""
+    """Mixed into the harness's wrapper of a model: what does not fit is refused before any of its kind is read."""
 
     longest_of: dict[str, int]  # tokens of each task's longest request, its answer included
     quiet: bool

@@ -1,6 +1,5 @@
 """Cells on a Ray cluster: who measures what, what a death costs, and that the numbers are those of one process."""
 
-import os
 import pickle
 import shutil
 import socket
@@ -10,6 +9,7 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -204,9 +204,19 @@ def test_workers_that_never_load_are_not_replaced_for_ever(monkeypatch, tmp_path
 # A cluster of two nodes
 
 
+PATIENCE = 300
+
+
+def waited(path):
+    """Until something is there, or for ever too long."""
+    end = time.monotonic() + PATIENCE
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Where(Task):
-    """The node that measures. One node never finishes its second cell, and says so."""
+    """The node that measures. The doomed one never finishes its second cell, and the other waits for that."""
 
     name: ClassVar[str] = "where"
     doomed: str = ""
@@ -215,13 +225,15 @@ class Where(Task):
     def measure(self, subject, length, sample):
         import ray
 
-        node = ray.get_runtime_context().get_node_id()
-        if node == self.doomed:
-            if list(Path(self.place).iterdir()):
-                (Path(self.place) / "stuck").touch()
-                time.sleep(600)
-            (Path(self.place) / str(sample)).touch()
-        return {"node": node, "home": os.environ.get("RAY_USAGE_STATS_ENABLED")}
+        node, stuck = ray.get_runtime_context().get_node_id(), Path(self.place) / "stuck"
+        if node == self.doomed and list(Path(self.place).iterdir()):
+            stuck.touch()
+            time.sleep(PATIENCE)
+        elif node == self.doomed:
+            (Path(self.place) / "first").touch()
+        else:
+            waited(stuck)
+        return {"node": node}
 
     def condense(self, measured):
         return {}
@@ -229,18 +241,19 @@ class Where(Task):
 
 @pytest.fixture
 def nodes(monkeypatch):
-    """Two nodes of one CPU."""
+    """Two nodes of one CPU. The paths of their sockets have to be short."""
     ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     sizes = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=sizes)
-    second = made.add_node(**sizes)
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield made, second
-    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-    made.shutdown()
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as place:
+        made = Cluster(initialize_head=True, head_node_args={**sizes, "temp_dir": place})
+        second = made.add_node(**sizes, temp_dir=place)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        yield made, second
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+        made.shutdown()
 
 
 def test_two_nodes_and_the_death_of_one(nodes, tmp_path):
@@ -249,8 +262,7 @@ def test_two_nodes_and_the_death_of_one(nodes, tmp_path):
     flags.mkdir()
 
     def murder():
-        while not (flags / "stuck").exists():
-            time.sleep(0.05)
+        waited(flags / "stuck")
         made.remove_node(second, allow_graceful=False)
 
     threading.Thread(target=murder, daemon=True).start()
@@ -262,6 +274,6 @@ def test_two_nodes_and_the_death_of_one(nodes, tmp_path):
     numbers = {(str(row.extension), row.task): row.samples for row in found}
     assert {(str(row.extension), row.task): row.samples for row in expected}.items() <= numbers.items()
     assert len(told) == len(set(told)) == 3 * (6 + 3 * 2)
-    nodes = [each["node"] for row in found if row.task.name == "where" for each in row.samples]
-    assert nodes.count(second.node_id) == 1
-    assert len(set(nodes)) == 2
+    where = [each["node"] for row in found if row.task.name == "where" for each in row.samples]
+    assert where.count(second.node_id) == 1
+    assert len(set(where)) == 2
