@@ -247,9 +247,10 @@ def nodes(monkeypatch):
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     sizes = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as place:
-        made = Cluster(initialize_head=True, head_node_args={**sizes, "temp_dir": place})
-        second = made.add_node(**sizes, temp_dir=place)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        monkeypatch.setenv("RAY_TMPDIR", place)
+        made = Cluster(initialize_head=True, head_node_args=sizes)
+        second = made.add_node(**sizes)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
         yield made, second
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
