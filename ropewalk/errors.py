@@ -14,6 +14,7 @@ Every message reads *field must be rule, got value; known values; remedy*.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 EXTRAS = {
     "accelerate": "train",
@@ -42,6 +43,10 @@ class RopewalkError(ValueError):
         super().__init__("; ".join(parts))
         self.field = field
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: the message as it stands, for what was got may be anything."""
+        return _said, (type(self), self.field, str(self))
+
 
 class InvalidValue(RopewalkError):
     """A field breaks its rule."""
@@ -65,6 +70,12 @@ class DoesNotFit(RopewalkError):
 
 class NotInstalled(RopewalkError, ImportError):
     """A package that is missing, with what brings it."""
+
+
+def _said(kind: type[RopewalkError], field: str, message: str) -> RopewalkError:
+    error = kind.__new__(kind)
+    error.args, error.field = (message,), field
+    return error
 
 
 def not_installed(missing: ModuleNotFoundError) -> NotInstalled:

@@ -1,5 +1,6 @@
 """The tree, and the form of its messages."""
 
+import pickle
 import re
 import subprocess
 import sys
@@ -30,6 +31,14 @@ def test_the_docstring_draws_the_tree():
 )
 def test_messages(given, message):
     assert str(errors.InvalidValue("a", "1", 2, **given)) == message
+
+
+@pytest.mark.parametrize("kind", [errors.InvalidValue, errors.NotInstalled])
+def test_another_process_gets_the_same_error(kind):
+    error = kind("a", "1", lambda: None, known=["x"], remedy="write x")  # what was got need not travel
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert (str(again), again.field) == (str(error), "a")
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,16 @@ import shlex
 import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ropewalk.cli.models import path_of, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.models import Device, path_of, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.errors import InvalidValue
 from ropewalk.models import NAME
 from ropewalk.notation import length
-
-SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
 
 Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub; the model that Ropewalk carries if none")]
 Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; about ten if none")]
@@ -27,7 +24,7 @@ Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,needle:samples=8,ruler:kind=vt")]
 Samples = Annotated[int, typer.Option(min=2, help="texts at each length")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report goes")]
-Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
+Ray = Annotated[str, typer.Option(metavar="ADDRESS", help="measure on a Ray cluster: HOST:PORT, auto or local")]
 
 
 def compare(
@@ -39,19 +36,32 @@ def compare(
     tasks: Tasks = "",
     out: Out = "ropewalk-report",
     device: Device = "",
+    ray: Ray = "",
 ) -> None:
     """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
     require_plausible(path_of(model))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
-    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device)
+    if ray and device:
+        raise InvalidValue("--device", "left out where --ray is given: each worker has a GPU or a CPU", device)
+    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device, ray)
 
 
 def _compare(
-    model: str, lines: list[str], lengths: list[int], corpus: str, samples: int, asked: str, out: Path, device: str
+    model: str,
+    lines: list[str],
+    lengths: list[int],
+    corpus: str,
+    samples: int,
+    asked: str,
+    out: Path,
+    device: str,
+    ray: str,
 ) -> None:
     from ropewalk.evaluation.asked import tasks_named
     from ropewalk.evaluation.cells import cells
+    from ropewalk.evaluation.cluster import on_cluster
     from ropewalk.evaluation.comparison import BARE, LINES, compare, tasks_of
+    from ropewalk.evaluation.runner import here
     from ropewalk.evaluation.store import Store
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
@@ -59,8 +69,9 @@ def _compare(
     from ropewalk.report.tables import NOTES, advice, terminal, terminals_beside, verdicts
 
     tasks = tasks_named(asked, samples) if asked else tasks_of(samples)
+    measuring = on_cluster(ray) if ray else here
     tokenizer = tokenizer_of(model)
-    loaded = _placed(weights_of(model), device)
+    loaded = placed(weights_of(model), "cpu" if ray else device)
     known = trained_len(loaded.config.get_text_config())
     lengths = sorted({known, *(lengths or [2 * known, 4 * known, 8 * known])})
     if lengths[0] < known:
@@ -72,7 +83,9 @@ def _compare(
     with _bar(console) as bar:
         shown = bar.add_task("measuring", total=total)
         store = Store(out / "cells.sqlite")
-        found = compare(subject, chosen, lengths, store, tasks=tasks, progress=lambda _: bar.advance(shown))
+        found = compare(
+            subject, chosen, lengths, store, tasks=tasks, measuring=measuring, progress=lambda _: bar.advance(shown)
+        )
     page = write_report(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
     Console().print(terminal(found), *terminals_beside(found))
     print("\n" + "\n".join(verdicts(found)) + "\n")
@@ -84,11 +97,3 @@ def _compare(
 def _bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _placed(model: Any, device: str) -> Any:
-    """The model where it is to run; a small one on a CPU in the precision that CPUs are made for."""
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
-        model = model.float()
-    return model.to(where).eval()

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from ropewalk.cli.compare import compare
+from ropewalk.cli.eval import eval
 from ropewalk.cli.export import export
 from ropewalk.cli.extend import extend
 from ropewalk.cli.generate import generate
@@ -21,6 +22,7 @@ STOPPED, REFUSED = 130, 2
 MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # all of the parser's own errors
 EXAMPLES: dict[Callable[..., None], str] = {
     compare: "ropewalk compare ./model yarn rerope+log_n --lengths 4k,16k,32k",
+    eval: "ropewalk eval ./model yarn --to 32k --tasks niah_single_1,ruler_fwe --lengths 4k,16k",
     show: "ropewalk show yarn:factor=8",
     inspect: "ropewalk inspect ./model --to 32k",
     extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",

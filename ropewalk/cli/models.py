@@ -18,9 +18,12 @@ from ropewalk.models import DEFAULT, NAME
 from ropewalk.notation import length
 from ropewalk.parsing import parse
 
+SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
+
 Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub", show_default=False)]
 Extension = Annotated[str, typer.Argument(help="such as yarn or rerope:window=512+log_n", show_default=False)]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the length to reach, such as 32k or 1m")]
+Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
 
 
@@ -74,6 +77,16 @@ def weights_of(model: str) -> Any:
     from ropewalk.hf import load
 
     return _read(model, "a causal model that transformers loads", load, "fetch again what is missing or not whole")
+
+
+def placed(model: Any, device: str) -> Any:
+    """The model where it is to run; a small one on a CPU in the precision that CPUs are made for."""
+    import torch
+
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
+        model = model.float()
+    return model.to(where).eval()
 
 
 def _config(model: str) -> Any:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ropewalk.evaluation.asked import checked
 from ropewalk.evaluation.effective import Effective, effective
-from ropewalk.evaluation.runner import Progress, Row, run
+from ropewalk.evaluation.runner import Measuring, Progress, Row, here, run
 from ropewalk.evaluation.scores import Estimate, difference
 from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.subject import Subject
@@ -103,6 +103,7 @@ def compare(
     store: Store,
     *,
     tasks: Sequence[Task] | None = None,
+    measuring: Measuring = here,
     progress: Progress = lambda cell: None,
 ) -> Comparison:
     """Measure what is missing in the store. The bare model is always among the contenders, and comes first."""
@@ -114,7 +115,7 @@ def compare(
         line: parse(line, trained_len=subject.facts.trained_len, target_len=target, layers=layers) for line in lines
     }
     named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
-    rows = run(subject, list(named.values()), asked, lengths, store, progress=progress)
+    rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
     bare_losses = _losses(rows, Extension(), subject.facts.trained_len)
     contenders = [_contender(subject, line, each, rows, bare_losses, target) for line, each in named.items()]
     return Comparison(
@@ -123,7 +124,7 @@ def compare(
         contenders=tuple(contenders),
         tasks=asked,
         marks=subject.marks,
-        made=_made(),
+        made=made_here(),
     )
 
 
@@ -181,11 +182,12 @@ def _numbers(rows: Sequence[Row], task: str, name: str, length: int | None = Non
     return min(found, key=lambda row: row.length).numbers[name] if found else None
 
 
-def _made() -> Json:
-    """When, where and with what."""
+def made_here(*more: str) -> Json:
+    """When, where and with what, further packages among it."""
+    packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
     return {
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "versions": {name: version(name) for name in ("ropewalk", "torch", "transformers", "tokenizers")},
+        "versions": {name: version(name) for name in packages},
     }

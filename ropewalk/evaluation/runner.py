@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
 from typing import NamedTuple
 
 from ropewalk.evaluation.cells import Cell, cells
@@ -17,6 +18,8 @@ from ropewalk.hf.extending import extended
 from ropewalk.spec import Json
 
 Progress = Callable[[Cell], None]
+Finished = tuple[Cell, Json]
+Measuring = Callable[[Subject, Sequence[Cell]], Generator[Finished, None, None]]
 
 
 class Row(NamedTuple):
@@ -30,6 +33,14 @@ class Row(NamedTuple):
     seconds: float  # of measuring, in sum over the samples
 
 
+def here(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
+    """Measure in this process, one extension after the other."""
+    for extension, own in groupby(missing, key=lambda cell: cell.extension):
+        with extended(subject.model, extension):
+            for cell in own:
+                yield cell, result_of(subject, cell)
+
+
 def run(
     subject: Subject,
     extensions: Sequence[Extension],
@@ -37,23 +48,22 @@ def run(
     lengths: Sequence[int],
     store: Store,
     *,
+    measuring: Measuring = here,
     progress: Progress = lambda cell: None,
 ) -> list[Row]:
-    """Measure what is missing, and condense everything."""
+    """Measure what is missing, keep each cell as it comes, and condense everything."""
     for task in tasks:
         task.require(subject, task.at(lengths, subject.facts.trained_len))
     every = list(cells(extensions, tasks, lengths, subject.facts.trained_len))
     done = store.keys()
     keys = {cell: cell.key(subject.marks) for cell in every}  # of the bare model: before it is extended
-    for extension in extensions:
-        own = [cell for cell in every if cell.extension == extension]
-        missing = [cell for cell in own if keys[cell] not in done]
-        for cell in own[len(missing) :]:
+    for cell in every:
+        if keys[cell] in done:
             progress(cell)
-        with extended(subject.model, extension) if missing else nullcontext():
-            for cell in missing:
-                store.put(keys[cell], result_of(subject, cell))
-                progress(cell)
+    with closing(measuring(subject, [cell for cell in every if keys[cell] not in done])) as finished:
+        for cell, result in finished:
+            store.put(keys[cell], result)
+            progress(cell)
     return condensed(keys, store)
 
 

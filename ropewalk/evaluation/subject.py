@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from random import Random
@@ -72,6 +73,17 @@ class Subject:
         """How many a text has."""
         return len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
+    def packed(self, count: int) -> Subject:
+        """For another process, where the corpus may not be: what is read of it now, so many passages, is all there is.
+
+        The model in it is on the CPU, where every machine can take it from.
+        """
+        self._found(max(count, FILLERS))
+        on_cpu = self.model if self.model.device.type == "cpu" else deepcopy(self.model).cpu()
+        packed = replace(self, model=on_cpu)
+        packed.__dict__["_long_ones"] = iter(())
+        return packed
+
     def filler(self, random: Random) -> str:
         """Held-out text to hide something in, begun at any line."""
         found = self._found(FILLERS) or self.passages(1)
@@ -83,21 +95,23 @@ class Subject:
     @cached_property
     def marks(self) -> dict[str, str]:
         """Hashes of everything that a number measured here depends on."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        config: dict[str, Any] = self.model.config.to_dict()
-        words = json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
-        return {
-            "weights": digest.hexdigest()[:16],
-            "config": _mark(json.dumps(config, sort_keys=True, default=str)),
-            "tokenizer": _mark(words),
-            "corpus": self.corpus,
-            "longest": str(self.longest),
-            "seed": str(self.seed),
-            "dtype": str(self.model.dtype),
-        }
+        text = {"corpus": self.corpus, "longest": str(self.longest), "seed": str(self.seed)}
+        return marks_of(self.model, self.tokenizer) | text
+
+
+def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """Hashes of a model, bare, and of its tokenizer."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    config: dict[str, Any] = model.config.to_dict()
+    return {
+        "weights": digest.hexdigest()[:16],
+        "config": _mark(json.dumps(config, sort_keys=True, default=str)),
+        "tokenizer": _mark(json.dumps(tokenizer.get_vocab(), sort_keys=True)),
+        "dtype": str(model.dtype),
+    }
 
 
 @contextmanager

@@ -1,10 +1,16 @@
 """`ropewalk compare`, as it is called."""
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from ropewalk.cli.main import run
+from ropewalk.evaluation import runner
+from ropewalk.evaluation.store import Store
 from ropewalk.lab.models import Shape, fresh
 
 from lab.texts import folder_of, tokenizer
@@ -19,9 +25,27 @@ def place(tmp_path_factory):
     return path
 
 
-def compare(place, out, *more):
+def line(place, out, *more):
     given = ["--lengths", "256", "--samples", "2", "--corpus", f"folder:{place / 'texts'}", "-o", str(out), *more]
-    return run(["compare", str(place / "model"), "yarn", "window:window=32", *given])
+    return ["compare", str(place / "model"), "yarn", "window:window=32", *given]
+
+
+def compare(place, out, *more):
+    return run(line(place, out, *more))
+
+
+@pytest.fixture(scope="module")
+def whole(place, tmp_path_factory):
+    """A report that was made in one go."""
+    out = tmp_path_factory.mktemp("whole")
+    assert compare(place, out) == 0
+    return out
+
+
+def measured(out):
+    """Every number of a report but for how long it took."""
+    found = json.loads((out / "results.json").read_text())["contenders"]
+    return [(each["line"], row["task"], row["length"], row["samples"]) for each in found for row in each["rows"]]
 
 
 def test_a_table_a_report_and_advice(place, tmp_path, capsys):
@@ -35,12 +59,11 @@ def test_a_table_a_report_and_advice(place, tmp_path, capsys):
     assert (tmp_path / "report" / "report.html").stat().st_size > 20_000
 
 
-def test_the_same_command_measures_nothing_again(place, tmp_path, capsys, monkeypatch):
-    assert compare(place, tmp_path) == 0
-    first = json.loads((tmp_path / "results.json").read_text())
-    monkeypatch.setattr("ropewalk.evaluation.runner.result_of", None)  # would fail where it is called
-    assert compare(place, tmp_path) == 0
-    again = json.loads((tmp_path / "results.json").read_text())
+def test_the_same_command_measures_nothing_again(place, whole, monkeypatch):
+    first = json.loads((whole / "results.json").read_text())
+    monkeypatch.setattr(runner, "result_of", None)  # would fail where it is called
+    assert compare(place, whole) == 0
+    again = json.loads((whole / "results.json").read_text())
     assert again["contenders"] == first["contenders"]
 
 
@@ -49,6 +72,55 @@ def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
     results = json.loads((tmp_path / "results.json").read_text())
     assert [(task["name"], task["samples"]) for task in results["tasks"]] == [("context", 2), ("stream", 1)]
     assert "stream: right" in capsys.readouterr().out
+
+
+def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatch):
+    asked = []
+
+    def on_cluster(address):
+        asked.append(address)
+        return runner.here
+
+    monkeypatch.setattr("ropewalk.evaluation.cluster.on_cluster", on_cluster)
+    monkeypatch.setattr("ropewalk.report.page.write_report", lambda *_, **__: "nowhere")
+    shutil.copy(whole / "cells.sqlite", tmp_path)
+    assert compare(place, tmp_path, "--ray", "head:6379") == 0
+    assert asked == ["head:6379"]
+
+
+KILLED = """
+import os, signal
+from ropewalk.cli.main import run
+from ropewalk.evaluation import runner
+from ropewalk.evaluation.store import Store
+
+def dying(*given, measure=runner.result_of, left=[{after}]):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return measure(*given)
+
+runner.result_of = dying
+run({line})
+"""
+
+
+def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
+    code = KILLED.format(line=line(place, tmp_path), after=11)
+    environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, env=environment)
+    assert done.returncode == -signal.SIGKILL
+    assert len(Store(tmp_path / "cells.sqlite").keys()) == 11
+    again = []
+
+    def counted(subject, cell, measure=runner.result_of):
+        again.append(cell)
+        return measure(subject, cell)
+
+    monkeypatch.setattr(runner, "result_of", counted)
+    assert compare(place, tmp_path) == 0
+    assert len(again) == len(set(again)) == len(Store(whole / "cells.sqlite").keys()) - 11
+    assert measured(tmp_path) == measured(whole)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +133,8 @@ def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
         (["yern"], "'yern'"),
         (["--tasks", "nedle"], "task must be one that there is, got 'nedle'; known: context"),
         (["--tasks", "needle"], "length must be at least"),
+        (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
+        (["--ray", "local", "--device", "cpu"], "--device must be left out where --ray is given"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):

@@ -1,0 +1,146 @@
+"""What lm-evaluation-harness gets wrong for long texts, and what is done about it. Seen in lm-eval 0.4.13.
+
+- Prompts that are too long lose their beginning, with a warning: `Strict` raises.
+- A limit takes the first samples, so that of several lengths only the first is measured: `chosen` takes some of each.
+- RULER says -1 for a length that was not measured, and its group averages the length 4,096 alone: `present`, `means`.
+- RULER's questions with several right answers want all of them at once: `any_of`.
+- RULER's chains and common words never end where their smallest example does not fit: `require_examples_fit`.
+
+Left as they are: RULER makes 500 samples whatever the limit, and fills a length in coarse steps, so that prompts can be
+a third shorter (the longest one of each task is reported); perplexity is that of disjoint windows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from ropewalk.errors import DoesNotFit
+
+ABSENT = -1.0
+CONTROL = re.compile(r"[\x00-\x1f]")
+CHAINS, WORDS = {"ruler_vt", "ruler", "longcxt"}, {"ruler_cwe", "ruler", "longcxt"}  # tasks, and groups that have them
+EXAMPLE, CHAIN_ANSWER, WORDS_ANSWER = 500, 30, 120  # tokens that RULER allows for an example and for answers
+
+
+class Strict:
+    """Mixed into the harness's wrapper of a model: what does not fit is refused before any of its kind is read."""
+
+    longest_of: dict[str, int]  # tokens of each task's longest request, its answer included
+    quiet: bool
+
+    def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Of continuations given contexts."""
+        self._require_room((each.task_name, self._pair(*each.args)) for each in requests)
+        found: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=self.quiet)  # type: ignore[misc]
+        return found
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        """What the model writes after each prompt."""
+        self._require_room((each.task_name, self._prompt(*each.args)) for each in requests)
+        found: list[str] = super().generate_until(requests, disable_tqdm=self.quiet)  # type: ignore[misc]
+        return found
+
+    def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
+        return super()._loglikelihood_tokens(requests, self.quiet, override_bs)  # type: ignore[misc]
+
+    def _pair(self, context: str, continuation: str) -> int:
+        """Tokens that are read: all but the last."""
+        me: Any = self
+        if not context:
+            return len(me.tok_encode(continuation, add_special_tokens=False))
+        return sum(map(len, me._encode_pair(context, continuation))) - 1
+
+    def _prompt(self, context: str, given: Mapping[str, Any]) -> int:
+        from lm_eval.models.utils import normalize_gen_kwargs
+
+        me: Any = self
+        answer: int = normalize_gen_kwargs(dict(given), me.max_gen_toks)["max_gen_toks"]
+        return int(me.tok_batch_encode([context])[0].shape[1]) + answer
+
+    def _require_room(self, sizes: Iterable[tuple[str, int]]) -> None:
+        for task, size in sizes:
+            self.longest_of[task] = max(size, self.longest_of.get(task, 0))
+        room: int = self.max_length  # type: ignore[attr-defined]
+        task, size = max(self.longest_of.items(), key=lambda each: each[1])
+        if size > room:
+            rule = f"at least {size:,}, what the longest request of {task} takes with its answer"
+            raise DoesNotFit("--to", rule, room, remedy="cut to fit, it would lose what is asked for")
+
+
+def chosen(docs: Iterable[Mapping[str, Any]], limit: int) -> list[int]:
+    """The numbers of the first so many samples of each length."""
+    taken: Counter[Any] = Counter()
+    found = []
+    for number, doc in enumerate(docs):
+        length = doc.get("max_length")
+        taken[length] += 1
+        if taken[length] <= limit:
+            found.append(number)
+    return found
+
+
+def mend(tasks: Iterable[Any]) -> None:
+    """Score RULER's questions as its authors do."""
+    for task in tasks:
+        if getattr(task.config.process_results, "__name__", "") == "process_results_part":
+            task.config.process_results = any_of
+
+
+def any_of(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
+    """1 where any of the right answers is in what was written.
+
+    Source: Hsieh et al. 2024, arXiv:2404.06654, `string_match_part` and `postprocess_pred` of its code.
+    """
+    said = CONTROL.sub("\n", results[0].strip()).strip().lower()
+    return {str(doc["max_length"]): float(any(str(each).lower() in said for each in doc["outputs"]))}
+
+
+def present(metric: str, value: Any) -> bool:
+    """Whether a metric is a number that was measured. RULER's metrics are called by their lengths."""
+    return isinstance(value, int | float) and not (metric.isdigit() and value == ABSENT)
+
+
+def measured(metric: str, sample: Mapping[str, Any]) -> bool:
+    """Whether a sample has a part in a metric."""
+    return metric in sample["metrics"] and not (metric.isdigit() and sample[metric] == ABSENT)
+
+
+def means(members: Iterable[Any]) -> dict[str, float]:
+    """Of the scores of a group: at each length, the mean over the tasks that have it."""
+    values: dict[str, list[float]] = {}
+    for each in members:
+        if each.metric.isdigit():
+            values.setdefault(each.metric, []).append(each.value)
+    return {metric: sum(each) / len(each) for metric, each in values.items()}
+
+
+def require_examples_fit(names: Iterable[str], tokenizer: PreTrainedTokenizerBase, lengths: Sequence[int]) -> None:
+    """Refuse tokenizers that take so many tokens that RULER would look for shorter examples for ever."""
+    asked, shortest = set(names), min(lengths)
+
+    def count(text: str) -> int:
+        return len(tokenizer(text, verbose=False)["input_ids"])
+
+    if asked & CHAINS:
+        from lm_eval.tasks.ruler import vt_utils as chains
+
+        example = count(" ".join(map(str, chains.generate_input_output(5, 1, 4, is_icl=True))))
+        _require("variable tracking's example", EXAMPLE, example + CHAIN_ANSWER)
+        whole = count(" ".join(map(str, chains.generate_input_output(10, 1, 4)))) + example + CHAIN_ANSWER
+        _require("variable tracking", shortest, whole)
+    if asked & WORDS:
+        from lm_eval.tasks.ruler import cwe_utils as words
+
+        example_text, text, _ = words.generate_input_output(10, shortest)
+        _require("common words", shortest, count(f"{example_text}\n{text}") + 2 * WORDS_ANSWER)
+
+
+def _require(what: str, room: int, size: int) -> None:
+    if size > room:
+        remedy = "leave this task out, or ask for longer texts"
+        raise DoesNotFit("tokenizer", f"one that says RULER's shortest {what} in {room} tokens", size, remedy=remedy)
