@@ -9,7 +9,7 @@ import matplotlib as mpl
 import torch
 
 from ropewalk import Facts, parse
-from ropewalk.reach import Reach
+from ropewalk.evaluation.diagnostics.decay import shown
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -37,22 +37,11 @@ LENGTH, TRAINED = 64, 32
 STYLES = ["-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1))]
 
 
-def apparent_distance(reach: Reach, length: int) -> torch.Tensor:
-    """How far away each key appears to each query; nan where it is not seen."""
-    i = torch.arange(length)
-    seen = torch.full((length, length), torch.nan, dtype=torch.float64)
-    for span in reach.spans():
-        start, stop = span.bounds(i)
-        inside = (start[:, None] <= i) & (i < stop[:, None])
-        seen = torch.where(inside, span.q_at(i).double()[:, None] - span.k_at(i).double(), seen)
-    return seen
-
-
 def draw_reach(path: Path) -> None:
     """One panel per reach: grey is a distance the model knows, red one that it never saw."""
     figure, panels = plt.subplots(2, 4, figsize=(12, 6.6), layout="constrained")
     for panel, (title, text) in zip(panels.flat, REACHES.items(), strict=True):
-        seen = apparent_distance(parse(text).spans, LENGTH)
+        seen = shown(parse(text).spans, torch.arange(LENGTH))
         image = panel.imshow(seen.where(seen < TRAINED, torch.nan), cmap="Greys_r", vmin=0, vmax=TRAINED - 1)
         panel.imshow(seen.where(seen >= TRAINED, torch.nan), cmap=ListedColormap(["#d9534f"]))
         panel.set_title(title)

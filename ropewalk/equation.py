@@ -79,6 +79,31 @@ def reference_weights(
     weights: Mapping[str, Weights] | None = None,
 ) -> Tensor:
     """How much each query takes of each key, [batch, heads, queries, keys] in float64; given as for the whole."""
+    logit_bhij = reference_logits(
+        q_bhid,
+        k_bgjd,
+        extension,
+        facts,
+        positions_bj=positions_bj,
+        documents_bj=documents_bj,
+        layer=layer,
+        weights=weights,
+    )
+    return _softmax(logit_bhij, (weights or {}).get(MODEL, {}).get(SINKS))
+
+
+def reference_logits(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    extension: Extension,
+    facts: Facts,
+    *,
+    positions_bj: Tensor | None = None,
+    documents_bj: Tensor | None = None,
+    layer: int | None = None,
+    weights: Mapping[str, Weights] | None = None,
+) -> Tensor:
+    """The logits themselves, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
     learned = weights or {}
     extension = in_force(extension, facts, layer, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
@@ -102,7 +127,7 @@ def reference_weights(
             shown_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
             product_bhij = product_bhij + _bias(extension, shown_bij, i_bi, facts, learned)
             logit_bhij = torch.where(inside_bij[:, None], _capped(product_bhij, facts.softcap), logit_bhij)
-    return _softmax(logit_bhij, learned.get(MODEL, {}).get(SINKS))
+    return logit_bhij
 
 
 def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool) -> Tensor:

@@ -6,7 +6,8 @@ Legend: b batch, h query head, g key head, i query, j key, n token, d head dimen
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -59,6 +60,10 @@ class Attached(NamedTuple):
     def _learned(self, parameter: str, initial: Tensor) -> Tensor:
         present = self.layer.module._parameters.get(parameter)
         return initial if present is None else present.view_as(initial)
+
+
+# Somebody who wants to know what queries and keys the layers bring, before they turn.
+LISTENER: ContextVar[Callable[[Attached, Tensor, Tensor], None] | None] = ContextVar("listener", default=None)
 
 
 def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_windows: bool) -> Attached:
@@ -133,6 +138,9 @@ def attention(
     q_bhid, k_bgjd = (_rotating_first(x, own.layer) for x in (q_bhid, k_bgjd))
     if own.factor != 1:
         q_bhid = q_bhid * own.factor
+    listener = LISTENER.get()
+    if listener is not None:
+        listener(own, q_bhid, k_bgjd)
     held, weights = now.cache.layers[own.depth] if now.cache is not None else None, None
     with sharing(now.shared):
         if isinstance(held, MemoryLayer):

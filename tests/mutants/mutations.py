@@ -80,7 +80,7 @@ MUTATIONS = (
     # What the model brings.
     Mutation("the cap forgotten by the oracle", "equation.py", "softcap * torch.tanh(logit_bhij / softcap)", "logit_bhij", "test_equation.py"),
     Mutation("the cap before the bias", "equation.py", "product_bhij = product_bhij + _bias(", "product_bhij = _capped(product_bhij, facts.softcap) + _bias(", "test_equation.py"),
-    Mutation("the oracle's sink forgotten", "equation.py", "learned.get(MODEL, {}).get(SINKS)", "None", "test_equation.py"),
+    Mutation("the oracle's sink forgotten", "equation.py", "(weights or {}).get(MODEL, {}).get(SINKS)", "None", "test_equation.py"),
     Mutation("a sink capped", "equation.py", "sink_bhi = sink_h.double()", "sink_bhi = 2 * torch.tanh(sink_h.double() / 2)", "test_equation.py"),
     Mutation("the cap forgotten", "attention/softmax.py", "softcap * torch.tanh(logit / softcap)", "logit", "attention/test_softmax.py::test_equals_the_oracle_in_float64"),
     Mutation("a cap that is not put back", "attention/softmax.py", "softcap * torch.tanh", "torch.tanh", "attention/test_softmax.py::test_equals_the_oracle_in_float64"),

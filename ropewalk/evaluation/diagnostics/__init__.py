@@ -1,0 +1,15 @@
+"""Why a method holds or breaks: numbers from inside a model. One file, one diagnostic, one pure function.
+
+Those of attention want a model under an extension by attention of ours, `extended(model, ..., way="attention")`; with
+`Extension()` that is the model as it is. They look at some query rows, evenly spaced, each computed by the definition.
+"""
+
+from ropewalk.evaluation.diagnostics.bias_terms import bias_terms as bias_terms
+from ropewalk.evaluation.diagnostics.decay import decay as decay
+from ropewalk.evaluation.diagnostics.entropy import entropy as entropy
+from ropewalk.evaluation.diagnostics.logit_growth import logit_growth as logit_growth
+from ropewalk.evaluation.diagnostics.masses import mass_of_first as mass_of_first
+from ropewalk.evaluation.diagnostics.masses import mass_of_last as mass_of_last
+from ropewalk.evaluation.diagnostics.sinks import without_sinks as without_sinks
+from ropewalk.evaluation.diagnostics.states import states_in_a_plane as states_in_a_plane
+from ropewalk.evaluation.diagnostics.turns import turns as turns

@@ -1,0 +1,54 @@
+"""Which query rows are looked at, which distances are taken together, and how numbers of layers are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import InvalidValue
+from ropewalk.hf.hearing import Heard, hear
+
+ROWS = 48  # query rows of a text that are looked at
+BINS_PER_DOUBLING = 4  # of distance
+
+
+class Curves(NamedTuple):
+    """A curve for each layer over the same places: positions of queries, or distances of keys."""
+
+    at: tuple[float, ...]
+    layers: tuple[tuple[float, ...], ...]
+
+
+def some_rows(length: int, count: int = ROWS) -> list[int]:
+    """Positions evenly spaced, the last one among them."""
+    if count < 1:
+        raise InvalidValue("rows", "at least 1", count)
+    return sorted({math.ceil((n + 1) * length / count) - 1 for n in range(count)})
+
+
+def by_row(model: nn.Module, ids_bn: Tensor, count: int, number: Callable[[Heard, int], Tensor]) -> Curves:
+    """A number of each of some rows, the mean over texts and heads, for every layer."""
+    rows = some_rows(ids_bn.shape[1], count)
+
+    def curve(heard: Heard) -> tuple[float, ...]:
+        return tuple(float(number(heard, row).mean()) for row in rows)
+
+    return Curves(tuple(map(float, rows)), tuple(hear(model, ids_bn, curve)))
+
+
+def distance_bins(length: int) -> Tensor:
+    """The bin of each distance 0 .. length-1: one by one while they are few, then a few to a doubling."""
+    distance = torch.arange(length, dtype=torch.float64)
+    raw = (BINS_PER_DOUBLING * (distance + 1).log2()).floor().long()
+    found: Tensor = torch.unique(raw, return_inverse=True)[1]
+    return found
+
+
+def middles(bins: Tensor) -> tuple[float, ...]:
+    """The mean distance of each bin."""
+    distance = torch.arange(len(bins), dtype=torch.float64)
+    return tuple((torch.bincount(bins, distance) / torch.bincount(bins)).tolist())
