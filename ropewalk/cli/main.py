@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from ropewalk.cli.compare import compare
+from ropewalk.cli.diagnose import diagnose
 from ropewalk.cli.eval import eval
 from ropewalk.cli.export import export
 from ropewalk.cli.extend import extend
@@ -22,6 +23,7 @@ STOPPED, REFUSED = 130, 2
 MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # all of the parser's own errors
 EXAMPLES: dict[Callable[..., None], str] = {
     compare: "ropewalk compare ./model yarn rerope+log_n --lengths 4k,16k,32k",
+    diagnose: "ropewalk diagnose ./model rerope+log_n --length 16k -o ./inside",
     eval: "ropewalk eval ./model yarn --to 32k --tasks niah_single_1,ruler_fwe --lengths 4k,16k",
     show: "ropewalk show yarn:factor=8",
     inspect: "ropewalk inspect ./model --to 32k",

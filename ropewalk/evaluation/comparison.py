@@ -21,6 +21,7 @@ from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition, Task
 from ropewalk.extension import Extension
+from ropewalk.facts import Facts
 from ropewalk.hf import inspect
 from ropewalk.parsing import parse
 from ropewalk.spec import Json
@@ -72,12 +73,17 @@ class Contender:
 class Comparison:
     """A table with a verdict for each line, and everything needed to make it again."""
 
-    trained_len: int
+    facts: Facts
     lengths: tuple[int, ...]
     contenders: tuple[Contender, ...]
     tasks: tuple[Task, ...]
     marks: dict[str, str]
     made: Json
+
+    @property
+    def trained_len(self) -> int:
+        """The length at which the bare model is the measure."""
+        return self.facts.trained_len
 
     @property
     def best(self) -> Contender:
@@ -118,13 +124,14 @@ def compare(
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
     bare_losses = _losses(rows, Extension(), subject.facts.trained_len)
     contenders = [_contender(subject, line, each, rows, bare_losses, target) for line, each in named.items()]
+    most = max(task.samples for task in asked)
     return Comparison(
-        trained_len=subject.facts.trained_len,
+        facts=subject.facts,
         lengths=tuple(lengths),
         contenders=tuple(contenders),
         tasks=asked,
         marks=subject.marks,
-        made=made_here(),
+        made={**made_here(), "texts": subject.text_marks(most)},
     )
 
 

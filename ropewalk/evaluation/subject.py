@@ -84,6 +84,10 @@ class Subject:
         packed.__dict__["_long_ones"] = iter(())
         return packed
 
+    def text_marks(self, count: int) -> list[str]:
+        """Hashes of the tokens of each passage: with the seed they settle every prompt that is made of them."""
+        return [_mark(json.dumps(ids.tolist())) for ids in self._found(max(count, FILLERS))]
+
     def filler(self, random: Random) -> str:
         """Held-out text to hide something in, begun at any line."""
         found = self._found(FILLERS) or self.passages(1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rich.table import Table as RichTable
 
 from ropewalk.evaluation.comparison import Comparison, Contender
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.tasks import Task
+from ropewalk.report.sheet import Table
 
 NOTES = (
     "loss: nats per token of the same last tokens of each text, with so much text before them",
@@ -22,13 +22,6 @@ NOTES = (
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
-class Table(NamedTuple):
-    """Words in rows."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def table(comparison: Comparison) -> Table:
     """One row for each contender, the lowest loss first."""
     lengths = comparison.lengths
@@ -38,7 +31,7 @@ def table(comparison: Comparison) -> Table:
     head += [task.title for task in beside(comparison)]
     head += ["short"] * ("damage" in measured) + ["time", "cache", "verdict"]
     rows = (tuple(_cells(comparison, each, measured)) for each in ordered(comparison))
-    return Table(tuple(head), tuple(rows))
+    return Table(tuple(head), tuple(rows), ends_in_words=True)
 
 
 def beside(comparison: Comparison) -> list[Task]:

@@ -14,6 +14,7 @@ from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
 from ropewalk.report.figures import figures
+from ropewalk.report.formulas import formulas
 from ropewalk.report.page import as_json, write_report
 from ropewalk.report.tables import advice, size, table, terminal, verdicts
 
@@ -34,31 +35,58 @@ def made(tmp_path_factory):
         model().config.max_position_embeddings = 32
 
 
-def test_the_page_needs_nothing_from_elsewhere(made, tmp_path):
-    page = write_report(made, tmp_path, command="ropewalk compare <here>").read_text()
-    assert page.count("<img") == page.count('src="data:image/png;base64,') == 5
-    assert not re.findall(r'(?:src|href)="https?:', page)
+def foreign(page):
+    """What a browser would fetch: everything but data within the page, and files beside it that a reader asks for."""
+    found = re.findall(r"(?:src|href|srcset|action)\s*=\s*[\"']?([^\"'\s>]+)", page) + re.findall(
+        r"url\(([^)]+)\)", page
+    )
+    files = r"[a-z_]+\.(?:png|svg|csv)"
+    assert not re.findall(r"<(?:link|script|iframe|object|embed)\b|@import", page)
+    return [each for each in found if not each.startswith("data:image/png;base64,") and not re.fullmatch(files, each)]
+
+
+@pytest.fixture(scope="module")
+def report(made, tmp_path_factory):
+    return write_report(made, tmp_path_factory.mktemp("page"), command="ropewalk compare <here>")
+
+
+def test_the_page_needs_nothing_from_elsewhere(report):
+    page = report.read_text()
+    assert page.count("<img") == page.count('src="data:image/png;base64,') == 7
+    assert foreign(page) == []
     assert "ropewalk compare &lt;here&gt;" in page
     assert 'name="viewport"' in page
+    table = page[page.index("<table") : page.index("</table>")]
     for line in ("bare", *LINES):
-        assert page.count(f"<td>{line}</td>") == 1
+        assert table.count(f'<th scope="row">{line}</th>') == 1
 
 
-def test_every_figure_is_a_file_of_each_kind(made, tmp_path):
-    write_report(made, tmp_path)
-    for each in figures(made):
-        assert (tmp_path / f"{each.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (tmp_path / f"{each.name}.svg").read_text()
-        rows = list(csv.reader((tmp_path / f"{each.name}.csv").read_text().splitlines()))
+def test_what_is_wide_scrolls_within_itself(report):
+    """A phone is narrower than any table: nothing but these may be wider than it."""
+    page = report.read_text()
+    assert page.count("<table") == page.count('<div class="wide"><table') > 2
+    assert "img { width: 100%;" in page
+    for rule in (".wide { overflow-x: auto;", "pre { overflow-x: auto;"):
+        assert rule in page
+
+
+def test_every_figure_is_a_file_of_each_kind(made, report):
+    page, folder = report.read_text(), report.parent
+    extensions = {each.line: each.extension for each in made.contenders}
+    drawn = [*figures(made), *formulas(extensions, made.facts, 200)]
+    assert sorted(re.findall(r'href="(\w+)\.csv"', page)) == sorted(each.name for each in drawn)
+    for each in drawn:
+        assert (folder / f"{each.name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (folder / f"{each.name}.svg").read_text()
+        rows = list(csv.reader((folder / f"{each.name}.csv").read_text().splitlines()))
         assert tuple(rows[0]) == each.head
         assert len(rows) == len(each.numbers) + 1
         assert {len(row) for row in rows} == {len(each.head)}
 
 
-def test_the_numbers_are_the_measured_ones(made, tmp_path):
-    write_report(made, tmp_path)
-    stored = json.loads((tmp_path / "results.json").read_text())
-    assert stored == json.loads(json.dumps(as_json(made)))
+def test_the_numbers_are_the_measured_ones(made, report):
+    stored = json.loads((report.parent / "results.json").read_text())
+    assert stored == json.loads(json.dumps(as_json(made, "ropewalk compare <here>")))
     yarn = next(each for each in stored["contenders"] if each["line"] == "yarn")
     row = next(row for row in yarn["rows"] if row["task"] == "context" and row["length"] == 200)
     losses = [sample["loss"] for sample in row["samples"]]
@@ -67,6 +95,7 @@ def test_the_numbers_are_the_measured_ones(made, tmp_path):
     assert shown["loss 2x"] == f"{sum(losses) / 3:.2f}"
     assert {"weights", "tokenizer", "corpus", "seed"} <= set(stored["marks"])
     assert {"torch", "transformers", "ropewalk"} <= set(stored["made"]["versions"])
+    assert len(set(stored["made"]["texts"])) >= 3
 
 
 def test_a_terminal_of_80_columns_shows_it(made):

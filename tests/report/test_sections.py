@@ -87,7 +87,7 @@ def test_maps_by_depth_and_curves_by_length(made, tmp_path):
     names = [each.name for each in figures(made)]
     assert names[2:] == ["needle_by_length", "needle_by_depth", "ruler_by_length", "stream_by_length"]
     page = write_report(made, tmp_path).read_text()
-    assert page.count("<img") == len(names)
+    assert page.count("<img") == len(names) + 2  # those of the formulas
     cells = list(csv.DictReader((tmp_path / "needle_by_depth.csv").read_text().splitlines()))
     far = {float(row["depth"]): row for row in cells if row["extension"] == "yarn" and row["length"] == str(LONG)}
     assert (far[0.0]["right"], far[1.0]["right"]) == ("0.0", "1.0")

@@ -46,7 +46,7 @@ def parted(heard: Heard, bias: Heard) -> list[Heard]:
     own = heard.own._replace(
         extension=replace(heard.own.extension, biases=()), facts=replace(heard.own.facts, softcap=None)
     )
-    a, b = bias.q_bhid.expand_as(heard.q_bhid), bias.k_bgjd.expand_as(heard.k_bgjd)
+    a, b = bias.q_bhid.double().expand_as(heard.q_bhid), bias.k_bgjd.double().expand_as(heard.k_bgjd)
     q, k = heard.q_bhid - a, heard.k_bgjd - b
     return [Heard(own, *pair) for pair in ((q, k), (a, k), (q, b), (a, b))]
 

@@ -16,9 +16,9 @@ from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, by_row
 
 def entropy(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> Curves:
     """Mean over heads and texts, for each layer by the position of the query."""
-    return by_row(model, ids_bn, rows, lambda heard, row: _entropy(heard.weights(row)))
+    return by_row(model, ids_bn, rows, entropy_of)[0]
 
 
-def _entropy(weights_bhj: Tensor) -> Tensor:
-    """0 ln 0 is 0; where the model's own sink takes a share, the rest does not add up to 1, and is taken as it is."""
+def entropy_of(weights_bhj: Tensor) -> Tensor:
+    """Of one row. 0 ln 0 is 0; where the model's own sink takes a share, the rest is taken as it is."""
     return -(weights_bhj * weights_bhj.clamp(min=1e-300).log()).sum(-1)

@@ -12,21 +12,31 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, by_row
+from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, OfRow, by_row
 
 NEAR, SINKS = 64, 4
 
 
 def mass_of_last(model: nn.Module, ids_bn: Tensor, *, keys: int = NEAR, rows: int = ROWS) -> Curves:
     """On the last keys, the query's own among them, for each layer by the position of the query."""
-    _require_some(keys)
-    return by_row(model, ids_bn, rows, lambda heard, row: heard.weights(row)[..., -keys:].sum(-1))
+    return by_row(model, ids_bn, rows, share_of_last(keys))[0]
 
 
 def mass_of_first(model: nn.Module, ids_bn: Tensor, *, keys: int = SINKS, rows: int = ROWS) -> Curves:
     """On the first keys of the text, for each layer by the position of the query."""
+    return by_row(model, ids_bn, rows, share_of_first(keys))[0]
+
+
+def share_of_last(keys: int) -> OfRow:
+    """The share of the last keys in one row."""
     _require_some(keys)
-    return by_row(model, ids_bn, rows, lambda heard, row: heard.weights(row)[..., :keys].sum(-1))
+    return lambda weights_bhj: weights_bhj[..., -keys:].sum(-1)
+
+
+def share_of_first(keys: int) -> OfRow:
+    """The share of the first keys in one row."""
+    _require_some(keys)
+    return lambda weights_bhj: weights_bhj[..., :keys].sum(-1)
 
 
 def _require_some(keys: int) -> None:

@@ -15,6 +15,8 @@ from ropewalk.hf.hearing import Heard, hear
 ROWS = 48  # query rows of a text that are looked at
 BINS_PER_DOUBLING = 4  # of distance
 
+OfRow = Callable[[Tensor], Tensor]  # of one row's weights [batch, heads, keys]: a number for each head
+
 
 class Curves(NamedTuple):
     """A curve for each layer over the same places: positions of queries, or distances of keys."""
@@ -30,14 +32,16 @@ def some_rows(length: int, count: int = ROWS) -> list[int]:
     return sorted({math.ceil((n + 1) * length / count) - 1 for n in range(count)})
 
 
-def by_row(model: nn.Module, ids_bn: Tensor, count: int, number: Callable[[Heard, int], Tensor]) -> Curves:
-    """A number of each of some rows, the mean over texts and heads, for every layer."""
+def by_row(model: nn.Module, ids_bn: Tensor, count: int, *numbers: OfRow) -> list[Curves]:
+    """Numbers of each of some rows of attention, the means over texts and heads, for every layer: a set for each."""
     rows = some_rows(ids_bn.shape[1], count)
 
-    def curve(heard: Heard) -> tuple[float, ...]:
-        return tuple(float(number(heard, row).mean()) for row in rows)
+    def curves(heard: Heard) -> list[tuple[float, ...]]:
+        found = [[float(number(weights).mean()) for number in numbers] for weights in map(heard.weights, rows)]
+        return [tuple(curve) for curve in zip(*found, strict=True)]
 
-    return Curves(tuple(map(float, rows)), tuple(hear(model, ids_bn, curve)))
+    by_layer = hear(model, ids_bn, curves)
+    return [Curves(tuple(map(float, rows)), tuple(layers)) for layers in zip(*by_layer, strict=True)]
 
 
 def distance_bins(length: int) -> Tensor:

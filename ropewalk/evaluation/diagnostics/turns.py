@@ -36,7 +36,7 @@ class Pair(NamedTuple):
 
 
 def turns(extension: Extension, facts: Facts, length: int) -> list[Pair]:
-    """Of every pair, fastest first, for texts of a length."""
+    """Of every pair, fastest first, for texts of a length; of the first layer where layers differ."""
     own = extension.at_layer(0, facts)
     before, after = RoPE().table(facts, length).inv_freq, own.theta.table(facts, length).inv_freq
     furthest = float(shown(own.spans, torch.tensor([length - 1])).nan_to_num(0).max()) + 1

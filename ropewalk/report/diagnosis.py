@@ -1,0 +1,185 @@
+"""`diagnose.html`: what was found inside a model, bare and extended; figures, a table and a few sentences."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ropewalk.evaluation.diagnosis import Diagnosis, Side
+from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
+from ropewalk.evaluation.diagnostics.rows import Curves
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.report.drawing import written
+from ropewalk.report.inside import insides
+from ropewalk.report.sheet import Part, Table, sheet
+
+NOTES = (
+    "within, beyond: positions of queries below the trained length and from it on",
+    "attention is looked at in some rows of one text, the mean over heads; layers are counted from 0",
+    "largest far logit: of each layer over keys at distances from a quarter of the trained length to the whole, and"
+    " from there on; the mean over layers",
+)
+MUCH = 1.5  # times as much is worth a sentence
+
+
+class Around(NamedTuple):
+    """A number within the trained length and beyond; NaN where there is none."""
+
+    within: float
+    beyond: float
+
+
+def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = "") -> Path:
+    """The page, the figures as PNG, SVG and CSV, and everything as JSON."""
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = insides(diagnosis)
+    for each in drawn:
+        written(each, out)
+    (out / "diagnosis.json").write_text(json.dumps(as_json(diagnosis, command), indent=1) + "\n")
+    page = out / "diagnose.html"
+    text = sheet(
+        title=title(diagnosis),
+        advice=findings(diagnosis),
+        table=numbers(diagnosis),
+        notes=NOTES,
+        parts=[Part("", "", tuple(drawn))],
+        command=command,
+        made={**diagnosis.made, **diagnosis.marks},
+        folder=out,
+    )
+    page.write_text(text, "utf-8")
+    return page
+
+
+def title(diagnosis: Diagnosis) -> str:
+    """What was looked into."""
+    sides = " and under ".join(side.line for side in diagnosis.sides)
+    return f"Trained on {diagnosis.facts.trained_len:,} tokens, looked into at {diagnosis.length:,}: {sides}"
+
+
+def numbers(diagnosis: Diagnosis) -> Table:
+    """Each number within the trained length and beyond, side by side."""
+    trained = diagnosis.facts.trained_len
+    head = [f"{side.line}, {where} {trained:,}" for side in diagnosis.sides for where in ("within", "beyond")]
+    rows = []
+    for name, (digits, of) in MEASURES.items():
+        found = [number for side in diagnosis.sides for number in of(side, diagnosis)]
+        rows.append((name, *("-" if math.isnan(number) else f"{number:.{digits}f}" for number in found)))
+    return Table(("mean", *head), tuple(rows))
+
+
+def findings(diagnosis: Diagnosis) -> list[str]:
+    """What the numbers say, in sentences."""
+    return [
+        *(_angles(side, diagnosis) for side in diagnosis.sides),
+        *(words for side in diagnosis.sides for words in (_logits(side, diagnosis), _hold(side, diagnosis)) if words),
+        _sinks(diagnosis),
+    ]
+
+
+def _angles(side: Side, diagnosis: Diagnosis) -> str:
+    count, length = sum(pair.unseen for pair in side.pairs), f"{diagnosis.length:,}"
+    asked = f"{count} of {len(side.pairs)} pairs meet" if count else "no pair meets"
+    return f"{side.line}: {asked} angles in {length} tokens that training has not shown."
+
+
+def _logits(side: Side, diagnosis: Diagnosis) -> str:
+    """Of the layer whose logits grow most, where they do."""
+    found = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
+    rises = [each.beyond / each.within if each.within > 0 else math.nan for each in found]
+    worst = max(range(len(rises)), key=lambda layer: -math.inf if math.isnan(rises[layer]) else rises[layer])
+    if not rises[worst] > MUCH:
+        return ""
+    within, beyond = found[worst]
+    trained = f"{diagnosis.facts.trained_len:,}"
+    known = f"keys up to {trained} away reach {within:.0f}, those beyond {beyond:.0f}"
+    return f"{side.line}: logits of far keys leave what training knew, most in layer {worst}: {known}."
+
+
+def _hold(side: Side, diagnosis: Diagnosis) -> str:
+    """Of the layer that loses most of what is near, where one does."""
+    found = [_around(Curves(side.last.at, (curve,)), diagnosis) for curve in side.last.layers]
+    worst = min(range(len(found)), key=lambda layer: found[layer].beyond / max(found[layer].within, 1e-9))
+    within, beyond = found[worst]
+    if not beyond * MUCH < within:
+        return ""
+    shares = f"from {within:.0%} to {beyond:.0%} of attention"
+    return f"{side.line}: the last {NEAR} keys lose hold beyond the trained length, most in layer {worst}: {shares}."
+
+
+def _sinks(diagnosis: Diagnosis) -> str:
+    kept, replaced, removed = (sum(losses) / len(losses) for losses in diagnosis.streams)
+    taken = _around(diagnosis.sides[0].first, diagnosis)
+    share = f"The first {SINKS} tokens take {taken.within:.1%} of the bare model's attention within the trained length."
+    losses = f"{kept:.2f} with its sinks, {replaced:.2f} with line breaks there, {removed:.2f} without"
+    return f"{share} A stream has a loss of {losses}."
+
+
+def _around(curves: Curves, diagnosis: Diagnosis) -> Around:
+    """The means of all layers' curves on either side of the trained length."""
+    return _parted(curves.at, [sum(values) / len(values) for values in zip(*curves.layers, strict=True)], diagnosis)
+
+
+def _parted(at: tuple[float, ...], curve: list[float], diagnosis: Diagnosis) -> Around:
+    trained = diagnosis.facts.trained_len
+    parts = [[y for x, y in zip(at, curve, strict=True) if (x >= trained) == beyond] for beyond in (False, True)]
+    return Around(*(sum(part) / len(part) if part else math.nan for part in parts))
+
+
+def _largest(layer: int, curves: Curves, diagnosis: Diagnosis) -> Around:
+    """The largest of a layer at distances on either side of the trained length, those that are near left out."""
+    trained = diagnosis.facts.trained_len
+    far = [pair for pair in zip(curves.at, curves.layers[layer], strict=True) if pair[0] >= trained / 4]
+    pairs = [pair for pair in far if not math.isnan(pair[1])]
+    parts = [[y for x, y in pairs if (x >= trained) == beyond] for beyond in (False, True)]
+    return Around(*(max(part, default=math.nan) for part in parts))
+
+
+def _loss(side: Side, diagnosis: Diagnosis) -> Around:
+    bins = len(side.losses)
+    return _parted(tuple((n + 0.5) * diagnosis.length / bins for n in range(bins)), list(side.losses), diagnosis)
+
+
+def _logit(side: Side, diagnosis: Diagnosis) -> Around:
+    found = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
+    return Around(*(sum(part) / len(part) for part in zip(*found, strict=True)))
+
+
+MEASURES: dict[str, tuple[int, Callable[[Side, Diagnosis], Around]]] = {
+    "loss, nats per token": (2, _loss),
+    f"mass on the last {NEAR} keys": (2, lambda side, diagnosis: _around(side.last, diagnosis)),
+    f"mass on the first {SINKS} keys": (2, lambda side, diagnosis: _around(side.first, diagnosis)),
+    "entropy, nats": (2, lambda side, diagnosis: _around(side.entropy, diagnosis)),
+    "largest far logit": (1, _logit),
+}
+
+
+def as_json(diagnosis: Diagnosis, command: str = "") -> dict[str, Any]:
+    """Every number but the points of the planes, which are in their CSV, and what is needed to measure it again."""
+    stored: dict[str, Any] = _plain(diagnosis)
+    return {"command": command, **stored, "findings": findings(diagnosis)}
+
+
+def _plain(value: Any) -> Any:
+    """Records as mappings; NaN, which JSON does not know, as nothing."""
+    if isinstance(value, Extension | Facts):
+        return value.to_json() if isinstance(value, Extension) else _fields(value)
+    if is_dataclass(value):
+        return _fields(value)
+    if hasattr(value, "_asdict"):
+        return {name: _plain(part) for name, part in value._asdict().items() if name not in ("points", "positions")}
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}

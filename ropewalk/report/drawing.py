@@ -1,0 +1,135 @@
+"""What figures share: size, lines that are told apart in grey, files, and a form that a page carries within itself.
+
+Figures are narrow and their letters large: on a phone a page is half as wide as on a desk, and they are not cut.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e08e00", "#6a4c93", "#555555", "#008b8b", "#a0522d", "#c71585", "#6b8e23")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
+WIDTH, HEIGHT, LEGEND_LINE = 4.6, 3.0, 0.17  # inches
+LETTERS, SMALL = 9, 8  # points
+DPI = 150
+
+
+class Drawn(NamedTuple):
+    """A figure, its name, what it shows, and the numbers behind it."""
+
+    name: str
+    caption: str
+    figure: Figure
+    head: tuple[str, ...]
+    numbers: tuple[tuple[Any, ...], ...]
+    section: str = ""  # where it stands on the page
+    shown: tuple[tuple[str, ...], ...] = ()  # rows of the same head that the page shows as a table
+
+
+def axes(across: str, up: str) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes."""
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    own = figure.add_subplot()
+    own.set_xlabel(across, fontsize=LETTERS)
+    own.set_ylabel(up, fontsize=LETTERS)
+    _plain(own)
+    return figure, own
+
+
+def panels(titles: Sequence[str], *, columns: int, height: float, alike: bool = True) -> tuple[Figure, list[Axes]]:
+    """A figure of small ones, row by row; `alike`: with the same axes, numbered at the edges only."""
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    figure = Figure(figsize=(WIDTH, rows * height + 0.3), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=alike, sharey=alike, squeeze=False).flatten().tolist()
+    for own, title in zip(grid, titles, strict=False):
+        own.set_title(title, fontsize=SMALL)
+        _plain(own)
+    for own in grid[len(titles) :]:
+        own.remove()
+    for own in grid[max(0, len(titles) - columns) : len(titles)]:  # those above a gap number their own edge
+        own.tick_params(labelbottom=True)
+    return figure, grid[: len(titles)]
+
+
+def stacked(heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
+    """A figure of axes one below the other over the same places."""
+    figure = Figure(figsize=(WIDTH, sum(heights) + 0.3), layout="constrained")
+    grid = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).flatten().tolist()
+    for own in grid:
+        _plain(own)
+    return figure, grid
+
+
+def _plain(own: Axes) -> None:
+    own.grid(alpha=0.25)
+    own.tick_params(labelsize=SMALL)
+
+
+def styles() -> Iterator[dict[str, Any]]:
+    """Lines that differ by dash and marker as well as by colour."""
+    return (
+        {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4, "linewidth": 1.4}
+        for colour, dash, marker in zip(cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
+    )
+
+
+def lines() -> Iterator[dict[str, Any]]:
+    """The same without markers, for curves of many points."""
+    return ({**style, "marker": ""} for style in styles())
+
+
+def mark(own: Axes, length: float, *, colour: str = "black") -> None:
+    """The trained length, as a thin dotted line."""
+    own.axvline(length, color=colour, linewidth=1, linestyle=(0, (1, 2)))
+
+
+def legend(figure: Figure, own: Axes, *, columns: int = 2) -> None:
+    """Below the axes, where it takes no width; the figure grows by what it needs."""
+    handles, labels = own.get_legend_handles_labels()
+    rows = sum(1 + label.count("\n") for label in labels) / columns
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + LEGEND_LINE * math.ceil(rows))
+    # Long enough for a dash to be told from another.
+    form = {"handlelength": 3.5, "fontsize": SMALL, "frameon": False}
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **form)
+
+
+def doubling(own: Axes, lengths: Sequence[int]) -> None:
+    """Lengths across, each doubling as wide as the other."""
+    own.set_xscale("log", base=2)
+    own.set_xticks(list(lengths), [f"{length:,}" for length in lengths])
+    own.minorticks_off()
+
+
+def embedded(drawn: Drawn, folder: Path) -> str:
+    """A figure that was written to a folder, as an address that a page carries within itself."""
+    return "data:image/png;base64," + base64.b64encode((folder / f"{drawn.name}.png").read_bytes()).decode()
+
+
+def rendered(drawn: Drawn, kind: str) -> bytes:
+    """A figure as a file's bytes, the same for the same figure."""
+    out = io.BytesIO()
+    with rc_context({"svg.hashsalt": drawn.name}):
+        drawn.figure.savefig(out, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def written(drawn: Drawn, folder: Path) -> None:
+    """A figure as PNG and SVG, and its numbers as CSV."""
+    for kind in ("png", "svg"):
+        (folder / f"{drawn.name}.{kind}").write_bytes(rendered(drawn, kind))
+    with (folder / f"{drawn.name}.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([drawn.head, *drawn.numbers])

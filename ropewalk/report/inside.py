@@ -1,0 +1,216 @@
+"""Figures of a diagnosis: lines of the bare model and the extended one, and maps of all their layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ropewalk.evaluation.diagnosis import Diagnosis, Side
+from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
+from ropewalk.evaluation.diagnostics.rows import Curves
+from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, legend, lines, mark, panels, stacked
+from ropewalk.report.formulas import formulas
+
+MOST = 6  # layers in a figure of lines; files have all
+MARK = "#d1495b"
+MAPS = "Above, the mean over layers; the maps have every layer; the trained length is marked."
+
+
+def insides(diagnosis: Diagnosis) -> list[Drawn]:
+    """Every figure for which there are numbers."""
+    extensions = {side.line: side.extension for side in diagnosis.sides}
+    found = [
+        loss(diagnosis),
+        mass_of_last(diagnosis),
+        logits_by_distance(diagnosis),
+        entropy(diagnosis),
+        states(diagnosis),
+        mass_of_first(diagnosis),
+        sinks(diagnosis),
+        *formulas(extensions, diagnosis.facts, diagnosis.length),
+    ]
+    return [*found, bias_terms(diagnosis)] if any(side.terms for side in diagnosis.sides) else found
+
+
+def some_layers(count: int) -> list[int]:
+    """The first, the last and some between."""
+    few = min(MOST, count)
+    return sorted({round(n * (count - 1) / max(1, few - 1)) for n in range(few)})
+
+
+def loss(diagnosis: Diagnosis) -> Drawn:
+    """By position, both sides in one."""
+    curves = {side.line: side.losses for side in diagnosis.sides}
+    caption = "Loss by position; the trained length is marked."
+    return _by_position(diagnosis, "loss", caption, curves, begin=1)
+
+
+def sinks(diagnosis: Diagnosis) -> Drawn:
+    """By position, of a stream whose first tokens stay, are others, or go."""
+    kept, replaced, removed = diagnosis.streams
+    curves = {"sinks kept": kept, "replaced by line breaks": replaced, "removed": removed}
+    reach = diagnosis.stream.spans
+    caption = (
+        f"Loss by position of a stream ({reach}): with its first tokens, with line breaks in their place, and with a"
+        " window of as many keys alone."
+    )
+    return _by_position(diagnosis, "sinks", caption, curves, begin=getattr(reach, "n_sink", 1))
+
+
+def _by_position(
+    diagnosis: Diagnosis, name: str, caption: str, curves: dict[str, tuple[float, ...]], *, begin: int
+) -> Drawn:
+    """Curves in bins over positions from `begin` on."""
+    figure, own = axes("position in the text", "loss, nats per token")
+    numbers: list[tuple[Any, ...]] = []
+    for (label, curve), style in zip(curves.items(), lines(), strict=False):
+        width = (diagnosis.length - begin) / len(curve)
+        at = [begin + (n + 0.5) * width for n in range(len(curve))]
+        own.plot(at, curve, label=label, **style)
+        numbers += [(label, *pair) for pair in zip(at, curve, strict=True)]
+    mark(own, diagnosis.facts.trained_len)
+    legend(figure, own)
+    return Drawn(name, caption, figure, ("curve", "position", "loss"), tuple(numbers))
+
+
+def entropy(diagnosis: Diagnosis) -> Drawn:
+    """How many keys a query spreads itself over."""
+    caption = "Entropy of attention by the position of the query: the logarithm of how many keys share it evenly."
+    return _by_query(diagnosis, "entropy", caption, "entropy, nats", lambda side: side.entropy)
+
+
+def mass_of_last(diagnosis: Diagnosis) -> Drawn:
+    """What stays near."""
+    caption = f"Attention on the last {NEAR} keys by the position of the query."
+    return _by_query(diagnosis, "mass_of_last", caption, "share of attention", lambda side: side.last)
+
+
+def mass_of_first(diagnosis: Diagnosis) -> Drawn:
+    """What goes to the sinks."""
+    caption = f"Attention on the first {SINKS} keys of the text by the position of the query."
+    return _by_query(diagnosis, "mass_of_first", caption, "share of attention", lambda side: side.first)
+
+
+def _by_query(diagnosis: Diagnosis, name: str, caption: str, label: str, of: Callable[[Side], Curves]) -> Drawn:
+    figure, (own, *maps) = _over_maps(diagnosis, label, of)
+    for side, style in zip(diagnosis.sides, lines(), strict=False):
+        own.plot(of(side).at, _mean(of(side)), label=side.line, **style)
+    _trained([own, *maps], diagnosis)
+    maps[-1].set_xlabel("position of the query", fontsize=LETTERS)
+    legend(figure, own)
+    numbers = [(side.line, *row) for side in diagnosis.sides for row in _rows(of(side))]
+    head = ("extension", "layer", "position", label.split(",")[0])
+    return Drawn(name, f"{caption} {MAPS}", figure, head, tuple(numbers))
+
+
+def logits_by_distance(diagnosis: Diagnosis) -> Drawn:
+    """The largest of each layer; above, with the means."""
+    figure, (own, *maps) = _over_maps(diagnosis, "logit", lambda side: side.growth.largest)
+    styles = lines()
+    for side in diagnosis.sides:
+        own.plot(side.growth.largest.at, _mean(side.growth.largest), label=f"{side.line}: largest", **next(styles))
+        own.plot(side.growth.mean.at, _mean(side.growth.mean), label=f"{side.line}: mean", **next(styles))
+    _distances(own, diagnosis)
+    _trained([own, *maps], diagnosis)
+    maps[-1].set_xlabel("distance of the key", fontsize=LETTERS)
+    legend(figure, own)
+    caption = f"Logits by distance: the largest over heads and rows, and their mean. {MAPS} They show the largest."
+    head = ("extension", "layer", "distance", "mean", "spread", "largest")
+    return Drawn("logits_by_distance", caption, figure, head, tuple(_grown(diagnosis)))
+
+
+def _over_maps(diagnosis: Diagnosis, label: str, of: Callable[[Side], Curves]) -> tuple[Figure, list[Axes]]:
+    """Axes for lines, and below them a map for each side: places across, layers downwards."""
+    figure, grid = stacked([2.0, *(1.2 for _ in diagnosis.sides)])
+    values = [value for side in diagnosis.sides for curve in of(side).layers for value in curve if value == value]
+    for own, side in zip(grid[1:], diagnosis.sides, strict=True):
+        curves = of(side)
+        shades = own.pcolormesh(
+            curves.at, range(len(curves.layers)), curves.layers, vmin=min(values), vmax=max(values), cmap="Greys"
+        )
+        shades.set_rasterized(True)
+        own.invert_yaxis()
+        own.grid(visible=False)
+        own.set_title(side.line, fontsize=SMALL)
+        own.set_ylabel("layer", fontsize=SMALL)
+        own.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    grid[0].set_ylabel(label, fontsize=LETTERS)
+    figure.colorbar(shades, ax=grid, shrink=0.5, anchor=(0, 0)).ax.tick_params(labelsize=SMALL)
+    return figure, grid
+
+
+def _mean(curves: Curves) -> list[float]:
+    """Over layers, those without a number left out."""
+    found = [[value for value in values if value == value] for values in zip(*curves.layers, strict=True)]
+    return [sum(values) / len(values) if values else math.nan for values in found]
+
+
+def _grown(diagnosis: Diagnosis) -> list[tuple[Any, ...]]:
+    rows = []
+    for side in diagnosis.sides:
+        for mean, spread, largest in zip(*map(_rows, side.growth), strict=True):
+            rows.append((side.line, *mean, spread[-1], largest[-1]))
+    return rows
+
+
+def _distances(own: Axes, diagnosis: Diagnosis) -> None:
+    """Distances from 1 on, each doubling as wide as the other."""
+    own.set_xscale("log", base=2)
+    ticks = [8**n for n in range(8) if 8**n <= diagnosis.length]
+    own.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    own.set_xlim(1, diagnosis.length)
+    own.minorticks_off()
+
+
+def _trained(grid: Sequence[Axes], diagnosis: Diagnosis) -> None:
+    """The trained length, in a colour that shows on black and on white."""
+    for own in grid:
+        mark(own, diagnosis.facts.trained_len, colour=MARK)
+
+
+def states(diagnosis: Diagnosis) -> Drawn:
+    """A row of panels for each side: dark is the beginning of the text, light its end."""
+    planes = [(side, plane) for side in diagnosis.sides for plane in side.planes]
+    columns = len(diagnosis.sides[0].planes)
+    figure, grid = panels([f"layer {plane.layer - 1}" for _, plane in planes], columns=columns, height=1.5, alike=False)
+    for own, (_, plane) in zip(grid, planes, strict=True):
+        x, y = zip(*plane.points, strict=True)
+        dots = own.scatter(x, y, c=plane.positions, cmap="viridis", s=2, linewidths=0, rasterized=True)
+        own.set_xticks([])
+        own.set_yticks([])
+    for own, side in zip(grid[::columns], diagnosis.sides, strict=True):
+        own.set_ylabel(side.line, fontsize=SMALL)
+    figure.colorbar(dots, ax=grid, label="position", shrink=0.8).ax.tick_params(labelsize=SMALL)
+    caption = "Hidden states after some layers in the plane in which they vary most: dark is the beginning of the text."
+    rows = [(s.line, p.layer - 1, at, *xy) for s, p in planes for at, xy in zip(p.positions, p.points, strict=True)]
+    return Drawn("states", caption, figure, ("extension", "layer", "position", "x", "y"), tuple(rows))
+
+
+def bias_terms(diagnosis: Diagnosis) -> Drawn:
+    """Of the bare model, a panel for each of some layers."""
+    side = next(side for side in diagnosis.sides if side.terms)
+    terms = side.terms
+    names = ("q k", "a k (query's bias)", "q b (key's bias)", "a b (both biases)")
+    chosen = some_layers(len(terms[0].layers)) if terms else []
+    figure, grid = panels([f"layer {layer}" for layer in chosen], columns=2, height=1.4)
+    for own, layer in zip(grid, chosen, strict=True):
+        for name, curves, style in zip(names, terms or (), lines(), strict=False):
+            own.plot(curves.at, curves.layers[layer], label=name, **style)
+        _distances(own, diagnosis)
+        mark(own, diagnosis.facts.trained_len)
+    for own in grid[-2:]:
+        own.set_xlabel("distance of the key", fontsize=SMALL)
+    legend(figure, grid[0])
+    caption = f"The four terms of a product of queries and keys with biases, by distance ({side.line})."
+    rows = [(name, *row) for name, curves in zip(names, terms or (), strict=True) for row in _rows(curves)]
+    return Drawn("bias_terms", caption, figure, ("term", "layer", "distance", "product"), tuple(rows))
+
+
+def _rows(curves: Curves) -> list[tuple[Any, ...]]:
+    """Layer, place, value."""
+    return [(layer, *pair) for layer, curve in enumerate(curves.layers) for pair in zip(curves.at, curve, strict=True)]

@@ -1,0 +1,126 @@
+"""The page of a diagnosis: figures that have their numbers, a table, and sentences that follow from them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.evaluation.diagnosis import StreamLosses, diagnose
+from ropewalk.evaluation.diagnostics.rows import Curves
+from ropewalk.report.diagnosis import as_json, findings, numbers, title
+from ropewalk.report.drawing import rendered
+from ropewalk.report.inside import insides, some_layers
+
+from evaluation.subjects import model, subject
+
+LINE = "window:window=8"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    biased = rw.convert(model(), "qk_bias").eval()
+    for name, value in biased.named_parameters():
+        if name.endswith("bias"):
+            value.data = torch.ones_like(value)
+    return diagnose(subject(tmp_path_factory.mktemp("inside"), longest=48, model_=biased), LINE)
+
+
+@pytest.fixture(scope="module")
+def drawn(found):
+    return {each.name: each for each in insides(found)}
+
+
+def rows(drawn, *first):
+    return [row[len(first) :] for row in drawn.numbers if row[: len(first)] == first]
+
+
+def points(curves, layer):
+    return list(zip(curves.at, curves.layers[layer], strict=True))
+
+
+def test_every_diagnostic_has_its_figure(drawn):
+    attention = ("mass_of_last", "logits_by_distance", "entropy", "mass_of_first", "bias_terms")
+    assert set(drawn) == {"loss", "states", "sinks", *attention, "decay_by_distance", "turns_by_pair"}
+    for each in drawn.values():
+        assert {len(row) for row in each.numbers} == {len(each.head)}
+        assert each.caption.endswith((".", ")."))
+    assert rendered(drawn["logits_by_distance"], "png").startswith(b"\x89PNG")
+
+
+def test_the_numbers_are_those_of_the_diagnosis(found, drawn):
+    for side in found.sides:
+        for layer in range(2):
+            assert rows(drawn["entropy"], side.line, layer) == points(side.entropy, layer)
+            grown = rows(drawn["logits_by_distance"], side.line, layer)
+            for column, curves in enumerate(side.growth):
+                assert [row[1 + column] for row in grown] == pytest.approx(curves.layers[layer], nan_ok=True)
+        plane = side.planes[-1]
+        assert [row[1:] for row in rows(drawn["states"], side.line, plane.layer - 1)] == list(plane.points)
+    assert [value for _, value in rows(drawn["sinks"], "removed")] == list(found.streams.removed)
+    assert rows(drawn["sinks"], "removed")[0][0] > 4  # the first ones are not judged
+    assert rows(drawn["bias_terms"], "a b (both biases)", 1) == points(found.sides[0].terms.biases, 1)
+
+
+def test_json_has_every_number_and_is_json(found):
+    text = json.dumps(as_json(found, "ropewalk diagnose"), allow_nan=False)
+    stored = json.loads(text)
+    assert stored["command"] == "ropewalk diagnose"
+    assert stored["facts"]["trained_len"] == 32
+    assert stored["sides"][1]["extension"] == found.sides[1].extension.to_json()
+    assert stored["sides"][0]["entropy"]["layers"][1] == list(found.sides[0].entropy.layers[1])
+    assert None in stored["sides"][1]["growth"]["mean"]["layers"][0]  # out of the window's reach
+    assert "points" not in stored["sides"][0]["planes"][0]
+    assert stored["findings"] == findings(found)
+
+
+def flat(found, *, last, far):
+    """The diagnosis with a bare side whose layers hold so much near and whose far logits are so large, up to the
+    trained length of 32 and beyond."""
+    at = (10.0, 20.0, 40.0)
+    side = found.sides[0]
+    curve = Curves(at, tuple((known, known, beyond) for known, beyond in last))
+    # What is near is left out: it is large everywhere.
+    largest = Curves((5.0, *at), tuple((1000.0, known, known, beyond) for known, beyond in far))
+    growth = side.growth._replace(largest=largest)
+    return replace(found, sides=(replace(side, last=curve, growth=growth),))
+
+
+def test_the_table_parts_what_is_known_from_what_is_beyond(found):
+    made = flat(found, last=[(0.8, 0.2), (0.6, 0.4)], far=[(10, 30), (20, 10)])
+    table = {row[0]: row[1:] for row in numbers(made).rows}
+    assert numbers(made).head == ("mean", "bare, within 32", "bare, beyond 32")
+    assert table["mass on the last 64 keys"] == ("0.70", "0.30")
+    assert table["largest far logit"] == ("15.0", "20.0")
+    both = {row[0]: row[1:] for row in numbers(found).rows}
+    assert both["largest far logit"][3] == "-"  # a window of 8 reaches nothing beyond 32
+    assert title(made).startswith("Trained on 32 tokens, looked into at 48: bare")
+
+
+def test_sentences_name_the_layer_that_is_worst(found):
+    words = "\n".join(findings(flat(found, last=[(0.8, 0.2), (0.6, 0.1)], far=[(10, 30), (20, 80)])))
+    assert "most in layer 1: from 60% to 10% of attention" in words
+    assert "most in layer 1: keys up to 32 away reach 20, those beyond 80" in words
+    assert "\nbare: logits" in words
+    calm = "\n".join(findings(flat(found, last=[(0.8, 0.7), (0.6, 0.5)], far=[(10, 12), (20, 10)])))
+    assert "most in layer" not in calm
+
+
+def test_angles_and_sinks_are_told_of(found):
+    pairs = found.sides[0].pairs
+    unseen = [pair._replace(turns_trained=0.5, turns_asked=0.6) for pair in pairs[:3]]
+    seen = [pair._replace(turns_trained=2, turns_asked=9) for pair in pairs[3:]]
+    side = replace(found.sides[0], pairs=(*unseen, *seen), first=Curves((1.0, 40.0), ((0.25, 0.5),)))
+    made = replace(found, sides=(side,), streams=StreamLosses((1.0, 2.0), (2.0,), (3.0, 4.0)))
+    words = findings(made)
+    assert words[0] == f"bare: 3 of {len(pairs)} pairs meet angles in 48 tokens that training has not shown."
+    assert "The first 4 tokens take 25.0% of" in words[-1]
+    assert words[-1].endswith("a loss of 1.50 with its sinks, 2.00 with line breaks there, 3.50 without.")
+
+
+def test_a_figure_has_few_lines():
+    assert some_layers(4) == [0, 1, 2, 3]
+    assert some_layers(1) == [0]
+    assert len(some_layers(32)) == 6
+    assert {0, 31} <= set(some_layers(32))
