@@ -11,7 +11,7 @@ Legend: n token, v word, d hidden dimension.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,19 +41,24 @@ def nll(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None 
     return flat.view(targets.shape)
 
 
+class Judged(NamedTuple):
+    """What is said of each target."""
+
+    losses: Tensor  # in nats
+    hits: Tensor  # whether it is the likeliest word, the first of equals
+
+
 @torch.no_grad()
-def likeliest(hidden: Tensor, head_vd: Tensor, bias_v: Tensor | None = None) -> Tensor:
-    """The word with the highest logit after each hidden state [..., d], by the same tiles."""
-    _check(hidden, head_vd, torch.full(hidden.shape[:-1], IGNORED, device=hidden.device), bias_v)
-    flat, room = hidden.flatten(0, -2), Room(hidden)
-    found = torch.zeros(len(flat), dtype=torch.int64, device=hidden.device)
-    for rows in _tiles(len(flat), TOKENS):
-        highest_n = room.tile.new_full((len(flat[rows]),), -torch.inf)
-        for words in _tiles(len(head_vd), WORDS):
-            top = room.logits(flat[rows], head_vd, bias_v, words).max(1)
-            found[rows] = torch.where(top.values > highest_n, top.indices + words.start, found[rows])
-            highest_n = torch.maximum(highest_n, top.values)
-    return found.view(hidden.shape[:-1])
+def judged(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None = None) -> Judged:
+    """The losses of `nll`, and whether each target is the likeliest word, by one walk over the tiles."""
+    _check(hidden, head_vd, targets, bias_v)
+    flat, target_n, room = hidden.flatten(0, -2), targets.flatten().long(), Room(hidden)
+    loss_n, hit_n = room.tile.new_zeros(len(flat)), torch.zeros_like(target_n, dtype=torch.bool)
+    with torch.autocast(hidden.device.type, enabled=False):
+        for rows in _tiles(len(flat), TOKENS):
+            lse_n, own_n, hit_n[rows] = _walked(flat[rows], head_vd, bias_v, target_n[rows], room, hits=True)
+            loss_n[rows] = (lse_n - own_n).where(target_n[rows] != IGNORED, 0)
+    return Judged(loss_n.view(targets.shape), hit_n.view(targets.shape))
 
 
 class TokenLoss(torch.autograd.Function):
@@ -65,7 +70,7 @@ class TokenLoss(torch.autograd.Function):
         room = Room(hidden_nd)
         lse_n, own_n = room.tile.new_zeros(2, len(hidden_nd))
         for rows in _tiles(len(hidden_nd), TOKENS):
-            lse_n[rows], own_n[rows] = _lse_and_own(hidden_nd[rows], head_vd, bias_v, target_n[rows], room)
+            lse_n[rows], own_n[rows], _ = _walked(hidden_nd[rows], head_vd, bias_v, target_n[rows], room)
         ctx.save_for_backward(hidden_nd, head_vd, bias_v, target_n, lse_n)
         losses: Tensor = (lse_n - own_n).where(target_n != IGNORED, 0)
         return losses
@@ -121,25 +126,39 @@ class Room:
         return tile if bias_v is None else tile.add_(bias_v[words])
 
 
-def _lse_and_own(
-    hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor, room: Room
-) -> tuple[Tensor, Tensor]:
-    """Of a few tokens the log-sum-exp over all words and the target's own logit, both from the same rounded tiles."""
-    lse_n, own_n = room.tile.new_full((2, len(target_n)), -torch.inf)
+def _walked(
+    hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor, room: Room, *, hits: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of a few tokens the log-sum-exp over all words and the target's own logit, and if asked for whether that is the
+    first of the highest: all from the same rounded tiles.
+    """
+    lse_n, own_n, highest_n = room.tile.new_full((3, len(target_n)), -torch.inf)
+    hit_n = torch.zeros_like(target_n, dtype=torch.bool)
     for words in _tiles(len(head_vd), WORDS):
         tile = room.logits(hidden_nd, head_vd, bias_v, words)
         aim = target_n - words.start
-        found = tile.gather(1, aim.clamp(0, tile.shape[1] - 1)[:, None])[:, 0]
-        own_n = found.where((aim >= 0) & (aim < tile.shape[1]), own_n)
-        lse_n = torch.logaddexp(lse_n, _logsumexp(tile))
-    return lse_n, own_n
+        inside = (aim >= 0) & (aim < tile.shape[1])
+        own_n = tile.gather(1, aim.clamp(0, tile.shape[1] - 1)[:, None])[:, 0].where(inside, own_n)
+        top_n = tile.amax(1)
+        if hits:
+            hit_n = torch.where(top_n > highest_n, inside & _is_first(tile, aim, inside & (own_n == top_n)), hit_n)
+            highest_n = torch.maximum(highest_n, top_n)
+        lse_n = torch.logaddexp(lse_n, _logsumexp(tile, top_n))
+    return lse_n, own_n, hit_n
 
 
-def _logsumexp(tile: Tensor) -> Tensor:
-    """Of each row; uses up the tile."""
+def _is_first(tile: Tensor, aim: Tensor, highest: Tensor) -> Tensor:
+    """Whether the aim is the first of the highest: indices are dear, and are looked for where it is among those."""
+    found = highest.clone()
+    found[highest] = tile[highest].argmax(1) == aim[highest]
+    return found
+
+
+def _logsumexp(tile: Tensor, highest_n: Tensor) -> Tensor:
+    """Of each row, whose highest is known; uses up the tile."""
     finite = torch.finfo(tile.dtype)
-    highest = tile.amax(1, keepdim=True).clamp(finite.min, finite.max)
-    return tile.sub_(highest).mul_(LOG2_E).exp2_().sum(1).log() + highest[:, 0]
+    highest = highest_n.clamp(finite.min, finite.max)
+    return tile.sub_(highest[:, None]).mul_(LOG2_E).exp2_().sum(1).log() + highest
 
 
 def _check(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None) -> None:

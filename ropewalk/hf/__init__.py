@@ -13,6 +13,7 @@ from ropewalk.hf.inspecting import Inspection as Inspection
 from ropewalk.hf.inspecting import inspect as inspect
 from ropewalk.hf.reading import Judged as Judged
 from ropewalk.hf.reading import judge as judge
+from ropewalk.hf.reading import read as read
 from ropewalk.hf.reading import score as score
 from ropewalk.hf.reading import stream as stream
 from ropewalk.hf.saving import load as load

@@ -95,6 +95,18 @@ def is_fresh(cache: Any) -> bool:
     return type(cache) is DynamicCache and plain and not cache.offloading
 
 
+def held_bytes(cache: DynamicCache) -> int:
+    """Of the keys and values that a cache holds, with the room that it keeps for more."""
+    return sum(_layer_bytes(layer) for layer in cache.layers)
+
+
+def _layer_bytes(layer: Any) -> int:
+    if isinstance(layer, MemoryLayer):
+        return layer.memory.nbytes
+    kept = [getattr(layer, name, None) for name in ("keys", "values")]
+    return sum(each.nbytes for each in kept if each is not None)
+
+
 def adopt(cache: DynamicCache, sessions: Sequence[Session]) -> None:
     """Fill a fresh cache with memories, one for each layer's session."""
     cache.layers = [MemoryLayer(session) for session in sessions]

@@ -97,10 +97,19 @@ def probe(model: PreTrainedModel) -> list[Layer]:
 
 def rotary_modules(model: nn.Module) -> list[nn.Module]:
     """What makes the model's cos and sin."""
-    found = [module for name, module in model.named_modules() if name.rsplit(".", 1)[-1].startswith("rotary_emb")]
+    found = _rotary_modules(model)
     if not found:
         raise DoesNotFit("model", "one with rotary position embeddings", type(model).__name__)
     return found
+
+
+def turns(model: nn.Module) -> bool:
+    """Whether there is anything that makes cos and sin."""
+    return bool(_rotary_modules(model))
+
+
+def _rotary_modules(model: nn.Module) -> list[nn.Module]:
+    return [module for name, module in model.named_modules() if name.rsplit(".", 1)[-1].startswith("rotary_emb")]
 
 
 def device_of(model: PreTrainedModel) -> torch.device:

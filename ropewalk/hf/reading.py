@@ -17,9 +17,12 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from ropewalk.attention import likeliest, nll
+from ropewalk.attention import judged, nll
+from ropewalk.attention.nll import Judged as Judged
 from ropewalk.errors import Conflict, InvalidValue
+from ropewalk.hf.caches import held_bytes
 from ropewalk.hf.extending import HANDLE, host_of
+from ropewalk.hf.holding import require_held
 from ropewalk.hf.probe import quiet
 
 PIECE = 2048  # tokens read at once
@@ -30,11 +33,12 @@ CLOSE = 2e-2  # of the largest logit, for half precision's sake
 Progress = Callable[[int, int], None]  # told how many tokens were read, and of how many, after each piece
 
 
-class Judged(NamedTuple):
-    """What a model says of each token but the first, [batch, tokens - 1]."""
+class Read(NamedTuple):
+    """A piece of a text, read after all before it."""
 
-    losses: Tensor  # in nats
-    hits: Tensor  # whether it is the likeliest
+    losses: Tensor  # of the token after each of the piece's, in nats
+    hits: Tensor  # whether that is the likeliest
+    cache_bytes: int  # held when it had been read
 
 
 def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
@@ -42,17 +46,23 @@ def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
 
     Neither the logits of all tokens nor the square of attention is ever held.
     """
-    return torch.cat(_read(model, ids, None, piece, _Head.losses), 1)
+    return torch.cat(list(_read(model, ids, piece, _Head.losses)), 1)
 
 
 def judge(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece: int = PIECE) -> Judged:
-    """The loss of each token, and whether it is the one that the model would have chosen.
+    """The loss of each token but the first, and whether it is the one that the model would have chosen.
 
     `numbers` [tokens] says where each token stands when that is not 0, 1, 2, ...; the text is then read in one piece.
     """
-    parts = _read(model, ids, numbers, piece, lambda head, *said: (head.losses(*said), head.hits(*said)))
-    losses, hits = zip(*parts, strict=True)
+    losses, hits = zip(*_read(model, ids, piece, _Head.judged, numbers=numbers), strict=True)
     return Judged(torch.cat(losses, 1), torch.cat(hits, 1))
+
+
+def read(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Iterator[Read]:
+    """What `judge` gives, piece by piece as the text is read: for reading that is watched."""
+    cache = DynamicCache(config=host_of(model).config)
+    parts = _read(model, ids, piece, _Head.judged, cache=cache)
+    return (Read(*judged, held_bytes(cache)) for judged in parts)
 
 
 class _Head(NamedTuple):
@@ -67,43 +77,68 @@ class _Head(NamedTuple):
             return torch.nn.functional.cross_entropy(said.float().transpose(1, 2), targets, reduction="none")
         return nll(said, self.module.weight, targets, self.module.bias)
 
-    def hits(self, said: Tensor, targets: Tensor) -> Tensor:
-        """Whether each target is the likeliest word."""
-        chosen = said.argmax(-1) if self.scale is None else likeliest(said, self.module.weight, self.module.bias)
-        return chosen == targets
+    def judged(self, said: Tensor, targets: Tensor) -> Judged:
+        """The same, and whether each target is the likeliest word."""
+        if self.scale is None:
+            return Judged(self.losses(said, targets), said.argmax(-1) == targets)
+        return judged(said, self.module.weight, targets, self.module.bias)
 
 
 def _read(
-    model: nn.Module, ids: Tensor, numbers: Tensor | None, piece: int, judged: Callable[[_Head, Tensor, Tensor], Of]
-) -> list[Of]:
+    model: nn.Module,
+    ids: Tensor,
+    piece: int,
+    judging: Callable[[_Head, Tensor, Tensor], Of],
+    *,
+    numbers: Tensor | None = None,
+    cache: DynamicCache | None = None,
+) -> Iterator[Of]:
     """Each piece judged: by the head, what is said after each token, and the tokens that came."""
     host = host_of(model)
     _check(ids, piece, least=2)
     _require_known(host, ids)
+    require_held(host, ids.shape[1] - 1)  # the last token is told, not read
+    given: dict[str, Any] = {"past_key_values": cache or DynamicCache(config=host.config), "use_cache": True}
     if numbers is not None:
         piece = ids.shape[1]  # a cache knows no numbers but 0, 1, 2, ...
-    given = {} if numbers is None else _stated(ids, numbers)
-    with quiet(host), torch.no_grad():
-        head = _Head(host.get_output_embeddings(), _head_scale(host, ids[:, :PROBED]))  # type: ignore[no-untyped-call]
-        cache = DynamicCache(config=host.config) if numbers is None else None
-        found = []
-        for first in range(0, ids.shape[1] - 1, piece):
-            asked = {"input_ids": ids[:, first : first + piece], "past_key_values": cache, **given}
-            targets = ids[:, first + 1 : first + piece + 1]
-            if head.scale is None:
-                said = host(**asked, use_cache=cache is not None).logits
-            else:
-                said = _base(host)(**asked, use_cache=cache is not None).last_hidden_state * head.scale
-            where = targets.device if head.scale is None else head.module.weight.device
-            found.append(judged(head, said[:, : targets.shape[1]].to(where), targets))
-        return found
+        given = {"use_cache": False, **_stated(ids, numbers)}
+    return _judged_pieces(host, ids, piece, judging, given)
+
+
+def _judged_pieces(
+    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[_Head, Tensor, Tensor], Of], given: Any
+) -> Iterator[Of]:
+    handle, head = host.__dict__.get(HANDLE), _head(host, ids[:, :PROBED])
+    for first in range(0, ids.shape[1] - 1, piece):
+        _require_same(host, handle, "text")
+        targets = ids[:, first + 1 : first + piece + 1]
+        yield judging(head, *_said(host, head, ids[:, first : first + targets.shape[1]], targets, given))
+
+
+@torch.no_grad()
+def _said(host: PreTrainedModel, head: _Head, ids: Tensor, targets: Tensor, given: Any) -> tuple[Tensor, Tensor]:
+    """What is said after each token, where the head can read it, and the targets there."""
+    with quiet(host):
+        if head.scale is None:
+            said: Tensor = host(input_ids=ids, **given).logits
+            return said, targets.to(said.device)
+        said = _base(host)(input_ids=ids, **given).last_hidden_state * head.scale
+    where = head.module.weight.device
+    return said.to(where), targets.to(where)
+
+
+def _require_same(host: PreTrainedModel, handle: Any, what: str) -> None:
+    """Refuse to go on where somebody has changed the extension in between."""
+    if host.__dict__.get(HANDLE) is not handle:
+        raise Conflict(what, "read under the extension it began under", "another, or none")
 
 
 def _stated(ids: Tensor, numbers: Tensor) -> dict[str, Tensor]:
     """Numbers of one's own, and a mask that tells transformers that a gap between them begins no new text."""
     if numbers.shape != ids.shape[1:] or numbers.is_floating_point():
         raise InvalidValue("numbers", f"whole numbers of shape {tuple(ids.shape[1:])}", tuple(numbers.shape))
-    return {"position_ids": numbers.to(ids.device).expand_as(ids), "attention_mask": torch.ones_like(ids)}
+    read = ids[:, :-1]
+    return {"position_ids": numbers[:-1].to(ids.device).expand_as(read), "attention_mask": torch.ones_like(read)}
 
 
 def stream(
@@ -126,6 +161,7 @@ def stream(
     host = host_of(model)
     _check(ids, piece)
     _require_known(host, ids)
+    require_held(host, ids.shape[1] + max(0, (max_new_tokens or 1) - 1))  # the last that is made is not read
     choose = sampler(temperature, top_k, top_p, torch.Generator(device=ids.device).manual_seed(seed))
     return _written(host, _pieces(ids, piece, progress), choose, max_new_tokens)
 
@@ -147,8 +183,7 @@ def _written(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count:
     while count is None or made < count:
         token_b = choose(logits_bv)
         yield token_b
-        if host.__dict__.get(HANDLE) is not handle:
-            raise Conflict("stream", "read under the extension it began under", "another, or none")
+        _require_same(host, handle, "stream")
         made += 1
         if count is None or made < count:
             logits_bv = _next(host, token_b[:, None], cache)
@@ -171,6 +206,12 @@ def _require_known(host: PreTrainedModel, ids: Tensor) -> None:
 
 def _base(host: PreTrainedModel) -> Any:
     return host.base_model
+
+
+@torch.no_grad()
+def _head(host: PreTrainedModel, ids: Tensor) -> _Head:
+    with quiet(host):
+        return _Head(host.get_output_embeddings(), _head_scale(host, ids))  # type: ignore[no-untyped-call]
 
 
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ropewalk import InvalidValue
-from ropewalk.attention import likeliest, nll
+from ropewalk.attention import judged, nll
 from ropewalk.attention.nll import IGNORED, TOKENS, WORDS
 
 
@@ -42,11 +42,23 @@ def test_losses_and_gradients_are_cross_entropys(tokens, words, bias):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("tokens", "words"), [(7, 3), (TOKENS + 5, WORDS + 11), (30, 2 * WORDS)])
-def test_the_likeliest_word_is_that_of_the_highest_logit(tokens, words, bias):
-    hidden, head, _, shift = inputs(tokens, words, bias=bias)
+def test_a_hit_is_the_first_of_the_highest_logits(tokens, words, bias):
+    """Numbers are few and whole, so that many words tie; every second target is the choice."""
+    rng = torch.Generator().manual_seed(0)
+    hidden, head = (torch.randint(-1, 2, (n, 4), generator=rng).double() for n in (tokens, words))
+    shift = torch.randint(0, 2, (words,), generator=rng).double() if bias else None
     logits = hidden @ head.mT + (0 if shift is None else shift)
-    assert torch.equal(likeliest(hidden, head, shift), logits.argmax(-1))
-    assert torch.equal(likeliest(hidden[None], head, shift)[0], logits.argmax(-1))
+    chosen = logits.argmax(-1)
+    targets = torch.where(torch.arange(tokens) % 2 == 0, chosen, (chosen + 1) % words)
+    got = judged(hidden[None], head, targets[None], shift)
+    assert torch.equal(got.hits[0], targets == chosen)
+    assert torch.equal(got.losses[0], nll(hidden, head, targets, shift))
+
+
+def test_what_is_not_scored_is_no_hit():
+    hidden, head, _, _ = inputs(4, 9)
+    got = judged(hidden, head, torch.full((4,), IGNORED))
+    assert (got.losses.tolist(), got.hits.tolist()) == ([0.0] * 4, [False] * 4)
 
 
 def test_half_precision_is_summed_up_in_single():

@@ -10,7 +10,7 @@ from hf.traces import logits
 from torch.nn.functional import cross_entropy
 
 from ropewalk import Conflict, InvalidValue
-from ropewalk.hf import extended, judge, score, stream
+from ropewalk.hf import extended, judge, read, score, stream
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
 
@@ -135,6 +135,39 @@ def test_a_text_is_read_in_pieces_and_progress_is_told_after_each():
 
 def test_tokens_that_the_model_does_not_know():
     model = tiny("llama")
-    for read in (score, stream):
+    for way in (score, stream, read):
         with pytest.raises(InvalidValue, match=r"ids must be from 0 to \d+, the model's vocabulary, got '3 to 100000'"):
-            read(model, torch.tensor([[3, 100_000]]))
+            way(model, torch.tensor([[3, 100_000]]))
+
+
+@pytest.mark.parametrize("text", ["streaming:window=10,n_sink=2", "window:window=9", "rerope:window=8", "dynamic_yarn"])
+@pytest.mark.parametrize("piece", [7, 16])
+def test_pieces_are_the_definition_of_the_whole(text, piece):
+    """What one pass without a cache says of every token, window and distances included."""
+    model = tiny("llama", num_hidden_layers=2)
+    with extended(model, text):
+        whole = logits(model, IDS, use_cache=False)[:, :-1]
+        parts = list(read(model, IDS, piece=piece))
+    losses, hits = (torch.cat(each, 1) for each in list(zip(*parts, strict=True))[:2])
+    expected = cross_entropy(whole.transpose(1, 2), IDS[:, 1:], reduction="none")
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(hits, whole.argmax(-1) == IDS[:, 1:])
+    assert [part.losses.shape[1] for part in parts] == [piece] * (59 // piece) + [59 % piece]
+
+
+def test_a_cache_grows_with_the_text_or_with_the_reach():
+    model = tiny("llama", num_hidden_layers=2)
+    a_token = 2 * 2 * 2 * 16 * 4 * len(IDS)  # layers, keys and values, heads, dimensions, bytes
+    assert [part.cache_bytes for part in read(model, IDS, piece=20)] == [a_token * n for n in (20, 40, 59)]
+    with extended(model, "streaming:window=10,n_sink=2"):
+        assert [part.cache_bytes for part in read(model, IDS, piece=20)] == [a_token * 12] * 3
+
+
+def test_a_reading_does_not_outlive_its_extension():
+    model = tiny("llama", num_hidden_layers=1)
+    with extended(model, "streaming:window=10,n_sink=2"):
+        parts = read(model, IDS, piece=20)
+        next(parts)
+        assert torch.is_grad_enabled()  # between the pieces, everything is the caller's
+    with pytest.raises(Conflict, match="under the extension it began under"):
+        next(parts)
