@@ -5,7 +5,9 @@ Legend: b text, n token.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -17,6 +19,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.hf import judge
 from ropewalk.positions import Positions
 
+BINS = 64  # of a text, for curves
 ROWS = 8192  # tokens read at once, as many rows as that makes
 
 
@@ -41,6 +44,27 @@ def measured(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | None = 
     numbers = None if numbering is None else numbering.number(length)
     parts = [judge(model, rows, numbers=numbers) for rows in torch.split(ids_bn, max(1, ROWS // length))]
     return Measured(torch.cat([part.losses for part in parts]), torch.cat([part.hits for part in parts]))
+
+
+def bits_per_byte(losses: Tensor, count: int) -> float:
+    """What does not depend on how a tokenizer cuts: the losses of tokens in bits, over the bytes that they told."""
+    return float(losses.double().sum()) / math.log(2) / max(1, count)
+
+
+def told_bytes(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> int:
+    """Of the text that tokens stand for."""
+    return len(str(tokenizer.decode(ids)).encode())
+
+
+def binned(values: Tensor, bins: int = BINS) -> list[float]:
+    """Means over bins of equal size, or the values themselves where there are few."""
+    return [float(values[a:b].double().mean()) for a, b in pairwise(edges(len(values), bins))]
+
+
+def edges(count: int, bins: int = BINS) -> list[int]:
+    """Where bins begin, and where the last one ends."""
+    bins = min(bins, count)
+    return [round(n * count / bins) for n in range(bins + 1)]
 
 
 def passages(documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, *, length: int, count: int) -> Tensor:

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 from ropewalk.corpora import Document
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation import Measured, losses, measured, passages, repeated
+from ropewalk.evaluation.losses import binned, bits_per_byte, told_bytes
 from ropewalk.positions import Randomized
 
 from lab.texts import text, tokenizer
@@ -62,3 +63,19 @@ def test_passages_are_the_middles_of_documents_that_are_long_enough():
 
 def test_repeating():
     assert repeated(torch.tensor([[1, 2, 3]]), 7).tolist() == [[1, 2, 3, 1, 2, 3, 1]]
+
+
+def test_bins_are_means_of_all_there_is():
+    values = torch.arange(1000.0)
+    got = binned(values)
+    assert len(got) == 64
+    assert sum(got) / 64 == pytest.approx(499.5, rel=1e-2)
+    assert binned(torch.tensor([1.0, 3.0])) == [1.0, 3.0]
+
+
+def test_bits_per_byte_by_hand():
+    """Two tokens of a loss of one bit and one of two, over 8 bytes of which two are one character."""
+    bit = 0.6931471805599453
+    ids = torch.tensor(tokenizer().encode("the rop\u00e9"))
+    assert told_bytes(tokenizer(), ids) == 9
+    assert bits_per_byte(torch.tensor([bit, bit, 2 * bit]), 8) == pytest.approx(0.5)

@@ -8,7 +8,6 @@ import torch
 import ropewalk as rw
 from ropewalk.evaluation.subject import bare
 from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Repetition, Ruler, StreamEval
-from ropewalk.evaluation.tasks.context import binned
 
 from evaluation.subjects import TRAINED, model, subject
 
@@ -127,11 +126,3 @@ def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
         logits = model()(input_ids=text[None]).logits[0]
     hits = (logits[:-1].argmax(-1) == text[1:])[-TRAINED // 2 :]
     assert got["accuracy"] == pytest.approx(float(hits.float().mean()))
-
-
-def test_bins_are_means_of_all_there_is():
-    values = torch.arange(1000.0)
-    got = binned(values)
-    assert len(got) == 64
-    assert sum(got) / 64 == pytest.approx(499.5, rel=1e-2)
-    assert binned(torch.tensor([1.0, 3.0])) == [1.0, 3.0]

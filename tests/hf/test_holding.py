@@ -39,9 +39,7 @@ def test_positions_are_counted_where_they_are_looked_up(name, rows):
 def test_a_text_beyond_the_table_is_refused_before_it_is_read(name):
     model = made(name)
     assert score(model, IDS[:, :21]).shape == (1, 20)  # the last token is told, not read
-    read = model.register_forward_pre_hook(
-        lambda _, __, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True
-    )
+    model.register_forward_pre_hook(lambda _, __, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True)
     lengths: list[int] = []
     for refused in (score, judge):
         with pytest.raises(

@@ -4,6 +4,7 @@ from ropewalk.evaluation.tasks.context import Context as Context
 from ropewalk.evaluation.tasks.damage import Damage as Damage
 from ropewalk.evaluation.tasks.needle import Needle as Needle
 from ropewalk.evaluation.tasks.passkey import Passkey as Passkey
+from ropewalk.evaluation.tasks.perplexity import Perplexity as Perplexity
 from ropewalk.evaluation.tasks.repetition import Repetition as Repetition
 from ropewalk.evaluation.tasks.ruler import Ruler as Ruler
 from ropewalk.evaluation.tasks.signature import Task as Task
@@ -17,4 +18,5 @@ ALL: tuple[type[Task], ...] = (
     Ruler,
     StreamEval,
     Damage,
+    Perplexity,
 )

@@ -1,0 +1,79 @@
+"""Perplexity by three definitions at each length, bits per byte, and where a long text breaks a model down.
+
+    truncated(L), strided(L, L/2), rolling(L)       over passages of the longest length: evaluation/perplexity.py
+    breakdown                                       of the longest: where the loss leaves the trained length's level
+
+The level is each token's own: its loss under the bare model in windows of the trained length, so that hard stretches of
+text are no breakdown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ropewalk.evaluation.losses import binned, bits_per_byte, edges, told_bytes
+from ropewalk.evaluation.perplexity import breakdown, exponential, strided_losses
+from ropewalk.evaluation.scores import Estimate, mean
+from ropewalk.evaluation.subject import Subject, bare
+from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.spec import Json
+
+DEFINITIONS = ("truncated", "strided", "rolling")
+RESAMPLES = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perplexity(Task):
+    name: ClassVar[str] = "perplexity"
+    headline: ClassVar[str] = "strided"
+
+    def measure(self, subject: Subject, length: int, sample: int) -> Json:
+        """Of one passage; losses in nats per token."""
+        text = subject.passages(self.samples)[sample].to(subject.model.device)
+        window = min(length, len(text) - 1)
+        strided = strided_losses(subject.model, text, window=window, stride=max(1, window // 2))
+        rolling = strided_losses(subject.model, text, window=window, stride=window)
+        told = told_bytes(subject.tokenizer, text[1:])
+        by_name = {"truncated": rolling[: length - 1], "strided": strided, "rolling": rolling}
+        result: Json = {name: float(losses.double().mean()) for name, losses in by_name.items()}
+        result |= {"bits_per_byte": bits_per_byte(strided, told), "bytes": told}
+        if length == subject.longest:
+            result |= _excess(subject, text, rolling)
+        return result
+
+    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+        """Passages are of one length, so that texts and tokens count alike; bytes are weighed."""
+        found = {name: exponential(mean([each[name] for each in measured])) for name in DEFINITIONS}
+        bits, weights = ([each[name] for each in measured] for name in ("bits_per_byte", "bytes"))
+        found["bits_per_byte"] = mean(bits, weights)
+        place = _breakdown(measured) if "excess" in measured[0] else None
+        return found | ({"breakdown": place} if place else {})
+
+
+def _excess(subject: Subject, text: Tensor, losses: Tensor) -> Json:
+    """By how much the loss is above each token's level, in bins; and where these end."""
+    trained = min(subject.facts.trained_len, len(losses))
+    with bare(subject.model):
+        level = strided_losses(subject.model, text, window=trained, stride=max(1, trained // 2))
+    return {"excess": binned(losses - level), "ends": edges(len(losses))[1:]}
+
+
+def _breakdown(measured: Sequence[Json]) -> Estimate | None:
+    """Of the mean over passages, with a bootstrap over them; nothing where it never comes."""
+    excess = torch.tensor([each["excess"] for each in measured], dtype=torch.float64)
+    ends = measured[0]["ends"]
+
+    def place(rows: Tensor) -> float:
+        found = breakdown(rows.mean(0), width=1)
+        return math.inf if found is None else float(ends[found])
+
+    drawn = torch.randint(len(excess), (RESAMPLES, len(excess)), generator=torch.Generator().manual_seed(0))
+    spread = sorted(place(excess[rows]) for rows in drawn)
+    value, outside = place(excess), RESAMPLES // 40  # 2.5 % on each side
+    return None if math.isinf(value) else Estimate(value, spread[outside], spread[-1 - outside], len(excess))
