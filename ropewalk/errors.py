@@ -30,6 +30,9 @@ EXTRAS = {
 }
 
 
+MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # what torch's allocators say
+
+
 class RopewalkError(ValueError):
     """The root: catch it to catch everything this library refuses."""
 
@@ -83,3 +86,9 @@ def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
     name = (missing.name or str(missing)).partition(".")[0]
     wanted = f"'ropewalk[{EXTRAS[name]}]'" if name in EXTRAS else name
     return NotInstalled(name, "installed", None, remedy=f"pip install {wanted}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it is for want of memory, which on a processor torch says by a plain RuntimeError."""
+    says = isinstance(error, RuntimeError) and any(words in str(error) for words in MEMORY)
+    return says or isinstance(error, MemoryError)

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ropewalk import errors
+from ropewalk.errors import is_out_of_memory
 
 PROJECT = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
 
@@ -70,3 +72,27 @@ def test_a_missing_package_is_met_when_it_is_asked_for():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "transformers must be installed, got None; pip install transformers\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+    ],
+)
+def test_want_of_memory_has_many_words(error):
+    assert is_out_of_memory(error)
+
+
+def test_other_errors_are_not_want_of_memory():
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_out_of_memory(OSError("out of memory"))
+
+
+def test_the_processors_own_words():
+    with pytest.raises(RuntimeError) as told:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out_of_memory(told.value)

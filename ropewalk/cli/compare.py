@@ -66,7 +66,7 @@ def _compare(
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
     from ropewalk.report.page import write_report
-    from ropewalk.report.tables import NOTES, advice, terminal, terminals_beside, verdicts
+    from ropewalk.report.tables import advice, notes, terminal, terminals_beside, verdicts
 
     tasks = tasks_named(asked, samples) if asked else tasks_of(samples)
     measuring = on_cluster(ray) if ray else here
@@ -89,7 +89,7 @@ def _compare(
     page = write_report(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
     Console().print(terminal(found), *terminals_beside(found))
     print("\n" + "\n".join(verdicts(found)) + "\n")
-    for note in NOTES:
+    for note in notes(found):
         print(textwrap.fill(note, 80, subsequent_indent="  "))
     print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page}")
 

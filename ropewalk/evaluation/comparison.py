@@ -6,6 +6,7 @@ does it break, does it stay as it was, or does it make use of the text beyond?
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import NamedTuple
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.asked import checked
 from ropewalk.evaluation.effective import Effective, effective
-from ropewalk.evaluation.runner import Measuring, Progress, Row, here, run
+from ropewalk.evaluation.runner import OUT_OF_MEMORY, Measuring, Progress, Row, here, run
 from ropewalk.evaluation.scores import Estimate, difference
 from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.subject import Subject
@@ -30,6 +32,7 @@ LINES = (
     *("pi", "ntk", "yarn", "dynamic_yarn", "window", "streaming"),
     *("self_extend", "rerope", "rerope+log_n"),
 )
+NOTHING = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
 BARE = "bare"  # what the model without an extension is called
 # In nats per token. What is below is seen by no reader, what is above by every one.
 BREAKS, HARMS = 0.25, 0.02
@@ -49,7 +52,8 @@ class Contender:
 
     line: str
     extension: Extension
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # with numbers
+    failures: tuple[Row, ...]  # without
     change: Estimate  # of the loss: longest length under the extension less trained length of the bare model
     cache_bytes: int  # of one text of the longest length
     slowdown: float  # seconds at the longest length over those of the first contender
@@ -57,7 +61,17 @@ class Contender:
 
     def at(self, task: str, length: int) -> Row | None:
         """The numbers of a task at a length."""
-        return next((row for row in self.rows if row.task.title == task and row.length == length), None)
+        return _find(self.rows, task, length)
+
+    def failed(self, task: str, length: int) -> str:
+        """Why there are none, where that is known."""
+        row = _find(self.failures, task, length)
+        return row.failed if row else ""
+
+    @property
+    def rank(self) -> float:
+        """What contenders are put in order by: the change, and who could not be measured comes last."""
+        return math.inf if math.isnan(self.change.value) else self.change.value
 
     def scores(self, name: str) -> dict[int, float]:
         """At each length the mean over all tasks of a name, such as RULER's kinds."""
@@ -88,12 +102,13 @@ class Comparison:
     @property
     def best(self) -> Contender:
         """The lowest loss at the longest length."""
-        return min(self.contenders, key=lambda each: each.change.value)
+        return min(self.contenders, key=lambda each: each.rank)
 
 
 def reach(comparison: Comparison, each: Contender, name: str) -> Effective:
-    """How far a contender gets at the tasks of a name."""
-    return effective(each.scores(name), comparison.contenders[0].scores(name).get(comparison.trained_len, 0.0))
+    """How far a contender gets at the tasks of a name; nowhere where memory sufficed for no length."""
+    bar = comparison.contenders[0].scores(name).get(comparison.trained_len, 0.0)
+    return effective(each.scores(name) or {comparison.trained_len: 0.0}, bar)
 
 
 def tasks_of(samples: int) -> tuple[Task, ...]:
@@ -122,7 +137,7 @@ def compare(
     }
     named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
-    bare_losses = _losses(rows, Extension(), subject.facts.trained_len)
+    bare_losses = _bare_losses(rows, subject.facts.trained_len)
     contenders = [_contender(subject, line, each, rows, bare_losses, target) for line, each in named.items()]
     most = max(task.samples for task in asked)
     return Comparison(
@@ -138,17 +153,22 @@ def compare(
 def _contender(
     subject: Subject, line: str, extension: Extension, rows: Sequence[Row], bare: Sequence[float], target: int
 ) -> Contender:
-    own = tuple(row for row in rows if row.extension == extension)
-    change = difference(_losses(rows, extension, target), bare)
-    seconds = [_seconds(rows, each, target) for each in (extension, Extension())]
+    own = [row for row in rows if row.extension == extension]
+    measured, failures = (tuple(row for row in own if bool(row.failed) == failed) for failed in (False, True))
+    at_target = _find(measured, Context.name, target)
+    change = difference(_losses(at_target), bare) if at_target else NOTHING
+    found = verdict(change, _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target))
+    if at_target is None:
+        found = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at {target:,} tokens")
     return Contender(
         line=line,
         extension=extension,
-        rows=own,
+        rows=measured,
+        failures=failures,
         change=change,
         cache_bytes=inspect(subject.model, target_len=target).cache_bytes(extension),
-        slowdown=seconds[0] / seconds[1],
-        verdict=verdict(change, _numbers(own, Damage.name, "loss"), _numbers(own, Passkey.name, "right", target)),
+        slowdown=_seconds(rows, extension, target) / _seconds(rows, Extension(), target),
+        verdict=found,
     )
 
 
@@ -167,20 +187,34 @@ def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> V
     return Verdict(kind, ", ".join(words))
 
 
-def _losses(rows: Sequence[Row], extension: Extension, length: int) -> list[float]:
+def _bare_losses(rows: Sequence[Row], trained_len: int) -> list[float]:
+    """What everything is compared with."""
+    found = _read(rows, Extension(), trained_len)
+    if found is None or found.failed:
+        rule = f"enough to read {trained_len} tokens, which everything is compared with"
+        got = found.failed if found else None
+        raise DoesNotFit("memory", rule, got, remedy="take a smaller model or a larger machine")
+    return _losses(found)
+
+
+def _losses(row: Row) -> list[float]:
     """Of each passage, in the order of the samples."""
-    found = next(
-        row for row in rows if row.extension == extension and row.length == length and row.task.name == Context.name
-    )
-    return [each["loss"] for each in found.samples]
+    return [each["loss"] for each in row.samples]
 
 
 def _seconds(rows: Sequence[Row], extension: Extension, length: int) -> float:
-    return next(
-        row.seconds
-        for row in rows
-        if row.extension == extension and row.length == length and row.task.name == Context.name
-    )
+    """Of the passages at a length; no number where they could not be read."""
+    found = _read(rows, extension, length)
+    return found.seconds if found and not found.failed else math.nan
+
+
+def _read(rows: Sequence[Row], extension: Extension, length: int) -> Row | None:
+    """How the passages were read."""
+    return _find([row for row in rows if row.extension == extension], Context.name, length)
+
+
+def _find(rows: Sequence[Row], task: str, length: int) -> Row | None:
+    return next((row for row in rows if row.task.title == task and row.length == length), None)
 
 
 def _numbers(rows: Sequence[Row], task: str, name: str, length: int | None = None) -> Estimate | None:

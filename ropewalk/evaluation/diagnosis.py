@@ -18,9 +18,8 @@ from ropewalk.evaluation.diagnostics.logit_growth import Growth
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS, share_of_first, share_of_last
 from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, by_row
 from ropewalk.evaluation.diagnostics.states import Plane
-from ropewalk.evaluation.losses import measured
+from ropewalk.evaluation.losses import binned, measured
 from ropewalk.evaluation.subject import Subject
-from ropewalk.evaluation.tasks.context import binned
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.extending import extended

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import NamedTuple
 
+import torch
+
+from ropewalk.errors import is_out_of_memory
 from ropewalk.evaluation.cells import Cell, cells
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.store import Store
@@ -17,6 +21,10 @@ from ropewalk.extension import Extension
 from ropewalk.hf.extending import extended
 from ropewalk.spec import Json
 
+OUT_OF_MEMORY = "out of memory"
+FAILED = "failed"  # of a result that has no numbers: why
+
+Group = tuple[Extension, Task, int]
 Progress = Callable[[Cell], None]
 Finished = tuple[Cell, Json]
 Measuring = Callable[[Subject, Sequence[Cell]], Generator[Finished, None, None]]
@@ -31,6 +39,7 @@ class Row(NamedTuple):
     numbers: Mapping[str, Estimate]
     samples: tuple[Json, ...]  # what was measured, one by one
     seconds: float  # of measuring, in sum over the samples
+    failed: str = ""  # why a sample is missing; a row with one has no numbers
 
 
 def here(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
@@ -62,26 +71,44 @@ def run(
             progress(cell)
     with closing(measuring(subject, [cell for cell in every if keys[cell] not in done])) as finished:
         for cell, result in finished:
-            store.put(keys[cell], result)
+            if FAILED in result:
+                store.fail(keys[cell], result[FAILED])
+            else:
+                store.put(keys[cell], result)
             progress(cell)
     return condensed(keys, store)
 
 
 def result_of(subject: Subject, cell: Cell) -> Json:
-    """A cell's result, and what it took."""
+    """A cell's result, and what it took; or that memory did not suffice, which is no reason to stop."""
     began = time.perf_counter()
-    result = cell.task.measure(subject, cell.length, cell.sample)
-    return {"result": result, "seconds": time.perf_counter() - began}
+    try:
+        result = cell.task.measure(subject, cell.length, cell.sample)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    else:
+        return {"result": result, "seconds": time.perf_counter() - began}
+    gc.collect()  # what the failure still held
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return {FAILED: OUT_OF_MEMORY}
 
 
 def condensed(keys: Mapping[Cell, str], store: Store) -> list[Row]:
     """The table: what the store has of these cells."""
-    groups: dict[tuple[Extension, Task, int], list[Json]] = {}
+    groups: dict[Group, list[Json]] = {}
+    failed: dict[Group, str] = {}
     for cell, key in keys.items():
-        found = store.get(key)
-        if found is not None:
-            groups.setdefault((cell.extension, cell.task, cell.length), []).append(found)
-    return [_row(*which, found) for which, found in groups.items()]
+        group, found = (cell.extension, cell.task, cell.length), store.get(key)
+        groups.setdefault(group, []).extend([found] if found is not None else [])
+        why = store.failure(key) if found is None else None
+        failed |= {group: why} if why else {}
+    return [
+        Row(*group, {}, (), 0.0, failed[group]) if group in failed else _row(*group, found)
+        for group, found in groups.items()
+        if found or group in failed
+    ]
 
 
 def _row(extension: Extension, task: Task, length: int, found: Sequence[Json]) -> Row:

@@ -27,6 +27,8 @@ def figures(comparison: Comparison) -> list[Drawn]:
             found.append(found_by_depth(comparison, name))
     if "repetition" in measured:
         found.append(repetition_by_length(comparison))
+    if "perplexity" in measured:
+        found.append(perplexity_by_length(comparison))
     return found
 
 
@@ -36,7 +38,7 @@ def _scored(comparison: Comparison) -> list[Task]:
 
 
 def _has_depths(comparison: Comparison, name: str) -> bool:
-    rows = [row for row in comparison.contenders[0].rows if row.task.name == name]
+    rows = [row for each in comparison.contenders for row in each.rows if row.task.name == name]
     return any("depth" in sample for row in rows for sample in row.samples)
 
 
@@ -50,6 +52,12 @@ def repetition_by_length(comparison: Comparison) -> Drawn:
     """Accuracy on text told again."""
     caption = "Next-token accuracy where a text of half the trained length is told again and again."
     return _by_length(comparison, "repetition_by_length", caption, "repetition", "accuracy", "accuracy")
+
+
+def perplexity_by_length(comparison: Comparison) -> Drawn:
+    """Windows of each length, half overlapping."""
+    caption = "Perplexity of whole texts, read in windows that move on by half their length; every token counts once."
+    return _by_length(comparison, "perplexity_by_length", caption, "perplexity", "strided", "perplexity")
 
 
 def found_by_length(comparison: Comparison, name: str) -> Drawn:
@@ -122,6 +130,8 @@ def _grid(each: Contender, name: str) -> dict[tuple[int, float], Estimate]:
 
 def _draw(own: Axes, grid: Mapping[tuple[int, float], Estimate]) -> None:
     """A map of shares; a cell without a sample stays empty."""
+    if not grid:  # memory sufficed for none
+        return
     lengths, depths = (sorted(set(each)) for each in zip(*grid, strict=True))
     shares = [[grid[n, depth].value if (n, depth) in grid else math.nan for n in lengths] for depth in depths]
     own.imshow(shares, vmin=0, vmax=1, cmap="Greys_r", aspect="auto")

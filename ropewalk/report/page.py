@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ropewalk.report.figures import figures
 from ropewalk.report.formulas import FORMULAS, formulas
 from ropewalk.report.sections import Section, sections
 from ropewalk.report.sheet import Part, Table, sheet
-from ropewalk.report.tables import NOTES, advice, table, title
+from ropewalk.report.tables import advice, notes, table, title
 
 ABOUT_FORMULAS = "What the methods do by themselves, whatever the model has learned."
 
@@ -25,14 +26,14 @@ def write_report(comparison: Comparison, folder: str | Path, *, command: str = "
     drawn = [*figures(comparison), *formulas(extensions, comparison.facts, comparison.lengths[-1])]
     for each in drawn:
         written(each, out)
-    results = as_json(comparison, command)
+    results = _plain(as_json(comparison, command))
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     page = out / "report.html"
     text = sheet(
         title=title(comparison),
         advice=[advice(comparison)],
         table=table(comparison),
-        notes=NOTES,
+        notes=notes(comparison),
         parts=_parts(sections(comparison), drawn),
         command=command,
         made={**comparison.made, **comparison.marks},
@@ -78,7 +79,19 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
                     }
                     for row in each.rows
                 ],
+                "failures": [
+                    {"task": row.task.title, "length": row.length, "why": row.failed} for row in each.failures
+                ],
             }
             for each in comparison.contenders
         ],
     }
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no infinity: an interval without an end, or a number that was not measured, is null."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,7 +10,7 @@ from ropewalk.evaluation.comparison import Comparison, Contender, reach
 from ropewalk.evaluation.effective import LLAMA_2, OWN
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.tasks import Task
-from ropewalk.report.tables import ordered
+from ropewalk.report.tables import mark, ordered
 
 REACH = "reach"
 ABOUT_REACH = (
@@ -45,13 +45,18 @@ def _of(comparison: Comparison, task: Task) -> Section:
 
 
 def _rows(each: Contender, task: Task, lengths: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """One for each number of the task, the first with the extension's name."""
+    """One for each number of the task; some numbers there are at one length alone."""
     found = {length: row.numbers for length in lengths if (row := each.at(task.title, length))}
-    names = list(next(iter(found.values()), {}))
-    return [
-        (each.line, name, *(estimated(found[length][name]) if length in found else "" for length in lengths))
-        for name in names
-    ]
+    names = dict.fromkeys(name for numbers in found.values() for name in numbers)
+    marks = {length: mark(each, task.title, length) for length in lengths}
+    if not names and any(marks.values()):
+        return [(each.line, "", *marks.values())]
+
+    def cell(length: int, name: str) -> str:
+        own = found.get(length, {})
+        return estimated(own[name]) if name in own else marks[length]
+
+    return [(each.line, name, *(cell(length, name) for length in lengths)) for name in names]
 
 
 def _reach(comparison: Comparison, names: list[str]) -> Section:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
 from ropewalk.evaluation.comparison import Comparison, Contender
+from ropewalk.evaluation.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.tasks import Task
 from ropewalk.report.sheet import Table
@@ -19,6 +21,8 @@ NOTES = (
     "short: change of the loss within the trained length; time and cache: of the longest length",
 )
 
+SHORTLY = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
+MEMORY_NOTE = "mem: memory did not suffice; the same command tries again"
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
@@ -47,14 +51,26 @@ def _cells(comparison: Comparison, each: Contender, measured: set[str]) -> list[
     if "repetition" in measured:
         cells.append(_percent(each, "repetition", lengths[-1], "accuracy"))
     for task in beside(comparison):
-        cells.append(" ".join(_percent(each, task.title, length, task.headline) for length in lengths))
+        cells.append(" ".join(_headline(each, task, length) for length in lengths))
     if "damage" in measured:
         cells.append(_short(comparison, each))
-    return [*cells, f"{each.slowdown:.1f}x", size(each.cache_bytes), each.verdict.words]
+    return [*cells, _slowdown(each), size(each.cache_bytes), each.verdict.words]
+
+
+def mark(each: Contender, task: str, length: int) -> str:
+    """What stands in the place of a number that could not be measured; nothing where nobody tried."""
+    return SHORTLY.get(each.failed(task, length), "")
+
+
+def notes(comparison: Comparison) -> tuple[str, ...]:
+    """What the words of the table mean."""
+    return NOTES + (MEMORY_NOTE,) * any(each.failures for each in comparison.contenders)
 
 
 def interval(found: Estimate) -> str:
     """A difference with its interval."""
+    if math.isnan(found.value):
+        return "-"
     return f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
@@ -79,11 +95,11 @@ def terminal(comparison: Comparison) -> RichTable:
         drawn.add_row(
             each.line,
             losses,
-            f"{each.change.value:+.2f}",
+            "-" if math.isnan(each.change.value) else f"{each.change.value:+.2f}",
             _percent(each, "passkey", lengths[-1], "right"),
             _percent(each, "repetition", lengths[-1], "accuracy"),
             _short(comparison, each),
-            f"{each.slowdown:.1f}x",
+            _slowdown(each),
             size(each.cache_bytes),
         )
     return drawn
@@ -100,8 +116,12 @@ def _terminal_of(comparison: Comparison, task: Task) -> RichTable:
     for length in comparison.lengths:
         shown.add_column(_times(comparison, length), justify="right")
     for each in ordered(comparison):
-        shown.add_row(each.line, *(_percent(each, task.title, length, task.headline) for length in comparison.lengths))
+        shown.add_row(each.line, *(_headline(each, task, length) for length in comparison.lengths))
     return shown
+
+
+def _slowdown(each: Contender) -> str:
+    return "-" if math.isnan(each.slowdown) else f"{each.slowdown:.1f}x"
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -112,12 +132,12 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 def ordered(comparison: Comparison) -> list[Contender]:
     """The lowest loss first."""
-    return sorted(comparison.contenders, key=lambda each: each.change.value)
+    return sorted(comparison.contenders, key=lambda each: each.rank)
 
 
 def _short(comparison: Comparison, each: Contender) -> str:
     found = each.at("damage", comparison.trained_len)
-    return f"{found.numbers['loss'].value:+.2f}" if found else "-"
+    return f"{found.numbers['loss'].value:+.2f}" if found else mark(each, "damage", comparison.trained_len) or "-"
 
 
 def title(comparison: Comparison) -> str:
@@ -129,6 +149,8 @@ def title(comparison: Comparison) -> str:
 def advice(comparison: Comparison) -> str:
     """Which one to use, and why, in a sentence or two."""
     best, bare = comparison.best, comparison.contenders[0]
+    if math.isinf(best.rank):
+        return "Memory did not suffice for the longest length under any of them: ask for a shorter one."
     if best is bare:
         return "No extension lowers the loss of the bare model at the longest length: use none."
     words = f"Use {best.line}: it has the lowest loss at {comparison.lengths[-1]:,} tokens ({best.verdict.words})."
@@ -141,9 +163,11 @@ def advice(comparison: Comparison) -> str:
 def _cheap(contenders: Sequence[Contender]) -> Contender | None:
     """Of those whose cache is smaller than the bare model's, the best that does not break."""
     small = [
-        each for each in contenders if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind != "breaks"
+        each
+        for each in contenders
+        if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind not in ("breaks", OUT_OF_MEMORY)
     ]
-    return min(small, key=lambda each: each.change.value, default=None)
+    return min(small, key=lambda each: each.rank, default=None)
 
 
 def _times(comparison: Comparison, length: int) -> str:
@@ -152,9 +176,14 @@ def _times(comparison: Comparison, length: int) -> str:
 
 def _number(each: Contender, task: str, length: int, name: str) -> str:
     found = each.at(task, length)
-    return f"{found.numbers[name].value:.2f}" if found else ""
+    return f"{found.numbers[name].value:.2f}" if found else mark(each, task, length)
+
+
+def _headline(each: Contender, task: Task, length: int) -> str:
+    """The number of a task that is shown first; a share in percent."""
+    return (_percent if task.scored else _number)(each, task.title, length, task.headline)
 
 
 def _percent(each: Contender, task: str, length: int, name: str) -> str:
     found = each.at(task, length)
-    return f"{100 * found.numbers[name].value:.0f}%" if found else "-"
+    return f"{100 * found.numbers[name].value:.0f}%" if found else mark(each, task, length) or "-"

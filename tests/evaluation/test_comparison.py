@@ -1,8 +1,11 @@
 """Comparisons: who is compared, on what, and the words of a verdict."""
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
+import torch
 
 import ropewalk as rw
 from ropewalk.evaluation.comparison import compare, verdict
@@ -69,3 +72,38 @@ def test_pass_keys_are_part_of_the_verdict(tmp_path):
     who = subject(tmp_path, longest=200)
     with pytest.raises(rw.DoesNotFit, match="length must be at least"):  # 32 tokens hold no such prompt
         compare(who, [], [200], Store(tmp_path / "s"), tasks=tasks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(Context):
+    """Memory does not suffice from a length on, but under a window."""
+
+    most: ClassVar[int] = 100
+
+    def measure(self, subject, length, sample):
+        if length >= self.most and subject.model.__dict__["_ropewalk_handle"].extension.reach is None:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().measure(subject, length, sample)
+
+
+def test_who_runs_out_of_memory_is_said_to_and_comes_last(tmp_path):
+    who = subject(tmp_path, longest=128)
+    made = compare(who, ["yarn", "window"], [64, 128], Store(tmp_path / "s"), tasks=[Greedy(samples=2), *TASKS[1:]])
+    bare, yarn, window = made.contenders
+    for each in (bare, yarn):
+        assert each.verdict.words == "out of memory at 128 tokens"
+        assert each.failed("context", 128) == "out of memory"
+        assert each.at("context", 128) is None
+        assert each.at("context", 64).numbers["loss"].of == 2
+        assert math.isnan(each.change.value)
+    assert made.best is window
+    assert window.failures == ()
+    assert window.change.of == 2
+    assert math.isnan(window.slowdown)  # against the bare model, whose time there is none of
+
+
+def test_no_comparison_without_the_bare_model_at_its_trained_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(Greedy, "most", TRAINED)
+    who = subject(tmp_path, longest=64)
+    with pytest.raises(rw.DoesNotFit, match="memory must be enough to read 32 tokens"):
+        compare(who, ["window"], [64], Store(tmp_path / "s"), tasks=[Greedy(samples=2)])

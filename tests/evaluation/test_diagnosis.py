@@ -6,8 +6,7 @@ import torch
 import ropewalk as rw
 from ropewalk.evaluation.diagnosis import diagnose
 from ropewalk.evaluation.diagnostics import bias_terms, entropy, mass_of_first, mass_of_last, turns, without_sinks
-from ropewalk.evaluation.losses import measured
-from ropewalk.evaluation.tasks.context import binned
+from ropewalk.evaluation.losses import binned, measured
 
 from evaluation.subjects import TRAINED, model, subject
 

@@ -1,5 +1,7 @@
 """Cells are measured once, kept as they finish, and gone on with."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, ClassVar
@@ -136,3 +138,57 @@ def test_what_came_first_stays(tmp_path):
     assert store.get("a") == {"x": 1}
     assert Store(store.path).keys() == {"a"}
     assert store.get("b") is None
+
+
+def test_a_store_of_another_version(tmp_path):
+    path = tmp_path / "cells.sqlite"
+    with closing(sqlite3.connect(path)) as file, file:  # as it was before versions were written
+        file.execute("create table cells (key text primary key, result text not null)")
+    with pytest.raises(Unreadable, match=r"store must be of version 1, got 'version 0 in .*another folder"):
+        Store(path)
+    Store(tmp_path / "new.sqlite")
+    with closing(sqlite3.connect(tmp_path / "new.sqlite")) as file, file:
+        file.execute("pragma user_version = 7")
+    with pytest.raises(Unreadable, match="got 'version 7"):
+        Store(tmp_path / "new.sqlite")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(Logits):
+    """The same cells; memory does not suffice for one of them, or something else is wrong."""
+
+    wrong: ClassVar[dict[tuple[int, int], BaseException]] = {}
+
+    def measure(self, subject, length, sample):
+        result = super().measure(subject, length, sample)
+        if subject.model.__dict__.get("_ropewalk_handle").extension == EXTENSIONS[1] and (length, sample) in self.wrong:
+            raise self.wrong[length, sample]
+        return result
+
+    def to_json(self):
+        return Logits(samples=self.samples).to_json()
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
+def test_want_of_memory_is_marked_and_tried_again(tmp_path, monkeypatch, error):
+    who, store, counted = subject(tmp_path), Store(tmp_path / "cells.sqlite"), []
+    monkeypatch.setitem(Greedy.wrong, (64, 1), error)
+    first = run(who, EXTENSIONS, [Greedy(samples=2)], [32, 64], store, progress=counted.append)
+    assert len(counted) == 12  # it went on
+    failed = [row for row in first if row.failed]
+    assert [(row.extension, row.length, row.failed, row.numbers) for row in failed] == [
+        (EXTENSIONS[1], 64, "out of memory", {})
+    ]
+    assert len(store.keys()) == 11
+    SEEN.clear()
+    monkeypatch.delitem(Greedy.wrong, (64, 1))
+    again = run(who, EXTENSIONS, [Greedy(samples=2)], [32, 64], store)
+    assert SEEN == [(64, 1)]
+    assert [row.failed for row in again] == [""] * 6
+    assert [row.numbers["logit"].of for row in again] == [2] * 6
+
+
+def test_other_errors_stop_a_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(Greedy.wrong, (32, 0), RuntimeError("shapes cannot be multiplied"))
+    with pytest.raises(RuntimeError, match="shapes"):
+        run(subject(tmp_path), EXTENSIONS, [Greedy(samples=1)], [32], Store(tmp_path / "cells.sqlite"))

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from io import StringIO
+from math import nan
 
 import pytest
 from rich.console import Console
@@ -12,10 +13,11 @@ from rich.console import Console
 from ropewalk.evaluation.comparison import Verdict, compare
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.store import Store
-from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
+from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
 from ropewalk.report.figures import figures
 from ropewalk.report.formulas import formulas
 from ropewalk.report.page import as_json, write_report
+from ropewalk.report.sections import estimated, sections
 from ropewalk.report.tables import advice, size, table, terminal, verdicts
 
 from evaluation.subjects import model, subject
@@ -29,7 +31,13 @@ def made(tmp_path_factory):
     model().config.max_position_embeddings = 100
     try:
         who = subject(path, longest=200, words=200)
-        tasks = [Context(samples=3), Repetition(samples=2), Passkey(samples=3), Damage(samples=2)]
+        tasks = [
+            Context(samples=3),
+            Repetition(samples=2),
+            Passkey(samples=3),
+            Damage(samples=2),
+            Perplexity(samples=2),
+        ]
         return compare(who, LINES, [200], Store(path / "cells"), tasks=tasks)
     finally:
         model().config.max_position_embeddings = 32
@@ -52,7 +60,7 @@ def report(made, tmp_path_factory):
 
 def test_the_page_needs_nothing_from_elsewhere(report):
     page = report.read_text()
-    assert page.count("<img") == page.count('src="data:image/png;base64,') == 7
+    assert page.count("<img") == page.count('src="data:image/png;base64,') == 8
     assert foreign(page) == []
     assert "ropewalk compare &lt;here&gt;" in page
     assert 'name="viewport"' in page
@@ -136,3 +144,74 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
 @pytest.mark.parametrize(("count", "words"), [(512, "512 B"), (2048, "2 KiB"), (3 * 2**20, "3 MiB"), (2**33, "8 GiB")])
 def test_sizes(count, words):
     assert size(count) == words
+
+
+def broken(made):
+    """As if the bare model had broken down."""
+    bare, *others = made.contenders
+    place = {"breakdown": Estimate(150.0, 140.0, 160.0, 2)}
+    planted = (row.task.name == "perplexity" and row.length == 200 for row in bare.rows)
+    rows = [
+        row._replace(numbers={**row.numbers, **place}) if here else row
+        for row, here in zip(bare.rows, planted, strict=True)
+    ]
+    return replace(made, contenders=(replace(bare, rows=tuple(rows)), *others))
+
+
+def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
+    """Bits per byte at every length; a breakdown, where there is one, of the longest texts alone."""
+    made = broken(made)
+    context, perplexity = (each for each in sections(made) if each.name in ("context", "perplexity"))
+    for each in made.contenders:
+        shown = {row[1]: row[2:] for row in context.rows if row[0] == each.line}
+        bits = [each.at("context", length).numbers["bits_per_byte"] for length in made.lengths]
+        assert shown["bits_per_byte"] == tuple(estimated(found) for found in bits)
+        shown = {row[1]: row[2:] for row in perplexity.rows if row[0] == each.line}
+        found = each.at("perplexity", 200).numbers
+        assert shown["strided"][-1] == estimated(found["strided"])
+        assert shown.get("breakdown") == (("", "150.00 [140.00, 160.00]") if each.line == "bare" else None)
+    beside = dict(zip(table(made).head, table(made).rows[0], strict=True))["perplexity"]
+    best = made.best.at("perplexity", 200).numbers["strided"].value
+    assert beside.split()[-1] == f"{best:.2f}"  # no percentage
+
+
+def starved(made):
+    """As if memory had not sufficed for one of them at the longest length."""
+
+    def without(each):
+        gone = tuple(
+            row._replace(numbers={}, samples=(), failed="out of memory") for row in each.rows if row.length == 200
+        )
+        kept = tuple(row for row in each.rows if row.length != 200)
+        nothing, verdict = Estimate(nan, nan, nan, 0), Verdict("out of memory", "out of memory at 200 tokens")
+        return replace(each, rows=kept, failures=gone, change=nothing, slowdown=nan, verdict=verdict)
+
+    return replace(made, contenders=tuple(without(each) if each.line == "yarn" else each for each in made.contenders))
+
+
+def test_want_of_memory_is_shown(made, tmp_path):
+    page = write_report(starved(made), tmp_path).read_text()
+    row = dict(zip(table(starved(made)).head, table(starved(made)).rows[-1], strict=True))
+    assert row["extension"] == "yarn"
+    assert row["loss 2x"] == row["told again"] == "mem"
+    assert row["perplexity"].split()[-1] == "mem"
+    bits = next(each for each in sections(starved(made))[0].rows if each[:2] == ("yarn", "bits_per_byte"))
+    assert bits[-1] == "mem"
+    assert (row["more text"], row["time"]) == ("-", "-")
+    assert "memory did not suffice" in page
+    assert "memory did not suffice" not in write_report(made, tmp_path / "other").read_text()
+    stored = json.loads((tmp_path / "results.json").read_text())
+    yarn = next(each for each in stored["contenders"] if each["line"] == "yarn")
+    assert {"task": "context", "length": 200, "why": "out of memory"} in yarn["failures"]
+    assert yarn["change"]["value"] is None
+    out = StringIO()
+    Console(file=out, width=80).print(terminal(starved(made)))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    assert "Memory did not suffice" not in advice(starved(made))
+
+
+def test_advice_where_memory_suffices_for_none(made):
+    nothing = Estimate(nan, nan, nan, 0)
+    assert "Memory did not suffice" in advice(
+        replace(made, contenders=tuple(replace(each, change=nothing) for each in made.contenders))
+    )
