@@ -23,12 +23,14 @@ from ropewalk.attention.precision import wide
 from ropewalk.attention.softmax import by_sinks, with_sinks
 from ropewalk.attention.variants import Job, Variants
 
-BAND_ROWS = {
+# Of a band's blocks, as measured: the backward pass in half precision wants larger ones than the forward pass.
+FORWARD_ROWS = 64
+BACKWARD_ROWS = {
     torch.float32: 64,
     torch.float64: 64,
     torch.bfloat16: 256,
     torch.float16: 256,
-}  # measured
+}
 KEYS_AT_ONCE = 8192  # whose gradients are held at a time
 SCATTERED = 8  # fewer rows a piece than this, and a kernel's call costs more than its work
 
@@ -69,7 +71,7 @@ class Flash(torch.autograd.Function):
         for b in range(len(out)):
             whole, fresh = Part(out[b], lse[b]), torch.ones(out.shape[2], dtype=torch.bool)
             for job in jobs:
-                for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], out.dtype):
+                for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], FORWARD_ROWS):
                     step.forward(whole, fresh)
         if sink_h is not None:
             out, lse = with_sinks(Part(out, lse), sink_h)
@@ -87,7 +89,7 @@ class Flash(torch.autograd.Function):
         for b in range(len(out)):
             whole = Part(out[b], lse[b])
             for job in ctx.jobs:
-                for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], out.dtype):
+                for step in _steps(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], BACKWARD_ROWS[out.dtype]):
                     step.backward(grads[0][b], whole, (by_q[job.q][b], by_k[job.k][b], by_v[job.v][b]))
         by_sink = by_sinks(grads[0], Part(out, lse), sink_h) if ctx.needs_input_grad[2] else None
         return None, None, by_sink, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
@@ -178,16 +180,16 @@ def _merge(target: Part, part: Part) -> None:
     target.lse_bhi.copy_(total)
 
 
-def _steps(job: Job, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, dtype: torch.dtype) -> list[Step]:
-    """A job's pieces as calls of a kernel."""
+def _steps(job: Job, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, rows: int) -> list[Step]:
+    """A job's pieces as calls of a kernel, bands in blocks of so many rows."""
     steps, whole_bands = [], kernels.windows(q_hid)
     for piece in job.pieces:
         width = piece.keys - piece.rows + 1
         if piece.kind != "band" or whole_bands:
             steps.append(Step(q_hid, k_gjd, v_gjd, piece, window=width if piece.kind == "band" else None))
             continue
-        for part in _band_blocks(piece, width, BAND_ROWS[dtype]):
-            mask = _band_mask(part.rows, width, dtype, str(q_hid.device))
+        for part in _band_blocks(piece, width, rows):
+            mask = _band_mask(part.rows, width, v_gjd.dtype, str(q_hid.device))
             steps.append(Step(q_hid, k_gjd, v_gjd, part, mask))
     return steps
 

@@ -16,8 +16,9 @@ from ropewalk.cli.extend import extend
 from ropewalk.cli.generate import generate
 from ropewalk.cli.inspect import inspect
 from ropewalk.cli.show import show
+from ropewalk.cli.stream import stream
 from ropewalk.cli.train import train
-from ropewalk.errors import RopewalkError, not_installed
+from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
 STOPPED, REFUSED = 130, 2
 MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # all of the parser's own errors
@@ -30,6 +31,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",
     export: "ropewalk export ./model yarn --to 32k --target vllm -o ./served",
     generate: "ropewalk generate ./model rerope+log_n --prompt-file book.txt",
+    stream: "ropewalk stream default streaming --tokens 1m",
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
 
@@ -60,7 +62,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _refused(str(not_installed(missing)))
     except (OSError, UnicodeDecodeError) as unreadable:
         return _refused(str(unreadable))
-    except MemoryError:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         return _refused("memory must be enough for the model and its cache; a reach that forgets needs less")
     if status == STOPPED:
         print("ropewalk: stopped", file=sys.stderr)

@@ -27,11 +27,11 @@ Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where th
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
 
 
-def target(to: str) -> int | None:
+def target(to: str, field: str = "--to") -> int | None:
     """The length that was asked for."""
-    wanted = length(to, "--to") if to else None
+    wanted = length(to, field) if to else None
     if wanted is not None and wanted < 1:
-        raise InvalidValue("--to", "at least 1", to)
+        raise InvalidValue(field, "at least 1", to)
     return wanted
 
 
@@ -52,15 +52,15 @@ def require_plausible(model: str, extension: str = "") -> None:
             return
 
 
-def fitting(model: str, extension: str, to: str) -> extensions.Extension:
+def fitting(model: str, extension: str, to: str, field: str = "--to") -> extensions.Extension:
     """The extension for the lengths and layers that the model's config states, before its weights are read."""
     from ropewalk.hf.facts import trained_len
 
     text = _config(model).get_text_config()
-    known, wanted = trained_len(text), target(to)
+    known, wanted = trained_len(text), target(to, field)
     if wanted is not None and wanted <= known:
         rule = f"above the trained length ({known})"
-        raise DoesNotFit("--to", rule, wanted, remedy="within it the model needs no extension")
+        raise DoesNotFit(field, rule, wanted, remedy="within it the model needs no extension")
     return parse(extension, trained_len=known, target_len=wanted, layers=text.num_hidden_layers)
 
 

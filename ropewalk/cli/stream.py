@@ -1,0 +1,76 @@
+"""`ropewalk stream`: a very long text through the cache, its loss, time and memory by position."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from ropewalk import extension as extensions
+from ropewalk.cli.models import Extension, fitting, path_of, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.showing import reading
+from ropewalk.notation import length
+
+Model = Annotated[str, typer.Argument(help="a folder, a name on the hub, or default: the model that Ropewalk carries")]
+Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="how long the text is, such as 100k or 1m")]
+Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder:PATH, FILE.jsonl, hub:NAME:FIELD")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure go")]
+Piece = Annotated[int, typer.Option(min=1, help="tokens read at once")]
+Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
+
+
+def stream(
+    model: Model,
+    extension: Extension,
+    tokens: Tokens = "1m",
+    corpus: Corpus = "stdlib",
+    out: Out = "",
+    piece: Piece = 2048,
+    device: Device = "",
+) -> None:
+    """Read a very long text under an extension, in the precision that the model has."""
+    count, place = length(tokens, "--tokens"), path_of(model)
+    require_plausible(place, extension)
+    asked = fitting(place, extension, tokens, "--tokens")
+    _stream(place, extension, asked, count, corpus, Path(out) if out else None, piece, device)
+
+
+def _stream(
+    model: str,
+    line: str,
+    asked: extensions.Extension,
+    count: int,
+    corpus: str,
+    out: Path | None,
+    piece: int,
+    device: str,
+) -> None:
+    from ropewalk.evaluation.streaming import long_text, streamed
+    from ropewalk.hf import extended
+    from ropewalk.hf.facts import trained_len
+    from ropewalk.report.streaming import summary, table, write_streamed
+
+    tokenizer, host = tokenizer_of(model), weights_of(model).eval()
+    host.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    text = long_text(tokenizer, corpus, count)
+    known = trained_len(host.config.get_text_config())
+    with reading() as bar, extended(host, asked, target_len=count):
+        found = streamed(host, tokenizer, text, piece=piece, progress=bar)
+        bar.done()
+    Console().print(table(found))
+    print("\n" + "\n".join(summary(found)))
+    if out:
+        told = {
+            "command": shlex.join(["ropewalk", *sys.argv[1:]]),
+            "extension": asked.to_json(),
+            "line": line,
+            "corpus": corpus,
+            "dtype": str(host.dtype),
+            "threads": torch.get_num_threads(),
+        }
+        print(f"written to {write_streamed(found, out, trained_len=known, told=told).parent}")

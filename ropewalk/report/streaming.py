@@ -1,0 +1,83 @@
+"""What reading a long text came to: a table for the terminal, a figure, and the numbers as JSON and CSV."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from ropewalk.evaluation.streaming import Streamed, Stretch
+from ropewalk.report.figures import WIDTH, Drawn, written
+from ropewalk.report.tables import size
+from ropewalk.spec import Json
+
+ROWS = 8  # of the table
+
+
+def table(found: Streamed) -> Table:
+    """A few stretches, evenly spread, the first and the last among them."""
+    drawn = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("tokens read", "loss", "accuracy", "ms a token", "cache"):
+        drawn.add_column(name, justify="right")
+    for each in _few(found.stretches):
+        cells = f"{each.stop:,}", f"{each.loss:.3f}", f"{each.accuracy:.3f}", f"{each.milliseconds:.3f}"
+        drawn.add_row(*cells, size(each.cache_bytes))
+    return drawn
+
+
+def _few(stretches: Sequence[Stretch]) -> list[Stretch]:
+    last = len(stretches) - 1
+    return [stretches[n] for n in dict.fromkeys(round(last * row / (ROWS - 1)) for row in range(ROWS))]
+
+
+def summary(found: Streamed) -> list[str]:
+    """In words."""
+    lines = [
+        f"{found.tokens:,} tokens in {found.seconds:.1f} s ({found.processor_seconds:.1f} s of processor): "
+        f"{1000 * found.seconds / found.tokens:.3f} ms a token",
+        f"loss {found.loss:.3f} nats a token, {found.bits_per_byte:.3f} bits a byte, accuracy {found.accuracy:.3f}",
+        f"cache {size(found.cache_bytes)} at most" + _process(found),
+    ]
+    if found.rounds > 1:
+        lines.append(
+            f"the corpus was used up and begun again: {found.rounds:.1f} rounds of {found.documents} documents"
+        )
+    return lines
+
+
+def _process(found: Streamed) -> str:
+    return f", the whole process {size(found.process_bytes)}" if found.process_bytes else ""
+
+
+def write_streamed(found: Streamed, folder: str | Path, *, trained_len: int, told: Json) -> Path:
+    """`stream.json` with what was asked (`told`), the figure as PNG and SVG, and its numbers as CSV."""
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    written(figure(found, trained_len), out)
+    page = out / "stream.json"
+    page.write_text(json.dumps(told | {"trained_len": trained_len} | found.to_json(), indent=1) + "\n")
+    return page
+
+
+def figure(found: Streamed, trained_len: int) -> Drawn:
+    """Loss, time and cache against the position, one below the other."""
+    drawn = Figure(figsize=(WIDTH, 6.0), layout="constrained")
+    places = [each.stop for each in found.stretches]
+    columns = (
+        ("loss, nats per token", [each.loss for each in found.stretches]),
+        ("ms per token", [each.milliseconds for each in found.stretches]),
+        ("cache, MiB", [each.cache_bytes / 2**20 for each in found.stretches]),
+    )
+    for row, (label, values) in enumerate(columns):
+        axes = drawn.add_subplot(len(columns), 1, row + 1)
+        axes.plot(places, values, color="#1b6ca8", linewidth=1.4)
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+        axes.axvline(trained_len, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.grid(alpha=0.25)
+    axes.set_xlabel("position in the text")
+    caption = "Loss, time and cache by position in one long text; the trained length is marked."
+    return Drawn("stream", caption, drawn, Stretch._fields, tuple(tuple(each) for each in found.stretches))

@@ -1,0 +1,53 @@
+"""The report of a long text: the same numbers in the table, the words and the files."""
+
+import csv
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from ropewalk.evaluation.streaming import Streamed, Stretch
+from ropewalk.report.streaming import summary, table, write_streamed
+
+STRETCHES = tuple(Stretch(100 * n + 1, 3 + n / 10, 0.5, 0.25, 4096) for n in range(1, 41))
+
+
+@pytest.fixture
+def found():
+    return Streamed(
+        tokens=4001, piece=100, documents=3, rounds=2.5, loss=5.05, accuracy=0.5, bits_per_byte=2.1, seconds=1.0,
+        processor_seconds=1.9, cache_bytes=4096, process_bytes=600 * 2**20, stretches=STRETCHES,
+    )  # fmt: skip
+
+
+def test_the_files_have_every_stretch(found, tmp_path):
+    write_streamed(found, tmp_path, trained_len=512, told={"corpus": "stdlib"})
+    stored = json.loads((tmp_path / "stream.json").read_text())
+    assert (stored["corpus"], stored["trained_len"], stored["tokens"]) == ("stdlib", 512, 4001)
+    assert [tuple(each.values()) for each in stored["stretches"]] == [tuple(each) for each in STRETCHES]
+    rows = list(csv.reader((tmp_path / "stream.csv").read_text().splitlines()))
+    assert rows[0] == ["stop", "loss", "accuracy", "milliseconds", "cache_bytes"]
+    assert [tuple(map(float, row)) for row in rows[1:]] == [tuple(each) for each in STRETCHES]
+    assert (tmp_path / "stream.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "stream.svg").read_text()
+
+
+def test_the_table_is_short_and_has_both_ends(found):
+    out = StringIO()
+    Console(file=out, width=80).print(table(found))
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 9
+    assert lines[1].split() == ["101", "3.100", "0.500", "0.250", "4", "KiB"]
+    assert lines[-1].split()[:2] == ["4,001", "7.000"]
+
+
+def test_the_words(found):
+    said = "\n".join(summary(found))
+    assert "4,001 tokens in 1.0 s (1.9 s of processor): 0.250 ms a token" in said
+    assert "5.050 nats a token, 2.100 bits a byte" in said
+    assert "cache 4 KiB at most, the whole process 600 MiB" in said
+    assert "begun again: 2.5 rounds of 3 documents" in said
+    unknown = Streamed(**{**vars(found), "rounds": 0.5, "process_bytes": 0})
+    assert "process" not in summary(unknown)[2]
+    assert len(summary(unknown)) == 3
