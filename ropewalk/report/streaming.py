@@ -80,4 +80,4 @@ def figure(found: Streamed, trained_len: int) -> Drawn:
         axes.grid(alpha=0.25)
     axes.set_xlabel("position in the text")
     caption = "Loss, time and cache by position in one long text; the trained length is marked."
-    return Drawn("stream", caption, drawn, Stretch._fields, tuple(tuple(each) for each in found.stretches))
+    return Drawn("stream", caption, drawn, Stretch._fields, tuple(tuple(each) for each in found.stretches), "stream")

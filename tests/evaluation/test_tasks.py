@@ -7,7 +7,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.evaluation.subject import bare
-from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Repetition, Ruler, StreamEval
+from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Perplexity, Repetition, Ruler, StreamEval
 
 from evaluation.subjects import TRAINED, model, subject
 
@@ -16,6 +16,7 @@ EXAMPLES = [
     (Repetition(samples=3), (100, 120)),
     (Passkey(samples=3), (100, 120)),
     (Damage(samples=3), (100, 120)),
+    (Perplexity(samples=3), (100, 120)),
     (Needle(samples=3), (220, 250)),
     (StreamEval(samples=3, every=2, back=2), (200, 300)),
     (Ruler(kind="vt", samples=3), (900, 1000)),
