@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from ropewalk.evaluation.streaming import Streamed, Stretch
-from ropewalk.report.figures import WIDTH, Drawn, written
+from ropewalk.report.drawing import WIDTH, Drawn, written
 from ropewalk.report.tables import size
 from ropewalk.spec import Json
 
