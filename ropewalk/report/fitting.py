@@ -20,6 +20,7 @@ from ropewalk.search.judging import BARE, Fit, Judged
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
 
+FEW = 6  # texts: below, an interval over them is too narrow
 NOTES = (
     "loss: nats per token of the last quarter of each text; in brackets the 95 % interval over texts",
     "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
@@ -70,14 +71,25 @@ def _over_the_rival(fit: Fit) -> str:
     if rival.extension == fit.answer.extension:
         return "It was set by hand: nothing that was proposed is better on the fitting texts."
     said = f"That is {_margin(rival.behind)} {rival.line}, the best of those set by hand on these texts"
-    certain = "a difference that its 95 % interval puts beyond chance" if rival.behind.clear_of(0) else ""
-    return f"{said}: {certain or 'no difference that so few texts can show'}.{_kept(fit, rival)}"
+    return f"{said}: {_certainty(rival)}.{_kept(fit, rival)}"
 
 
 def _margin(behind: Estimate) -> str:
-    less = "less than" if behind.value >= 0 else "more than"
-    low, high = sorted((abs(behind.low), abs(behind.high))) if behind.clear_of(0) else (behind.low, behind.high)
-    return f"{abs(behind.value):.3f} [{low:.3f}, {high:.3f}] {less}"
+    if behind.value >= 0:
+        return f"{behind.value:.3f} [{behind.low:.3f}, {behind.high:.3f}] less than"
+    return f"{-behind.value:.3f} [{-behind.high:.3f}, {-behind.low:.3f}] more than"
+
+
+def _certainty(rival: Judged) -> str:
+    """What may be said of a difference: an interval from few texts promises more than it keeps."""
+    behind = rival.behind
+    if not behind.clear_of(0):
+        return "no difference that so few texts can show"
+    if behind.value < 0:
+        return f"the search was led astray by its texts, so take {rival.line}"
+    if behind.of < FEW:
+        return f"likely better, though {behind.of} texts are too few to be sure"
+    return "its 95 % interval puts the difference beyond chance"
 
 
 def _kept(fit: Fit, rival: Judged) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
@@ -15,6 +15,7 @@ ROUNDING = 1e-5  # nats per token: what float32 makes of two ways to the same nu
 SEVERAL = Rule("at least 2", lambda value: value >= 2)
 
 Deployable = Literal["any", "static", "transformers", "vllm", "sglang", "llama.cpp"]
+LOADERS: tuple[str, ...] = get_args(Deployable)
 
 
 class Figures(NamedTuple):

@@ -27,6 +27,9 @@ class Objective(Protocol):
     def rungs(self, extension: Extension) -> Iterator[float]:
         """Losses, from what is cheap and rough to what is dear and exact."""
 
+    def damage(self, extension: Extension) -> float:
+        """What short texts lose; cheap."""
+
     def figures(self, extension: Extension) -> Figures:
         """Everything, once all rungs are climbed."""
 
@@ -46,12 +49,16 @@ class OnTexts:
         for count in sorted({1, max(1, samples // 3), samples}):
             yield self.long(extension, count).numbers["loss"].value
 
+    def damage(self, extension: Extension) -> float:
+        """Against the bare model on the same texts."""
+        return difference(self.short_losses(extension), self.short_losses(Extension())).value
+
     def figures(self, extension: Extension) -> Figures:
         """On all texts."""
         mine, bare = self.long(extension), self.long(Extension())
         return Figures(
             loss=mine.numbers["loss"].value,
-            damage=difference(self.short_losses(extension), self.short_losses(Extension())).value,
+            damage=self.damage(extension),
             slowdown=mine.seconds / bare.seconds,
             retrieval=None if self.goal.min_retrieval is None else self.keys(extension).numbers["right"].value,
         )

@@ -19,7 +19,7 @@ from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces import ALL, HandSet, Space
 from ropewalk.search.spaces.signature import Values
-from ropewalk.search.tried import EXTENSION, SPACE, Tried, best, tried
+from ropewalk.search.tried import EXTENSION, SPACE, Tried, ranked, tried
 
 SPACES = {space.name: space for space in ALL}
 NAMES = CategoricalDistribution(tuple(SPACES))
@@ -33,7 +33,7 @@ class Proposing(BaseSampler):
 
     def __init__(self, goal: Goal, takes: Takes) -> None:
         self.goal, self.takes = goal, takes
-        self.spaces = open_spaces(goal, takes)
+        self.spaces, self.seeds = open_spaces(goal, takes), seeds(goal, takes)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Every knob there is: which are turned is decided when values are drawn."""
@@ -54,15 +54,18 @@ class Proposing(BaseSampler):
         raise DoesNotFit("parameter", "one of those proposed", param_name)
 
     def proposal(self, study: optuna.Study, number: int) -> tuple[Space, Values]:
-        """The first new one that fits, of those drawn for this turn."""
+        """What was set by hand while any is left; then what is new and fits, of what is drawn for this turn."""
         past, seen = tried(study), taken(study, apart_from=number)
+        for extension, (space, values) in self.seeds.items():
+            if extension not in seen:
+                return space, values
         turn = len(earlier(study, number))
         for attempt in range(ATTEMPTS):
             random = Random(f"{self.goal.seed}/{turn}/{attempt}")
             space = whose_turn(self.spaces, self.goal, past, turn + attempt)
             values = space.proposed(self.goal, past, random)
-            extension = made(space, self.goal, values)
-            if extension and extension not in seen and self.takes(extension):
+            drawn = made(space, self.goal, values)
+            if drawn and drawn not in seen and self.takes(drawn):
                 return space, values
         raise DoesNotFit("proposals", "new", f"{ATTEMPTS} that were tried before, or that do not fit")
 
@@ -75,22 +78,20 @@ def open_spaces(goal: Goal, takes: Takes) -> list[Space]:
     return found
 
 
-def seeds(goal: Goal, takes: Takes) -> list[dict[str, Any]]:
+def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
     """What is tried first: what was set by hand, and the example of each space, as far as they fit."""
-    found, seen = [], set()
+    found: dict[Extension, tuple[Space, Values]] = {}
     for space in ALL:
         for values in space.seeds(goal):
             extension = made(space, goal, values)
-            if extension and extension not in seen and takes(extension):
-                seen.add(extension)
-                found.append({SPACE: space.name, **{f"{space.name}.{name}": value for name, value in values.items()}})
+            if extension and extension not in found and takes(extension):
+                found[extension] = space, values
     return found
 
 
 def whose_turn(spaces: Sequence[Space], goal: Goal, past: Sequence[Tried], turn: int) -> Space:
     """Every other turn goes to the space that can better the best so far, the rest to all in a circle."""
-    leader = best(list(past))
-    if turn % 2 == 0 and leader is not None:
+    for leader in ranked(past)[:1] if turn % 2 == 0 else []:
         for space in spaces:
             if space.betters(goal, leader.extension):
                 return space

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import optuna
 from optuna.trial import Trial, TrialState
@@ -13,9 +13,17 @@ from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
 from ropewalk.search.proposing import standing
 from ropewalk.search.studies import asked, give_up
-from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, Tried, best, read, tried
+from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, SEED, Tried, best, ranked, read, tried
+
+# Damage beyond the limit is cheap to know, and counts so many times on every rung: else those that keep to the limit
+# would be dropped for losing more than those that do not.
+DEAR_HARM = 10.0
 
 Watch = Callable[[Tried], None]
+
+
+def ignored(_: Tried) -> None:
+    """Nobody watches."""
 
 
 class OutOfTime(Exception):
@@ -28,15 +36,16 @@ def search(
     objective: Objective,
     *,
     trials: int | None = None,
-    watch: Watch = lambda tried: None,
+    watch: Watch = ignored,
 ) -> bool:
     """Measure trial after trial, until so many are there or time is out; whether it was stopped from outside.
 
     Ctrl-C ends the search and keeps what was found.
     """
+    by_hand = getattr(study.sampler, "seeds", {})
     try:
         while trials is None or len(tried(study)) < trials:
-            one(study, goal, objective, watch)
+            one(study, goal, objective, by_hand, watch)
     except OutOfTime:
         return False
     except KeyboardInterrupt:
@@ -44,11 +53,14 @@ def search(
     return False
 
 
-def one(study: optuna.Study, goal: Goal, objective: Objective, watch: Watch = lambda tried: None) -> None:
+def one(
+    study: optuna.Study, goal: Goal, objective: Objective, by_hand: Container[Extension] = (), watch: Watch = ignored
+) -> None:
     """One trial; it counts when it is finished, and is given up when it is interrupted."""
     trial, space, values = asked(study, goal)
     extension = space.extension(goal, values)
     trial.set_user_attr(EXTENSION, extension.to_json())
+    trial.set_user_attr(SEED, extension in by_hand)
     if _another_has(study, trial, extension):
         study.tell(trial, state=TrialState.FAIL)
         return
@@ -66,8 +78,9 @@ def one(study: optuna.Study, goal: Goal, objective: Objective, watch: Watch = la
 
 def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extension) -> float | None:
     """The loss, or nothing where it fell behind."""
+    harm = 0.0 if goal.max_damage is None else max(0.0, objective.damage(extension) - goal.max_damage)
     for step, loss in enumerate(objective.rungs(extension)):
-        trial.report(loss, step)
+        trial.report(loss + DEAR_HARM * harm, step)
         if trial.should_prune():
             return None
     figures = objective.figures(extension)
@@ -97,7 +110,7 @@ def winner(study: optuna.Study, goal: Goal) -> Tried:
     whole = [each for each in found if each.figures]
     if not whole:
         raise DoesNotFit("budget", "enough to measure one extension wholly", f"{len(found)} begun")
-    nearest = min(whole, key=lambda each: sum(max(0.0, broken) for broken in each.violations.values()))
+    nearest = ranked(whole)[0]
     broken = {name: by for name, by in nearest.violations.items() if by > 0}
     names = " and ".join(broken)
     reached = ", ".join(f"{_reached(goal, name, by):.4g}" for name, by in broken.items())

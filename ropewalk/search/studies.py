@@ -9,20 +9,23 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.search.goal import Goal
 from ropewalk.search.halving import Halving
-from ropewalk.search.proposing import NAMES, SPACES, Proposing, Takes, seeds
+from ropewalk.search.proposing import NAMES, SPACES, Proposing, Takes
 from ropewalk.search.spaces import Space
 from ropewalk.search.spaces.signature import Values
-from ropewalk.search.tried import SEED, SPACE
+from ropewalk.search.tried import SPACE
 
-MARKS, OWNER, QUEUED = "marks", "owner", "fixed_params"  # the last is Optuna's name for values given beforehand
+MARKS, OWNER = "marks", "owner"
 
 
-def opened(storage: str | None, name: str, goal: Goal, marks: Mapping[str, str], takes: Takes) -> optuna.Study:
+def opened(
+    storage: str | BaseStorage | None, name: str, goal: Goal, marks: Mapping[str, str], takes: Takes
+) -> optuna.Study:
     """The study of that name, begun where there is none; nothing as storage: in memory."""
     sampler = Proposing(goal, takes)
     try:
@@ -34,8 +37,6 @@ def opened(storage: str | None, name: str, goal: Goal, marks: Mapping[str, str],
         raise Unreadable("storage", "one that Optuna opens", storage, remedy=said) from wrong
     _require_same(study, name, {**marks, **{key: str(value) for key, value in goal.to_json().items()}})
     release_the_dead(study)
-    for values in seeds(goal, takes):
-        study.enqueue_trial(values, user_attrs={SEED: True}, skip_if_exists=True)
     return study
 
 
@@ -73,11 +74,8 @@ def _suggested(trial: Trial, name: str, knob: BaseDistribution) -> Any:
 
 
 def give_up(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Leave a trial that was interrupted; what was given by hand waits to be tried again."""
+    """Leave a trial that was interrupted: it counts for nothing, and its turn comes again."""
     study.tell(trial.number, state=TrialState.FAIL)
-    if SEED in trial.user_attrs:
-        values = trial.system_attrs.get(QUEUED) or trial.params
-        study.enqueue_trial(values, user_attrs={SEED: True})
 
 
 def release_the_dead(study: optuna.Study) -> None:

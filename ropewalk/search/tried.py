@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import optuna
@@ -27,9 +28,14 @@ class Tried(NamedTuple):
     seed: bool  # whether it was given by hand
 
     @property
+    def broken(self) -> float:
+        """By how much it breaks the conditions, all together; each is a number of about the same size."""
+        return sum(max(0.0, each) for each in self.violations.values())
+
+    @property
     def keeps(self) -> bool:
         """Whether it was measured wholly and keeps to all conditions."""
-        return self.figures is not None and all(each <= 0 for each in self.violations.values())
+        return self.figures is not None and self.broken == 0
 
 
 def tried(study: optuna.Study) -> list[Tried]:
@@ -54,7 +60,12 @@ def read(trial: FrozenTrial) -> Tried:
     )
 
 
-def best(found: list[Tried]) -> Tried | None:
-    """The lowest loss of those that keep to the conditions; the earlier of two alike."""
-    keeping = [(each.figures.loss, each.number, each) for each in found if each.figures and each.keeps]
-    return min(keeping, key=lambda three: three[:2])[2] if keeping else None
+def ranked(found: Iterable[Tried]) -> list[Tried]:
+    """What was measured wholly: what keeps to the conditions first, or nearly does, then by loss, then the earlier."""
+    whole = [(each.broken, each.figures.loss, each.number, each) for each in found if each.figures]
+    return [each for *_, each in sorted(whole, key=lambda four: four[:3])]
+
+
+def best(found: Iterable[Tried]) -> Tried | None:
+    """The lowest loss of those that keep to the conditions."""
+    return next((each for each in ranked(found) if each.keeps), None)

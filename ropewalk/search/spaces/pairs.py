@@ -28,7 +28,7 @@ from ropewalk.hf.static import constant_scale, static_table
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
 from ropewalk.search.spaces.signature import Space, Values, scheduled, temperature
-from ropewalk.search.tried import Tried
+from ropewalk.search.tried import Tried, ranked
 
 MOST = 1.5  # share: the factor to this power
 PARENTS = 8
@@ -74,12 +74,7 @@ class Pairs(Space):
 
 def parents(goal: Goal, past: Sequence[Tried]) -> list[tuple[Genes, float]]:
     """The best static schedules that were measured wholly, as genes and temperatures; what keeps to the goal first."""
-    whole = [
-        (sum(max(0.0, broken) for broken in each.violations.values()), each.figures.loss, each.number, each)
-        for each in past
-        if each.figures
-    ]
-    found = (_read(goal, each.extension) for *_, each in sorted(whole, key=lambda four: four[:3]))
+    found = (_read(goal, each.extension) for each in ranked(past))
     return list(islice(filter(None, found), PARENTS))
 
 
