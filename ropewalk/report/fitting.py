@@ -21,6 +21,7 @@ from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
 
 FEW = 6  # texts: below, an interval over them is too narrow
+FITTED = "fit"  # where its figures stand on a page
 NOTES = (
     "loss: nats per token of the last quarter of each text; in brackets the 95 % interval over texts",
     "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
@@ -38,7 +39,9 @@ def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
     (folder / "results.json").write_text(json.dumps(as_json(fit, command), indent=1) + "\n")
     place = folder / "report.html"
     made = {**fit.made, **fit.marks, "goal": fit.goal.to_json()}
-    place.write_text(page(title(fit), words(fit), table(fit), NOTES, "".join(map(framed, drawn)), command, made), "utf-8")
+    place.write_text(
+        page(title(fit), words(fit), table(fit), NOTES, "".join(map(framed, drawn)), command, made), "utf-8"
+    )
     return place
 
 
@@ -149,7 +152,7 @@ def front(fit: Fit) -> Drawn:
     _focused(axes, [number[2] for number in numbers])
     axes.legend(fontsize=7)
     caption = "What can be had at which price: the line is the front, the size of a point its time. Fitting texts."
-    return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
+    return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers), FITTED)
 
 
 def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -181,7 +184,7 @@ def history(fit: Fit) -> Drawn:
     _focused(axes, [number[2] for number in numbers], up=True)
     axes.legend(fontsize=7)
     caption = "The trials that were measured wholly; the line is the best so far. Fitting texts."
-    return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
+    return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)), FITTED)
 
 
 def stretches(fit: Fit) -> list[Drawn]:
@@ -200,7 +203,7 @@ def stretches(fit: Fit) -> list[Drawn]:
     axes.set_yscale("log", base=2)
     axes.legend(fontsize=7)
     caption = "What the answer does to each pair, beside the best that was set by hand."
-    return [Drawn("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers))]
+    return [Drawn("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers), FITTED)]
 
 
 def _by_space(found: Sequence[Tried]) -> dict[str, list[Tried]]:

@@ -32,6 +32,7 @@ class HandSet(Space):
         return {"line": "yarn"}
 
     def seeds(self, goal: Goal) -> list[Values]:
+        """All there are."""
         return [{"line": line} for line in _lines(goal)]
 
     def extension(self, goal: Goal, values: Values) -> Extension:
