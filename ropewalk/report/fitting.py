@@ -9,19 +9,20 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.static import static_table
-from ropewalk.report.figures import Drawn, axes_of, styles, written
-from ropewalk.report.page import framed, page
-from ropewalk.report.tables import Table, interval
+from ropewalk.report.drawing import Drawn, axes, legend, lines, styles, written
+from ropewalk.report.sheet import Part, Table, sheet
+from ropewalk.report.tables import interval
 from ropewalk.search.judging import BARE, Fit, Judged
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
 
 FEW = 6  # texts: below, an interval over them is too narrow
-FITTED = "fit"  # where its figures stand on a page
 NOTES = (
     "loss: nats per token of the last quarter of each text; in brackets the 95 % interval over texts",
     "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
@@ -38,10 +39,17 @@ def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
     (folder / "extension.json").write_text(json.dumps(fit.chosen.extension.to_json(), indent=1) + "\n")
     (folder / "results.json").write_text(json.dumps(as_json(fit, command), indent=1) + "\n")
     place = folder / "report.html"
-    made = {**fit.made, **fit.marks, "goal": fit.goal.to_json()}
-    place.write_text(
-        page(title(fit), words(fit), table(fit), NOTES, "".join(map(framed, drawn)), command, made), "utf-8"
+    text = sheet(
+        title=title(fit),
+        advice=[words(fit)],
+        table=table(fit),
+        notes=NOTES,
+        parts=[Part("", "", tuple(drawn))],
+        command=command,
+        made={**fit.made, **fit.marks, "goal": fit.goal.to_json()},
+        folder=folder,
     )
+    place.write_text(text, "utf-8")
     return place
 
 
@@ -112,7 +120,7 @@ def table(fit: Fit) -> Table:
     keys = fit.answer.keys is not None
     head = ("extension", "loss", "behind", "short", "time", *(["pass keys"] * keys), "what it is")
     every = sorted([fit.answer, *fit.beside], key=lambda each: (each.loss.value, each is not fit.answer))
-    return Table(head, tuple(_row(each, fit) for each in every))
+    return Table(head, tuple(_row(each, fit) for each in every), ends_in_words=True)
 
 
 def _row(each: Judged, fit: Fit) -> tuple[str, ...]:
@@ -138,21 +146,21 @@ def figures(fit: Fit) -> list[Drawn]:
 
 def front(fit: Fit) -> Drawn:
     """Long loss against short damage; the size of a point is its cost."""
-    figure, axes = axes_of("loss under long context, nats per token", "what short texts lose, nats per token")
+    figure, own = axes("loss under long context, nats per token", "what short texts lose, nats per token")
     numbers = []
     whole = [each for each in fit.history if each.figures]
     for (space, group), style in zip(_by_space(whole).items(), styles(), strict=False):
         places = [(f.loss, f.damage, f.slowdown) for each in group if (f := each.figures)]
         losses, harms, costs = zip(*places, strict=True)
         sizes = [12 * max(0.5, cost) for cost in costs]
-        axes.scatter(losses, harms, s=sizes, label=space, color=style["color"], marker=style["marker"], alpha=0.7)
+        own.scatter(losses, harms, s=sizes, label=space, color=style["color"], marker=style["marker"], alpha=0.7)
         numbers += [(each.number, space, *place) for each, place in zip(group, places, strict=True)]
     edge = pareto([(f.loss, f.damage) for each in whole if (f := each.figures)])
-    axes.step(*zip(*edge, strict=True), where="post", color="black", linewidth=0.8)
-    _focused(axes, [number[2] for number in numbers])
-    axes.legend(fontsize=7)
+    own.step(*zip(*edge, strict=True), where="post", color="black", linewidth=0.8)
+    _focused(own, [number[2] for number in numbers])
+    legend(figure, own)
     caption = "What can be had at which price: the line is the front, the size of a point its time. Fitting texts."
-    return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers), FITTED)
+    return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
 
 
 def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -166,13 +174,13 @@ def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def history(fit: Fit) -> Drawn:
     """Every trial that was measured wholly, and the best so far of those that keep to the goal."""
-    figure, axes = axes_of("trial", "loss, nats per token")
+    figure, own = axes("trial", "loss, nats per token")
     numbers = []
     whole = [each for each in fit.history if each.figures]
     for (space, group), style in zip(_by_space(whole).items(), styles(), strict=False):
         points = [(each.number, each.figures.loss) for each in group if each.figures]
         mark = {"color": style["color"], "marker": style["marker"], "linestyle": "", "markersize": 4}
-        axes.plot(*zip(*points, strict=True), label=space, **mark)
+        own.plot(*zip(*points, strict=True), label=space, **mark)
         numbers += [(number, space, loss) for number, loss in points]
     keeping = [(each.number, each.figures.loss if each.figures and each.keeps else math.inf) for each in whole]
     line = [
@@ -180,30 +188,30 @@ def history(fit: Fit) -> Drawn:
         for (number, _), low in zip(keeping, accumulate((loss for _, loss in keeping), min), strict=True)
         if math.isfinite(low)
     ]
-    axes.step(*zip(*line, strict=True), where="post", color="black", linewidth=0.8)
-    _focused(axes, [number[2] for number in numbers], up=True)
-    axes.legend(fontsize=7)
+    own.step(*zip(*line, strict=True), where="post", color="black", linewidth=0.8)
+    _focused(own, [number[2] for number in numbers], up=True)
+    legend(figure, own)
     caption = "The trials that were measured wholly; the line is the best so far. Fitting texts."
-    return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)), FITTED)
+    return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
 
 
 def stretches(fit: Fit) -> list[Drawn]:
     """How many times more slowly each pair turns; nothing where no one table says it."""
     facts = fit.goal.facts
-    lines = [fit.answer, *([fit.rival] if fit.rival else [])]
-    figure, axes = axes_of("pair of dimensions, fast to slow", "times more slowly")
+    shown = [fit.answer, *([fit.rival] if fit.rival else [])]
+    figure, own = axes("pair of dimensions, fast to slow", "times more slowly")
     numbers = []
-    for each, style in zip(lines, styles(), strict=False):
+    for each, style in zip(shown, lines(), strict=False):
         try:
             times = (trained(facts) / static_table(each.extension.at_layer(0, facts), facts)).tolist()
         except DoesNotFit:
             return []
-        axes.plot(range(len(times)), times, label=each.line, **{**style, "marker": ""})
+        own.plot(range(len(times)), times, label=each.line, **style)
         numbers += [(each.line, pair, value) for pair, value in enumerate(times)]
-    axes.set_yscale("log", base=2)
-    axes.legend(fontsize=7)
+    own.set_yscale("log", base=2)
+    legend(figure, own)
     caption = "What the answer does to each pair, beside the best that was set by hand."
-    return [Drawn("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers), FITTED)]
+    return [Drawn("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers))]
 
 
 def _by_space(found: Sequence[Tried]) -> dict[str, list[Tried]]:
@@ -213,12 +221,12 @@ def _by_space(found: Sequence[Tried]) -> dict[str, list[Tried]]:
     return {space: group for space, group in groups.items() if group}
 
 
-def _focused(axes: Any, losses: Sequence[float], *, up: bool = False) -> None:
+def _focused(own: Axes, losses: Sequence[float], *, up: bool = False) -> None:
     """Show the better half: what breaks would press the rest together."""
     ordered = sorted(losses)
     low, middle = ordered[0], ordered[len(ordered) // 2]
     room = max(middle - low, 0.01)
-    (axes.set_ylim if up else axes.set_xlim)(low - room / 10, middle + room)
+    (own.set_ylim if up else own.set_xlim)(low - room / 10, middle + room)
 
 
 def as_json(fit: Fit, command: str = "") -> dict[str, Any]:
