@@ -7,7 +7,7 @@
 A list of terms (`context,needle:samples=8,depths=5,passkey`) has commas between them too: what has a key but no name
 goes on with the term before it.
 
-A length may be written 32k or 1m (times 1,024 and 1,048,576).
+A length may be written 32k or 1m (times 1,024 and 1,048,576), a time 90s, 20m or 2h.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ CONSTANTS = {"true": True, "false": False, "nothing": None}
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
 LONGEST_NUMBER, DEEPEST = 30, 8
 LENGTH = r"([+-]?\d+)([kKmM]?)"
+SECONDS = {"s": 1, "m": 60, "h": 3600}
 OPEN, CLOSE = "([", ")]"
 
 
@@ -93,6 +94,14 @@ def length(text: str, field: str = "length") -> int:
     if not read or len(text) > LONGEST_NUMBER:
         raise Unreadable(field, "a whole number such as 512, 32k or 1m", text)
     return int(read[1]) * UNITS[read[2].lower()]
+
+
+def duration(text: str, field: str = "time") -> int:
+    """Seconds, written with their unit: 90s, 20m, 2h."""
+    read = re.fullmatch(r"(\d+)([smh])", text.strip())
+    if not read or len(text) > LONGEST_NUMBER or int(read[1]) == 0:
+        raise Unreadable(field, "a time above 0 such as 90s, 20m or 2h", text)
+    return int(read[1]) * SECONDS[read[2]]
 
 
 def _split(text: str, separator: str, field: str = "extension") -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk.errors import Unreadable
-from ropewalk.notation import Term, length, listed, read
+from ropewalk.notation import Term, duration, length, listed, read
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,14 @@ def test_lengths(text, number):
 def test_lengths_that_are_none(text):
     with pytest.raises(Unreadable, match="length must be a whole number such as 512, 32k or 1m"):
         length(text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), (" 20m", 1200), ("2h", 7200)])
+def test_times(text, seconds):
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "20", "m", "0s", "-5m", "1.5h", "20M", "1m30s", "9" * 40 + "s"])
+def test_times_that_are_none(text):
+    with pytest.raises(Unreadable, match="--budget must be a time above 0 such as 90s, 20m or 2h"):
+        duration(text, "--budget")

@@ -13,6 +13,7 @@ from ropewalk.cli.diagnose import diagnose
 from ropewalk.cli.eval import eval
 from ropewalk.cli.export import export
 from ropewalk.cli.extend import extend
+from ropewalk.cli.fit import fit
 from ropewalk.cli.generate import generate
 from ropewalk.cli.inspect import inspect
 from ropewalk.cli.show import show
@@ -26,6 +27,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     compare: "ropewalk compare ./model yarn rerope+log_n --lengths 4k,16k,32k",
     diagnose: "ropewalk diagnose ./model rerope+log_n --length 16k -o ./inside",
     eval: "ropewalk eval ./model yarn --to 32k --tasks niah_single_1,ruler_fwe --lengths 4k,16k",
+    fit: "ropewalk fit ./model --to 32k --budget 30m --deployable vllm",
     show: "ropewalk show yarn:factor=8",
     inspect: "ropewalk inspect ./model --to 32k",
     extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",

@@ -37,6 +37,8 @@ class Subject:
     corpus: str
     longest: int
     seed: int = 0
+    every: int = 1  # of the documents that are long enough, one in so many is read,
+    first: int = 0  # from this one on: subjects that begin elsewhere share no document
     _passages: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
     @cached_property
@@ -64,6 +66,9 @@ class Subject:
 
     @cached_property
     def _long_ones(self) -> Iterator[Tensor]:
+        yield from islice(self._every_long_one(), self.first, None, self.every)
+
+    def _every_long_one(self) -> Iterator[Tensor]:
         for each in islice(documents(self.corpus, "held out"), ENOUGH):
             ids = self.tokenizer(each.text, add_special_tokens=False, verbose=False)["input_ids"]
             if len(ids) >= self.longest:
@@ -100,7 +105,8 @@ class Subject:
     def marks(self) -> dict[str, str]:
         """Hashes of everything that a number measured here depends on."""
         text = {"corpus": self.corpus, "longest": str(self.longest), "seed": str(self.seed)}
-        return marks_of(self.model, self.tokenizer) | text
+        share = {} if self.every == 1 else {"share": f"one in {self.every} from {self.first}"}
+        return marks_of(self.model, self.tokenizer) | text | share
 
 
 def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from ropewalk.facts import Facts
 from ropewalk.folders import appearing
 from ropewalk.frequencies import Dynamic
 from ropewalk.hf.extending import Handle, extended
+from ropewalk.hf.layers import Attached
 from ropewalk.hf.saving import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.hf.standard import constant_temperature, require_sayable, standard_config
 from ropewalk.scales import DynamicTemperature
@@ -54,20 +55,14 @@ def export(
     tokenizer: Any | None = None,
 ) -> Exported:
     """Write an extended model for an engine (transformers, vllm, sglang, llama.cpp), verified in transformers."""
-    if target not in COMMANDS:
-        raise UnknownName("target", "an engine", target, known=COMMANDS)
+    require_engine(target)
     host, handle = extended_host(model)
     extension = frozen(handle.extension, handle.facts, target_len)
     config = standard_config(host.config, extension, handle.layers, target_len)
     length = config.get_text_config().max_position_embeddings
-    parameters = _ruled(config, handle)
+    parameters = _ruled(config, handle.layers)
     lowered = parameters["rope_type"] == "longrope"
-    if lowered and target == "llama.cpp":
-        rule = "linear, yarn, llama3 or another base, which its converter knows for every architecture"
-        raise DoesNotFit("schedule", rule, extension.theta.name)
-    folded = constant_temperature(extension, handle.facts) ** 2 if lowered and target != "transformers" else 1.0
-    if folded == 1:
-        require_sayable(extension, handle.layers)
+    folded = _fold(extension, handle.layers, handle.facts, parameters, target)
     _adapt(parameters, config, target, handle.facts)
     with appearing(Path(directory), FAILURES) as place:
         save_weights(host, place, _folded(host, handle, folded) if folded != 1 else None)
@@ -77,6 +72,25 @@ def export(
     kind = "frozen" if extension != handle.extension else "lowered" if lowered else "native"
     notes = _notes(kind, extension, folded, length)
     return Exported(kind, Path(directory), COMMANDS[target](Path(directory), parameters, length), notes)
+
+
+def require_exportable(
+    host: PreTrainedModel, extension: Extension, layers: Sequence[Attached], facts: Facts, target: str, target_len: int
+) -> None:
+    """Refuse what an engine could not load as it is; nothing is written, and the model need not be extended."""
+    require_engine(target)
+    if isinstance(extension.theta, Dynamic):
+        raise DoesNotFit("frequencies", "static, or an engine would have them frozen", extension.theta.name)
+    config = standard_config(host.config, extension, layers, target_len)
+    if _fold(extension, layers, facts, _ruled(config, layers), target) != 1:
+        for own in (own for own in layers if not own.left_alone):
+            _require_foldable(own.layer.module)
+
+
+def require_engine(target: str) -> None:
+    """Refuse an engine that nobody here knows."""
+    if target not in COMMANDS:
+        raise UnknownName("target", "an engine", target, known=COMMANDS)
 
 
 def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
@@ -92,13 +106,27 @@ def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extens
     return replace(extension, frequencies=replace(extension.theta.inner, **factor), scales=tuple(scales))
 
 
-def _ruled(config: Any, handle: Handle) -> dict[str, Any]:
+def _ruled(config: Any, layers: Sequence[Attached]) -> dict[str, Any]:
     """The rotary parameters that the extension has set: of the whole, or of its kind of layer."""
     text = config.get_text_config()
-    depth = next(own.depth for own in handle.layers if own.layer.rotating and not own.left_alone)
+    depth = next(own.depth for own in layers if own.layer.rotating and not own.left_alone)
     nested = any(isinstance(part, dict) for part in text.rope_parameters.values())
     parameters: dict[str, Any] = text.rope_parameters[text.layer_types[depth]] if nested else text.rope_parameters
     return parameters
+
+
+def _fold(
+    extension: Extension, layers: Sequence[Attached], facts: Facts, parameters: dict[str, Any], target: str
+) -> float:
+    """The temperature that goes into weights since this engine reads none, 1 where there is none; or a refusal."""
+    lowered = parameters["rope_type"] == "longrope"
+    if lowered and target == "llama.cpp":
+        rule = "linear, yarn, llama3 or another base, which its converter knows for every architecture"
+        raise DoesNotFit("schedule", rule, extension.theta.name)
+    folded = constant_temperature(extension, facts) ** 2 if lowered and target != "transformers" else 1.0
+    if folded == 1:
+        require_sayable(extension, layers)
+    return folded
 
 
 def _adapt(parameters: dict[str, Any], config: Any, target: str, facts: Facts) -> None:
@@ -121,12 +149,16 @@ def _folded(host: PreTrainedModel, handle: Handle, factor: float) -> dict[str, T
             key = f"{name}.q_norm.weight"
             one = float(_adds_one(maker.q_norm))
             state[key] = (state[key] + one) * factor - one
-        elif f"{name}.q_proj.weight" in state:
+        else:
+            _require_foldable(maker)
             for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
                 state |= {key: state[key] * factor} if key in state else {}
-        else:
-            raise DoesNotFit("model", "one with q_proj or q_norm, to fold a temperature into", type(maker).__name__)
     return state
+
+
+def _require_foldable(maker: nn.Module) -> None:
+    if not hasattr(maker, "q_norm") and not hasattr(maker, "q_proj"):
+        raise DoesNotFit("model", "one with q_proj or q_norm, to fold a temperature into", type(maker).__name__)
 
 
 def _adds_one(norm: Any) -> bool:

@@ -125,4 +125,7 @@ MUTATIONS = (
     Mutation("every row numbered alike", "lab/numbering.py", "{self._seed}/numbers/{index}", "{self._seed}/numbers", "lab/test_numbering.py"),
     Mutation("a text seen from the next one", "lab/numbering.py", "documents_bn[:, None, :, None] == documents_bn", "documents_bn[:, None, :, None] >= documents_bn", "lab/test_numbering.py"),
     Mutation("a stage one item late", "lab/course.py", "bisect_right(self._ends, index)", "bisect_right(self._ends, index - 1)", "lab/test_course.py"),
+    # Search.
+    Mutation("shares that rise alone", "search/spaces/pairs.py", "(high + low) / 2", "high", "search/test_spaces.py::test_the_nearest_that_never_falls"),
+    Mutation("what was interrupted counts", "search/halving.py", "each.state != TrialState.FAIL and", "", "search/test_searching.py::test_killed_and_gone_on_is_uninterrupted[3-False]"),
 )  # fmt: skip

@@ -1,0 +1,268 @@
+"""What a search has come to: a paragraph, a table, the front of what can be had at which price, the history."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.evaluation.scores import Estimate
+from ropewalk.frequencies.signature import trained
+from ropewalk.hf.static import static_table
+from ropewalk.report.drawing import Drawn, axes, legend, lines, styles, written
+from ropewalk.report.sheet import Part, Table, sheet
+from ropewalk.report.tables import interval
+from ropewalk.search.judging import BARE, Fit, Judged
+from ropewalk.search.spaces import HandSet
+from ropewalk.search.tried import Tried
+
+FEW = 6  # texts: below, an interval over them is too narrow
+NOTES = (
+    "loss: nats per token of the last quarter of each text; in brackets the 95 % interval over texts",
+    "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
+    "short: what the loss of texts within the trained length changes by; time: against the bare model",
+    "the table is of texts that the search did not see; the figures of the front and the history are of those it saw",
+)
+
+
+def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
+    """The extension, the page, its figures and every number."""
+    drawn = figures(fit)
+    for each in drawn:
+        written(each, folder)
+    (folder / "extension.json").write_text(json.dumps(fit.chosen.extension.to_json(), indent=1) + "\n")
+    (folder / "results.json").write_text(json.dumps(as_json(fit, command), indent=1) + "\n")
+    place = folder / "report.html"
+    text = sheet(
+        title=title(fit),
+        advice=[words(fit)],
+        table=table(fit),
+        notes=NOTES,
+        parts=[Part("", "", tuple(drawn))],
+        command=command,
+        made={**fit.made, **fit.marks, "goal": fit.goal.to_json()},
+        folder=folder,
+    )
+    place.write_text(text, "utf-8")
+    return place
+
+
+def title(fit: Fit) -> str:
+    """What was looked for."""
+    goal = fit.goal
+    lengths = f"{goal.target_len:,} tokens, trained on {goal.facts.trained_len:,}"
+    return f"The best for {lengths} (deployable: {goal.deployable})"
+
+
+def words(fit: Fit) -> str:
+    """What was chosen, over what, by how much, with what certainty."""
+    goal, answer = fit.goal, fit.answer
+    proposed = sum(not each.seed for each in fit.history)
+    said = [
+        f"Chosen: {answer.line}, of {len(fit.history) - proposed} extensions set by hand and {proposed} proposals.",
+        f"On {goal.samples} texts that the search did not see, the last {goal.last:,} of {goal.target_len:,} tokens "
+        f"cost {answer.loss.value:.3f} nats each.",
+        _over_the_rival(fit),
+        f"Short texts change by {_signed(answer.damage)}, and a text takes {answer.slowdown:.1f} times the bare "
+        "model's time.",
+    ]
+    return " ".join(each for each in said if each)
+
+
+def _over_the_rival(fit: Fit) -> str:
+    rival = fit.rival
+    if rival is None:
+        return ""
+    if rival.extension == fit.answer.extension:
+        return "It was set by hand: nothing that was proposed is better on the fitting texts."
+    said = f"That is {_margin(rival.behind)} {rival.line}, the best of those set by hand on these texts"
+    return f"{said}: {_certainty(rival)}.{_kept(fit, rival)}"
+
+
+def _margin(behind: Estimate) -> str:
+    if behind.value >= 0:
+        return f"{behind.value:.3f} [{behind.low:.3f}, {behind.high:.3f}] less than"
+    return f"{-behind.value:.3f} [{-behind.high:.3f}, {-behind.low:.3f}] more than"
+
+
+def _certainty(rival: Judged) -> str:
+    """What may be said of a difference: an interval from few texts promises more than it keeps."""
+    behind = rival.behind
+    if not behind.clear_of(0):
+        return "no difference that so few texts can show"
+    if behind.value < 0:
+        return f"the search was led astray by its texts, so take {rival.line}"
+    if behind.of < FEW:
+        return f"likely better, though {behind.of} texts are too few to be sure"
+    return "its 95 % interval puts the difference beyond chance"
+
+
+def _kept(fit: Fit, rival: Judged) -> str:
+    """Over-fitting, seen: the same margin on the texts that the search saw."""
+    seen = next((each.figures.loss for each in fit.history if each.extension == rival.extension and each.figures), None)
+    if seen is None or fit.chosen.figures is None:
+        return ""
+    return f" On the texts that it was fitted to, the margin is {seen - fit.chosen.figures.loss:.3f}."
+
+
+def _signed(found: Estimate) -> str:
+    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def table(fit: Fit) -> Table:
+    """The answer and everything it was judged beside, the lowest loss first."""
+    keys = fit.answer.keys is not None
+    head = ("extension", "loss", "behind", "short", "time", *(["pass keys"] * keys), "what it is")
+    every = sorted([fit.answer, *fit.beside], key=lambda each: (each.loss.value, each is not fit.answer))
+    return Table(head, tuple(_row(each, fit) for each in every), ends_in_words=True)
+
+
+def _row(each: Judged, fit: Fit) -> tuple[str, ...]:
+    behind = "" if each is fit.answer else interval(each.behind)
+    found = [] if each.keys is None else [f"{100 * each.keys.value:.0f}%"]
+    cells = (each.line, f"{each.loss.value:.3f}", behind, f"{each.damage.value:+.3f}", f"{each.slowdown:.1f}x")
+    return (*cells, *found, brief(each))
+
+
+def brief(each: Judged, width: int = 110) -> str:
+    """An extension in one line that is not too long."""
+    specs = [str(spec) for specs in each.extension.specs.values() for spec in specs]
+    layers = f" ({len(each.extension.overrides)} layers differ)" if each.extension.layers else ""
+    said = "+".join(specs) + layers
+    return "" if each.line == BARE else said if len(said) <= width else said[: width - 3] + "..."
+
+
+def figures(fit: Fit) -> list[Drawn]:
+    """The front, the history, and what each pair of dimensions does where that is one table."""
+    found = [front(fit), history(fit)]
+    return [*found, *stretches(fit)]
+
+
+def front(fit: Fit) -> Drawn:
+    """Long loss against short damage; the size of a point is its cost."""
+    figure, own = axes("loss under long context, nats per token", "what short texts lose, nats per token")
+    numbers = []
+    whole = [each for each in fit.history if each.figures]
+    for (space, group), style in zip(_by_space(whole).items(), styles(), strict=False):
+        places = [(f.loss, f.damage, f.slowdown) for each in group if (f := each.figures)]
+        losses, harms, costs = zip(*places, strict=True)
+        sizes = [12 * max(0.5, cost) for cost in costs]
+        own.scatter(losses, harms, s=sizes, label=space, color=style["color"], marker=style["marker"], alpha=0.7)
+        numbers += [(each.number, space, *place) for each, place in zip(group, places, strict=True)]
+    edge = pareto([(f.loss, f.damage) for each in whole if (f := each.figures)])
+    own.step(*zip(*edge, strict=True), where="post", color="black", linewidth=0.8)
+    _focused(own, [number[2] for number in numbers])
+    legend(figure, own)
+    caption = "What can be had at which price: the line is the front, the size of a point its time. Fitting texts."
+    return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
+
+
+def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those of which none other is better in both, from the lowest first number on."""
+    kept: list[tuple[float, float]] = []
+    for place in sorted(set(places)):
+        if not kept or place[1] < kept[-1][1]:
+            kept.append(place)
+    return kept
+
+
+def history(fit: Fit) -> Drawn:
+    """Every trial that was measured wholly, and the best so far of those that keep to the goal."""
+    figure, own = axes("trial", "loss, nats per token")
+    numbers = []
+    whole = [each for each in fit.history if each.figures]
+    for (space, group), style in zip(_by_space(whole).items(), styles(), strict=False):
+        points = [(each.number, each.figures.loss) for each in group if each.figures]
+        mark = {"color": style["color"], "marker": style["marker"], "linestyle": "", "markersize": 4}
+        own.plot(*zip(*points, strict=True), label=space, **mark)
+        numbers += [(number, space, loss) for number, loss in points]
+    keeping = [(each.number, each.figures.loss if each.figures and each.keeps else math.inf) for each in whole]
+    line = [
+        (number, low)
+        for (number, _), low in zip(keeping, accumulate((loss for _, loss in keeping), min), strict=True)
+        if math.isfinite(low)
+    ]
+    own.step(*zip(*line, strict=True), where="post", color="black", linewidth=0.8)
+    _focused(own, [number[2] for number in numbers], up=True)
+    legend(figure, own)
+    caption = "The trials that were measured wholly; the line is the best so far. Fitting texts."
+    return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
+
+
+def stretches(fit: Fit) -> list[Drawn]:
+    """How many times more slowly each pair turns; nothing where no one table says it."""
+    facts = fit.goal.facts
+    shown = [fit.answer, *([fit.rival] if fit.rival else [])]
+    figure, own = axes("pair of dimensions, fast to slow", "times more slowly")
+    numbers = []
+    for each, style in zip(shown, lines(), strict=False):
+        try:
+            times = (trained(facts) / static_table(each.extension.at_layer(0, facts), facts)).tolist()
+        except DoesNotFit:
+            return []
+        own.plot(range(len(times)), times, label=each.line, **style)
+        numbers += [(each.line, pair, value) for pair, value in enumerate(times)]
+    own.set_yscale("log", base=2)
+    legend(figure, own)
+    caption = "What the answer does to each pair, beside the best that was set by hand."
+    return [Drawn("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers))]
+
+
+def _by_space(found: Sequence[Tried]) -> dict[str, list[Tried]]:
+    groups: dict[str, list[Tried]] = {HandSet.name: []}
+    for each in found:
+        groups.setdefault(each.space, []).append(each)
+    return {space: group for space, group in groups.items() if group}
+
+
+def _focused(own: Axes, losses: Sequence[float], *, up: bool = False) -> None:
+    """Show the better half: what breaks would press the rest together."""
+    ordered = sorted(losses)
+    low, middle = ordered[0], ordered[len(ordered) // 2]
+    room = max(middle - low, 0.01)
+    (own.set_ylim if up else own.set_xlim)(low - room / 10, middle + room)
+
+
+def as_json(fit: Fit, command: str = "") -> dict[str, Any]:
+    """Every number, and everything needed to measure it again."""
+    return {
+        "command": command,
+        "words": words(fit),
+        "made": fit.made,
+        "marks": dict(fit.marks),
+        "goal": fit.goal.to_json(),
+        "trained_len": fit.goal.facts.trained_len,
+        "extension": fit.chosen.extension.to_json(),
+        "judged": [_judged_json(each) for each in (fit.answer, *fit.beside)],
+        "trials": [_tried_json(each) for each in fit.history],
+    }
+
+
+def _judged_json(each: Judged) -> dict[str, Any]:
+    return {
+        "line": each.line,
+        "extension": each.extension.to_json(),
+        "loss": each.loss._asdict(),
+        "behind": each.behind._asdict(),
+        "damage": each.damage._asdict(),
+        "slowdown": each.slowdown,
+        "pass_keys": each.keys._asdict() if each.keys else None,
+    }
+
+
+def _tried_json(each: Tried) -> dict[str, Any]:
+    return {
+        "trial": each.number,
+        "space": each.space,
+        "values": each.values,
+        "extension": each.extension.to_json(),
+        "rungs": each.rungs,
+        "figures": each.figures._asdict() if each.figures else None,
+        "keeps_to_the_goal": each.keeps,
+    }

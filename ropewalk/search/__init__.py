@@ -1,0 +1,12 @@
+"""Search: given a model, a text and a length to reach, the extension that serves best, with the evidence."""
+
+from ropewalk.errors import not_installed as _not_installed
+
+try:
+    import optuna as _optuna
+except ModuleNotFoundError as _missing:
+    raise _not_installed(_missing) from _missing
+
+from ropewalk.search.goal import Goal as Goal
+
+_optuna.logging.set_verbosity(_optuna.logging.WARNING)  # its trials are shown as ours

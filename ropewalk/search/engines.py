@@ -1,0 +1,46 @@
+"""What an engine can load, asked before anything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import PreTrainedModel
+
+from ropewalk.errors import RopewalkError
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.hf.exporting import require_exportable
+from ropewalk.hf.extending import attached_all
+from ropewalk.hf.facts import facts_of
+from ropewalk.hf.probe import Layer, probe
+from ropewalk.search.goal import ANY, STATIC, Goal
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model, and who is to load it under an extension."""
+
+    model: PreTrainedModel
+    layers: tuple[Layer, ...]
+    facts: tuple[Facts, ...]  # of each layer
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> Engine:
+        """The layers as they are while the model is bare."""
+        layers = probe(model)
+        return cls(model, tuple(layers), tuple(facts_of(model, layer, len(layers)) for layer in layers))
+
+    def require(self, goal: Goal, extension: Extension) -> None:
+        """Refuse what does not fit the model, or what could not be loaded."""
+        layers = attached_all(list(self.layers), list(self.facts), extension)
+        if goal.deployable != ANY:
+            target = "transformers" if goal.deployable == STATIC else goal.deployable
+            require_exportable(self.model, extension, layers, goal.facts, target, goal.target_len)
+
+    def takes(self, goal: Goal, extension: Extension) -> bool:
+        """Whether nothing is refused."""
+        try:
+            self.require(goal, extension)
+        except RopewalkError:
+            return False
+        return True

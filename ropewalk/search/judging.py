@@ -1,0 +1,92 @@
+"""The answer, judged on texts that the search never saw, beside everything that was set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ropewalk.evaluation.scores import Estimate, difference
+from ropewalk.extension import Extension
+from ropewalk.search.goal import Goal
+from ropewalk.search.objective import OnTexts
+from ropewalk.search.proposing import Takes, made
+from ropewalk.search.spaces import HandSet
+from ropewalk.search.tried import Tried
+from ropewalk.spec import Json
+
+BARE = "bare"
+DEAR = 1.3  # times the bare model's seconds that an extension takes, at a guess
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One extension on the texts that were held back."""
+
+    line: str
+    extension: Extension
+    loss: Estimate
+    behind: Estimate  # its loss less the answer's, on the same texts: above 0, the answer is better
+    damage: Estimate
+    slowdown: float
+    keys: Estimate | None  # pass keys found, where the goal asks for them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What a search has come to."""
+
+    goal: Goal
+    chosen: Tried
+    answer: Judged
+    beside: tuple[Judged, ...]  # the bare model first
+    history: tuple[Tried, ...]
+    marks: Mapping[str, str]
+    made: Json
+
+    @property
+    def rival(self) -> Judged | None:
+        """The best of what was set by hand, on these very texts: the hardest to beat."""
+        by_hand = [each for each in self.beside if each.line != BARE]
+        return min(by_hand, key=lambda each: each.loss.value, default=None)
+
+
+def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = None) -> dict[str, Extension]:
+    """What was set by hand and keeps to the class, the best on the fitting texts first; at most so many."""
+    space = HandSet()
+    fitted = {each.extension: _rank(each) for each in found}
+    pairs = [(values["line"], made(space, goal, values)) for values in space.seeds(goal)]
+    fitting = [(line, each) for line, each in pairs if each is not None and takes(each)]
+    unknown = (1, 0.0, 0.0)
+    return dict(sorted(fitting, key=lambda pair: fitted.get(pair[1], unknown))[:most])
+
+
+def _rank(each: Tried) -> tuple[int, float, float]:
+    """Who got further comes first, then who lost less."""
+    last = max(each.rungs)
+    return 0, -last, each.rungs[last]
+
+
+def judged(on: OnTexts, line: str, extension: Extension, answer: Extension) -> Judged:
+    """One extension, beside the answer and the bare model."""
+    mine, theirs, bare = (on.long(each) for each in (extension, answer, Extension()))
+    losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
+    return Judged(
+        line=line,
+        extension=extension,
+        loss=mine.numbers["loss"],
+        behind=difference(*losses),
+        damage=difference(on.short_losses(extension), on.short_losses(Extension())),
+        slowdown=mine.seconds / bare.seconds,
+        keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],
+    )
+
+
+def reserve(goal: Goal, seconds: float, count: int, workers: int) -> float:
+    """Seconds that judging will take, of what the bare model took for one whole measurement."""
+    short = 1 + goal.facts.trained_len / goal.target_len
+    return seconds * short * (1 + DEAR * (2 + count / workers))
+
+
+def name_of(chosen: Tried) -> str:
+    """What to call it: its line where it has one, else where it was found."""
+    return str(chosen.values["line"]) if chosen.space == HandSet.name else f"{chosen.space} #{chosen.number}"

@@ -1,0 +1,123 @@
+"""The loop: ask for an extension, measure it as far as it is worth, tell. Many processes can run it on one study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+import optuna
+from optuna.trial import Trial, TrialState
+
+from ropewalk.errors import DoesNotFit, RopewalkError
+from ropewalk.extension import Extension
+from ropewalk.search.goal import Goal
+from ropewalk.search.objective import Objective
+from ropewalk.search.proposing import standing
+from ropewalk.search.studies import asked, give_up
+from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, SEED, Tried, best, ranked, read, tried
+
+# Damage beyond the limit is cheap to know, and counts so many times on every rung: else those that keep to the limit
+# would be dropped for losing more than those that do not.
+DEAR_HARM = 10.0
+
+Watch = Callable[[Tried], None]
+
+
+def ignored(_: Tried) -> None:
+    """Nobody watches."""
+
+
+class OutOfTime(Exception):
+    """The budget is spent; raised between two texts."""
+
+
+def search(
+    study: optuna.Study,
+    goal: Goal,
+    objective: Objective,
+    *,
+    trials: int | None = None,
+    watch: Watch = ignored,
+) -> bool:
+    """Measure trial after trial, until so many are there or time is out; whether it was stopped from outside.
+
+    Ctrl-C ends the search and keeps what was found.
+    """
+    by_hand = getattr(study.sampler, "seeds", {})
+    try:
+        while trials is None or len(tried(study)) < trials:
+            one(study, goal, objective, by_hand, watch)
+    except OutOfTime:
+        return False
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def one(
+    study: optuna.Study, goal: Goal, objective: Objective, by_hand: Container[Extension] = (), watch: Watch = ignored
+) -> None:
+    """One trial; it counts when it is finished, and is given up when it is interrupted."""
+    trial, space, values = asked(study, goal)
+    extension = space.extension(goal, values)
+    trial.set_user_attr(EXTENSION, extension.to_json())
+    trial.set_user_attr(SEED, extension in by_hand)
+    if _another_has(study, trial, extension):
+        study.tell(trial, state=TrialState.FAIL)
+        return
+    try:
+        state = _measured(trial, goal, objective, extension)
+    except RopewalkError as refused:
+        trial.set_user_attr(REFUSED, str(refused))
+        study.tell(trial, state=TrialState.PRUNED)
+        return
+    except BaseException:
+        give_up(study, _frozen(study, trial))
+        raise
+    watch(read(study.tell(trial, state, state=TrialState.COMPLETE if state is not None else TrialState.PRUNED)))
+
+
+def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extension) -> float | None:
+    """The loss, or nothing where it fell behind."""
+    harm = 0.0 if goal.max_damage is None else max(0.0, objective.damage(extension) - goal.max_damage)
+    for step, loss in enumerate(objective.rungs(extension)):
+        trial.report(loss + DEAR_HARM * harm, step)
+        if trial.should_prune():
+            return None
+    figures = objective.figures(extension)
+    for name, violation in goal.violations(figures).items():
+        trial.set_constraint(name, violation)
+    trial.set_user_attr(FIGURES, figures._asdict())
+    return figures.loss
+
+
+def _another_has(study: optuna.Study, trial: Trial, extension: Extension) -> bool:
+    """Whether another worker writes the same at this moment. Each writes before it looks, so one of them sees it."""
+    stored = extension.to_json()
+    others = [each for each in standing(study) if each.number != trial.number]
+    return any(each.user_attrs.get(EXTENSION) == stored for each in others)
+
+
+def _frozen(study: optuna.Study, trial: Trial) -> optuna.trial.FrozenTrial:
+    return next(each for each in study.get_trials(deepcopy=False) if each.number == trial.number)
+
+
+def winner(study: optuna.Study, goal: Goal) -> Tried:
+    """The best that keeps to the goal, or a refusal that says how far it is from being reachable."""
+    found = tried(study)
+    chosen = best(found)
+    if chosen is not None:
+        return chosen
+    whole = [each for each in found if each.figures]
+    if not whole:
+        raise DoesNotFit("budget", "enough to measure one extension wholly", f"{len(found)} begun")
+    nearest = ranked(whole)[0]
+    broken = {name: by for name, by in nearest.violations.items() if by > 0}
+    names = " and ".join(broken)
+    reached = ", ".join(f"{_reached(goal, name, by):.4g}" for name, by in broken.items())
+    remedy = f"of {len(whole)} extensions measured the nearest has {reached}; loosen it, or search longer"
+    raise DoesNotFit(names, "reachable", ", ".join(f"{getattr(goal, name):g}" for name in broken), remedy=remedy)
+
+
+def _reached(goal: Goal, name: str, broken_by: float) -> float:
+    asked_for = float(getattr(goal, name))
+    return asked_for - broken_by if name.startswith("min") else asked_for + broken_by

@@ -1,0 +1,20 @@
+"""Where the search looks: one file, one space."""
+
+from ropewalk.search.spaces.dynamic import DynamicSchedules as DynamicSchedules
+from ropewalk.search.spaces.hand_set import HandSet as HandSet
+from ropewalk.search.spaces.layers import WindowsBelow as WindowsBelow
+from ropewalk.search.spaces.mixed import Mixed as Mixed
+from ropewalk.search.spaces.pairs import Pairs as Pairs
+from ropewalk.search.spaces.parts import Parts as Parts
+from ropewalk.search.spaces.reaches import Reaches as Reaches
+from ropewalk.search.spaces.signature import Space as Space
+
+ALL: tuple[Space, ...] = (
+    HandSet(),
+    Parts(),
+    Mixed(),
+    Pairs(),
+    DynamicSchedules(),
+    Reaches(),
+    WindowsBelow(),
+)

@@ -1,0 +1,44 @@
+"""What others have set by hand: presets and their known compositions, each with its authors' values."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from ropewalk.extension import Extension
+from ropewalk.parsing import parse
+from ropewalk.search.goal import Goal
+from ropewalk.search.spaces.signature import Space, Values
+
+# Good ones first: what is hopeless beside them is then soon known to be.
+LINES = (
+    *("yarn", "rerope+log_n", "by_parts", "longrope", "dynamic_yarn", "self_extend+log_n", "leaky_rerope+log_n"),
+    *("ntk", "ntk:factor={twice}", "frequencies.ntk_mixed:factor={factor}", "ntk_mixed", "llama3", "abf", "pi"),
+    *("dynamic_ntk", "rerope", "self_extend", "leaky_rerope", "dual_chunk", "dual_chunk+log_n", "log_n"),
+    *("streaming", "lm_infinite", "window"),
+)
+
+
+class HandSet(Space):
+    """A finite space, tried whole: nothing is proposed from it."""
+
+    name: ClassVar[str] = "hand_set"
+
+    def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
+        return {"line": CategoricalDistribution(_lines(goal))}
+
+    def example(self, goal: Goal) -> Values:
+        return {"line": "yarn"}
+
+    def seeds(self, goal: Goal) -> list[Values]:
+        """All there are."""
+        return [{"line": line} for line in _lines(goal)]
+
+    def extension(self, goal: Goal, values: Values) -> Extension:
+        layers = goal.facts.layers
+        return parse(values["line"], trained_len=goal.facts.trained_len, target_len=goal.target_len, layers=layers)
+
+
+def _lines(goal: Goal) -> tuple[str, ...]:
+    return tuple(line.format(factor=f"{goal.factor:g}", twice=f"{2 * goal.factor:g}") for line in LINES)

@@ -1,0 +1,27 @@
+"""NTK in a mixed base: how the stretching is spread over the pairs, how much of it, and the temperature."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from optuna.distributions import BaseDistribution, FloatDistribution
+
+from ropewalk.extension import Extension
+from ropewalk.frequencies import NTKMixed
+from ropewalk.search.goal import Goal
+from ropewalk.search.spaces.signature import Space, Values, overshoot, scheduled, stretched, temperature
+
+
+class Mixed(Space):
+    """Static: from position interpolation (power 0) over NTK (about 1) to stretching the slowest pairs alone."""
+
+    name: ClassVar[str] = "mixed"
+
+    def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
+        return {"power": FloatDistribution(0.0, 4.0), "overshoot": overshoot(), "temperature": temperature()}
+
+    def example(self, goal: Goal) -> Values:
+        return {"power": 0.625, "overshoot": 1.0, "temperature": 1.0}
+
+    def extension(self, goal: Goal, values: Values) -> Extension:
+        return scheduled(NTKMixed(factor=stretched(goal, values), power=values["power"]), values["temperature"])

@@ -1,0 +1,41 @@
+"""YaRN with its values free: the two numbers of turns, the factor, the temperature."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from optuna.distributions import BaseDistribution, FloatDistribution
+
+from ropewalk.extension import Extension
+from ropewalk.frequencies import ByParts
+from ropewalk.search.goal import Goal
+from ropewalk.search.spaces.signature import (
+    Space,
+    Values,
+    overshoot,
+    scheduled,
+    stretched,
+    temperature,
+    yarn_temperature,
+)
+
+
+class Parts(Space):
+    """Static, and known by name to every engine."""
+
+    name: ClassVar[str] = "parts"
+
+    def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
+        turns = {
+            "low_turns": FloatDistribution(0.25, 8.0, log=True),
+            "span": FloatDistribution(1.5, 64.0, log=True),  # high over low turns
+        }
+        return {**turns, "overshoot": overshoot(), "temperature": temperature()}
+
+    def example(self, goal: Goal) -> Values:
+        return {"low_turns": 1.0, "span": 32.0, "overshoot": 1.0, "temperature": yarn_temperature(goal)}
+
+    def extension(self, goal: Goal, values: Values) -> Extension:
+        low = values["low_turns"]
+        parts = ByParts(factor=stretched(goal, values), low_turns=low, high_turns=low * values["span"])
+        return scheduled(parts, values["temperature"])

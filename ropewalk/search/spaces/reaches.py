@@ -1,0 +1,62 @@
+"""Which keys appear how far away, composed with a scale and a mild schedule."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+from ropewalk.extension import Extension
+from ropewalk.frequencies import ByParts
+from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, SelfExtend
+from ropewalk.scales import LogN, Scale, Temperature
+from ropewalk.search.goal import Goal
+from ropewalk.search.spaces.signature import Space, Values
+
+STILL = 1.05  # below it a schedule is not worth having
+
+
+class Reaches(Space):
+    """ReRoPE, leaky ReRoPE, Self-Extend or dual chunk attention; log-n or not; a temperature; by parts at most 4."""
+
+    name: ClassVar[str] = "reaches"
+
+    def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
+        return {
+            "reach": CategoricalDistribution(("rerope", "leaky_rerope", "self_extend", "dual_chunk")),
+            "near": FloatDistribution(1 / 16, 15 / 16),  # window or chunk, as a share of the trained length
+            "room": FloatDistribution(1 / 16, 1.0),  # of what is left of it, the share that far keys take
+            "log_n": CategoricalDistribution((False, True)),
+            "temperature": FloatDistribution(0.8, 1.6, log=True),
+            "stretch": FloatDistribution(1.0, 4.0, log=True),
+        }
+
+    def example(self, goal: Goal) -> Values:
+        return {"reach": "rerope", "near": 0.5, "room": 0.5, "log_n": True, "temperature": 1.0, "stretch": 1.0}
+
+    def extension(self, goal: Goal, values: Values) -> Extension:
+        scales: tuple[Scale, ...] = (LogN(),) * bool(values["log_n"])
+        if values["temperature"] != 1:
+            scales += (Temperature(value=values["temperature"]),)
+        schedule = ByParts(factor=values["stretch"]) if values["stretch"] >= STILL else None
+        return Extension(frequencies=schedule, reach=_reach(goal, values), scales=scales)
+
+    def betters(self, goal: Goal, extension: Extension) -> bool:
+        """Reaches that are the same in all layers."""
+        return extension.reach is not None and not extension.layers
+
+
+def _reach(goal: Goal, values: Values) -> Reach:
+    trained = goal.facts.trained_len
+    near = max(1, int(trained * values["near"]))
+    room = max(1.0, (trained - near) * values["room"])
+    leak = max(1.0, (goal.target_len - near) / room)
+    match values["reach"]:
+        case "rerope":
+            return ReRoPE(window=near)
+        case "leaky_rerope":
+            return LeakyReRoPE(window=near, leak=round(leak, 3))
+        case "self_extend":
+            return SelfExtend(window=near, group=math.ceil(leak))
+    return DualChunk(chunk=near, local=max(1, min(near - 1, int(room))))

@@ -1,0 +1,103 @@
+"""The study: what all workers share, in any storage of Optuna's; it keeps to one model, one text and one goal."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.search.goal import Goal
+from ropewalk.search.halving import Halving
+from ropewalk.search.proposing import NAMES, SPACES, Proposing, Takes
+from ropewalk.search.spaces import Space
+from ropewalk.search.spaces.signature import Values
+from ropewalk.search.tried import SPACE
+
+MARKS, OWNER = "marks", "owner"
+
+
+def opened(
+    storage: str | BaseStorage | None, name: str, goal: Goal, marks: Mapping[str, str], takes: Takes
+) -> optuna.Study:
+    """The study of that name, begun where there is none; nothing as storage: in memory."""
+    sampler = Proposing(goal, takes)
+    try:
+        study = optuna.create_study(
+            storage=storage, study_name=name, sampler=sampler, pruner=Halving(), load_if_exists=True
+        )
+    except Exception as wrong:  # each kind of storage has errors of its own
+        said = str(wrong).strip().partition("\n")[0]
+        raise Unreadable("storage", "one that Optuna opens", storage, remedy=said) from wrong
+    _require_same(study, name, {**marks, **{key: str(value) for key, value in goal.to_json().items()}})
+    release_the_dead(study)
+    return study
+
+
+def _require_same(study: optuna.Study, name: str, marks: dict[str, str]) -> None:
+    """Refuse to mix numbers that were measured otherwise."""
+    known = study.user_attrs.get(MARKS)
+    if known is None:
+        study.set_user_attr(MARKS, marks)
+        return
+    other = sorted(key for key in {*known, *marks} if known.get(key) != marks.get(key))
+    if other:
+        rule = "of the same model, text and goal"
+        got = ", ".join(f"{key} {known.get(key)} (now {marks.get(key)})" for key in other)
+        raise DoesNotFit(f"study {name}", rule, got, remedy="name another study, or another folder")
+
+
+def asked(study: optuna.Study, goal: Goal) -> tuple[Trial, Space, Values]:
+    """The next trial, its values written down where other workers see them."""
+    trial = study.ask()
+    trial.set_user_attr(OWNER, _owner())
+    space = SPACES[_suggested(trial, SPACE, NAMES)]
+    knobs = space.knobs(goal)
+    return trial, space, {name: _suggested(trial, f"{space.name}.{name}", knob) for name, knob in knobs.items()}
+
+
+def _suggested(trial: Trial, name: str, knob: BaseDistribution) -> Any:
+    match knob:
+        case FloatDistribution():
+            return trial.suggest_float(name, knob.low, knob.high, log=knob.log)
+        case IntDistribution():
+            return trial.suggest_int(name, knob.low, knob.high)
+        case CategoricalDistribution():
+            return trial.suggest_categorical(name, knob.choices)
+    raise DoesNotFit("knob", "a number, a whole number or a choice", type(knob).__name__)
+
+
+def give_up(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Leave a trial that was interrupted: it counts for nothing, and its turn comes again."""
+    study.tell(trial.number, state=TrialState.FAIL)
+
+
+def release_the_dead(study: optuna.Study) -> None:
+    """Give up what a process of this machine was at when it was killed."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        machine, _, process = str(trial.user_attrs.get(OWNER, "")).rpartition(":")
+        if machine == socket.gethostname() and not _alive(int(process)):
+            give_up(study, trial)
+
+
+def _alive(process: int) -> bool:
+    """Whether another process of that number runs; a number that is ours now was another's then."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -1,0 +1,71 @@
+"""What a study knows of its trials, in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from ropewalk.extension import Extension
+from ropewalk.search.goal import Figures
+
+SPACE, EXTENSION, FIGURES, SEED, REFUSED = "space", "extension", "figures", "seed", "refused"
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+class Tried(NamedTuple):
+    """One extension that was measured, wholly or until it fell behind."""
+
+    number: int
+    space: str
+    values: dict[str, Any]
+    extension: Extension
+    rungs: dict[int, float]  # loss on each rung that it reached
+    figures: Figures | None  # nothing where it fell behind
+    violations: dict[str, float]
+    seed: bool  # whether it was given by hand
+
+    @property
+    def broken(self) -> float:
+        """By how much it breaks the conditions, all together; each is a number of about the same size."""
+        return sum(max(0.0, each) for each in self.violations.values())
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it was measured wholly and keeps to all conditions."""
+        return self.figures is not None and self.broken == 0
+
+
+def tried(study: optuna.Study) -> list[Tried]:
+    """What is finished, in order; what was interrupted or refused is left out."""
+    trials = study.get_trials(deepcopy=False, states=FINISHED)
+    return [read(trial) for trial in trials if EXTENSION in trial.user_attrs and REFUSED not in trial.user_attrs]
+
+
+def read(trial: FrozenTrial) -> Tried:
+    """One trial."""
+    space, figures = trial.params[SPACE], trial.user_attrs.get(FIGURES)
+    prefix = f"{space}."
+    return Tried(
+        number=trial.number,
+        space=space,
+        values={name.removeprefix(prefix): value for name, value in trial.params.items() if name.startswith(prefix)},
+        extension=Extension.from_json(trial.user_attrs[EXTENSION]),
+        rungs=dict(trial.intermediate_values),
+        figures=Figures(**figures) if figures else None,
+        violations=dict(trial.constraints),
+        seed=bool(trial.user_attrs.get(SEED)),
+    )
+
+
+def ranked(found: Iterable[Tried]) -> list[Tried]:
+    """What was measured wholly: what keeps to the conditions first, or nearly does, then by loss, then the earlier."""
+    whole = [(each.broken, each.figures.loss, each.number, each) for each in found if each.figures]
+    return [each for *_, each in sorted(whole, key=lambda four: four[:3])]
+
+
+def best(found: Iterable[Tried]) -> Tried | None:
+    """The lowest loss of those that keep to the conditions."""
+    return next((each for each in ranked(found) if each.keeps), None)

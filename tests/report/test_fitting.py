@@ -1,0 +1,141 @@
+"""The report of a search: one page, the same numbers everywhere, words that promise no more than the intervals."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.evaluation.scores import Estimate
+from ropewalk.report.fitting import figures, pareto, table, words, write_fit
+from ropewalk.search.goal import Figures, Goal
+from ropewalk.search.judging import BARE, Fit, Judged
+from ropewalk.search.tried import Tried
+
+FACTS = rw.Facts(trained_len=32, head_dim=8)
+YARN, PI, BRED = (
+    rw.parse(line) for line in ("yarn:factor=8", "pi:factor=8", "longrope:long=[1,2,4,9],short=[1,2,4,9],factor=8")
+)
+
+
+def estimate(value, half=0.01, of=8):
+    return Estimate(value, value - half, value + half, of)
+
+
+def judged(line, extension, loss, behind):
+    return Judged(
+        line=line,
+        extension=extension,
+        loss=estimate(loss, 0.3),
+        behind=behind,
+        damage=estimate(0.05),
+        slowdown=1.25,
+        keys=None,
+    )
+
+
+def tried(number, space, extension, loss, damage=0.1, whole=True):
+    figures = Figures(loss, damage, 1.1) if whole else None
+    return Tried(number, space, {"line": "yarn"}, extension, {0: loss}, figures, {}, seed=space == "hand_set")
+
+
+@pytest.fixture
+def fit():
+    history = (
+        tried(0, "hand_set", YARN, 2.50),
+        tried(1, "hand_set", PI, 2.90, 0.4),
+        tried(2, "pairs", rw.parse("ntk:factor=8"), 2.95, whole=False),
+        tried(3, "pairs", BRED, 2.40),
+    )
+    beside = (
+        judged(BARE, rw.Extension(), 5.0, estimate(2.5)),
+        judged("yarn", YARN, 2.55, estimate(0.05)),
+        judged("pi", PI, 3.0, estimate(0.5)),
+    )
+    return Fit(
+        goal=Goal(facts=FACTS, target_len=256, deployable="static"),
+        chosen=history[3],
+        answer=judged("pairs #3", BRED, 2.5, estimate(0.0, 0.0)),
+        beside=beside,
+        history=history,
+        marks={"weights": "abc"},
+        made={"when": "today"},
+    )
+
+
+def test_one_paragraph_says_what_over_what_by_how_much_and_how_surely(fit):
+    said = words(fit)
+    assert "Chosen: pairs #3, of 2 extensions set by hand and 2 proposals." in said
+    assert "the last 64 of 256 tokens cost 2.500 nats each" in said
+    assert "0.050 [0.040, 0.060] less than yarn" in said
+    assert "beyond chance" in said
+    assert "On the texts that it was fitted to, the margin is 0.100." in said
+    assert "Short texts change by +0.050 [+0.040, +0.060]" in said
+
+
+@pytest.mark.parametrize(
+    ("behind", "said"),
+    [
+        (
+            estimate(0.005),
+            "0.005 [-0.005, 0.015] less than yarn, the best of those set by hand on these texts: no differ",
+        ),
+        (
+            estimate(-0.05),
+            "0.050 [0.040, 0.060] more than yarn, .*: the search was led astray by its texts, so take yarn",
+        ),
+        (estimate(0.05, of=3), "likely better, though 3 texts are too few to be sure"),
+    ],
+)
+def test_words_promise_no_more_than_the_interval(fit, behind, said):
+    changed = replace(fit, beside=(fit.beside[0], replace(fit.beside[1], behind=behind)))
+    assert re.search(said.replace("[", r"\["), words(changed))
+    assert "beyond chance" not in words(changed)
+
+
+def test_nothing_better_than_by_hand(fit):
+    same = replace(fit, chosen=fit.history[0], answer=replace(fit.answer, line="yarn", extension=YARN))
+    assert "nothing that was proposed is better on the fitting texts" in words(same)
+
+
+def test_the_table_begins_with_the_lowest_loss(fit):
+    rows = table(fit).rows
+    assert [row[0] for row in rows] == ["pairs #3", "yarn", "pi", BARE]
+    assert rows[0][2] == ""
+    assert rows[1][2] == "+0.05 [+0.04, +0.06]"
+    assert all(len(row[-1]) <= 110 for row in rows)
+
+
+def test_the_page_needs_nothing_from_elsewhere(fit, tmp_path):
+    page = write_fit(fit, tmp_path, command="ropewalk fit <here>").read_text()
+    assert page.count("<img") == page.count('src="data:image/png;base64,') == 3
+    assert not re.findall(r'(?:src|href)="https?:', page)
+    assert "ropewalk fit &lt;here&gt;" in page
+    assert words(fit).split(".")[0] in page
+    assert rw.Extension.from_json((tmp_path / "extension.json").read_text()) == BRED
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert [each["line"] for each in stored["judged"]] == ["pairs #3", BARE, "yarn", "pi"]
+    assert [each["trial"] for each in stored["trials"]] == [0, 1, 2, 3]
+    assert stored["trials"][2]["figures"] is None
+
+
+def test_figures_have_the_numbers_they_show(fit):
+    front, history, stretches = figures(fit)
+    assert sorted(front.numbers) == [
+        (0, "hand_set", 2.5, 0.1, 1.1),
+        (1, "hand_set", 2.9, 0.4, 1.1),
+        (3, "pairs", 2.4, 0.1, 1.1),
+    ]
+    assert history.numbers == ((0, "hand_set", 2.5), (1, "hand_set", 2.9), (3, "pairs", 2.4))
+    assert [value for line, _, value in stretches.numbers if line == "pairs #3"] == pytest.approx([1, 2, 4, 9])
+
+
+def test_a_reach_has_no_stretches(fit):
+    other = replace(fit, answer=replace(fit.answer, extension=rw.parse("rerope:window=8")))
+    assert [each.name for each in figures(other)] == ["front", "history"]
+
+
+def test_the_front_is_what_nothing_betters():
+    places = [(2.0, 0.3), (2.1, 0.1), (2.05, 0.4), (2.5, 0.1), (3.0, 0.0)]
+    assert pareto(places) == [(2.0, 0.3), (2.1, 0.1), (3.0, 0.0)]

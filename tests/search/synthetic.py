@@ -1,0 +1,88 @@
+"""Objectives whose optimum is known, so that a search can be judged without a model."""
+
+from dataclasses import dataclass, field
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.facts import Facts
+from ropewalk.frequencies import Dynamic
+from ropewalk.search.goal import Figures, Goal
+from ropewalk.search.spaces.pairs import genes
+from ropewalk.search.studies import opened
+from ropewalk.search.tried import tried
+
+FACTS = Facts(trained_len=32, head_dim=8, layers=3)
+SHARES, WARMTH = (0.0, 0.3, 0.5, 1.1), 1.3  # the optimum among static schedules
+COEFFICIENT = 0.21  # the optimum among dynamic ones
+
+
+def goal(**given):
+    return Goal(facts=FACTS, target_len=256, samples=2, **given)
+
+
+def is_static(extension):
+    try:
+        genes(goal(), extension)
+    except DoesNotFit:
+        return False
+    return True
+
+
+def is_dynamic(extension):
+    return isinstance(extension.theta, Dynamic)
+
+
+def everything(extension):
+    extension.check_against(FACTS)
+    return True
+
+
+@dataclass
+class Distance:
+    """The square of how far a static schedule is from the optimum; short texts are harmed as pairs are slowed."""
+
+    stop_at: int | None = None  # the call that is interrupted
+    how: type[BaseException] = KeyboardInterrupt
+    calls: list = field(default_factory=list)
+
+    def loss(self, extension):
+        shares, warmth = genes(goal(), extension)
+        return sum((a - b) ** 2 for a, b in zip(shares, SHARES, strict=True)) + (warmth - WARMTH) ** 2
+
+    def rungs(self, extension):
+        for rough in (0.01, 0.0):
+            self.calls.append(extension)
+            if len(self.calls) == self.stop_at:
+                raise self.how
+            yield self.loss(extension) + rough
+
+    def damage(self, extension):
+        return sum(genes(goal(), extension)[0]) / 10
+
+    def figures(self, extension):
+        return Figures(self.loss(extension), damage=self.damage(extension), slowdown=1.0)
+
+
+class Coefficient:
+    """How far a dynamic temperature is from the optimum; whatever is not dynamic is far."""
+
+    def rungs(self, extension):
+        inner = extension.scales[0].inner if extension.scales else None
+        yield abs(inner.coefficient - COEFFICIENT) if inner else 1.0
+
+    def figures(self, extension):
+        return Figures(next(self.rungs(extension)), damage=0.0, slowdown=1.0)
+
+
+def study(wanted=None, takes=is_static, storage=None, name="fit", marks=None):
+    return opened(storage, name, wanted or goal(), marks or {"weights": "a"}, takes)
+
+
+def file_in(place):
+    return f"sqlite:///{place / 'study.sqlite'}"
+
+
+def outcome(study):
+    """What was tried and what came of it, in an order of its own."""
+    return sorted(
+        (each.space, str(sorted(each.values.items())), str(each.rungs), str(each.figures)) for each in tried(study)
+    )

@@ -1,0 +1,130 @@
+"""From a model and its texts to an answer with its evidence."""
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.evaluation.losses import measured
+from ropewalk.evaluation.scores import difference
+from ropewalk.search.fitting import Fitting
+from ropewalk.search.goal import Goal
+from ropewalk.search.judging import BARE, lines, name_of, reserve
+from ropewalk.search.objective import OnTexts
+
+from evaluation.subjects import TRAINED, subject
+
+TARGET = 128
+
+
+def fitting(path, **given):
+    who = subject(path, longest=TARGET)
+    wanted = Goal(facts=who.facts, target_len=TARGET, **{"samples": 2, "deployable": "static", **given})
+    return Fitting(who, wanted, path / "out")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    own = fitting(tmp_path_factory.mktemp("fit"))
+    seen = []
+    assert not own.search(trials=14, watch=seen.append)
+    assert len(seen) == 14
+    return own, own.judge()
+
+
+def loss_by_hand(model, extension, ids):
+    with rw.extended(model, extension):
+        return measured(model, ids[None]).loss(TARGET // 4)
+
+
+def test_the_texts_that_judge_were_never_fitted_on(made):
+    own, _ = made
+    fitted, judged = (each.subject.passages(2) for each in (own.fitted_on, own.judged_on))
+    every = own.subject.passages(4)
+    for place, ids in enumerate(every):
+        assert torch.equal(ids, (fitted, judged)[place % 2][place // 2])
+    assert own.fitted_on.subject.marks != own.judged_on.subject.marks
+
+
+def test_the_numbers_are_those_of_the_texts(made):
+    own, found = made
+    model, answer = own.subject.model, found.chosen.extension
+    losses = {
+        half: [loss_by_hand(model, answer, ids) for ids in own.texts(half).subject.passages(2)] for half in (0, 1)
+    }
+    assert found.chosen.figures.loss == pytest.approx(sum(losses[0]) / 2, abs=1e-4)
+    assert found.answer.loss.value == pytest.approx(sum(losses[1]) / 2, abs=1e-4)
+    yarn = next(each for each in found.beside if each.line == "yarn")
+    theirs = [loss_by_hand(model, yarn.extension, ids) for ids in own.texts(1).subject.passages(2)]
+    assert yarn.behind.value == pytest.approx(difference(theirs, losses[1]).value, abs=1e-4)
+    bare = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in own.texts(1).subject.passages(2)]
+    with rw.extended(model, answer):
+        short = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in own.texts(1).subject.passages(2)]
+    assert found.answer.damage.value == pytest.approx(difference(short, bare).value, abs=1e-4)
+
+
+def test_it_ends_no_worse_than_what_was_set_by_hand(made):
+    _, found = made
+    by_hand = [each.figures.loss for each in found.history if each.seed and each.figures]
+    assert len(by_hand) > 1
+    assert found.chosen.figures.loss <= min(by_hand)
+
+
+def test_it_is_judged_beside_everything_of_its_class(made):
+    own, found = made
+    named = [each.line for each in found.beside]
+    assert named[0] == BARE
+    assert {"yarn", "pi", "abf"} <= set(named)
+    assert not {"rerope", "dynamic_yarn"} & set(named)
+    assert len(lines(own.goal, own.takes, found.history, 3)) == 3
+    assert found.rival.loss.value == min(each.loss.value for each in found.beside if each.line != BARE)
+
+
+def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch):
+    own = fitting(tmp_path)
+    own.search(trials=4)
+    own.judge_share(0)
+    measured_now = []
+    monkeypatch.setattr(OnTexts, "long", lambda self, extension, count=None: measured_now.append(extension))
+    monkeypatch.setattr(OnTexts, "short_losses", lambda self, extension: None)
+    own.workers = 2
+    own.judge_share(0)
+    own.judge_share(1)
+    assert set(measured_now) == set(lines(own.goal, own.takes, ()).values())
+    assert len(measured_now) == len(set(measured_now))
+
+
+def test_time_that_is_out_ends_the_search(tmp_path):
+    own = fitting(tmp_path)
+    own.deadline = 0.0
+    assert own.search() is False
+    with pytest.raises(rw.DoesNotFit, match="budget must be enough"):
+        own.judge()
+
+
+def test_time_for_judging_is_kept():
+    facts = rw.Facts(trained_len=32, head_dim=8)
+    wanted = Goal(facts=facts, target_len=256)
+    assert reserve(wanted, 10.0, 8, 1) > 8 * 10
+    assert reserve(wanted, 10.0, 8, 2) < reserve(wanted, 10.0, 8, 1)
+    assert reserve(wanted, 20.0, 8, 1) == pytest.approx(2 * reserve(wanted, 10.0, 8, 1))
+
+
+def test_too_few_texts_are_refused_before_anything_is_measured(tmp_path):
+    own = fitting(tmp_path, samples=500)
+    with pytest.raises(rw.DoesNotFit, match="500 held-out documents"):
+        own.require_texts()
+
+
+def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
+    who = subject(tmp_path, longest=200)
+    wanted = Goal(facts=who.facts, target_len=200, samples=2, min_retrieval=0.5)
+    own = Fitting(who, wanted, tmp_path / "out")
+    figures = own.fitted_on.figures(rw.parse("yarn:factor=8"))
+    assert figures.retrieval == 0.0
+    assert wanted.violations(figures)["min_retrieval"] == 0.5
+
+
+def test_names(made):
+    _, found = made
+    assert name_of(found.chosen._replace(space="hand_set", values={"line": "yarn"})) == "yarn"
+    assert name_of(found.chosen._replace(space="pairs", number=7)) == "pairs #7"
