@@ -91,7 +91,7 @@ def _compare(
     print("\n" + "\n".join(verdicts(found)) + "\n")
     for note in notes(found):
         print(textwrap.fill(note, 80, subsequent_indent="  "))
-    print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page}")
+    print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page} ({found.seconds:.0f} s of measuring)")
 
 
 def _bar(console: Console) -> Progress:

@@ -100,6 +100,11 @@ class Comparison:
         return self.facts.trained_len
 
     @property
+    def seconds(self) -> float:
+        """What measuring took, in sum over the cells, whenever and wherever they were measured."""
+        return sum(row.seconds for each in self.contenders for row in each.rows)
+
+    @property
     def best(self) -> Contender:
         """The lowest loss at the longest length."""
         return min(self.contenders, key=lambda each: each.rank)

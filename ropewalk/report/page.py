@@ -56,6 +56,7 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
     return {
         "command": command,
         "made": comparison.made,
+        "seconds": comparison.seconds,
         "marks": comparison.marks,
         "trained_len": comparison.trained_len,
         "lengths": list(comparison.lengths),
