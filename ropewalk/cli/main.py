@@ -33,7 +33,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",
     export: "ropewalk export ./model yarn --to 32k --target vllm -o ./served",
     generate: "ropewalk generate ./model rerope+log_n --prompt-file book.txt",
-    stream: "ropewalk stream default streaming --tokens 1m",
+    stream: "ropewalk stream ./model streaming --tokens 1m",
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
 
