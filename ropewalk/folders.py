@@ -20,6 +20,17 @@ def require_plausible(model: str) -> None:
         raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
 
 
+def require_writable(directory: Path) -> None:
+    """Refuse, before the work whose results it is to hold, what can be no folder; nothing is left behind."""
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for place in missing:
+            place.rmdir()
+    except OSError as reason:
+        raise InvalidValue("--out", "a folder, or a new name for one", str(directory), remedy=str(reason)) from reason
+
+
 def require_new(directory: Path) -> None:
     """Refuse to write over what is there."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk import InvalidValue
-from ropewalk.folders import appearing
+from ropewalk.folders import appearing, require_writable
 
 
 def test_a_folder_appears_when_all_is_written(tmp_path):
@@ -41,3 +41,13 @@ def test_nothing_is_left_of_what_failed(tmp_path, failure, said, words):
     with pytest.raises(said, match=words):
         broken_off(tmp_path / "new", failure)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_for_results_is_tried_and_left_as_it_was(tmp_path):
+    require_writable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidValue, match="--out must be a folder, or a new name for one"):
+        require_writable(tmp_path / "file")
+    require_writable(tmp_path)
+    assert [place.name for place in tmp_path.iterdir()] == ["file"]

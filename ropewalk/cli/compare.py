@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ropewalk.cli.models import Device, path_of, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.errors import InvalidValue
+from ropewalk.folders import require_writable
 from ropewalk.models import NAME
 from ropewalk.notation import length
 
@@ -40,6 +41,7 @@ def compare(
 ) -> None:
     """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
     require_plausible(path_of(model))
+    require_writable(Path(out))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
     if ray and device:
         raise InvalidValue("--device", "left out where --ray is given: each worker has a GPU or a CPU", device)

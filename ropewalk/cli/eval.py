@@ -24,6 +24,7 @@ from ropewalk.cli.models import (
     weights_of,
 )
 from ropewalk.errors import InvalidValue
+from ropewalk.folders import require_writable
 from ropewalk.notation import length
 from ropewalk.parsing import parse
 
@@ -58,6 +59,7 @@ def eval(
     if not names:
         raise InvalidValue("--tasks", "names of tasks", tasks)
     wanted = target(to)
+    require_writable(Path(out))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
     given = {"lengths": asked, "limit": limit or None, "include": include_path or [], "batch": batch}
     _eval(path_of(model), extension, names, wanted, given, Path(out), device)
@@ -74,6 +76,8 @@ def _eval(
     text = loaded.config.get_text_config()
     known = trained_len(text)
     longest = wanted or known
+    if max(given["lengths"], default=0) > longest:
+        raise InvalidValue("--lengths", f"at most --to ({longest})", max(given["lengths"]))
     beyond = longest if longest > known else None
     extension = parse(line, trained_len=known, target_len=beyond, layers=text.num_hidden_layers)
     found = evaluate(loaded, tokenizer, extension, names, longest=longest, **given)

@@ -79,14 +79,18 @@ def weights_of(model: str) -> Any:
     return _read(model, "a causal model that transformers loads", load, "fetch again what is missing or not whole")
 
 
-def placed(model: Any, device: str) -> Any:
+def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
     """The model where it is to run; a small one on a CPU in the precision that CPUs are made for."""
     import torch
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
+    if small_in_float32 and where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
         model = model.float()
-    return model.to(where).eval()
+    try:
+        return model.to(where).eval()
+    except (AssertionError, RuntimeError) as reason:  # a torch without CUDA, a number too high, a word it does not know
+        said = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+        raise InvalidValue("--device", "one that is there", where, remedy=said) from reason
 
 
 def _config(model: str) -> Any:

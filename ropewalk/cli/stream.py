@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 
 from ropewalk import extension as extensions
-from ropewalk.cli.models import Extension, fitting, path_of, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.models import Extension, fitting, path_of, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.showing import reading
+from ropewalk.folders import require_writable
 from ropewalk.notation import length
 
 Model = Annotated[str, typer.Argument(help="a folder, a name on the hub, or default: the model that Ropewalk carries")]
@@ -36,6 +37,8 @@ def stream(
     """Read a very long text under an extension, in the precision that the model has."""
     count, place = length(tokens, "--tokens"), path_of(model)
     require_plausible(place, extension)
+    if out:
+        require_writable(Path(out))
     asked = fitting(place, extension, tokens, "--tokens")
     _stream(place, extension, asked, count, corpus, Path(out) if out else None, piece, device)
 
@@ -55,8 +58,7 @@ def _stream(
     from ropewalk.hf.facts import trained_len
     from ropewalk.report.streaming import summary, table, write_streamed
 
-    tokenizer, host = tokenizer_of(model), weights_of(model).eval()
-    host.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    tokenizer, host = tokenizer_of(model), placed(weights_of(model), device, small_in_float32=False)
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host.config.get_text_config())
     with reading() as bar, extended(host, asked, target_len=count):

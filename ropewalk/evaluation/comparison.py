@@ -100,6 +100,18 @@ class Comparison:
         return self.facts.trained_len
 
     @property
+    def second(self) -> Contender:
+        """The next lowest."""
+        return sorted(self.contenders, key=lambda each: each.rank)[1]
+
+    @property
+    def lead(self) -> Estimate:
+        """What the second loses against the best, on the same texts."""
+        found = [each.at(Context.name, self.lengths[-1]) for each in (self.second, self.best)]
+        losses = [[sample["loss"] for sample in row.samples] if row and not row.failed else [] for row in found]
+        return difference(*losses) if all(losses) else Estimate(math.nan, math.nan, math.nan, 0)
+
+    @property
     def seconds(self) -> float:
         """What measuring took, in sum over the cells, whenever and wherever they were measured."""
         return sum(row.seconds for each in self.contenders for row in each.rows)

@@ -12,6 +12,8 @@ from ropewalk.errors import InvalidValue
 
 NORMAL = 1.959964  # the 97.5th percentile: intervals are of 95 %
 RESAMPLES = 2000
+# Student's 97.5th percentiles for 1, 2, ... degrees of freedom: a bootstrap of few documents is far too narrow.
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
 
 
 class Estimate(NamedTuple):
@@ -47,7 +49,10 @@ def share(successes: float, trials: int) -> Estimate:
 
 
 def mean(values: Sequence[float], weights: Sequence[float] | None = None, *, seed: int = 0) -> Estimate:
-    """A weighted mean over documents; the interval is a bootstrap over documents, which are what was drawn."""
+    """A weighted mean over documents; the interval is a bootstrap over documents, which are what was drawn.
+
+    Of fewer than ten, the wider of that and Student's: mean -+ t s / sqrt(n).
+    """
     if not values:
         raise InvalidValue("values", "at least one", 0)
     x = torch.tensor(values, dtype=torch.float64)
@@ -58,6 +63,9 @@ def mean(values: Sequence[float], weights: Sequence[float] | None = None, *, see
     drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    if len(values) - 2 < len(STUDENT):
+        half = STUDENT[len(values) - 2] * float(x.std()) / math.sqrt(len(values))
+        low, high = min(low, value - half), max(high, value + half)
     return Estimate(value, low, high, len(values))
 
 

@@ -18,7 +18,7 @@ def stretch(factor: float | None, trained_len: Length, target_len: Length) -> fl
     if factor is not None:
         return factor
     if trained_len is None or target_len is None:
-        lengths = "trained_len and target_len" if trained_len is None else "target_len, the length to reach"
+        lengths = "trained_len and target_len" if trained_len is None else "target_len, the length to reach (--to)"
         raise InvalidValue("factor", "given", factor, remedy=f"write factor=..., or give {lengths}")
     _require_lengths(trained_len, target_len)
     if target_len < trained_len:

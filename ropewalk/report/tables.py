@@ -16,7 +16,7 @@ from ropewalk.report.sheet import Table
 NOTES = (
     "loss: nats per token of the same last tokens of each text, with so much text before them",
     "more (text): loss at the longest length less that of the bare model at its trained length; below 0, the text"
-    " beyond is used; in brackets its 95 % interval",
+    " beyond is used; the page has its 95 % interval",
     "(pass) keys: share found; (told) again: next-token accuracy where a text is repeated",
     "short: change of the loss within the trained length; time and cache: of the longest length",
 )
@@ -154,6 +154,8 @@ def advice(comparison: Comparison) -> str:
     if best is bare:
         return "No extension lowers the loss of the bare model at the longest length: use none."
     words = f"Use {best.line}: it has the lowest loss at {comparison.lengths[-1]:,} tokens ({best.verdict.words})."
+    if not comparison.lead.low > 0:
+        words += f" Its lead over {comparison.second.line} is more than these texts can tell."
     cheap = _cheap(comparison.contenders)
     if cheap is not None and cheap is not best:
         words += f" Where memory must not grow, {cheap.line}: {cheap.verdict.words}."

@@ -135,6 +135,7 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
         (["--tasks", "needle"], "length must be at least"),
         (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
         (["--ray", "local", "--device", "cpu"], "--device must be left out where --ray is given"),
+        (["--device", "bread"], "--device must be one that is there, got 'bread'"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):

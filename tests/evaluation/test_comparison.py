@@ -107,3 +107,11 @@ def test_no_comparison_without_the_bare_model_at_its_trained_length(tmp_path, mo
     who = subject(tmp_path, longest=64)
     with pytest.raises(rw.DoesNotFit, match="memory must be enough to read 32 tokens"):
         compare(who, ["window"], [64], Store(tmp_path / "s"), tasks=[Greedy(samples=2)])
+
+
+def test_the_lead_is_over_the_second_on_the_same_texts(made):
+    ordered = sorted(made.contenders, key=lambda each: each.change.value)
+    losses = [[sample["loss"] for sample in each.at("context", 128).samples] for each in ordered[:2]]
+    assert made.lead.value == pytest.approx(sum(losses[1]) / 3 - sum(losses[0]) / 3)
+    assert made.lead.value > 0
+    assert made.second is ordered[1]

@@ -62,3 +62,11 @@ def test_what_is_refused():
         mean([])
     with pytest.raises(InvalidValue, match="as many as there are to compare with"):
         difference([1.0], [1.0, 2.0])
+
+
+def test_few_documents_have_students_interval():
+    """By hand: 1 and 3 have the mean 2, s = sqrt 2, s / sqrt n = 1, and t = 12.706 for one degree of freedom."""
+    found = mean([1.0, 3.0])
+    assert (found.low, found.high) == pytest.approx((2 - 12.706, 2 + 12.706))
+    many = [float(n % 7) for n in range(40)]
+    assert 1 < mean(many).high - mean(many).low < 2
