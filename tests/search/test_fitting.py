@@ -93,12 +93,13 @@ def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch
     assert len(measured_now) == len(set(measured_now))
 
 
-def test_time_that_is_out_ends_the_search(tmp_path):
+def test_time_that_is_out_ends_the_search_when_there_is_an_answer(tmp_path):
     own = fitting(tmp_path)
     own.deadline = 0.0
-    assert own.search() is False
-    with pytest.raises(rw.DoesNotFit, match="budget must be enough"):
-        own.judge()
+    seen = []
+    assert own.search(watch=seen.append) is False
+    assert [each.values for each in seen] == [{"line": "yarn"}]
+    assert own.judge().answer.line == "yarn"
 
 
 def test_time_for_judging_is_kept():
@@ -112,7 +113,7 @@ def test_time_for_judging_is_kept():
 def test_too_few_texts_are_refused_before_anything_is_measured(tmp_path):
     own = fitting(tmp_path, samples=500)
     with pytest.raises(rw.DoesNotFit, match="500 held-out documents"):
-        own.require_texts()
+        own.begin()
 
 
 def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
