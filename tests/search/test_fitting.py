@@ -1,11 +1,15 @@
 """From a model and its texts to an answer with its evidence."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import ropewalk as rw
 from ropewalk.evaluation.losses import measured
+from ropewalk.evaluation.runner import FAILED
 from ropewalk.evaluation.scores import difference
+from ropewalk.search import objective
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 from ropewalk.search.judging import BARE, lines, name_of, reserve
@@ -129,3 +133,18 @@ def test_names(made):
     _, found = made
     assert name_of(found.chosen._replace(space="hand_set", values={"line": "yarn"})) == "yarn"
     assert name_of(found.chosen._replace(space="pairs", number=7)) == "pairs #7"
+
+
+def test_time_is_the_processors_own(tmp_path, monkeypatch):
+    """What others do meanwhile, which a clock on the wall would show, counts for nothing."""
+    own = fitting(tmp_path)
+    work = iter([10.0, 13.0, 20.0, 24.0])
+    monkeypatch.setattr(objective, "time", SimpleNamespace(process_time=lambda: next(work)))
+    assert own.fitted_on.long(rw.parse("yarn:factor=4")).seconds == 3 + 4
+
+
+def test_memory_that_does_not_suffice_is_a_refusal(tmp_path, monkeypatch):
+    own = fitting(tmp_path)
+    monkeypatch.setattr(objective, "result_of", lambda subject, cell: {FAILED: "out of memory"})
+    with pytest.raises(rw.DoesNotFit, match="memory must be enough for texts of 128 tokens, got 'out of memory'"):
+        own.fitted_on.long(rw.parse("yarn:factor=4"))
