@@ -8,7 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,10 +132,9 @@ def _answer(request: Request, *, save: bool) -> None:
     from ropewalk.report.fitting import table, words, write_fit
 
     own = _opened(request)
-    own.require_texts()
-    study = own.study  # begun before others join it
+    own.begin()  # before others join it
     with _helped(request), _bar() as bar:
-        _search(own, bar, study.study_name)
+        _search(own, bar, request.study)
         own.judge_share(0)
     with _bar() as bar:
         found = own.judge(_shown(bar))
@@ -197,9 +196,10 @@ def _helped(request: Request) -> Iterator[None]:
 def _help(request: Request, number: int) -> None:
     """One more worker: it searches and measures, and leaves the answer to the first."""
     torch.set_num_threads(max(1, torch.get_num_threads() // request.workers))
-    own = _opened(request)
-    own.search()
-    own.judge_share(number)
+    with suppress(KeyboardInterrupt):  # the first worker says what there is to say
+        own = _opened(request)
+        own.search()
+        own.judge_share(number)
 
 
 def _search(own: Fitting, bar: Progress, name: str) -> None:

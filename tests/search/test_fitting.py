@@ -1,11 +1,15 @@
 """From a model and its texts to an answer with its evidence."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import ropewalk as rw
 from ropewalk.evaluation.losses import measured
+from ropewalk.evaluation.runner import FAILED
 from ropewalk.evaluation.scores import difference
+from ropewalk.search import objective
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 from ropewalk.search.judging import BARE, lines, name_of, reserve
@@ -93,12 +97,13 @@ def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch
     assert len(measured_now) == len(set(measured_now))
 
 
-def test_time_that_is_out_ends_the_search(tmp_path):
+def test_time_that_is_out_ends_the_search_when_there_is_an_answer(tmp_path):
     own = fitting(tmp_path)
     own.deadline = 0.0
-    assert own.search() is False
-    with pytest.raises(rw.DoesNotFit, match="budget must be enough"):
-        own.judge()
+    seen = []
+    assert own.search(watch=seen.append) is False
+    assert [each.values for each in seen] == [{"line": "yarn"}]
+    assert own.judge().answer.line == "yarn"
 
 
 def test_time_for_judging_is_kept():
@@ -112,7 +117,7 @@ def test_time_for_judging_is_kept():
 def test_too_few_texts_are_refused_before_anything_is_measured(tmp_path):
     own = fitting(tmp_path, samples=500)
     with pytest.raises(rw.DoesNotFit, match="500 held-out documents"):
-        own.require_texts()
+        own.begin()
 
 
 def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
@@ -128,3 +133,18 @@ def test_names(made):
     _, found = made
     assert name_of(found.chosen._replace(space="hand_set", values={"line": "yarn"})) == "yarn"
     assert name_of(found.chosen._replace(space="pairs", number=7)) == "pairs #7"
+
+
+def test_time_is_the_processors_own(tmp_path, monkeypatch):
+    """What others do meanwhile, which a clock on the wall would show, counts for nothing."""
+    own = fitting(tmp_path)
+    work = iter([10.0, 13.0, 20.0, 24.0])
+    monkeypatch.setattr(objective, "time", SimpleNamespace(process_time=lambda: next(work)))
+    assert own.fitted_on.long(rw.parse("yarn:factor=4")).seconds == 3 + 4
+
+
+def test_memory_that_does_not_suffice_is_a_refusal(tmp_path, monkeypatch):
+    own = fitting(tmp_path)
+    monkeypatch.setattr(objective, "result_of", lambda subject, cell: {FAILED: "out of memory"})
+    with pytest.raises(rw.DoesNotFit, match="memory must be enough for texts of 128 tokens, got 'out of memory'"):
+        own.fitted_on.long(rw.parse("yarn:factor=4"))
