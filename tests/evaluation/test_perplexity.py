@@ -194,11 +194,12 @@ ENDS = [10 * n for n in range(1, 9)]
 
 
 def test_a_breakdown_is_that_of_the_mean_over_texts():
-    rising = {**ROW, "excess": [each / 10 for each in range(8)], "ends": ENDS}
+    rising = {**ROW, "excess": [each / 8 for each in range(8)], "ends": ENDS}
     level = {**ROW, "bits_per_byte": 4.0, "bytes": 20, "excess": [0.0] * 8, "ends": ENDS}
     made = Perplexity(samples=2).condense([rising, level])
     assert made["strided"].value == pytest.approx(math.exp(2))
     assert made["bits_per_byte"].value == pytest.approx((10 * 1 + 20 * 4) / 30)
-    assert made["breakdown"][:2] == (70.0, 40.0)  # means rise by 0.05, and by 0.1 where only the first is drawn
+    # Means rise by 1/16, four together exceed 1/4 with the seventh bin; with the fifth where only the first is drawn.
+    assert made["breakdown"][:2] == (70.0, 50.0)
     assert made["breakdown"].high == math.inf
     assert "breakdown" not in Perplexity(samples=2).condense([level, level])

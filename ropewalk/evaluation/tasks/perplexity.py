@@ -26,6 +26,7 @@ from ropewalk.spec import Json
 
 DEFINITIONS = ("truncated", "strided", "rolling")
 RESAMPLES = 400
+WIDTH = 4  # bins together, of 64: what a breakdown is told from noise by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ def _breakdown(measured: Sequence[Json]) -> Estimate | None:
     ends = measured[0]["ends"]
 
     def place(rows: Tensor) -> float:
-        found = breakdown(rows.mean(0), width=1)
+        found = breakdown(rows.mean(0), width=min(WIDTH, len(ends)))
         return math.inf if found is None else float(ends[found])
 
     drawn = torch.randint(len(excess), (RESAMPLES, len(excess)), generator=torch.Generator().manual_seed(0))
