@@ -33,6 +33,7 @@ from ropewalk.hf.extending import HANDLE, host_of
 from ropewalk.hf.probe import probe, turns
 
 MARGIN = 0.25  # nats per token: what every reader sees
+LARGEST = 700.0  # nats whose perplexity is a number: the interval of two texts may be wider
 
 
 class Perplexity(NamedTuple):
@@ -145,4 +146,5 @@ def _require_room(texts: Sequence[Tensor], least: int) -> None:
 
 def exponential(found: Estimate) -> Estimate:
     """A mean loss as perplexity, with its interval."""
-    return found._replace(value=math.exp(found.value), low=math.exp(found.low), high=math.exp(found.high))
+    value, low, high = (math.exp(each) if each < LARGEST else math.inf for each in found[:3])
+    return Estimate(value, low, high, found.of)

@@ -43,8 +43,10 @@ def test_weights_by_hand():
     assert got.by_token.value == pytest.approx(math.exp((3 * 1 + 5) / 4))
     assert got.by_text.value == pytest.approx(math.exp((1 + 5) / 2))
     assert (got.name, got.tokens) == ("some", 4)
-    assert got.by_token.low == pytest.approx(math.exp(1))  # both texts drawn are the first
-    assert got.by_token.high == pytest.approx(math.exp(5))
+    # Student's interval of the means 1 and 5, s / sqrt n = 2, around 2 and around 3.
+    assert got.by_token.low == pytest.approx(math.exp(2 - 2 * 12.706))
+    assert got.by_text.high == pytest.approx(math.exp(3 + 2 * 12.706))
+    assert perplexity("wild", [torch.tensor([1.0]), torch.tensor([400.0])]).by_text.high == math.inf
 
 
 @pytest.mark.parametrize("text", ["", "pi:factor=2", "yarn:factor=4", "dynamic_yarn", "rerope:window=8+log_n"])
