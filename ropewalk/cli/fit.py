@@ -198,8 +198,8 @@ def _help(request: Request, number: int) -> None:
     torch.set_num_threads(max(1, torch.get_num_threads() // request.workers))
     with suppress(KeyboardInterrupt):  # the first worker says what there is to say
         own = _opened(request)
-        own.search()
-        own.judge_share(number)
+        if not own.search():
+            own.judge_share(number)
 
 
 def _search(own: Fitting, bar: Progress, name: str) -> None:

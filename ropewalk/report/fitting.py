@@ -24,9 +24,9 @@ from ropewalk.search.tried import Tried
 
 FEW = 6  # texts: below, an interval over them is too narrow
 NOTES = (
-    "loss: nats per token of the last quarter of each text; in brackets the 95 % interval over texts",
+    "loss: nats per token of the second half of each text; in brackets the 95 % interval over texts",
     "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
-    "short: the change of loss within the trained length; time: of the processor, against the bare model",
+    "short: the change of the loss within the trained length; time: of the processor, against the bare model",
     "the table is of texts that the search did not see; the figures of the front and the history are of those it saw",
 )
 

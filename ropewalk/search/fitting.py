@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -123,5 +124,8 @@ class Fitting:
 
     def _require_time(self, end: float | None) -> None:
         """One extension is measured wholly however long it takes: a slow machine has an answer too."""
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():
+            raise KeyboardInterrupt  # nobody waits for this worker any more
         if end is not None and time.time() > end and any(each.figures for each in tried(self.study)):
             raise OutOfTime

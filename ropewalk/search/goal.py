@@ -52,8 +52,8 @@ class Goal(Checked):
 
     @property
     def last(self) -> int:
-        """So many tokens are judged: each has three quarters of the target before it."""
-        return max(1, self.target_len // 4)
+        """So many tokens are judged: each has at least half the target before it, and fewer would judge by chance."""
+        return max(1, self.target_len // 2)
 
     def to_json(self) -> Json:
         """Every condition; the facts are the model's."""

@@ -67,7 +67,7 @@ def fit():
 def test_one_paragraph_says_what_over_what_by_how_much_and_how_surely(fit):
     said = words(fit)
     assert "Chosen: pairs #3, of 2 extensions set by hand and 2 proposals." in said
-    assert "the last 64 of 256 tokens cost 2.500 nats each" in said
+    assert "the last 128 of 256 tokens cost 2.500 nats each" in said
     assert "0.050 [0.040, 0.060] less than yarn" in said
     assert "beyond chance" in said
     assert "On the texts that it was fitted to, the margin is 0.100." in said

@@ -1,9 +1,11 @@
 """From a model and its texts to an answer with its evidence."""
 
+import multiprocessing
 from types import SimpleNamespace
 
 import pytest
 import torch
+from optuna.trial import TrialState
 
 import ropewalk as rw
 from ropewalk.evaluation.losses import measured
@@ -37,7 +39,7 @@ def made(tmp_path_factory):
 
 def loss_by_hand(model, extension, ids):
     with rw.extended(model, extension):
-        return measured(model, ids[None]).loss(TARGET // 4)
+        return measured(model, ids[None]).loss(TARGET // 2)
 
 
 def test_the_texts_that_judge_were_never_fitted_on(made):
@@ -104,6 +106,13 @@ def test_time_that_is_out_ends_the_search_when_there_is_an_answer(tmp_path):
     assert own.search(watch=seen.append) is False
     assert [each.values for each in seen] == [{"line": "yarn"}]
     assert own.judge().answer.line == "yarn"
+
+
+def test_a_worker_whose_parent_is_gone_stops(tmp_path, monkeypatch):
+    own = fitting(tmp_path)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(is_alive=lambda: False))
+    assert own.search() is True
+    assert own.study.get_trials()[0].state == TrialState.FAIL
 
 
 def test_time_for_judging_is_kept():
