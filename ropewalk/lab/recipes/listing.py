@@ -28,7 +28,7 @@ GENTLE = {"learning_rate": 2e-4}  # for weights that know something
 # One model of the zoo, 3 M tokens, takes six minutes of one core: few pieces, short rows and many repeats, so that
 # a model as small as this learns to look back at all (docs/log.md).
 SMALL = {
-    **{"steps": 3000, "rows": 16, "learning_rate": 3e-3, "save_every": 500, "log_every": 100, "bf16": True},
+    **{"steps": 3000, "rows": 16, "learning_rate": 3e-3, "save_every": 500, "log_every": 100},
     **{"vocabulary": 320, "width": 96, "inner": 256, "layers": 3, "trained_len": 64, "characters": 20_000_000},
     **REPEATS,
 }
