@@ -1,4 +1,4 @@
-"""Writes what follows from the sources: docs/methods.md, docs/models.md, the table in README.md, and the pictures.
+"""Writes what follows from the sources: docs/methods.md, models.md, tasks.md, the table in README.md, and the pictures.
 
 python docs/generate.py           write
 python docs/generate.py --check   fail if a text is not what the sources say
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from ropewalk import presets
+from ropewalk.evaluation import tasks
 from ropewalk.pages import page_of
 from ropewalk.record import parameter_rows
 from ropewalk.slots import SLOTS
@@ -32,6 +33,23 @@ def methods_page() -> str:
     parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each comes to."]
     rows = [f"| `{preset.__name__}` | {page_of(preset).idea} | {page_of(preset).source} |" for preset in presets.ALL]
     return "\n\n".join([*parts, "\n".join(["| preset | what it is | source |", "|---|---|---|", *rows])]) + "\n"
+
+
+def tasks_page() -> str:
+    """Every task of `ropewalk compare --tasks`, from its docstring and fields."""
+    parts = [
+        "# Tasks",
+        "Generated from the sources by `make docs`: what `ropewalk compare --tasks NAME:PARAMETER=VALUE,...` measures. "
+        "By default that is context, repetition, passkey and damage. Where a task does not say how many samples, "
+        "`--samples` does.",
+    ]
+    for task in tasks.ALL:
+        told = (sys.modules[task.__module__].__doc__ or "").strip()
+        shown = f"Shown first: `{task.headline}`{', a share of what could be right' if task.scored else ''}."
+        rows = [f"| `{row.name}` | {row.default} | {row.rule} | {row.meaning} |" for row in parameter_rows(task)]
+        table = "\n".join(["| parameter | default | must be | meaning |", "|---|---|---|---|", *rows])
+        parts += [f"## {task.name}", f"```text\n{told}\n```", shown, table]
+    return "\n\n".join(parts) + "\n"
 
 
 def _method(slot: str, method: type[Spec]) -> list[str]:
@@ -68,6 +86,7 @@ def main() -> None:
     texts = {
         ROOT / "docs" / "methods.md": methods_page(),
         ROOT / "docs" / "models.md": models_page(),
+        ROOT / "docs" / "tasks.md": tasks_page(),
         ROOT / "README.md": readme(),
     }
     if "--check" in sys.argv:

@@ -90,17 +90,15 @@ class Rotation(torch.autograd.Function):
 
 
 def _rotated(x_bhnd: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    out = torch.empty_like(x_bhnd, memory_format=torch.contiguous_format)
+    """Half precision is widened and rounded whole: halves of rows convert one number at a time."""
+    wide_bhnd = x_bhnd.to(cos.dtype)
+    out = torch.empty_like(wide_bhnd, memory_format=torch.contiguous_format)
     pairs = cos.shape[-1]
-    (a, b), (turned_a, turned_b) = (_halves(each, pairs, interleaved) for each in (x_bhnd, out))
-    if x_bhnd.dtype == cos.dtype:
-        torch.mul(a, cos, out=turned_a).addcmul_(b, sin, value=-1)
-        torch.mul(b, cos, out=turned_b).addcmul_(a, sin)
-    else:  # half precision is rounded once, at the end
-        turned_a.copy_((a * cos).addcmul_(b, sin, value=-1))
-        turned_b.copy_((b * cos).addcmul_(a, sin))
-    out[..., 2 * pairs :] = x_bhnd[..., 2 * pairs :]
-    return out
+    (a, b), (turned_a, turned_b) = (_halves(each, pairs, interleaved) for each in (wide_bhnd, out))
+    torch.mul(a, cos, out=turned_a).addcmul_(b, sin, value=-1)
+    torch.mul(b, cos, out=turned_b).addcmul_(a, sin)
+    out[..., 2 * pairs :] = wide_bhnd[..., 2 * pairs :]
+    return out.to(x_bhnd.dtype)
 
 
 def _halves(x_bhnd: Tensor, pairs: int, interleaved: bool) -> tuple[Tensor, Tensor]:

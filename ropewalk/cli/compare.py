@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ropewalk.cli.models import Device, path_of, placed, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.showing import doing
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable
 from ropewalk.models import NAME
@@ -81,12 +82,17 @@ def _compare(
     subject = Subject(model=loaded, tokenizer=tokenizer, corpus=corpus, longest=lengths[-1])
     chosen = lines or list(LINES)
     total = len(list(cells(range(len({BARE, *chosen})), tasks, lengths, known)))  # type: ignore[arg-type]
-    console = Console(stderr=True)
-    with _bar(console) as bar:
-        shown = bar.add_task("measuring", total=total)
+    done = count(1)
+    with doing("measuring") as shown:
         store = Store(out / "cells.sqlite")
         found = compare(
-            subject, chosen, lengths, store, tasks=tasks, measuring=measuring, progress=lambda _: bar.advance(shown)
+            subject,
+            chosen,
+            lengths,
+            store,
+            tasks=tasks,
+            measuring=measuring,
+            progress=lambda _: shown(next(done), total),
         )
     page = write_report(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
     Console().print(terminal(found), *terminals_beside(found))
@@ -94,8 +100,3 @@ def _compare(
     for note in notes(found):
         print(textwrap.fill(note, 80, subsequent_indent="  "))
     print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page} ({found.seconds:.0f} s of measuring)")
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

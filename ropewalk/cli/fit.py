@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from ropewalk.cli.compare import Corpus, Model
 from ropewalk.cli.models import Device, path_of, placed, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.showing import Doing, doing
 from ropewalk.errors import DoesNotFit, UnknownName
 from ropewalk.folders import require_new
 from ropewalk.models import NAME
@@ -38,12 +38,13 @@ class Pace:
     """What is taken where nothing is said."""
 
     budget: int  # seconds, all in all
-    samples: int  # texts to fit on, and as many to judge by
+    samples: int  # texts to fit on
+    judges: int  # other texts to judge by
     times: int  # trained lengths to reach
     most: int | None  # of what was set by hand, so many are judged beside the answer
 
 
-USUAL, QUICK = Pace(1200, 8, 8, None), Pace(90, 3, 4, 3)
+USUAL, QUICK = Pace(1200, 16, 24, 8, None), Pace(90, 3, 3, 4, 3)
 
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="such as 32k; 8 times the trained length if none")]
 Budget = Annotated[str, typer.Option(metavar="TIME", help="of everything, such as 90s, 30m or 2h; 20m if none")]
@@ -52,7 +53,8 @@ Deployable = Annotated[str, typer.Option(metavar="WHO", help=f"who is to load it
 Damage = Annotated[float | None, typer.Option("--max-damage", help="nats a token that short texts may lose")]
 Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="share of pass keys that must be found")]
 Slowdown = Annotated[float | None, typer.Option("--max-slowdown", help="times the bare model's time")]
-Samples = Annotated[int | None, typer.Option(help="texts to fit on, and as many others to judge by; 8 if none")]
+Samples = Annotated[int | None, typer.Option(min=2, help="texts to fit on; 16 if none")]
+Judges = Annotated[int | None, typer.Option("--judges", min=2, help="other texts to judge by; 24 if none")]
 Seed = Annotated[int, typer.Option(min=0, help="of everything that is drawn")]
 Storage = Annotated[
     str, typer.Option(metavar="URL", help="of a study that is shared, as Optuna has it; a file if none")
@@ -89,8 +91,9 @@ def fit(
     max_damage: Damage = None,
     min_retrieval: Retrieval = None,
     max_slowdown: Slowdown = None,
-    corpus: Corpus = "stdlib",
+    corpus: Corpus = "python",
     samples: Samples = None,
+    judges: Judges = None,
     seed: Seed = 0,
     storage: Storage = "",
     study: Study = "fit",
@@ -111,7 +114,8 @@ def fit(
     if save:
         require_new(Path(out) / "model")
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
-    given = {"deployable": deployable, "samples": samples or pace.samples, "seed": seed, **limits}
+    texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
+    given = {"deployable": deployable, **texts, "seed": seed, **limits}
     request = Request(
         model=path_of(model),
         corpus=corpus,
@@ -133,11 +137,11 @@ def _answer(request: Request, *, save: bool) -> None:
 
     own = _opened(request)
     own.begin()  # before others join it
-    with _helped(request), _bar() as bar:
-        _search(own, bar, request.study)
+    with _helped(request), doing(request.study) as shown:
+        _search(own, shown)
         own.judge_share(0)
-    with _bar() as bar:
-        found = own.judge(_shown(bar))
+    with doing("judging") as shown:
+        found = own.judge(lambda line, done, of: shown(done, of, f"judging {line}"))
     page = write_fit(found, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
     _print(table(found), words(found))
     if save:
@@ -198,12 +202,17 @@ def _help(request: Request, number: int) -> None:
     torch.set_num_threads(max(1, torch.get_num_threads() // request.workers))
     with suppress(KeyboardInterrupt):  # the first worker says what there is to say
         own = _opened(request)
+        own.leads = False
         if not own.search():
             own.judge_share(number)
 
 
-def _search(own: Fitting, bar: Progress, name: str) -> None:
-    began, shown = time.time(), bar.add_task(name, total=1.0)
+def _search(own: Fitting, shown: Doing) -> None:
+    began, end = time.time(), own.end
+    if end is not None and end <= began:
+        more = own.deadline and began - end  # what judging asks for beyond the budget
+        words = f"the budget is about {more:.0f} s short of what judging takes: one extension is measured, no more"
+        print(f"ropewalk: {words}", file=sys.stderr)
     best: list[float] = []
     seen: list[int] = []
 
@@ -211,17 +220,11 @@ def _search(own: Fitting, bar: Progress, name: str) -> None:
         seen.append(each.number)
         if each.keeps:
             best.append(each.figures.loss)
-        share = (time.time() - began) / max(1.0, (own.deadline or began) - began)
         said = f"{len(seen)} tried, best {min(best):.3f}" if best else f"{len(seen)} tried"
-        bar.update(shown, completed=share, description=said)
+        shown(time.time() - began, max(1.0, (end or began) - began), said)
 
     if own.search(watch=watch):
         print("ropewalk: stopped; the best so far is judged (Ctrl-C again leaves that too)", file=sys.stderr)
-
-
-def _shown(bar: Progress) -> Any:
-    shown = bar.add_task("judging")
-    return lambda line, done, of: bar.update(shown, completed=done, total=of, description=f"judging {line}")
 
 
 def _saved(own: Fitting, found: Fit, folder: Path) -> str:
@@ -248,9 +251,3 @@ def _print(rows: Any, words: str) -> None:
         drawn.add_row(*row[:-1])
     Console(width=WIDTH).print(drawn)
     print("\n" + textwrap.fill(words, WIDTH))
-
-
-def _bar() -> Progress:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,17 +1,43 @@
-"""What is seen while a model works: how far a long text is read, and text as it grows."""
+"""What is seen while a model works: how much is done, how far a long text is read, and text as it grows."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 HALF = "\ufffd"  # what half of a character is decoded to
 LONGEST = 64  # tokens of a line that are decoded together
+PATIENCE = 30.0  # seconds between two lines where no terminal shows a bar
+
+
+class Doing:
+    """How much is done: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, bar: Progress, label: str) -> None:
+        self._bar, self._task, self._label = bar, bar.add_task(label), label
+        self._said = time.monotonic()
+
+    def __call__(self, done: float, total: float, label: str = "") -> None:
+        self._label = label or self._label
+        self._bar.update(self._task, completed=done, total=total, description=self._label)
+        if self._bar.disable and time.monotonic() - self._said >= PATIENCE:
+            self._said = time.monotonic()
+            print(f"ropewalk: {self._label}, {min(1.0, done / total):.0%}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def doing(label: str) -> Iterator[Doing]:
+    """For as long as it is done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield Doing(bar, label)
 
 
 class Reading:

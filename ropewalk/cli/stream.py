@@ -31,7 +31,7 @@ def stream(
     tokens: Tokens = "1m",
     corpus: Corpus = "stdlib",
     out: Out = "",
-    piece: Piece = 2048,
+    piece: Piece = 8192,
     device: Device = "",
 ) -> None:
     """Read a very long text under an extension, in the precision that the model has."""

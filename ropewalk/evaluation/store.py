@@ -27,20 +27,23 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._open() as file:
-            self._begin(file)
+        self._begun = False
+        if self.path.exists():  # else the first result makes it
+            self._begin()
 
-    def _begin(self, file: sqlite3.Connection) -> None:
+    def _begin(self) -> None:
         """Make the tables in a file that is new; refuse one that was laid out otherwise."""
-        file.execute("begin immediate")  # others that begin at the same time wait
-        found = int(file.execute("pragma user_version").fetchone()[0])
-        if found != VERSION and file.execute("select 1 from sqlite_master").fetchone():
-            remedy = "measure into another folder, or read it with the version of Ropewalk that wrote it"
-            raise Unreadable("store", f"of version {VERSION}", f"version {found} in {self.path}", remedy=remedy)
-        for each in TABLES:
-            file.execute(each)
-        file.execute(f"pragma user_version = {VERSION}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._connected() as file:
+            file.execute("begin immediate")  # others that begin at the same time wait
+            found = int(file.execute("pragma user_version").fetchone()[0])
+            if found != VERSION and file.execute("select 1 from sqlite_master").fetchone():
+                remedy = "measure into another folder, or read it with the version of Ropewalk that wrote it"
+                raise Unreadable("store", f"of version {VERSION}", f"version {found} in {self.path}", remedy=remedy)
+            for each in TABLES:
+                file.execute(each)
+            file.execute(f"pragma user_version = {VERSION}")
+        self._begun = True
 
     def get(self, key: str) -> Json | None:
         """The result of a cell, or nothing where it is still to do."""
@@ -67,11 +70,21 @@ class Store:
 
     def keys(self) -> set[str]:
         """Of every finished cell."""
+        if not self.path.exists():
+            return set()
         with self._open() as file:
             return {row[0] for row in file.execute("select key from cells")}
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        """The file, with its tables."""
+        if not self._begun:
+            self._begin()
+        with self._connected() as file:
+            yield file
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
         """A connection of its own each time: processes and threads then share nothing but the file."""
         try:
             with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as file, file:

@@ -46,7 +46,7 @@ def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
 
     Neither the logits of all tokens nor the square of attention is ever held.
     """
-    return torch.cat(list(_read(model, ids, piece, _Head.losses)), 1)
+    return torch.cat(list(_read(model, ids, piece, Head.losses)), 1)
 
 
 def judge(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece: int = PIECE) -> Judged:
@@ -54,18 +54,18 @@ def judge(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece
 
     `numbers` [tokens] says where each token stands when that is not 0, 1, 2, ...; the text is then read in one piece.
     """
-    losses, hits = zip(*_read(model, ids, piece, _Head.judged, numbers=numbers), strict=True)
+    losses, hits = zip(*_read(model, ids, piece, Head.judged, numbers=numbers), strict=True)
     return Judged(torch.cat(losses, 1), torch.cat(hits, 1))
 
 
 def read(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Iterator[Read]:
     """What `judge` gives, piece by piece as the text is read: for reading that is watched."""
     cache = DynamicCache(config=host_of(model).config)
-    parts = _read(model, ids, piece, _Head.judged, cache=cache)
+    parts = _read(model, ids, piece, Head.judged, cache=cache)
     return (Read(*judged, held_bytes(cache)) for judged in parts)
 
 
-class _Head(NamedTuple):
+class Head(NamedTuple):
     """What makes losses and choices of hidden states; of logits, where no number makes them of those."""
 
     module: Any
@@ -88,7 +88,7 @@ def _read(
     model: nn.Module,
     ids: Tensor,
     piece: int,
-    judging: Callable[[_Head, Tensor, Tensor], Of],
+    judging: Callable[[Head, Tensor, Tensor], Of],
     *,
     numbers: Tensor | None = None,
     cache: DynamicCache | None = None,
@@ -106,17 +106,18 @@ def _read(
 
 
 def _judged_pieces(
-    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[_Head, Tensor, Tensor], Of], given: Any
+    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[Head, Tensor, Tensor], Of], given: Any
 ) -> Iterator[Of]:
-    handle, head = host.__dict__.get(HANDLE), _head(host, ids[:, :PROBED])
+    handle, head = host.__dict__.get(HANDLE), head_of(host, ids[:, :PROBED])
     for first in range(0, ids.shape[1] - 1, piece):
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]
-        yield judging(head, *_said(host, head, ids[:, first : first + targets.shape[1]], targets, given))
+        with torch.no_grad():
+            said = said_after(host, head, ids[:, first : first + targets.shape[1]], targets, given)
+        yield judging(head, *said)
 
 
-@torch.no_grad()
-def _said(host: PreTrainedModel, head: _Head, ids: Tensor, targets: Tensor, given: Any) -> tuple[Tensor, Tensor]:
+def said_after(host: PreTrainedModel, head: Head, ids: Tensor, targets: Tensor, given: Any) -> tuple[Tensor, Tensor]:
     """What is said after each token, where the head can read it, and the targets there."""
     with quiet(host):
         if head.scale is None:
@@ -209,9 +210,10 @@ def _base(host: PreTrainedModel) -> Any:
 
 
 @torch.no_grad()
-def _head(host: PreTrainedModel, ids: Tensor) -> _Head:
+def head_of(host: PreTrainedModel, ids: Tensor) -> Head:
+    """The model's own, compared on a few tokens with its logits."""
     with quiet(host):
-        return _Head(host.get_output_embeddings(), _head_scale(host, ids))  # type: ignore[no-untyped-call]
+        return Head(host.get_output_embeddings(), _head_scale(host, ids))  # type: ignore[no-untyped-call]
 
 
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:

@@ -22,10 +22,10 @@ from ropewalk.search.judging import BARE, Fit, Judged
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
 
-FEW = 6  # texts: below, an interval over them is too narrow
 NOTES = (
     "loss: nats per token of the second half of each text; in brackets the 95 % interval over texts",
     "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
+    "texts: what broke on the first of the fitting texts is judged on a few, and its loss is of these",
     "short: the change of the loss within the trained length; time: of the processor, against the bare model",
     "the table is of texts that the search did not see; the figures of the front and the history are of those it saw",
 )
@@ -66,7 +66,7 @@ def words(fit: Fit) -> str:
     proposed = sum(not each.seed for each in fit.history)
     said = [
         f"Chosen: {answer.line}, of {len(fit.history) - proposed} extensions set by hand and {proposed} proposals.",
-        f"On {goal.samples} texts that the search did not see, the last {goal.last:,} of {goal.target_len:,} tokens "
+        f"On {goal.judges} texts that the search did not see, the last {goal.last:,} of {goal.target_len:,} tokens "
         f"cost {answer.loss.value:.3f} nats each.",
         _over_the_rival(fit),
         f"Short texts change by {_signed(answer.damage)}, and a text takes {answer.slowdown:.1f} times the bare "
@@ -92,14 +92,12 @@ def _margin(behind: Estimate) -> str:
 
 
 def _certainty(rival: Judged) -> str:
-    """What may be said of a difference: an interval from few texts promises more than it keeps."""
+    """What may be said of a difference."""
     behind = rival.behind
     if not behind.clear_of(0):
         return "no difference that so few texts can show"
     if behind.value < 0:
         return f"the search was led astray by its texts, so take {rival.line}"
-    if behind.of < FEW:
-        return f"likely better, though {behind.of} texts are too few to be sure"
     return "its 95 % interval puts the difference beyond chance"
 
 
@@ -118,15 +116,22 @@ def _signed(found: Estimate) -> str:
 def table(fit: Fit) -> Table:
     """The answer and everything it was judged beside, the lowest loss first."""
     keys = fit.answer.keys is not None
-    head = ("extension", "loss", "behind", "short", "time", *(["pass keys"] * keys), "what it is")
-    every = sorted([fit.answer, *fit.beside], key=lambda each: (each.loss.value, each is not fit.answer))
+    head = ("extension", "texts", "loss", "behind", "short", "time", *(["pass keys"] * keys), "what it is")
+    every = sorted([fit.answer, *fit.beside], key=lambda each: (each.behind.value, each is not fit.answer))
     return Table(head, tuple(_row(each, fit) for each in every), ends_in_words=True)
 
 
 def _row(each: Judged, fit: Fit) -> tuple[str, ...]:
     behind = "" if each is fit.answer else interval(each.behind)
     found = [] if each.keys is None else [f"{100 * each.keys.value:.0f}%"]
-    cells = (each.line, f"{each.loss.value:.3f}", behind, f"{each.damage.value:+.3f}", f"{each.slowdown:.1f}x")
+    cells = (
+        each.line,
+        str(each.loss.of),
+        f"{each.loss.value:.3f}",
+        behind,
+        f"{each.damage.value:+.3f}",
+        f"{each.slowdown:.1f}x",
+    )
     return (*cells, *found, brief(each))
 
 

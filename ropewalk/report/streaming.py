@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ ROWS = 8  # of the table
 
 
 def table(found: Streamed) -> Table:
-    """A few stretches, evenly spread, the first and the last among them."""
+    """All stretches, several in each row."""
     drawn = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("tokens read", "loss", "accuracy", "ms a token", "cache"):
         drawn.add_column(name, justify="right")
@@ -29,8 +30,19 @@ def table(found: Streamed) -> Table:
 
 
 def _few(stretches: Sequence[Stretch]) -> list[Stretch]:
-    last = len(stretches) - 1
-    return [stretches[n] for n in dict.fromkeys(round(last * row / (ROWS - 1)) for row in range(ROWS))]
+    """The means of as many rows as there is room for."""
+    begins = [1, *(each.stop for each in stretches)]  # the first token is read and not told
+    sizes = [stop - begin for begin, stop in pairwise(begins)]
+    cuts = [round(len(stretches) * row / ROWS) for row in range(ROWS + 1)]
+    return [_together(stretches[a:b], sizes[a:b]) for a, b in pairwise(cuts) if a < b]
+
+
+def _together(own: Sequence[Stretch], sizes: Sequence[int]) -> Stretch:
+    def mean(values: Iterable[float]) -> float:
+        return sum(size * value for size, value in zip(sizes, values, strict=True)) / sum(sizes)
+
+    loss, accuracy = mean(each.loss for each in own), mean(each.accuracy for each in own)
+    return Stretch(own[-1].stop, loss, accuracy, mean(each.milliseconds for each in own), own[-1].cache_bytes)
 
 
 def summary(found: Streamed) -> list[str]:

@@ -155,7 +155,7 @@ def advice(comparison: Comparison) -> str:
         return "No extension lowers the loss of the bare model at the longest length: use none."
     words = f"Use {best.line}: it has the lowest loss at {comparison.lengths[-1]:,} tokens ({best.verdict.words})."
     if not comparison.lead.low > 0:
-        words += f" Its lead over {comparison.second.line} is more than these texts can tell."
+        words += f" These texts are too few to tell its lead over {comparison.second.line} from chance."
     cheap = _cheap(comparison.contenders)
     if cheap is not None and cheap is not best:
         words += f" Where memory must not grow, {cheap.line}: {cheap.verdict.words}."

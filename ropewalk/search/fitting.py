@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 import optuna
+import torch
 
 from ropewalk.evaluation.comparison import made_here
 from ropewalk.evaluation.store import Store
@@ -21,9 +22,11 @@ from ropewalk.search.judging import BARE, Fit, judged, lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.searching import OutOfTime, Watch, search, winner
 from ropewalk.search.studies import opened
-from ropewalk.search.tried import Tried, tried
+from ropewalk.search.tried import tried
 
 STUDY = "fit"
+LEAST = 6  # texts that anything is judged on, where there are so many
+IDLE = 1.3  # times as long as if no thread waited for another
 Step = Callable[[str, int, int], None]  # what is judged, the how-manieth, of how many
 
 
@@ -39,6 +42,8 @@ class Fitting:
     deadline: float | None = None  # of everything, on the clock of time.time(); nothing: none
     workers: int = 1
     most: int | None = None  # of what was set by hand, so many are judged beside the answer
+    leads: bool = True  # whether it looks where to step next; one worker does
+    _until: float | None = None  # the end as it was last known
 
     @cached_property
     def study(self) -> optuna.Study:
@@ -62,51 +67,74 @@ class Fitting:
             self._taken[extension] = self.engine.takes(self.goal, extension)
         return self._taken[extension]
 
-    def texts(self, first: int) -> OnTexts:
-        """One half of the held-out texts."""
+    def texts(self, first: int, count: int) -> OnTexts:
+        """So many of one half of the held-out texts."""
         half = replace(self.subject, every=2, first=first, _passages=[])
-        return OnTexts(half, self.goal, Store(self.folder / "cells.sqlite"))
+        half.passages(count)  # before there is a store of what cannot be measured
+        return OnTexts(half, self.goal, Store(self.folder / "cells.sqlite"), count)
 
     @cached_property
     def fitted_on(self) -> OnTexts:
         """The half that the search sees."""
-        return self.texts(0)
+        return self.texts(0, self.goal.samples)
 
     @cached_property
     def judged_on(self) -> OnTexts:
         """The half that it does not."""
-        return self.texts(1)
+        return self.texts(1, self.goal.judges)
 
     def begin(self) -> None:
         """Refuse what cannot be searched, and measure once what all workers need: the bare model."""
-        for half in (self.fitted_on, self.judged_on):
-            half.subject.passages(self.goal.samples)
-        _ = self.study
+        _ = self.fitted_on, self.judged_on, self.study
         self.fitted_on.long(Extension())
 
-    def search(self, *, trials: int | None = None, watch: Watch = lambda each: None) -> bool:
-        """Until the time that judging will need is all that is left; whether it was stopped from outside."""
-        by_hand = lines(self.goal, self.takes, ())
+    @cached_property
+    def bare_seconds(self) -> float:
+        """That all fitting texts take."""
         seconds = self.fitted_on.long(Extension()).seconds
-        count = len(by_hand if self.most is None else list(by_hand)[: self.most])
-        end = None if self.deadline is None else self.deadline - reserve(self.goal, seconds, count, self.workers)
-        timed = replace(self.fitted_on, watch=lambda cell: self._require_time(end))
-        return search(self.study, self.goal, timed, trials=trials, watch=watch)
+        on_cpu = self.subject.model.device.type == "cpu"  # where seconds are the processor's
+        return seconds * IDLE / torch.get_num_threads() if on_cpu else seconds
+
+    @property
+    def end(self) -> float | None:
+        """Of the search: when the time that judging will need is all that is left."""
+        if self.deadline is None:
+            return None
+        shares = [count / self.goal.judges for count in self._to_judge().values()]
+        return self.deadline - reserve(self.goal, self.bare_seconds, sum(shares), self.workers)
+
+    def _to_judge(self) -> dict[Extension, int]:
+        """What was set by hand, the best first, and on how many texts each is judged: what broke, on a few."""
+        history = tried(self.study)
+        dropped = {each.extension for each in history if not each.figures}
+        few = max(LEAST, self.goal.judges // 4)
+        wanted = lines(self.goal, self.takes, history, self.most).values()
+        return {each: min(self.goal.judges, few if each in dropped else self.goal.judges) for each in wanted}
+
+    def search(self, *, trials: int | None = None, watch: Watch = lambda each: None) -> bool:
+        """Until its end; whether it was stopped from outside."""
+        self._until = self.end  # for which the bare model is measured, before anything is extended
+        timed = replace(self.fitted_on, watch=lambda cell: self._require_time())
+        return search(self.study, self.goal, timed, trials=trials, watch=watch, leads=self.leads)
 
     def judge_share(self, worker: int) -> None:
         """Measure one worker's share of what was set by hand; all find it in the store then."""
-        for extension in list(self._lines(tried(self.study)).values())[worker :: self.workers]:
-            self.judged_on.long(extension)
-            self.judged_on.short_losses(extension)
+        for extension, count in list(self._to_judge().items())[worker :: self.workers]:
+            own = replace(self.judged_on, count=count)
+            own.long(extension)
+            own.short_losses(extension)
 
     def judge(self, step: Step = lambda line, done, of: None) -> Fit:
         """The answer, beside the bare model and what was set by hand."""
         history, chosen = tried(self.study), winner(self.study, self.goal)
-        beside = {BARE: Extension(), **self._lines(history)}
+        counts = self._to_judge()
+        by_hand = lines(self.goal, self.takes, history, self.most)
+        beside = {BARE: Extension(), **by_hand}
         found = []
         for done, (line, extension) in enumerate(beside.items()):
             step(line, done, len(beside) + 1)
-            found.append(judged(self.judged_on, line, extension, chosen.extension))
+            on = replace(self.judged_on, count=counts.get(extension, self.goal.judges))
+            found.append(judged(on, line, extension, chosen.extension))
         answer = judged(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
         marks: Mapping[str, str] = self.subject.marks
         return Fit(
@@ -119,13 +147,13 @@ class Fitting:
             made=made_here("optuna"),
         )
 
-    def _lines(self, history: list[Tried]) -> dict[str, Extension]:
-        return lines(self.goal, self.takes, history, self.most)
-
-    def _require_time(self, end: float | None) -> None:
+    def _require_time(self) -> None:
         """One extension is measured wholly however long it takes: a slow machine has an answer too."""
         parent = multiprocessing.parent_process()
         if parent is not None and not parent.is_alive():
             raise KeyboardInterrupt  # nobody waits for this worker any more
-        if end is not None and time.time() > end and any(each.figures for each in tried(self.study)):
+        if self._until is None or time.time() <= self._until:
+            return
+        self._until = self.end  # what was dropped meanwhile takes less time to judge
+        if self._until and time.time() > self._until and any(each.figures for each in tried(self.study)):
             raise OutOfTime

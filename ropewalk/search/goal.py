@@ -37,7 +37,8 @@ class Goal(Checked):
     max_damage: Annotated[float | None, NOT_NEGATIVE, "nats per token that short texts may lose"] = None
     min_retrieval: Annotated[float | None, A_SHARE, "pass keys that must be found"] = None
     max_slowdown: Annotated[float | None, POSITIVE, "of a text of the target length, against the bare model"] = None
-    samples: Annotated[int, SEVERAL, "texts to fit on, and as many others to judge by"] = 8
+    samples: Annotated[int, SEVERAL, "texts to fit on"] = 16
+    judges: Annotated[int, SEVERAL, "other texts to judge by"] = 24
     seed: Annotated[int, NOT_NEGATIVE, "of everything that is drawn"] = 0
 
     def check(self) -> None:

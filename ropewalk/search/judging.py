@@ -47,7 +47,7 @@ class Fit:
     def rival(self) -> Judged | None:
         """The best of what was set by hand, on these very texts: the hardest to beat."""
         by_hand = [each for each in self.beside if each.line != BARE]
-        return min(by_hand, key=lambda each: each.loss.value, default=None)
+        return min(by_hand, key=lambda each: each.behind.value, default=None)
 
 
 def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = None) -> dict[str, Extension]:
@@ -81,10 +81,13 @@ def judged(on: OnTexts, line: str, extension: Extension, answer: Extension) -> J
     )
 
 
-def reserve(goal: Goal, seconds: float, count: int, workers: int) -> float:
-    """Seconds that judging will take, of what the bare model took for one whole measurement."""
-    short = 1 + goal.facts.trained_len / goal.target_len
-    return seconds * short * (1 + DEAR * (2 + count / workers))
+def reserve(goal: Goal, seconds: float, count: float, workers: int) -> float:
+    """Seconds that judging the answer, the bare model and so many others will take.
+
+    `seconds` is what the bare model took for the texts that are fitted on.
+    """
+    whole = seconds * goal.judges / goal.samples * (1 + goal.facts.trained_len / goal.target_len)
+    return whole * (1 + DEAR * (2 + count / workers))
 
 
 def name_of(chosen: Tried) -> str:

@@ -6,11 +6,15 @@ those that break there are the best at two (docs/log.md).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
+
+import torch
+from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.cells import Cell
@@ -22,6 +26,7 @@ from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
 from ropewalk.hf.extending import extended
 from ropewalk.search.goal import Figures, Goal
+from ropewalk.search.slopes import Slopes
 
 KEYS = 5  # pass keys in a text of the target length
 
@@ -38,6 +43,9 @@ class Objective(Protocol):
     def figures(self, extension: Extension) -> Figures:
         """Everything, once all rungs are climbed."""
 
+    def slopes(self, extension: Extension) -> Tensor | None:
+        """Of the loss of each text by each gene, [texts, genes], where a table is all there is and slopes are known."""
+
 
 @dataclass(frozen=True)
 class OnTexts:
@@ -46,12 +54,12 @@ class OnTexts:
     subject: Subject
     goal: Goal
     store: Store
+    count: int  # of the passages that are read
     watch: Progress = lambda cell: None  # called after each text; what it raises ends the measurement
 
     def rungs(self, extension: Extension) -> Iterator[float]:
         """An eighth of the texts, a third, all."""
-        samples = self.goal.samples
-        for count in sorted({max(1, samples // 8), max(1, samples // 3), samples}):
+        for count in sorted({max(1, self.count // 8), max(1, self.count // 3), self.count}):
             yield self.long(extension, count).numbers["loss"].value
 
     def damage(self, extension: Extension) -> float:
@@ -68,14 +76,25 @@ class OnTexts:
             retrieval=None if self.goal.min_retrieval is None else self.keys(extension).numbers["right"].value,
         )
 
+    def slopes(self, extension: Extension) -> Tensor | None:
+        """One backward pass for each text; nothing where the model, or its memory, does not allow that."""
+        task = Slopes(samples=self.count, last=self.goal.last)
+        try:
+            found = self._measured(extension, task, self.goal.target_len).samples
+        except DoesNotFit:
+            return None
+        by_pair = torch.tensor([each["by_pair"] for each in found], dtype=torch.float64)
+        by_temperature = torch.tensor([each["by_temperature"] for each in found], dtype=torch.float64)
+        return torch.cat([-math.log(self.goal.factor) * by_pair, by_temperature[:, None]], 1)
+
     def long(self, extension: Extension, count: int | None = None) -> Row:
         """The last tokens of so many texts of the target length."""
-        task = Context(samples=count or self.goal.samples, last=self.goal.last)
+        task = Context(samples=count or self.count, last=self.goal.last)
         return self._measured(extension, task, self.goal.target_len)
 
     def short_losses(self, extension: Extension) -> list[float]:
         """Of each text, where no more is read than the model was trained on."""
-        row = self._measured(extension, Context(samples=self.goal.samples), self.goal.facts.trained_len)
+        row = self._measured(extension, Context(samples=self.count), self.goal.facts.trained_len)
         return [each["loss"] for each in row.samples]
 
     def keys(self, extension: Extension) -> Row:

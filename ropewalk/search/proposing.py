@@ -63,10 +63,10 @@ class Proposing(BaseSampler):
         for attempt in range(ATTEMPTS):
             random = Random(f"{self.goal.seed}/{turn}/{attempt}")
             space = whose_turn(self.spaces, self.goal, past, turn + attempt)
-            values = space.proposed(self.goal, past, random)
-            drawn = made(space, self.goal, values)
-            if drawn and drawn not in seen and self.takes(drawn):
-                return space, values
+            proposed = space.proposed(self.goal, past, random)
+            drawn = made(space, self.goal, proposed) if proposed else None
+            if proposed and drawn and drawn not in seen and self.takes(drawn):
+                return space, proposed
         raise DoesNotFit("proposals", "new", f"{ATTEMPTS} that were tried before, or that do not fit")
 
 
@@ -90,12 +90,11 @@ def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
 
 
 def whose_turn(spaces: Sequence[Space], goal: Goal, past: Sequence[Tried], turn: int) -> Space:
-    """Every other turn goes to the space that can better the best so far, the rest to all in a circle."""
-    for leader in ranked(past)[:1] if turn % 2 == 0 else []:
-        for space in spaces:
-            if space.betters(goal, leader.extension):
-                return space
-    return spaces[turn // 2 % len(spaces)]
+    """Every other turn goes to the spaces that can better the best so far, the rest to all; both in a circle."""
+    leaders = ranked(past)[:1] if turn % 2 == 0 else []
+    bettering = [space for space in spaces if any(space.betters(goal, each.extension) for each in leaders)]
+    circle = bettering or spaces
+    return circle[turn // 2 % len(circle)]
 
 
 def made(space: Space, goal: Goal, values: Values) -> Extension | None:

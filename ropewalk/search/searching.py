@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 
 import optuna
 from optuna.trial import Trial, TrialState
@@ -12,8 +12,9 @@ from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
 from ropewalk.search.proposing import standing
+from ropewalk.search.spaces.descent import Descent, direction
 from ropewalk.search.studies import asked, give_up
-from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, SEED, Tried, best, ranked, read, tried
+from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, SEED, Tried, best, direction_of, ranked, read, tried
 
 # Damage beyond the limit is cheap to know, and counts so many times on every rung: else those that keep to the limit
 # would be dropped for losing more than those that do not.
@@ -37,14 +38,17 @@ def search(
     *,
     trials: int | None = None,
     watch: Watch = ignored,
+    leads: bool = True,
 ) -> bool:
     """Measure trial after trial, until so many are there or time is out; whether it was stopped from outside.
 
-    Ctrl-C ends the search and keeps what was found.
+    Ctrl-C ends the search and keeps what was found. Of several workers one `leads`: it looks where to step next.
     """
     by_hand = getattr(study.sampler, "seeds", {})
     try:
         while trials is None or len(tried(study)) < trials:
+            if leads:
+                look_around(study, goal, objective, by_hand)
             one(study, goal, objective, by_hand, watch)
     except OutOfTime:
         return False
@@ -53,8 +57,19 @@ def search(
     return False
 
 
+def look_around(study: optuna.Study, goal: Goal, objective: Objective, by_hand: Collection[Extension]) -> None:
+    """Slopes at the best so far, where it is a table and all that was set by hand has been tried."""
+    past = tried(study)
+    left = set(by_hand) - {each.extension for each in past}
+    for leader in [] if left else ranked(past)[:1]:
+        name = direction_of(leader.number)
+        if name not in study.user_attrs and Descent().betters(goal, leader.extension):
+            slopes = objective.slopes(leader.extension)
+            study.set_user_attr(name, [] if slopes is None else direction(slopes))
+
+
 def one(
-    study: optuna.Study, goal: Goal, objective: Objective, by_hand: Container[Extension] = (), watch: Watch = ignored
+    study: optuna.Study, goal: Goal, objective: Objective, by_hand: Collection[Extension] = (), watch: Watch = ignored
 ) -> None:
     """One trial; it counts when it is finished, and is given up when it is interrupted."""
     trial, space, values = asked(study, goal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import optuna
@@ -26,6 +26,7 @@ class Tried(NamedTuple):
     figures: Figures | None  # nothing where it fell behind
     violations: dict[str, float]
     seed: bool  # whether it was given by hand
+    direction: Sequence[float] = ()  # where to step from here, of each gene, where that was looked for
 
     @property
     def broken(self) -> float:
@@ -40,11 +41,17 @@ class Tried(NamedTuple):
 
 def tried(study: optuna.Study) -> list[Tried]:
     """What is finished, in order; what was interrupted or refused is left out."""
-    trials = study.get_trials(deepcopy=False, states=FINISHED)
-    return [read(trial) for trial in trials if EXTENSION in trial.user_attrs and REFUSED not in trial.user_attrs]
+    trials, known = study.get_trials(deepcopy=False, states=FINISHED), study.user_attrs
+    kept = [each for each in trials if EXTENSION in each.user_attrs and REFUSED not in each.user_attrs]
+    return [read(each, known.get(direction_of(each.number), ())) for each in kept]
 
 
-def read(trial: FrozenTrial) -> Tried:
+def direction_of(number: int) -> str:
+    """The name under which a study keeps where to step from a trial."""
+    return f"direction {number}"
+
+
+def read(trial: FrozenTrial, direction: Sequence[float] = ()) -> Tried:
     """One trial."""
     space, figures = trial.params[SPACE], trial.user_attrs.get(FIGURES)
     prefix = f"{space}."
@@ -57,6 +64,7 @@ def read(trial: FrozenTrial) -> Tried:
         figures=Figures(**figures) if figures else None,
         violations=dict(trial.constraints),
         seed=bool(trial.user_attrs.get(SEED)),
+        direction=direction,
     )
 
 

@@ -23,7 +23,7 @@ def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit")
     fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(path / "model")
     tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=120, words=200)
+    folder_of(path / "texts", count=160, words=200)
     return path
 
 
@@ -31,8 +31,8 @@ def place(tmp_path_factory):
 def _so_many_trials():
     """Counted in trials, since time would make it another search on another machine."""
 
-    def counted(study, goal, objective, *, trials, watch):
-        return searching.search(study, goal, objective, trials=TRIALS, watch=watch)
+    def counted(study, goal, objective, *, trials, watch, leads):
+        return searching.search(study, goal, objective, trials=TRIALS, watch=watch, leads=leads)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "search", counted)
@@ -40,7 +40,20 @@ def _so_many_trials():
 
 
 def fit(place, out, *more):
-    given = ["--to", "128", "--budget", "2h", "--samples", "2", "--corpus", f"folder:{place / 'texts'}", "-o", str(out)]
+    given = [
+        "--to",
+        "128",
+        "--budget",
+        "2h",
+        "--samples",
+        "2",
+        "--judges",
+        "3",
+        "--corpus",
+        f"folder:{place / 'texts'}",
+        "-o",
+        str(out),
+    ]
     return run(["fit", str(place / "model"), *given, "--deployable", "vllm", *more])
 
 
@@ -97,7 +110,8 @@ def test_a_model_is_not_written_over(place, answered, capsys):
         (["--budget", "soon"], "--budget must be a time above 0 such as 90s, 20m or 2h"),
         (["--deployable", "mlx"], "--deployable must be one who loads models, got 'mlx'; known: any, static"),
         (["--corpus", "nowhere"], "corpus must be one of"),
-        (["--samples", "1"], "samples must be at least 2"),
+        (["--samples", "0"], "Invalid value for '--samples'"),
+        (["--judges", "1"], "Invalid value for '--judges'"),
         (["--samples", "400"], "400 held-out documents"),
         (["--max-damage", "-1"], "max_damage must be at least 0"),
         (["--min-retrieval", "3"], "min_retrieval must be above 0 and at most 1"),
@@ -110,6 +124,17 @@ def test_errors_are_one_line(place, tmp_path, capsys, given, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_refused_texts_leave_no_store(place, tmp_path):
+    assert fit(place, tmp_path / "out", "--samples", "400") == 2
+    assert not (tmp_path / "out" / "cells.sqlite").exists()
+
+
+def test_a_budget_that_is_too_small_is_said_to_be(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(fitting, "reserve", lambda *given: 10_000.0)
+    assert fit(place, tmp_path / "out", "--budget", "1000s") == 0
+    assert "short of what judging takes: one extension is measured, no more" in capsys.readouterr().err
 
 
 def test_an_empty_text(place, tmp_path, capsys):

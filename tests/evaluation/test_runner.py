@@ -131,6 +131,11 @@ def test_a_store_that_is_none(tmp_path):
         Store(tmp_path / "cells.sqlite")
 
 
+def test_a_store_without_results_is_no_file(tmp_path):
+    assert Store(tmp_path / "out" / "cells.sqlite").keys() == set()
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_came_first_stays(tmp_path):
     store = Store(tmp_path / "cells.sqlite")
     store.put("a", {"x": 1})
@@ -146,7 +151,7 @@ def test_a_store_of_another_version(tmp_path):
         file.execute("create table cells (key text primary key, result text not null)")
     with pytest.raises(Unreadable, match=r"store must be of version 1, got 'version 0 in .*another folder"):
         Store(path)
-    Store(tmp_path / "new.sqlite")
+    Store(tmp_path / "new.sqlite").put("a", {})
     with closing(sqlite3.connect(tmp_path / "new.sqlite")) as file, file:
         file.execute("pragma user_version = 7")
     with pytest.raises(Unreadable, match="got 'version 7"):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -33,13 +34,27 @@ def test_the_files_have_every_stretch(found, tmp_path):
     assert "<svg" in (tmp_path / "stream.svg").read_text()
 
 
-def test_the_table_is_short_and_has_both_ends(found):
+def test_the_table_is_short_and_has_every_stretch(found):
     out = StringIO()
     Console(file=out, width=80).print(table(found))
     lines = out.getvalue().splitlines()
     assert len(lines) == 9
-    assert lines[1].split() == ["101", "3.100", "0.500", "0.250", "4", "KiB"]
-    assert lines[-1].split()[:2] == ["4,001", "7.000"]
+    assert lines[1].split() == ["501", "3.300", "0.500", "0.250", "4", "KiB"]
+    assert lines[-1].split()[:2] == ["4,001", "6.800"]
+    mean = sum(float(line.split()[1]) for line in lines[1:]) / 8
+    assert mean == pytest.approx(sum(each.loss for each in STRETCHES) / 40, abs=1e-3)
+    short = replace(found, stretches=(Stretch(101, 3.0, 0.5, 1.0, 1), Stretch(111, 5.0, 0.5, 1.0, 1)))
+    out = StringIO()
+    Console(file=out, width=80).print(table(short))
+    assert [line.split()[1] for line in out.getvalue().splitlines()[1:]] == ["3.000", "5.000"]
+
+
+def test_a_row_weighs_its_stretches_by_their_tokens(found, monkeypatch):
+    monkeypatch.setattr("ropewalk.report.streaming.ROWS", 1)
+    out = StringIO()
+    uneven = replace(found, stretches=(Stretch(91, 3.0, 0.5, 1.0, 1), Stretch(101, 5.0, 0.5, 1.0, 1)))
+    Console(file=out, width=80).print(table(uneven))
+    assert out.getvalue().splitlines()[1].split()[:2] == ["101", "3.200"]
 
 
 def test_the_words(found):

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 
+import torch
+
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Dynamic
 from ropewalk.search.goal import Figures, Goal
-from ropewalk.search.spaces.pairs import genes
+from ropewalk.search.spaces.pairs import genes, read_genes
 from ropewalk.search.studies import opened
 from ropewalk.search.tried import tried
 
@@ -45,7 +47,7 @@ class Distance:
     calls: list = field(default_factory=list)
 
     def loss(self, extension):
-        shares, warmth = genes(goal(), extension)
+        shares, warmth = read_genes(goal(), extension)
         return sum((a - b) ** 2 for a, b in zip(shares, SHARES, strict=True)) + (warmth - WARMTH) ** 2
 
     def rungs(self, extension):
@@ -58,6 +60,13 @@ class Distance:
     def damage(self, extension):
         return sum(genes(goal(), extension)[0]) / 10
 
+    def slopes(self, extension):
+        """Of texts that scatter around the mean."""
+        shares, warmth = read_genes(goal(), extension)
+        found = [2 * (a - b) for a, b in zip(shares, SHARES, strict=True)] + [2 * (warmth - WARMTH) * warmth]
+        scatter = torch.tensor([-1.0, 1.0] * 32, dtype=torch.float64)[:, None]
+        return torch.tensor(found, dtype=torch.float64) + scatter
+
     def figures(self, extension):
         return Figures(self.loss(extension), damage=self.damage(extension), slowdown=1.0)
 
@@ -68,6 +77,9 @@ class Coefficient:
     def rungs(self, extension):
         inner = extension.scales[0].inner if extension.scales else None
         yield abs(inner.coefficient - COEFFICIENT) if inner else 1.0
+
+    def slopes(self, extension):
+        return None
 
     def figures(self, extension):
         return Figures(next(self.rungs(extension)), damage=0.0, slowdown=1.0)

@@ -1,6 +1,7 @@
 """From a model and its texts to an answer with its evidence."""
 
 import multiprocessing
+from statistics import mean
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +12,12 @@ import ropewalk as rw
 from ropewalk.evaluation.losses import measured
 from ropewalk.evaluation.runner import FAILED
 from ropewalk.evaluation.scores import difference
-from ropewalk.search import objective
+from ropewalk.search import halving, objective
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 from ropewalk.search.judging import BARE, lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
+from ropewalk.search.tried import tried
 
 from evaluation.subjects import TRAINED, subject
 
@@ -23,8 +25,8 @@ TARGET = 128
 
 
 def fitting(path, **given):
-    who = subject(path, longest=TARGET)
-    wanted = Goal(facts=who.facts, target_len=TARGET, **{"samples": 2, "deployable": "static", **given})
+    who = subject(path, longest=TARGET, count=300)
+    wanted = Goal(facts=who.facts, target_len=TARGET, **{"samples": 2, "judges": 3, "deployable": "static", **given})
     return Fitting(who, wanted, path / "out")
 
 
@@ -44,27 +46,28 @@ def loss_by_hand(model, extension, ids):
 
 def test_the_texts_that_judge_were_never_fitted_on(made):
     own, _ = made
-    fitted, judged = (each.subject.passages(2) for each in (own.fitted_on, own.judged_on))
-    every = own.subject.passages(4)
-    for place, ids in enumerate(every):
-        assert torch.equal(ids, (fitted, judged)[place % 2][place // 2])
+    fitted, judged = own.fitted_on.subject.passages(2), own.judged_on.subject.passages(3)
+    every = own.subject.passages(6)
+    assert all(torch.equal(*pair) for pair in zip(every[0::2], fitted, strict=False))
+    assert all(torch.equal(*pair) for pair in zip(every[1::2], judged, strict=True))
     assert own.fitted_on.subject.marks != own.judged_on.subject.marks
 
 
 def test_the_numbers_are_those_of_the_texts(made):
     own, found = made
     model, answer = own.subject.model, found.chosen.extension
-    losses = {
-        half: [loss_by_hand(model, answer, ids) for ids in own.texts(half).subject.passages(2)] for half in (0, 1)
-    }
-    assert found.chosen.figures.loss == pytest.approx(sum(losses[0]) / 2, abs=1e-4)
-    assert found.answer.loss.value == pytest.approx(sum(losses[1]) / 2, abs=1e-4)
+    seen, held_back = own.fitted_on.subject.passages(2), own.judged_on.subject.passages(3)
+    assert found.chosen.figures.loss == pytest.approx(
+        mean(loss_by_hand(model, answer, each) for each in seen), abs=1e-4
+    )
+    losses = [loss_by_hand(model, answer, each) for each in held_back]
+    assert found.answer.loss.value == pytest.approx(mean(losses), abs=1e-4)
     yarn = next(each for each in found.beside if each.line == "yarn")
-    theirs = [loss_by_hand(model, yarn.extension, ids) for ids in own.texts(1).subject.passages(2)]
-    assert yarn.behind.value == pytest.approx(difference(theirs, losses[1]).value, abs=1e-4)
-    bare = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in own.texts(1).subject.passages(2)]
+    theirs = [loss_by_hand(model, yarn.extension, each) for each in held_back]
+    assert yarn.behind.value == pytest.approx(difference(theirs, losses).value, abs=1e-4)
+    bare = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in held_back]
     with rw.extended(model, answer):
-        short = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in own.texts(1).subject.passages(2)]
+        short = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in held_back]
     assert found.answer.damage.value == pytest.approx(difference(short, bare).value, abs=1e-4)
 
 
@@ -83,6 +86,17 @@ def test_it_is_judged_beside_everything_of_its_class(made):
     assert not {"rerope", "dynamic_yarn"} & set(named)
     assert len(lines(own.goal, own.takes, found.history, 3)) == 3
     assert found.rival.loss.value == min(each.loss.value for each in found.beside if each.line != BARE)
+
+
+def test_what_broke_is_judged_on_a_few_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(halving, "HOPELESS", 0.0)
+    own = fitting(tmp_path, judges=8)
+    own.search(trials=12)
+    found = {each.line: each for each in own.judge().beside}
+    dropped = {each.extension for each in tried(own.study) if not each.figures}
+    assert {each.loss.of for each in found.values() if each.extension in dropped} == {6}
+    assert {each.loss.of for each in found.values() if each.extension not in dropped} == {8}
+    assert all(each.behind.of == each.loss.of == each.damage.of for each in found.values())
 
 
 def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch):
@@ -108,6 +122,14 @@ def test_time_that_is_out_ends_the_search_when_there_is_an_answer(tmp_path):
     assert own.judge().answer.line == "yarn"
 
 
+def test_the_search_ends_before_the_deadline_by_what_judging_takes(tmp_path):
+    own = fitting(tmp_path)
+    assert own.end is None
+    later = fitting(tmp_path)
+    later.deadline = 1000.0
+    assert later.end < 1000 - 8 * later.fitted_on.long(rw.Extension()).seconds / torch.get_num_threads()
+
+
 def test_a_worker_whose_parent_is_gone_stops(tmp_path, monkeypatch):
     own = fitting(tmp_path)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(is_alive=lambda: False))
@@ -117,8 +139,8 @@ def test_a_worker_whose_parent_is_gone_stops(tmp_path, monkeypatch):
 
 def test_time_for_judging_is_kept():
     facts = rw.Facts(trained_len=32, head_dim=8)
-    wanted = Goal(facts=facts, target_len=256)
-    assert reserve(wanted, 10.0, 8, 1) > 8 * 10
+    wanted = Goal(facts=facts, target_len=256, samples=4, judges=8)
+    assert reserve(wanted, 10.0, 8, 1) > 8 * 2 * 10
     assert reserve(wanted, 10.0, 8, 2) < reserve(wanted, 10.0, 8, 1)
     assert reserve(wanted, 20.0, 8, 1) == pytest.approx(2 * reserve(wanted, 10.0, 8, 1))
 
@@ -131,7 +153,7 @@ def test_too_few_texts_are_refused_before_anything_is_measured(tmp_path):
 
 def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
     who = subject(tmp_path, longest=200)
-    wanted = Goal(facts=who.facts, target_len=200, samples=2, min_retrieval=0.5)
+    wanted = Goal(facts=who.facts, target_len=200, samples=2, judges=2, min_retrieval=0.5)
     own = Fitting(who, wanted, tmp_path / "out")
     figures = own.fitted_on.figures(rw.parse("yarn:factor=8"))
     assert figures.retrieval == 0.0

@@ -1,5 +1,6 @@
 """Where the search looks: one file, one space."""
 
+from ropewalk.search.spaces.descent import Descent as Descent
 from ropewalk.search.spaces.dynamic import DynamicSchedules as DynamicSchedules
 from ropewalk.search.spaces.hand_set import HandSet as HandSet
 from ropewalk.search.spaces.layers import WindowsBelow as WindowsBelow
@@ -13,6 +14,7 @@ ALL: tuple[Space, ...] = (
     HandSet(),
     Parts(),
     Mixed(),
+    Descent(),
     Pairs(),
     DynamicSchedules(),
     Reaches(),

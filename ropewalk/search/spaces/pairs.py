@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from random import Random
 from typing import ClassVar
 
@@ -33,6 +33,7 @@ from ropewalk.search.tried import Tried, ranked
 MOST = 1.5  # share: the factor to this power
 PARENTS = 8
 STEPS = (0.01, 0.2)  # of a share: from fine to coarse, drawn on a scale of logarithms
+ROUNDED = 1e-3  # of a share: what decimals make of equal ones
 WARMER = 0.05  # the usual change of the temperature's logarithm
 CROSSED = 0.5  # of children have two parents
 Genes = tuple[float, ...]
@@ -48,7 +49,7 @@ class Pairs(Space):
 
     def example(self, goal: Goal) -> Values:
         parts = Parts()
-        return _values(goal, *genes(goal, parts.extension(goal, parts.example(goal))))
+        return values_of(goal, *genes(goal, parts.extension(goal, parts.example(goal))))
 
     def seeds(self, goal: Goal) -> list[Values]:
         """None: it begins with what others have found."""
@@ -59,8 +60,8 @@ class Pairs(Space):
         return scheduled(LongRoPE(long=divisors, short=divisors), values["temperature"])
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
-        """Whatever is static."""
-        return _read(goal, extension) is not None
+        """Whatever is static and monotone."""
+        return is_monotone(goal, extension)
 
     def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values:
         """A child of the best."""
@@ -69,26 +70,41 @@ class Pairs(Space):
         if random.random() < CROSSED:
             mother = crossed(mother, _chosen(found, random)[0], random)
         warmth *= math.exp(random.gauss(0, WARMER)) if random.random() < CROSSED else 1
-        return _values(goal, mutated(mother, random), warmth)
+        return values_of(goal, mutated(mother, random), warmth)
 
 
 def parents(goal: Goal, past: Sequence[Tried]) -> list[tuple[Genes, float]]:
     """The best static schedules that were measured wholly, as genes and temperatures; what keeps to the goal first."""
-    found = (_read(goal, each.extension) for each in ranked(past))
+    found = (_read_monotone(goal, each.extension) for each in ranked(past))
     return list(islice(filter(None, found), PARENTS))
 
 
 def genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
-    """A static extension as shares and a temperature; refused where it is none."""
+    """A static extension as shares that never fall, and a temperature; refused where it is none."""
+    shares, warmth = read_genes(goal, extension)
+    return monotone(shares), warmth
+
+
+def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
+    """The shares as they are."""
     own = extension.at_layer(0, goal.facts)
     if extension.layers:
         raise DoesNotFit("layers", "all alike in a table", [key for key, _ in extension.overrides])
     warmth = constant_scale(own, goal.facts)
     stretch = (trained(goal.facts) / static_table(own, goal.facts)).log() / math.log(goal.factor)
-    return monotone(stretch.clamp(0, MOST).tolist()), warmth
+    return tuple(stretch.clamp(0, MOST).tolist()), warmth
 
 
-def _read(goal: Goal, extension: Extension) -> tuple[Genes, float] | None:
+def is_monotone(goal: Goal, extension: Extension) -> bool:
+    """Whether an extension is static, and no share falls."""
+    try:
+        shares, _ = read_genes(goal, extension)
+    except DoesNotFit:
+        return False
+    return all(later >= share - ROUNDED for share, later in pairwise(shares))
+
+
+def _read_monotone(goal: Goal, extension: Extension) -> tuple[Genes, float] | None:
     """The genes of what is static, nothing of anything else."""
     try:
         return genes(goal, extension)
@@ -131,7 +147,8 @@ def _names(goal: Goal) -> list[str]:
     return [f"share_{pair:03}" for pair in range(goal.facts.rotating // 2)]
 
 
-def _values(goal: Goal, shares: Genes, warmth: float) -> Values:
+def values_of(goal: Goal, shares: Genes, warmth: float) -> Values:
+    """Genes as the values of knobs."""
     knob = temperature()
     rounded = {name: round(share, 4) for name, share in zip(_names(goal), shares, strict=True)}
     return {**rounded, "temperature": round(min(max(warmth, knob.low), knob.high), 4)}

@@ -49,8 +49,11 @@ class Space(ABC):
         """Whether what is proposed here is of the kind of an extension, and may improve on it."""
         return False
 
-    def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values:
-        """The next values: by Optuna's tree of Parzen estimators, from what this space has given so far."""
+    def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values | None:
+        """The next values, or nothing where there are none now.
+
+        By Optuna's tree of Parzen estimators, from what this space has given so far.
+        """
         sampler = optuna.samplers.TPESampler(seed=random.randrange(2**31), n_startup_trials=STARTUP)
         ledger = optuna.create_study(sampler=sampler)
         knobs = self.knobs(goal)
