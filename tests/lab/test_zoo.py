@@ -87,14 +87,14 @@ def test_a_method_that_is_not_there(tmp_path):
 
 
 def models(**accuracies):
-    """Figures as a zoo would have them: accuracy at 8x of each seed, where 1x is 0.5."""
+    """Figures as a zoo would have them: accuracy beyond 1x of each seed, where 1x is 0.5."""
     return [
         {
             "method": name,
             "seed": seed,
             "cpu_seconds": 1.0,
             "figures": [
-                {"times": times, "kind": kind, "accuracy": at if times == 8 else 0.5, "loss": 2.0}
+                {"times": times, "kind": kind, "accuracy": at if times > 1 else 0.5, "loss": 2.0}
                 for kind in ("non-repeated", "repeated")
                 for times in (1, 2, 4, 8)
             ],
@@ -112,9 +112,7 @@ def page(**accuracies):
 
 def test_the_page_says_what_was_reproduced():
     text = page(rope=[0.1, 0.2], hwfa=[0.49, 0.3], nope=[0.05, 0.1], alibi=[0.3, 0.2])
-    assert (
-        "| rope | 2 | 50.0 (50.0 to 50.0) | 50.0 (50.0 to 50.0) | 50.0 (50.0 to 50.0) | 15.0 (10.0 to 20.0) |" in text
-    )
+    assert f"| rope | 2 | 50.0 (50.0 to 50.0) |{3 * ' 15.0 (10.0 to 20.0) |'}" in text
     lines = {line.partition(" (")[0]: line for line in text.splitlines() if line.startswith("- ")}
     assert "**reproduced**" in lines["- Bare RoPE fails beyond its length: at 8x a third of its accuracy is left."]
     assert "**in 1 of 2 seeds**" in lines["- HWFA loses about half a point at 8x."]
