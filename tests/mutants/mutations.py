@@ -125,7 +125,21 @@ MUTATIONS = (
     Mutation("every row numbered alike", "lab/numbering.py", "{self._seed}/numbers/{index}", "{self._seed}/numbers", "lab/test_numbering.py"),
     Mutation("a text seen from the next one", "lab/numbering.py", "documents_bn[:, None, :, None] == documents_bn", "documents_bn[:, None, :, None] >= documents_bn", "lab/test_numbering.py"),
     Mutation("a stage one item late", "lab/course.py", "bisect_right(self._ends, index)", "bisect_right(self._ends, index - 1)", "lab/test_course.py"),
+    # Evaluation.
+    Mutation("Wilson's interval without its width", "evaluation/scores.py", "square / (4 * trials**2)", "0", "evaluation/test_scores.py"),
+    Mutation("few documents taken for many", "evaluation/scores.py", "if len(values) - 2 < len(STUDENT):", "if False:", "evaluation/test_scores.py"),
+    Mutation("nats for bits", "evaluation/losses.py", "/ math.log(2)", "", "evaluation/test_losses.py::test_bits_per_byte_by_hand"),
+    Mutation("a window's old tokens counted", "evaluation/perplexity.py", "row[-new:]", "row[:new]", "evaluation/test_perplexity.py::test_windows_by_hand"),
+    Mutation("a length reached by chance", "evaluation/effective.py", "takewhile(lambda length: own", "filter(lambda length: own", "evaluation/test_effective.py"),
+    Mutation("other tokens at each length", "evaluation/tasks/context.py", "[None, -length:]", "[None, :length]", "evaluation/test_tasks.py::test_context_judges_the_same_tokens_at_every_length"),
+    Mutation("a needle at half its depth", "evaluation/prompts.py", "round(each.depth * size)", "round(each.depth * size / 2)", "evaluation/test_prompts.py"),
+    Mutation("a cell named without its length", "evaluation/cells.py", '"length": self.length,', "", "evaluation/test_runner.py::test_a_cell_has_the_name_of_all_it_depends_on"),
+    Mutation("learned from a text's first token", "lab/packs.py", "tokens.masked_fill(positions == 0, IGNORED)", "tokens", "lab/test_packs.py::test_rows_are_full_and_texts_begin_at_0"),
     # Search.
+    Mutation("a step up the slopes", "search/spaces/descent.py", "step = -mean", "step = mean", "search/test_descent.py"),
+    Mutation("chance followed", "search/spaces/descent.py", "* certain /", "/", "search/test_descent.py::test_what_is_uncertain_does_not_move"),
+    Mutation("a temperature counted twice in its slope", "hf/slopes.py", "(leaves.temperature / 2)", "leaves.temperature", "hf/test_slopes.py::test_slopes_are_those_of_the_losses"),
+    Mutation("judged by what was fitted on", "search/fitting.py", "self.texts(1, ", "self.texts(0, ", "search/test_fitting.py::test_the_texts_that_judge_were_never_fitted_on"),
     Mutation("shares that rise alone", "search/spaces/pairs.py", "(high + low) / 2", "high", "search/test_spaces.py::test_the_nearest_that_never_falls"),
     Mutation("what was interrupted counts", "search/halving.py", "each.state != TrialState.FAIL and", "", "search/test_searching.py::test_killed_and_gone_on_is_uninterrupted[3-False]"),
 )  # fmt: skip
