@@ -22,7 +22,7 @@ from ropewalk.search.judging import BARE, Fit, judged, lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.searching import OutOfTime, Watch, search, winner
 from ropewalk.search.studies import opened
-from ropewalk.search.tried import tried
+from ropewalk.search.tried import Tried, tried
 
 STUDY = "fit"
 LEAST = 6  # texts that anything is judged on, where there are so many
@@ -105,17 +105,21 @@ class Fitting:
 
     def _to_judge(self) -> dict[Extension, int]:
         """What was set by hand, the best first, and on how many texts each is judged: what broke, on a few."""
-        history = tried(self.study)
-        dropped = {each.extension for each in history if not each.figures}
-        few = max(LEAST, self.goal.judges // 4)
+        history, judges = tried(self.study), self.goal.judges
+        held = {each.extension for each in history if each.figures}
         wanted = lines(self.goal, self.takes, history, self.most).values()
-        return {each: min(self.goal.judges, few if each in dropped else self.goal.judges) for each in wanted}
+        return {each: judges if each in held else min(judges, max(LEAST, judges // 4)) for each in wanted}
 
     def search(self, *, trials: int | None = None, watch: Watch = lambda each: None) -> bool:
         """Until its end; whether it was stopped from outside."""
         self._until = self.end  # for which the bare model is measured, before anything is extended
         timed = replace(self.fitted_on, watch=lambda cell: self._require_time())
-        return search(self.study, self.goal, timed, trials=trials, watch=watch, leads=self.leads)
+
+        def seen(each: Tried) -> None:
+            self._until = self.end  # what held is judged on more texts
+            watch(each)
+
+        return search(self.study, self.goal, timed, trials=trials, watch=seen, leads=self.leads)
 
     def judge_share(self, worker: int) -> None:
         """Measure one worker's share of what was set by hand; all find it in the store then."""
@@ -152,8 +156,5 @@ class Fitting:
         parent = multiprocessing.parent_process()
         if parent is not None and not parent.is_alive():
             raise KeyboardInterrupt  # nobody waits for this worker any more
-        if self._until is None or time.time() <= self._until:
-            return
-        self._until = self.end  # what was dropped meanwhile takes less time to judge
         if self._until and time.time() > self._until and any(each.figures for each in tried(self.study)):
             raise OutOfTime

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ropewalk.search.tried import SEED
 
 KEPT = 3  # one in so many goes on
-HOPELESS = 0.1  # nats per token behind the best on the same texts
+HOPELESS = 0.05  # nats per token behind the best on the same texts
 
 
 class Halving(BasePruner):

@@ -187,7 +187,6 @@ def test_seeds_are_what_was_set_by_hand_each_once():
     assert lines[:2] == ["yarn", "rerope+log_n"]
     assert len(lines) == len(set(lines)) > 20
     assert [space.name for space, _ in found[len(lines) :]] == [
-        "parts",
         "reaches",
         "windows_below",
     ]  # others have theirs

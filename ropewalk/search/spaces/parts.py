@@ -35,6 +35,10 @@ class Parts(Space):
     def example(self, goal: Goal) -> Values:
         return {"low_turns": 1.0, "span": 32.0, "overshoot": 1.0, "temperature": yarn_temperature(goal)}
 
+    def seeds(self, goal: Goal) -> list[Values]:
+        """None: YaRN is among what was set by hand."""
+        return []
+
     def extension(self, goal: Goal, values: Values) -> Extension:
         low = values["low_turns"]
         parts = ByParts(factor=stretched(goal, values), low_turns=low, high_turns=low * values["span"])
