@@ -45,6 +45,7 @@ def search(
     Ctrl-C ends the search and keeps what was found. Of several workers one `leads`: it looks where to step next.
     """
     by_hand = getattr(study.sampler, "seeds", {})
+    leads = leads and any(isinstance(each, Descent) for each in getattr(study.sampler, "spaces", ()))
     try:
         while trials is None or len(tried(study)) < trials:
             if leads:

@@ -14,7 +14,7 @@ from ropewalk.search.spaces.descent import HALVINGS, LONGEST, direction
 from ropewalk.search.spaces.pairs import MOST, read_genes
 from ropewalk.search.tried import Tried, tried
 
-from search.synthetic import Distance, goal, is_dynamic, study
+from search.synthetic import Distance, goal, is_dynamic, is_static, study
 
 DIRECTION = (1.0, -0.5, 0.0, 0.25, -1.0)  # of four pairs and the temperature
 YARN = rw.parse("yarn:factor=8")
@@ -103,3 +103,13 @@ def test_what_is_no_table_has_no_slopes():
     objective.figures = lambda extension: Figures(1.0, 0.0, 1.0)
     objective.slopes = lambda extension: pytest.fail("asked for slopes of what is dynamic")
     search(own, goal(), objective, trials=12)
+
+
+def test_slopes_are_left_alone_where_no_engine_takes_what_they_lead_to():
+    def named(extension):
+        return is_static(extension) and extension.theta.name != "longrope"
+
+    own, objective = study(takes=named), Distance()
+    objective.slopes = lambda extension: pytest.fail("asked for slopes of which nothing comes")
+    search(own, goal(), objective, trials=12)
+    assert winner(own, goal()).space != "descent"
