@@ -156,5 +156,6 @@ class Fitting:
         parent = multiprocessing.parent_process()
         if parent is not None and not parent.is_alive():
             raise KeyboardInterrupt  # nobody waits for this worker any more
-        if self._until and time.time() > self._until and any(each.figures for each in tried(self.study)):
+        over = self._until is not None and time.time() > self._until
+        if over and any(each.figures for each in tried(self.study)):
             raise OutOfTime

@@ -110,7 +110,7 @@ def earlier(study: optuna.Study, number: int) -> list[FrozenTrial]:
     return [each for each in standing(study) if each.number < number]
 
 
-def taken(study: optuna.Study, apart_from: int) -> set[Extension]:
+def taken(study: optuna.Study, apart_from: int | None = None) -> set[Extension]:
     """What was tried, or is being tried by others."""
     others = (each for each in standing(study) if each.number != apart_from)
     return {Extension.from_json(each.user_attrs[EXTENSION]) for each in others if EXTENSION in each.user_attrs}

@@ -11,7 +11,7 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
-from ropewalk.search.proposing import standing
+from ropewalk.search.proposing import standing, taken
 from ropewalk.search.spaces.descent import Descent, direction
 from ropewalk.search.studies import asked, give_up
 from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, SEED, Tried, best, direction_of, ranked, read, tried
@@ -60,9 +60,8 @@ def search(
 
 def look_around(study: optuna.Study, goal: Goal, objective: Objective, by_hand: Collection[Extension]) -> None:
     """Slopes at the best so far, where it is a table and all that was set by hand has been tried."""
-    past = tried(study)
-    left = set(by_hand) - {each.extension for each in past}
-    for leader in [] if left else ranked(past)[:1]:
+    left = set(by_hand) - taken(study)
+    for leader in [] if left else ranked(tried(study))[:1]:
         name = direction_of(leader.number)
         if name not in study.user_attrs and Descent().betters(goal, leader.extension):
             slopes = objective.slopes(leader.extension)
