@@ -162,7 +162,7 @@ def front(fit: Fit) -> Drawn:
         numbers += [(each.number, space, *place) for each, place in zip(group, places, strict=True)]
     edge = pareto([(f.loss, f.damage) for each in whole if (f := each.figures)])
     own.step(*zip(*edge, strict=True), where="post", color="black", linewidth=0.8)
-    _focused(own, [number[2] for number in numbers])
+    _focused(own, whole)
     legend(figure, own)
     caption = "What can be had at which price: the line is the front, the size of a point its time. Fitting texts."
     return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
@@ -194,7 +194,7 @@ def history(fit: Fit) -> Drawn:
         if math.isfinite(low)
     ]
     own.step(*zip(*line, strict=True), where="post", color="black", linewidth=0.8)
-    _focused(own, [number[2] for number in numbers], up=True)
+    _focused(own, whole, up=True)
     legend(figure, own)
     caption = "The trials that were measured wholly; the line is the best so far. Fitting texts."
     return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
@@ -226,12 +226,13 @@ def _by_space(found: Sequence[Tried]) -> dict[str, list[Tried]]:
     return {space: group for space, group in groups.items() if group}
 
 
-def _focused(own: Axes, losses: Sequence[float], *, up: bool = False) -> None:
-    """Show the better half: what breaks would press the rest together."""
-    ordered = sorted(losses)
-    low, middle = ordered[0], ordered[len(ordered) // 2]
-    room = max(middle - low, 0.01)
-    (own.set_ylim if up else own.set_xlim)(low - room / 10, middle + room)
+def _focused(own: Axes, whole: Sequence[Tried], *, up: bool = False) -> None:
+    """Show the better half and the best that was set by hand: what breaks would press the rest together."""
+    losses = sorted(each.figures.loss for each in whole if each.figures)
+    by_hand = min((each.figures.loss for each in whole if each.figures and each.seed), default=losses[0])
+    low, high = losses[0], max(losses[len(losses) // 2], by_hand)
+    room = max(high - low, 0.01)
+    (own.set_ylim if up else own.set_xlim)(low - room / 10, high + room / 2)
 
 
 def as_json(fit: Fit, command: str = "") -> dict[str, Any]:

@@ -29,7 +29,7 @@ h1 {{ font-size: 1.5rem; line-height: 1.25; }} h2 {{ font-size: 1.15rem; margin-
 table {{ border-collapse: collapse; font-size: .8rem; }}
 th, td {{ padding: .3rem .45rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }}
 th:first-child, .words :last-child {{ text-align: left; }}
-.words td:last-child {{ white-space: normal; min-width: 12rem; }}
+.words td:last-child {{ white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }}
 th:first-child {{ position: sticky; left: 0; background: #fff; }}
 tbody th {{ font-family: ui-monospace, monospace; font-weight: normal; }}
 .figures {{ columns: 2 30rem; column-gap: 2rem; }}

@@ -138,3 +138,12 @@ def test_a_reach_has_no_stretches(fit):
 def test_the_front_is_what_nothing_betters():
     places = [(2.0, 0.3), (2.1, 0.1), (2.05, 0.4), (2.5, 0.1), (3.0, 0.0)]
     assert pareto(places) == [(2.0, 0.3), (2.1, 0.1), (3.0, 0.0)]
+
+
+def test_the_best_that_was_set_by_hand_is_seen_however_much_better_the_rest_is(fit):
+    better = tuple(tried(number, "descent", BRED, 2.4 - number / 1000) for number in range(4, 12))
+    drawn = figures(replace(fit, history=(*fit.history, *better)))
+    low, high = drawn[0].figure.axes[0].get_xlim()
+    assert low < 2.39 < 2.50 < high < 2.90
+    low, high = drawn[1].figure.axes[0].get_ylim()
+    assert low < 2.39 < 2.50 < high < 2.90
