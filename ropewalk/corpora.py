@@ -50,7 +50,8 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
         yield each
     if not characters:
         rule = f"a source with documents of at least {SHORTEST} characters"
-        raise DoesNotFit("corpus", f"{rule} ({split or 'any split'})", source, remedy="name another source")
+        held = f"; one document in {ONE_IN} is held out, by its name" if split == "held out" else ""
+        raise DoesNotFit("corpus", f"{rule} ({split or 'any split'})", source, remedy=f"name a larger source{held}")
 
 
 def _without_copies(found: Iterator[Document]) -> Iterator[Document]:

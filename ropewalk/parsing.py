@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from ropewalk import presets
-from ropewalk.errors import Conflict, InvalidValue, UnknownName
+from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
 from ropewalk.extension import Extension
 from ropewalk.notation import Term, read
 from ropewalk.presets.lengths import require_whole
@@ -23,15 +24,25 @@ CONTEXT = ("trained_len", "target_len", "layers")  # what a line need not say wh
 def parse(
     text: str, *, trained_len: int | None = None, target_len: int | None = None, layers: int | None = None
 ) -> Extension:
-    """The extension that a line such as `yarn:factor=4+log_n` names.
+    """The extension that a line such as `yarn:factor=4+log_n` names, or that a file such as `extension.json` holds.
 
     What is known of the model and the target serves presets that derive their values from it; what the line says wins.
     """
+    if text.endswith(".json"):
+        return _stored(Path(text))
     known = dict(zip(CONTEXT, (trained_len, target_len, layers), strict=True))
     for name, value in known.items():
         require_whole(name, value)
     context = {name: value for name, value in known.items() if value is not None}
     return reduce(Extension.__add__, (_extension(term, context) for term in read(text)))
+
+
+def _stored(file: Path) -> Extension:
+    """What `to_json`, or `ropewalk fit`, has written."""
+    try:
+        return Extension.from_json(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise Unreadable("extension", "a line, or a file of an extension", str(file), remedy=str(wrong)) from wrong
 
 
 def _extension(term: Term, context: Mapping[str, int]) -> Extension:

@@ -1,7 +1,12 @@
 """From a line to an extension."""
 
+import json
+
+import pytest
+
 from ropewalk import Extension, parse
 from ropewalk.biases import ALiBi
+from ropewalk.errors import Unreadable
 from ropewalk.frequencies import NTK, Dynamic, NoPE, NTKOld
 from ropewalk.reach import Causal, ReRoPE
 from ropewalk.scales import DynamicTemperature, YarnTemperature
@@ -33,3 +38,11 @@ def test_what_is_known_serves_whoever_takes_it_and_the_line_wins():
     assert parse("yarn", **known) == parse("yarn:factor=4")
     assert parse("yarn:factor=2", **known) == parse("yarn:factor=2")
     assert parse("log_n", **known) == parse("log_n")
+
+
+def test_a_file_of_an_extension(tmp_path):
+    wanted = parse("rerope:window=64+log_n", trained_len=128)
+    (tmp_path / "extension.json").write_text(json.dumps(wanted.to_json()))
+    assert parse(str(tmp_path / "extension.json")) == wanted
+    with pytest.raises(Unreadable, match=r"extension must be a line, or a file of an extension, got '.*none.json'"):
+        parse(str(tmp_path / "none.json"))

@@ -47,14 +47,16 @@ class Pace:
 USUAL, QUICK = Pace(1200, 16, 24, 8, None), Pace(90, 3, 3, 4, 3)
 
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="such as 32k; 8 times the trained length if none")]
-Budget = Annotated[str, typer.Option(metavar="TIME", help="of everything, such as 90s, 30m or 2h; 20m if none")]
+Budget = Annotated[
+    str, typer.Option(metavar="TIME", help="of everything, such as 90s or 2h; 20m if none, 90s if quick")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="an answer within two minutes: 4 times, few texts")]
 Deployable = Annotated[str, typer.Option(metavar="WHO", help=f"who is to load it: {', '.join(LOADERS)}")]
 Damage = Annotated[float | None, typer.Option("--max-damage", help="nats a token that short texts may lose")]
 Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="share of pass keys that must be found")]
 Slowdown = Annotated[float | None, typer.Option("--max-slowdown", help="times the bare model's time")]
-Samples = Annotated[int | None, typer.Option(min=2, help="texts to fit on; 16 if none")]
-Judges = Annotated[int | None, typer.Option("--judges", min=2, help="other texts to judge by; 24 if none")]
+Samples = Annotated[int | None, typer.Option(min=2, help="texts to fit on; 16 if none, 3 if quick")]
+Judges = Annotated[int | None, typer.Option("--judges", min=2, help="other texts to judge by; 24 if none, 3 if quick")]
 Seed = Annotated[int, typer.Option(min=0, help="of everything that is drawn")]
 Storage = Annotated[
     str, typer.Option(metavar="URL", help="of a study that is shared, as Optuna has it; a file if none")
@@ -146,7 +148,9 @@ def _answer(request: Request, *, save: bool) -> None:
     _print(table(found), words(found))
     if save:
         print(_saved(own, found, request.out / "model"))
-    print(f"The extension: {request.out / 'extension.json'}\nThe report: {page}")
+    place = request.out / "extension.json"
+    print(f"The extension: {place}, named like any other: ropewalk compare {request.model} {place}")
+    print(f"The report: {page}")
 
 
 def _opened(request: Request) -> Fitting:
@@ -211,7 +215,7 @@ def _search(own: Fitting, shown: Doing) -> None:
     began, end = time.time(), own.end
     if end is not None and end <= began:
         more = own.deadline and began - end  # what judging asks for beyond the budget
-        words = f"the budget is about {more:.0f} s short of what judging takes: one extension is measured, no more"
+        words = f"the budget is about {more:.0f} s short of what judging takes: it takes longer, and little is searched"
         print(f"ropewalk: {words}", file=sys.stderr)
     best: list[float] = []
     seen: list[int] = []
@@ -233,7 +237,7 @@ def _saved(own: Fitting, found: Fit, folder: Path) -> str:
     from ropewalk.hf import save as write
 
     model, goal, tokenizer = own.subject.model, found.goal, own.subject.tokenizer
-    with extended(model, found.chosen.extension):
+    with extended(model, found.advised):
         if goal.deployable in LOADERS[2:]:
             length = goal.target_len
             return str(export(model, folder, target=goal.deployable, target_len=length, tokenizer=tokenizer))

@@ -36,13 +36,14 @@ NOTHING = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be meas
 BARE = "bare"  # what the model without an extension is called
 # In nats per token. What is below is seen by no reader, what is above by every one.
 BREAKS, HARMS = 0.25, 0.02
+UNCLEAR = "too few texts to tell"
 FINDS = 0.8  # of the pass keys: more is "finds", less than 1 - FINDS is "does not"
 
 
 class Verdict(NamedTuple):
     """What a reader wants to know of an extension."""
 
-    kind: str  # "breaks", "as it was", "uses more text"
+    kind: str  # "breaks", "as it was", "uses more text", and what else there is
     words: str
 
 
@@ -193,15 +194,23 @@ def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> V
     """What the numbers say: an interval has to be clear of what it is compared with before a word is used."""
     if change.low > BREAKS:
         return Verdict("breaks", f"breaks: {change.value:+.2f} nats a token")
-    kind = "uses more text" if change.high < 0 else "loses a little" if change.low > 0 else "as it was"
-    words = [kind]
+    words = [_kind(change)]
     if keys is not None and keys.value >= FINDS:
         words.append("finds the pass key")
     elif keys is not None and keys.value <= 1 - FINDS:
         words.append("does not find the pass key")
     if harm is not None and harm.low > HARMS:
         words.append(f"harms short texts ({harm.value:+.2f})")
-    return Verdict(kind, ", ".join(words))
+    return Verdict(words[0], ", ".join(words))
+
+
+def _kind(change: Estimate) -> str:
+    """Of what does not surely break: what its interval leaves open is said to be open."""
+    if change.high < 0:
+        return "uses more text"
+    if change.low > 0:
+        return "loses a little"
+    return "as it was" if change.high < BREAKS else UNCLEAR
 
 
 def _bare_losses(rows: Sequence[Row], trained_len: int) -> list[float]:

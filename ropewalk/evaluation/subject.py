@@ -101,9 +101,14 @@ class Subject:
         begin = random.randrange(len(lines))
         return "".join(lines[begin:] + lines[:begin])
 
+    def marks_of(self, sample: int) -> dict[str, str]:
+        """Hashes of everything that the number of one sample depends on: the texts it may be made of among it."""
+        texts = [*self._found(FILLERS), *self._found(sample + 1)[sample:]]
+        return {**self.marks, "texts": _mark(json.dumps([ids.tolist() for ids in texts]))}
+
     @cached_property
     def marks(self) -> dict[str, str]:
-        """Hashes of everything that a number measured here depends on."""
+        """Hashes of what all numbers measured here depend on."""
         text = {"corpus": self.corpus, "longest": str(self.longest), "seed": str(self.seed)}
         share = {} if self.every == 1 else {"share": f"one in {self.every} from {self.first}"}
         return marks_of(self.model, self.tokenizer) | text | share
@@ -115,7 +120,7 @@ def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    config: dict[str, Any] = model.config.to_dict()
+    config: dict[str, Any] = {**model.config.to_dict(), "_name_or_path": ""}  # wherever it lies
     return {
         "weights": digest.hexdigest()[:16],
         "config": _mark(json.dumps(config, sort_keys=True, default=str)),

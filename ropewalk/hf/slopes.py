@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.extending import HANDLE, TABLES, host_of
 from ropewalk.hf.probe import quiet, rotary_modules
 from ropewalk.hf.reading import PROBED, head_of, said_after
@@ -38,12 +38,14 @@ class Leaves(NamedTuple):
 
 def slopes(model: nn.Module, ids: Tensor, *, last: int) -> Slopes:
     """Of the last tokens of a text [1, tokens], where the model turns all its layers by one table of its own."""
+    if ids.dim() != 2 or not 1 <= last < ids.shape[1]:
+        raise InvalidValue("last", "from 1 to the tokens of [1, tokens] less one", f"{last} of {tuple(ids.shape)}")
     host, targets = host_of(model), ids[:, 1:]
     handle = host.__dict__.get(HANDLE)
     if handle is not None and handle.way != TABLES:
         raise DoesNotFit("extension", "one that the model's own tables say", handle.reason)
     head = head_of(host, ids[:, :PROBED])
-    with quiet(host), _asking(rotary_modules(host)) as leaves:
+    with torch.inference_mode(False), torch.enable_grad(), quiet(host), _asking(rotary_modules(host)) as leaves:
         said, targets = said_after(host, head, ids[:, :-1], targets, {"use_cache": False})
         loss = head.losses(said[:, -last:], targets[:, -last:]).mean()
         by_pair, by_temperature = torch.autograd.grad(loss, leaves)

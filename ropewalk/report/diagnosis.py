@@ -71,7 +71,7 @@ def numbers(diagnosis: Diagnosis) -> Table:
     for name, (digits, of) in MEASURES.items():
         found = [number for side in diagnosis.sides for number in of(side, diagnosis)]
         rows.append((name, *("-" if math.isnan(number) else f"{number:.{digits}f}" for number in found)))
-    return Table(("mean", *head), tuple(rows))
+    return Table(("mean of", *head), tuple(rows))
 
 
 def findings(diagnosis: Diagnosis) -> list[str]:

@@ -22,6 +22,7 @@ from ropewalk.search.judging import BARE, Fit, Judged
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
 
+CUT = "Fitting texts; the worse half is cut off."
 NOTES = (
     "loss: nats per token of the second half of each text; in brackets the 95 % interval over texts",
     "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
@@ -36,7 +37,7 @@ def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
     drawn = figures(fit)
     for each in drawn:
         written(each, folder)
-    (folder / "extension.json").write_text(json.dumps(fit.chosen.extension.to_json(), indent=1) + "\n")
+    (folder / "extension.json").write_text(json.dumps(fit.advised.to_json(), indent=1) + "\n")
     (folder / "results.json").write_text(json.dumps(as_json(fit, command), indent=1) + "\n")
     place = folder / "report.html"
     text = sheet(
@@ -97,7 +98,7 @@ def _certainty(rival: Judged) -> str:
     if not behind.clear_of(0):
         return "no difference that so few texts can show"
     if behind.value < 0:
-        return f"the search was led astray by its texts, so take {rival.line}"
+        return f"the search was led astray by its texts, so {rival.line} is what is written"
     return "its 95 % interval puts the difference beyond chance"
 
 
@@ -117,7 +118,8 @@ def table(fit: Fit) -> Table:
     """The answer and everything it was judged beside, the lowest loss first."""
     keys = fit.answer.keys is not None
     head = ("extension", "texts", "loss", "behind", "short", "time", *(["pass keys"] * keys), "what it is")
-    every = sorted([fit.answer, *fit.beside], key=lambda each: (each.behind.value, each is not fit.answer))
+    others = [each for each in fit.beside if each.extension != fit.answer.extension]
+    every = sorted([fit.answer, *others], key=lambda each: (each.behind.value, each is not fit.answer))
     return Table(head, tuple(_row(each, fit) for each in every), ends_in_words=True)
 
 
@@ -164,7 +166,7 @@ def front(fit: Fit) -> Drawn:
     own.step(*zip(*edge, strict=True), where="post", color="black", linewidth=0.8)
     _focused(own, whole)
     legend(figure, own)
-    caption = "What can be had at which price: the line is the front, the size of a point its time. Fitting texts."
+    caption = f"What can be had at which price: the line is the front, the size of a point its time. {CUT}"
     return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
 
 
@@ -196,7 +198,7 @@ def history(fit: Fit) -> Drawn:
     own.step(*zip(*line, strict=True), where="post", color="black", linewidth=0.8)
     _focused(own, whole, up=True)
     legend(figure, own)
-    caption = "The trials that were measured wholly; the line is the best so far. Fitting texts."
+    caption = f"The trials that were measured wholly; the line is the best so far. {CUT}"
     return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
 
 
@@ -244,7 +246,7 @@ def as_json(fit: Fit, command: str = "") -> dict[str, Any]:
         "marks": dict(fit.marks),
         "goal": fit.goal.to_json(),
         "trained_len": fit.goal.facts.trained_len,
-        "extension": fit.chosen.extension.to_json(),
+        "extension": fit.advised.to_json(),
         "judged": [_judged_json(each) for each in (fit.answer, *fit.beside)],
         "trials": [_tried_json(each) for each in fit.history],
     }
@@ -270,5 +272,5 @@ def _tried_json(each: Tried) -> dict[str, Any]:
         "extension": each.extension.to_json(),
         "rungs": each.rungs,
         "figures": each.figures._asdict() if each.figures else None,
-        "keeps_to_the_goal": each.keeps,
+        "keeps_to_the_goal": each.keeps if each.figures else None,
     }

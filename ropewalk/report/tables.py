@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.comparison import Comparison, Contender
+from ropewalk.evaluation.comparison import UNCLEAR, Comparison, Contender
 from ropewalk.evaluation.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.tasks import Task
@@ -167,7 +167,7 @@ def _cheap(contenders: Sequence[Contender]) -> Contender | None:
     small = [
         each
         for each in contenders
-        if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind not in ("breaks", OUT_OF_MEMORY)
+        if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind not in ("breaks", UNCLEAR, OUT_OF_MEMORY)
     ]
     return min(small, key=lambda each: each.rank, default=None)
 

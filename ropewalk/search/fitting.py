@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,7 +50,14 @@ class Fitting:
         """In a file of its own where no storage is named."""
         self.folder.mkdir(parents=True, exist_ok=True)
         storage = self.storage or f"sqlite:///{self.folder / 'study.sqlite'}"
-        return opened(storage, self.name, self.goal, self.subject.marks, self.takes)
+        return opened(storage, self.name, self.goal, self.marks, self.takes)
+
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """Hashes of the model and of the texts of both halves."""
+        halves = {"fitted on": self.fitted_on, "judged on": self.judged_on}
+        texts = {name: " ".join(half.subject.text_marks(half.count)) for name, half in halves.items()}
+        return {**self.subject.marks, **texts}
 
     @cached_property
     def engine(self) -> Engine:
@@ -140,14 +147,13 @@ class Fitting:
             on = replace(self.judged_on, count=counts.get(extension, self.goal.judges))
             found.append(judged(on, line, extension, chosen.extension))
         answer = judged(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
-        marks: Mapping[str, str] = self.subject.marks
         return Fit(
             goal=self.goal,
             chosen=chosen,
             answer=answer,
             beside=tuple(found),
             history=tuple(history),
-            marks=marks,
+            marks=self.marks,
             made=made_here("optuna"),
         )
 

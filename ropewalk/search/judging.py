@@ -49,6 +49,12 @@ class Fit:
         by_hand = [each for each in self.beside if each.line != BARE]
         return min(by_hand, key=lambda each: each.behind.value, default=None)
 
+    @property
+    def advised(self) -> Extension:
+        """What to load: the answer, unless one that was set by hand is surely better on texts that nobody has seen."""
+        rival = self.rival
+        return rival.extension if rival and rival.behind.high < 0 else self.chosen.extension
+
 
 def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = None) -> dict[str, Extension]:
     """What was set by hand and keeps to the class, the best on the fitting texts first; at most so many."""

@@ -1,5 +1,6 @@
 """Cells are measured once, kept as they finish, and gone on with."""
 
+import copy
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -112,6 +113,22 @@ def _changed():
     from ropewalk.lab.models import Shape, fresh
 
     return fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32), seed=1)
+
+
+def test_other_texts_are_other_cells(tmp_path):
+    """Also where they stand under the same names."""
+    before = subject(tmp_path)
+    names = [before.marks_of(sample) for sample in range(3)]
+    assert subject(tmp_path).marks_of(2) == names[2]
+    changed = replace(before, _passages=[ids.flip(0) for ids in before.passages(3)])
+    assert changed.marks == before.marks
+    assert all(changed.marks_of(sample)["texts"] != name["texts"] for sample, name in enumerate(names))
+
+
+def test_a_model_is_the_same_wherever_it_lies(tmp_path):
+    here, there = subject(tmp_path / "a"), subject(tmp_path / "b", model_=copy.deepcopy(model()))
+    there.model.config._name_or_path = "/somewhere/else"
+    assert {**here.marks, "corpus": ""} == {**there.marks, "corpus": ""}
 
 
 def test_an_extension_comes_once(tmp_path):

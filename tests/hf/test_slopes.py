@@ -75,3 +75,18 @@ def test_what_no_table_of_the_model_says_is_refused():
         slopes(model, IDS, last=10)
     with pytest.raises(rw.DoesNotFit, match="rotary"):
         slopes(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=61)), IDS, last=10)
+
+
+@pytest.mark.parametrize(("ids", "last"), [(IDS, 0), (IDS, -5), (IDS, 90), (IDS[0], 10), (IDS[:, :1], 1)])
+def test_what_is_refused(ids, last):
+    with pytest.raises(rw.InvalidValue, match="last must be from 1"):
+        slopes(llama(), ids, last=last)
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_slopes_are_there_where_no_others_are_wanted(without):
+    model = llama()
+    expected = slopes(model, IDS, last=10)
+    with without():
+        found = slopes(model, IDS, last=10)
+    assert torch.equal(found.by_pair, expected.by_pair)

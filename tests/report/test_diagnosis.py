@@ -90,7 +90,7 @@ def flat(found, *, last, far):
 def test_the_table_parts_what_is_known_from_what_is_beyond(found):
     made = flat(found, last=[(0.8, 0.2), (0.6, 0.4)], far=[(10, 30), (20, 10)])
     table = {row[0]: row[1:] for row in numbers(made).rows}
-    assert numbers(made).head == ("mean", "bare, within 32", "bare, beyond 32")
+    assert numbers(made).head == ("mean of", "bare, within 32", "bare, beyond 32")
     assert table["mass on the last 64 keys"] == ("0.70", "0.30")
     assert table["largest far logit"] == ("15.0", "20.0")
     both = {row[0]: row[1:] for row in numbers(found).rows}

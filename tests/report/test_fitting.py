@@ -83,7 +83,7 @@ def test_one_paragraph_says_what_over_what_by_how_much_and_how_surely(fit):
         ),
         (
             estimate(-0.05),
-            "0.050 [0.040, 0.060] more than yarn, .*: the search was led astray by its texts, so take yarn",
+            "0.050 [0.040, 0.060] more than yarn, .*: the search was led astray by its texts, so yarn is what",
         ),
     ],
 )
@@ -147,3 +147,16 @@ def test_the_best_that_was_set_by_hand_is_seen_however_much_better_the_rest_is(f
     assert low < 2.39 < 2.50 < high < 2.90
     low, high = drawn[1].figure.axes[0].get_ylim()
     assert low < 2.39 < 2.50 < high < 2.90
+
+
+def test_what_is_surely_better_on_unseen_texts_is_what_is_written(fit, tmp_path):
+    astray = replace(fit, beside=(fit.beside[0], replace(fit.beside[1], behind=estimate(-0.05))))
+    write_fit(astray, tmp_path)
+    assert rw.parse(str(tmp_path / "extension.json")) == YARN
+    write_fit(fit, tmp_path)
+    assert rw.parse(str(tmp_path / "extension.json")) == BRED
+
+
+def test_an_answer_that_was_set_by_hand_stands_once(fit):
+    same = replace(fit, chosen=fit.history[0], answer=replace(fit.answer, line="yarn", extension=YARN))
+    assert [row[0] for row in table(same).rows].count("yarn") == 1
