@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from transformers import TrainerCallback
@@ -24,6 +25,9 @@ class EndTheLauncher(TrainerCallback):
     def on_step_begin(self, args, state, control, **_):
         if state.global_step == self.step and os.environ["RANK"] == "1":
             os.kill(os.getppid(), signal.SIGTERM)
+            heard = signal.getsignal(signal.SIGTERM).__self__
+            while not heard.came:  # the launcher passes it on when it finds the time
+                time.sleep(0.01)
 
 
 def run(folder, rows, name, stop=None):
