@@ -28,7 +28,7 @@ def parse(
 
     What is known of the model and the target serves presets that derive their values from it; what the line says wins.
     """
-    if text.endswith(".json"):
+    if isinstance(text, str) and text.endswith(".json"):
         return _stored(Path(text))
     known = dict(zip(CONTEXT, (trained_len, target_len, layers), strict=True))
     for name, value in known.items():
