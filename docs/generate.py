@@ -46,9 +46,7 @@ def tasks_page() -> str:
     for task in tasks.ALL:
         told = (sys.modules[task.__module__].__doc__ or "").strip()
         shown = f"Shown first: `{task.headline}`{', a share of what could be right' if task.scored else ''}."
-        rows = [f"| `{row.name}` | {row.default} | {row.rule} | {row.meaning} |" for row in parameter_rows(task)]
-        table = "\n".join(["| parameter | default | must be | meaning |", "|---|---|---|---|", *rows])
-        parts += [f"## {task.name}", f"```text\n{told}\n```", shown, table]
+        parts += [f"## {task.name}", f"```text\n{told}\n```", shown, *_parameters(task)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -56,10 +54,13 @@ def _method(slot: str, method: type[Spec]) -> list[str]:
     page = page_of(method)
     parts = [f"### {slot}.{method.name}", page.idea, f"```text\n{page.formula}\n```", f"Source: {page.source}"]
     parts += [page.notes] if page.notes else []
-    rows = [f"| `{row.name}` | {row.default} | {row.rule} | {row.meaning} |" for row in parameter_rows(method)]
-    if rows:
-        parts.append("\n".join(["| parameter | default | must be | meaning |", "|---|---|---|---|", *rows]))
-    return parts
+    return parts + _parameters(method)
+
+
+def _parameters(spec: type[Spec]) -> list[str]:
+    """A table, where there are any."""
+    rows = [f"| `{row.name}` | {row.default} | {row.rule} | {row.meaning} |" for row in parameter_rows(spec)]
+    return ["\n".join(["| parameter | default | must be | meaning |", "|---|---|---|---|", *rows])] if rows else []
 
 
 def methods_table() -> str:

@@ -65,7 +65,7 @@ def run(
         task.require(subject, task.at(lengths, subject.facts.trained_len))
     every = list(cells(extensions, tasks, lengths, subject.facts.trained_len))
     done = store.keys()
-    marks = {sample: subject.marks_of(sample) for sample in {cell.sample for cell in every}}
+    marks = {sample: subject.marks_at(sample) for sample in {cell.sample for cell in every}}
     keys = {cell: cell.key(marks[cell.sample]) for cell in every}  # of the bare model: before it is extended
     for cell in every:
         if keys[cell] in done:

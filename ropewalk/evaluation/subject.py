@@ -91,7 +91,14 @@ class Subject:
 
     def text_marks(self, count: int) -> list[str]:
         """Hashes of the tokens of each passage: with the seed they settle every prompt that is made of them."""
-        return [_mark(json.dumps(ids.tolist())) for ids in self._found(max(count, FILLERS))]
+        found = self._found(max(count, FILLERS))
+        self._marked.extend(_mark(json.dumps(ids.tolist())) for ids in found[len(self._marked) :])
+        return self._marked[: len(found)]
+
+    @cached_property
+    def _marked(self) -> list[str]:
+        """Those that are known: a search asks for them at every step."""
+        return []
 
     def filler(self, random: Random) -> str:
         """Held-out text to hide something in, begun at any line."""
@@ -101,10 +108,10 @@ class Subject:
         begin = random.randrange(len(lines))
         return "".join(lines[begin:] + lines[:begin])
 
-    def marks_of(self, sample: int) -> dict[str, str]:
+    def marks_at(self, sample: int) -> dict[str, str]:
         """Hashes of everything that the number of one sample depends on: the texts it may be made of among it."""
-        texts = [*self._found(FILLERS), *self._found(sample + 1)[sample:]]
-        return {**self.marks, "texts": _mark(json.dumps([ids.tolist() for ids in texts]))}
+        texts = self.text_marks(sample + 1)
+        return {**self.marks, "texts": " ".join([*texts[:FILLERS], *texts[sample : sample + 1]])}
 
     @cached_property
     def marks(self) -> dict[str, str]:

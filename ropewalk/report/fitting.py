@@ -97,7 +97,7 @@ def _certainty(rival: Judged) -> str:
     behind = rival.behind
     if not behind.clear_of(0):
         return "no difference that so few texts can show"
-    if behind.value < 0:
+    if rival.surely_better:
         return f"the search was led astray by its texts, so {rival.line} is what is written"
     return "its 95 % interval puts the difference beyond chance"
 

@@ -107,15 +107,16 @@ class Fitting:
         """Of the search: when the time that judging will need is all that is left."""
         if self.deadline is None:
             return None
-        shares = [count / self.goal.judges for count in self._to_judge().values()]
+        shares = [count / self.goal.judges for _, count in self._to_judge().values()]
         return self.deadline - reserve(self.goal, self.bare_seconds, sum(shares), self.workers)
 
-    def _to_judge(self) -> dict[Extension, int]:
+    def _to_judge(self) -> dict[str, tuple[Extension, int]]:
         """What was set by hand, the best first, and on how many texts each is judged: what broke, on a few."""
         history, judges = tried(self.study), self.goal.judges
         held = {each.extension for each in history if each.figures}
-        wanted = lines(self.goal, self.takes, history, self.most).values()
-        return {each: judges if each in held else min(judges, max(LEAST, judges // 4)) for each in wanted}
+        few = min(judges, max(LEAST, judges // 4))
+        wanted = lines(self.goal, self.takes, history, self.most)
+        return {line: (each, judges if each in held else few) for line, each in wanted.items()}
 
     def search(self, *, trials: int | None = None, watch: Watch = lambda each: None) -> bool:
         """Until its end; whether it was stopped from outside."""
@@ -130,7 +131,7 @@ class Fitting:
 
     def judge_share(self, worker: int) -> None:
         """Measure one worker's share of what was set by hand; all find it in the store then."""
-        for extension, count in list(self._to_judge().items())[worker :: self.workers]:
+        for extension, count in list(self._to_judge().values())[worker :: self.workers]:
             own = replace(self.judged_on, count=count)
             own.long(extension)
             own.short_losses(extension)
@@ -138,14 +139,11 @@ class Fitting:
     def judge(self, step: Step = lambda line, done, of: None) -> Fit:
         """The answer, beside the bare model and what was set by hand."""
         history, chosen = tried(self.study), winner(self.study, self.goal)
-        counts = self._to_judge()
-        by_hand = lines(self.goal, self.takes, history, self.most)
-        beside = {BARE: Extension(), **by_hand}
+        beside = {BARE: (Extension(), self.goal.judges), **self._to_judge()}
         found = []
-        for done, (line, extension) in enumerate(beside.items()):
+        for done, (line, (extension, count)) in enumerate(beside.items()):
             step(line, done, len(beside) + 1)
-            on = replace(self.judged_on, count=counts.get(extension, self.goal.judges))
-            found.append(judged(on, line, extension, chosen.extension))
+            found.append(judged(replace(self.judged_on, count=count), line, extension, chosen.extension))
         answer = judged(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
         return Fit(
             goal=self.goal,

@@ -30,6 +30,11 @@ class Judged:
     slowdown: float
     keys: Estimate | None  # pass keys found, where the goal asks for them
 
+    @property
+    def surely_better(self) -> bool:
+        """Than the answer."""
+        return self.behind.high < 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
@@ -53,7 +58,7 @@ class Fit:
     def advised(self) -> Extension:
         """What to load: the answer, unless one that was set by hand is surely better on texts that nobody has seen."""
         rival = self.rival
-        return rival.extension if rival and rival.behind.high < 0 else self.chosen.extension
+        return rival.extension if rival and rival.surely_better else self.chosen.extension
 
 
 def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = None) -> dict[str, Extension]:

@@ -118,11 +118,11 @@ def _changed():
 def test_other_texts_are_other_cells(tmp_path):
     """Also where they stand under the same names."""
     before = subject(tmp_path)
-    names = [before.marks_of(sample) for sample in range(3)]
-    assert subject(tmp_path).marks_of(2) == names[2]
+    names = [before.marks_at(sample) for sample in range(3)]
+    assert subject(tmp_path).marks_at(2) == names[2]
     changed = replace(before, _passages=[ids.flip(0) for ids in before.passages(3)])
     assert changed.marks == before.marks
-    assert all(changed.marks_of(sample)["texts"] != name["texts"] for sample, name in enumerate(names))
+    assert all(changed.marks_at(sample)["texts"] != name["texts"] for sample, name in enumerate(names))
 
 
 def test_a_model_is_the_same_wherever_it_lies(tmp_path):

@@ -25,7 +25,7 @@ RECIPE = "recipe.json"
 FREE = ("steps", "save_every", "log_every", "report_to", "progress")  # may change where a run goes on
 SMALL_STEPS = {"rows": 4, "learning_rate": 1.5e-3}  # they bring retrieval sooner than large ones
 GENTLE = {"learning_rate": 2e-4}  # for weights that know something
-# One model of the zoo, 3 M tokens, takes six minutes of one core: few pieces, short rows and many repeats, so that
+# One model of the zoo, 3 M tokens, takes three minutes of one core: few pieces, short rows and many repeats, so that
 # a model as small as this learns to look back at all (docs/log.md).
 SMALL = {
     **{"steps": 3000, "rows": 16, "learning_rate": 3e-3, "save_every": 500, "log_every": 100},

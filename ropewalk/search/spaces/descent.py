@@ -20,10 +20,9 @@ from typing import ClassVar
 from optuna.distributions import BaseDistribution
 from torch import Tensor
 
-from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.pairs import MOST, Pairs, read_genes, values_of
+from ropewalk.search.spaces.pairs import MOST, Pairs, read_genes, static_genes, values_of
 from ropewalk.search.spaces.signature import Space, Values
 from ropewalk.search.tried import Tried, ranked
 
@@ -62,11 +61,7 @@ class Descent(Space):
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Whatever is static."""
-        try:
-            read_genes(goal, extension)
-        except DoesNotFit:
-            return False
-        return True
+        return static_genes(goal, extension) is not None
 
     def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values | None:
         """A step from the best so far along its direction, half as long where the longer one was no better."""

@@ -61,7 +61,8 @@ class Pairs(Space):
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Whatever is static and monotone."""
-        return is_monotone(goal, extension)
+        found = static_genes(goal, extension)
+        return found is not None and all(later >= share - ROUNDED for share, later in pairwise(found[0]))
 
     def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values:
         """A child of the best."""
@@ -75,8 +76,8 @@ class Pairs(Space):
 
 def parents(goal: Goal, past: Sequence[Tried]) -> list[tuple[Genes, float]]:
     """The best static schedules that were measured wholly, as genes and temperatures; what keeps to the goal first."""
-    found = (_read_monotone(goal, each.extension) for each in ranked(past))
-    return list(islice(filter(None, found), PARENTS))
+    found = filter(None, (static_genes(goal, each.extension) for each in ranked(past)))
+    return [(monotone(shares), warmth) for shares, warmth in islice(found, PARENTS)]
 
 
 def genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
@@ -95,19 +96,10 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
     return tuple(stretch.clamp(0, MOST).tolist()), warmth
 
 
-def is_monotone(goal: Goal, extension: Extension) -> bool:
-    """Whether an extension is static, and no share falls."""
+def static_genes(goal: Goal, extension: Extension) -> tuple[Genes, float] | None:
+    """The shares of what is static, nothing of anything else."""
     try:
-        shares, _ = read_genes(goal, extension)
-    except DoesNotFit:
-        return False
-    return all(later >= share - ROUNDED for share, later in pairwise(shares))
-
-
-def _read_monotone(goal: Goal, extension: Extension) -> tuple[Genes, float] | None:
-    """The genes of what is static, nothing of anything else."""
-    try:
-        return genes(goal, extension)
+        return read_genes(goal, extension)
     except DoesNotFit:
         return None
 
