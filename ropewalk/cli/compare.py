@@ -26,6 +26,7 @@ Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,needle:samples=8,ruler:kind=vt")]
 Samples = Annotated[int, typer.Option(min=2, help="texts at each length")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report goes")]
+Workers = Annotated[int, typer.Option(min=0, help="processes that measure; one a core for a small model if none")]
 Ray = Annotated[str, typer.Option(metavar="ADDRESS", help="measure on a Ray cluster: HOST:PORT, auto or local")]
 
 
@@ -38,15 +39,17 @@ def compare(
     tasks: Tasks = "",
     out: Out = "ropewalk-report",
     device: Device = "",
+    workers: Workers = 0,
     ray: Ray = "",
 ) -> None:
     """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
     require_plausible(path_of(model))
     require_writable(Path(out))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
-    if ray and device:
-        raise InvalidValue("--device", "left out where --ray is given: each worker has a GPU or a CPU", device)
-    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device, ray)
+    for option, given in {"--device": device, "--workers": workers}.items():
+        if ray and given:
+            raise InvalidValue(option, "left out where --ray is given: it has a worker for each GPU or CPU", given)
+    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device, workers, ray)
 
 
 def _compare(
@@ -58,13 +61,14 @@ def _compare(
     asked: str,
     out: Path,
     device: str,
+    workers: int,
     ray: str,
 ) -> None:
     from ropewalk.evaluation.asked import tasks_named
     from ropewalk.evaluation.cells import cells
     from ropewalk.evaluation.cluster import on_cluster
     from ropewalk.evaluation.comparison import BARE, LINES, compare, tasks_of
-    from ropewalk.evaluation.runner import here
+    from ropewalk.evaluation.side_by_side import side_by_side
     from ropewalk.evaluation.store import Store
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
@@ -72,7 +76,7 @@ def _compare(
     from ropewalk.report.tables import advice, notes, terminal, terminals_beside, verdicts
 
     tasks = tasks_named(asked, samples) if asked else tasks_of(samples)
-    measuring = on_cluster(ray) if ray else here
+    measuring = on_cluster(ray) if ray else side_by_side(workers)
     tokenizer = tokenizer_of(model)
     loaded = placed(weights_of(model), "cpu" if ray else device)
     known = trained_len(loaded.config.get_text_config())
@@ -99,4 +103,4 @@ def _compare(
     print("\n" + "\n".join(verdicts(found)) + "\n")
     for note in notes(found):
         print(textwrap.fill(note, 80, subsequent_indent="  "))
-    print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page} ({found.seconds:.0f} s of measuring)")
+    print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page} ({found.seconds:.0f} s of measuring in sum)")

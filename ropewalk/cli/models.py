@@ -5,8 +5,10 @@ Checks come in the order of their cost: what the line says, then the config and 
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +20,7 @@ from ropewalk.models import DEFAULT, NAME
 from ropewalk.notation import length
 from ropewalk.parsing import parse
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
 
 Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub", show_default=False)]
@@ -84,6 +87,8 @@ def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
     import torch
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if where == "cpu":
+        _keep_memory()
     if small_in_float32 and where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
         model = model.float()
     try:
@@ -91,6 +96,14 @@ def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
     except (AssertionError, RuntimeError) as reason:  # a torch without CUDA, a number too high, a word it does not know
         said = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
         raise InvalidValue("--device", "one that is there", where, remedy=said) from reason
+
+
+def _keep_memory() -> None:
+    """Ask the C library not to give large tensors back to the system: to fetch them again is a tenth of a reading."""
+    with suppress(OSError, AttributeError):  # another system, another library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _config(model: str) -> Any:

@@ -156,7 +156,8 @@ def compare(
     named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
     bare_losses = _bare_losses(rows, subject.facts.trained_len)
-    contenders = [_contender(subject, line, each, rows, bare_losses, target) for line, each in named.items()]
+    held = inspect(subject.model, target_len=target).cache_bytes
+    contenders = [_contender(line, each, rows, bare_losses, target, held(each)) for line, each in named.items()]
     most = max(task.samples for task in asked)
     return Comparison(
         facts=subject.facts,
@@ -169,7 +170,7 @@ def compare(
 
 
 def _contender(
-    subject: Subject, line: str, extension: Extension, rows: Sequence[Row], bare: Sequence[float], target: int
+    line: str, extension: Extension, rows: Sequence[Row], bare: Sequence[float], target: int, cache_bytes: int
 ) -> Contender:
     own = [row for row in rows if row.extension == extension]
     measured, failures = (tuple(row for row in own if bool(row.failed) == failed) for failed in (False, True))
@@ -184,7 +185,7 @@ def _contender(
         rows=measured,
         failures=failures,
         change=change,
-        cache_bytes=inspect(subject.model, target_len=target).cache_bytes(extension),
+        cache_bytes=cache_bytes,
         slowdown=_seconds(rows, extension, target) / _seconds(rows, Extension(), target),
         verdict=found,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     failed: str = ""  # why a sample is missing; a row with one has no numbers
 
 
-def here(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
+def here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
     """Measure in this process, one extension after the other."""
     for extension, own in groupby(missing, key=lambda cell: cell.extension):
         with extended(subject.model, extension):

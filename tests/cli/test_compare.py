@@ -88,6 +88,15 @@ def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatc
     assert asked == ["head:6379"]
 
 
+def test_several_processes_measure_the_same(place, whole, tmp_path):
+    assert compare(place, tmp_path, "--workers", "2") == 0
+    for (*one, ours), (*other, theirs) in zip(measured(tmp_path), measured(whole), strict=True):
+        assert one == other
+        assert [each.keys() for each in ours] == [each.keys() for each in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            assert a == {name: pytest.approx(value, abs=1e-5) for name, value in b.items()}
+
+
 KILLED = """
 import os, signal
 from ropewalk.cli.main import run
@@ -135,6 +144,7 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
         (["--tasks", "needle"], "length must be at least"),
         (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
         (["--ray", "local", "--device", "cpu"], "--device must be left out where --ray is given"),
+        (["--ray", "local", "--workers", "2"], "--workers must be left out where --ray is given"),
         (["--device", "bread"], "--device must be one that is there, got 'bread'"),
     ],
 )

@@ -1,0 +1,128 @@
+"""The same cells in several processes of this machine, each with one thread.
+
+A small model gains little by a second thread, much by a second process. Processes are forked: they share the weights
+and begin at once. They take the cells in turn, so that none waits for another; this process only keeps what they find.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
+from ropewalk.evaluation.cells import Cell
+from ropewalk.evaluation.runner import Finished, Measuring, here
+from ropewalk.evaluation.subject import Subject
+
+SMALL = 100_000_000  # parameters up to which a core of its own is better than a share of all
+MOST = 8  # workers where their number is left open: each holds what one cell holds
+
+
+def side_by_side(workers: int = 0) -> Measuring:
+    """A way for `run` to measure: in so many processes, or in as many as serve the model best."""
+
+    def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
+        count = min(workers or workers_for(subject), len(missing))
+        if count > 1:
+            _require_forks(subject, count)
+            return _measured(subject, missing, count)
+        return here(subject, missing)
+
+    return measuring
+
+
+def workers_for(subject: Subject) -> int:
+    """A core each for a small model; one worker with all cores for a large one, and on an accelerator."""
+    small = sum(each.numel() for each in subject.model.parameters()) < SMALL
+    return min(MOST, torch.get_num_threads()) if small and _can_fork(subject) else 1
+
+
+def _can_fork(subject: Subject) -> bool:
+    """Accelerators do not outlive a fork, nor do the libraries of other systems."""
+    return sys.platform == "linux" and subject.model.device.type == "cpu"
+
+
+def _require_forks(subject: Subject, count: int) -> None:
+    if not _can_fork(subject):
+        raise InvalidValue("workers", "1 but for a model on the CPU of a Linux machine", count)
+
+
+def _measured(subject: Subject, missing: Sequence[Cell], count: int) -> Generator[Finished, None, None]:
+    context = multiprocessing.get_context("fork")
+    taken, ends, crew = context.Value("l", 0), list[Connection](), list[Any]()
+    try:
+        for _ in range(count):
+            end, mouth = context.Pipe(duplex=False)
+            ends.append(end)
+            crew.append(context.Process(target=_work, args=(subject, missing, taken, mouth, ends), daemon=True))
+            crew[-1].start()
+            mouth.close()  # the worker's end of it is the only one then, and is closed when the worker ends
+        yield from _heard(ends)
+        for each in crew:
+            each.join()
+            _require_well(each.exitcode)
+    finally:
+        for each in crew:
+            each.terminate()
+            each.join()
+
+
+def _require_well(status: int) -> None:
+    if status:
+        remedy = "if memory was short, take fewer workers; what was measured is kept"
+        raise DoesNotFit("a worker", "alive until all is measured", f"exit status {status}", remedy=remedy)
+
+
+def _heard(ends: Sequence[Connection]) -> Iterator[Finished]:
+    """Whatever comes from any worker, until all have ended."""
+    left: list[Any] = list(ends)
+    while left:
+        for end in wait(left):
+            try:
+                said: Any = end.recv()  # type: ignore[union-attr, call-arg]
+            except EOFError:
+                left.remove(end)
+                continue
+            if isinstance(said, Exception):
+                raise said
+            yield said
+
+
+def _work(subject: Subject, missing: Sequence[Cell], taken: Any, mouth: Connection, ends: Sequence[Connection]) -> None:
+    """In a process of its own: the next cell that nobody has taken, again and again."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one will end it
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are gone with the fork
+    torch.set_num_threads(1)
+    for end in ends:
+        end.close()  # the first process alone listens: when it is gone, speaking ends this one
+    with suppress(BrokenPipeError):
+        for said in _finished(here(subject, _taking(missing, taken))):
+            mouth.send(said)
+
+
+def _finished(cells: Iterator[Finished]) -> Iterator[Finished | Exception]:
+    """With what went wrong as the last, for the first process to raise."""
+    try:
+        yield from cells
+    except Exception as error:
+        if not isinstance(error, RopewalkError):
+            traceback.print_exc()  # where it was is lost on the way
+        yield error
+
+
+def _taking(missing: Sequence[Cell], taken: Any) -> Iterator[Cell]:
+    while True:
+        with taken.get_lock():
+            number, taken.value = taken.value, taken.value + 1
+        if number >= len(missing):
+            return
+        yield missing[number]
