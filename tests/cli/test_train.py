@@ -51,6 +51,17 @@ def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
         within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
 
 
+def test_a_zoo_takes_more_methods_and_seeds_and_no_other_budget(tmp_path, monkeypatch):
+    begun = []
+    ours = recipe("zoo")._replace(run=lambda out, plan, **settings: begun.append(settings["methods"]))
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    within("zoo", "--out", tmp_path, "--set", "methods=rope")
+    within("zoo", "--out", tmp_path, "--set", "methods=rope,hwfa", "--set", "seeds=5", "--set", "progress=false")
+    assert begun == ["rope", "rope,hwfa"]
+    with pytest.raises(Conflict, match=r"as they were when .* began, got 'steps'"):
+        within("zoo", "--out", tmp_path, "--set", "steps=6000")
+
+
 def test_everything_is_listed_with_what_it_must_be():
     shown = within("--list")
     for each in ALL:

@@ -22,7 +22,8 @@ from ropewalk.notation import value
 from ropewalk.record import Checked, Parameter, ParameterRow, parameter_rows, parameters, written
 
 RECIPE = "recipe.json"
-FREE = ("steps", "save_every", "log_every", "report_to", "progress")  # may change where a run goes on
+WATCHING = ("save_every", "log_every", "report_to", "progress")
+LONGER = ("steps", *WATCHING)  # a run of one model may be prolonged
 SMALL_STEPS = {"rows": 4, "learning_rate": 1.5e-3}  # they bring retrieval sooner than large ones
 GENTLE = {"learning_rate": 2e-4}  # for weights that know something
 # One model of the zoo, 3 M tokens, takes three minutes of one core: few pieces, short rows and many repeats, so that
@@ -40,6 +41,7 @@ class Recipe(NamedTuple):
     run: Callable[..., object]
     records: tuple[type[Checked], ...]
     defaults: Mapping[str, Any] = {}
+    free: tuple[str, ...] = LONGER  # settings that may be others when a run goes on
 
     @property
     def name(self) -> str:
@@ -96,7 +98,7 @@ ALL = (
     Recipe(carry_on, (settings.CarryOn, Plan, settings.Puzzles), GENTLE),
     Recipe(uptrain_gqa, (settings.UptrainGQA, Plan, settings.Puzzles), GENTLE),
     Recipe(long_instruct, (settings.LongInstruct, Plan), GENTLE),
-    Recipe(zoo, (settings.Zoo, Plan, Shape, settings.Puzzles), SMALL),
+    Recipe(zoo, (settings.Zoo, Plan, Shape, settings.Puzzles), SMALL, ("methods", "seeds", *WATCHING)),
 )
 
 
@@ -112,17 +114,18 @@ def run(name: str, out: str | Path, given: Mapping[str, str]) -> object:
     """Run a recipe, or go on with it: the settings are those that it began with."""
     chosen = recipe(name)
     arguments = chosen.arguments(given)
-    _require_same(Path(out), {"recipe": name, **_plain(arguments)})
+    kept = {each: setting for each, setting in _plain(arguments).items() if each not in chosen.free}
+    _require_same(Path(out), {"recipe": name, **kept})
     plan = arguments.pop("plan")
     return chosen.run(out, plan, **arguments)
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they are kept, without those that may change."""
+    """Settings one by one."""
     flat: dict[str, Any] = {}
     for name, each in arguments.items():
         flat |= dataclasses.asdict(each) if isinstance(each, Checked) else {name: each}
-    return {name: each for name, each in flat.items() if name not in FREE}
+    return flat
 
 
 def _require_same(out: Path, now: Mapping[str, Any]) -> None:
