@@ -26,6 +26,7 @@ FAILED = "failed"  # of a result that has no numbers: why
 
 Group = tuple[Extension, Task, int]
 Progress = Callable[[Cell], None]
+Clock = Callable[[], float]
 Finished = tuple[Cell, Json]
 Measuring = Callable[[Subject, Sequence[Cell]], Generator[Finished, None, None]]
 
@@ -42,12 +43,14 @@ class Row(NamedTuple):
     failed: str = ""  # why a sample is missing; a row with one has no numbers
 
 
-def here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
+def here(
+    subject: Subject, missing: Iterable[Cell], clock: Clock = time.perf_counter
+) -> Generator[Finished, None, None]:
     """Measure in this process, one extension after the other."""
     for extension, own in groupby(missing, key=lambda cell: cell.extension):
         with extended(subject.model, extension):
             for cell in own:
-                yield cell, result_of(subject, cell)
+                yield cell, result_of(subject, cell, clock)
 
 
 def run(
@@ -80,16 +83,16 @@ def run(
     return condensed(keys, store)
 
 
-def result_of(subject: Subject, cell: Cell) -> Json:
+def result_of(subject: Subject, cell: Cell, clock: Clock = time.perf_counter) -> Json:
     """A cell's result, and what it took; or that memory did not suffice, which is no reason to stop."""
-    began = time.perf_counter()
+    began = clock()
     try:
         result = cell.task.measure(subject, cell.length, cell.sample)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
     else:
-        return {"result": result, "seconds": time.perf_counter() - began}
+        return {"result": result, "seconds": clock() - began}
     gc.collect()  # what the failure still held
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

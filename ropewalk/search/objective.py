@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Protocol
 
 import torch
@@ -18,13 +17,12 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.cells import Cell
-from ropewalk.evaluation.runner import Finished, Progress, Row, result_of, run
+from ropewalk.evaluation.runner import Finished, Progress, Row, here, run
 from ropewalk.evaluation.scores import difference
 from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import extended
 from ropewalk.search.goal import Figures, Goal
 from ropewalk.search.slopes import Slopes
 
@@ -109,16 +107,9 @@ class OnTexts:
         return row
 
 
-def on_own_clock(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
+def on_own_clock(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
     """Measure in this process; on a CPU a text takes as long as the processor works for it, whoever else works there.
 
     Candidates are measured minutes apart and beside other workers: a clock on the wall would compare their neighbours.
     """
-    for extension, own in groupby(missing, key=lambda cell: cell.extension):
-        with extended(subject.model, extension):
-            for cell in own:
-                began = time.process_time()
-                result = result_of(subject, cell)
-                if "seconds" in result and subject.model.device.type == "cpu":
-                    result["seconds"] = time.process_time() - began
-                yield cell, result
+    return here(subject, missing, time.process_time if subject.model.device.type == "cpu" else time.perf_counter)

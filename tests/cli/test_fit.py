@@ -84,7 +84,7 @@ def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
 def test_the_same_command_goes_on_and_measures_nothing_again(place, answered, capsys, monkeypatch):
     out, _ = answered
     first = json.loads((out / "results.json").read_text())
-    monkeypatch.setattr("ropewalk.search.objective.result_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.evaluation.runner.result_of", None)  # would fail where it is called
     assert fit(place, out) == 0
     again = json.loads((out / "results.json").read_text())
     assert {**again, "made": first["made"]} == first

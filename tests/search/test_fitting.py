@@ -9,6 +9,7 @@ import torch
 from optuna.trial import TrialState
 
 import ropewalk as rw
+from ropewalk.evaluation import runner
 from ropewalk.evaluation.losses import measured
 from ropewalk.evaluation.runner import FAILED
 from ropewalk.evaluation.scores import difference
@@ -176,6 +177,6 @@ def test_time_is_the_processors_own(tmp_path, monkeypatch):
 
 def test_memory_that_does_not_suffice_is_a_refusal(tmp_path, monkeypatch):
     own = fitting(tmp_path)
-    monkeypatch.setattr(objective, "result_of", lambda subject, cell: {FAILED: "out of memory"})
+    monkeypatch.setattr(runner, "result_of", lambda *_: {FAILED: "out of memory"})
     with pytest.raises(rw.DoesNotFit, match="memory must be enough for texts of 128 tokens, got 'out of memory'"):
         own.fitted_on.long(rw.parse("yarn:factor=4"))
