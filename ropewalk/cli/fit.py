@@ -148,8 +148,8 @@ def _answer(request: Request, *, save: bool) -> None:
     _print(table(found), words(found))
     if save:
         print(_saved(own, found, request.out / "model"))
-    place = request.out / "extension.json"
-    print(f"The extension: {place}, named like any other: ropewalk compare {request.model} {place}")
+    place, model = request.out / "extension.json", NAME if request.model == path_of(NAME) else request.model
+    print(f"The extension: {place}, named like any other: ropewalk compare {model} {place}")
     print(f"The report: {page}")
 
 

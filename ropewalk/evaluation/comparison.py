@@ -194,7 +194,7 @@ def _contender(
 def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> Verdict:
     """What the numbers say: an interval has to be clear of what it is compared with before a word is used."""
     if change.low > BREAKS:
-        return Verdict("breaks", f"breaks: {change.value:+.2f} nats a token")
+        return Verdict("breaks", "breaks")
     words = [_kind(change)]
     if keys is not None and keys.value >= FINDS:
         words.append("finds the pass key")

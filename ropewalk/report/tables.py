@@ -15,8 +15,8 @@ from ropewalk.report.sheet import Table
 
 NOTES = (
     "loss: nats per token of the same last tokens of each text, with so much text before them",
-    "more (text): loss at the longest length less that of the bare model at its trained length; below 0, the text"
-    " beyond is used; the page has its 95 % interval",
+    "more (text): loss at the longest length less that of the bare model at its trained length, in brackets its 95 %"
+    " interval over texts; below 0, the text beyond is used",
     "(pass) keys: share found; (told) again: next-token accuracy where a text is repeated",
     "short: change of the loss within the trained length; time and cache: of the longest length",
 )
@@ -125,9 +125,10 @@ def _slowdown(each: Contender) -> str:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """A line for each contender, in the table's order."""
-    widest = max(len(each.line) for each in comparison.contenders)
-    return [f"{each.line:<{widest}}  {each.verdict.words}" for each in ordered(comparison)]
+    """A line for each contender, in the table's order: the change that decides, with its interval, and what it says."""
+    found = [(each.line, interval(each.change), each.verdict.words) for each in ordered(comparison)]
+    widest, wide = (max(len(each[column]) for each in found) for column in (0, 1))
+    return [f"{line:<{widest}}  {change:<{wide}}  {words}" for line, change, words in found]
 
 
 def ordered(comparison: Comparison) -> list[Contender]:

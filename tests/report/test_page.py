@@ -116,6 +116,7 @@ def test_a_terminal_of_80_columns_shows_it(made):
         assert " ".join(row[1:3]) in shown  # the losses
         assert verdict.startswith(row[0])
         assert verdict.endswith(row[-1])
+        assert row[list(table(made).head).index("more text")] in verdict  # with its interval
 
 
 def changed(made, **changes):
