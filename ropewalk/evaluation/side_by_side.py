@@ -10,9 +10,11 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -20,22 +22,22 @@ import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.evaluation.cells import Cell
-from ropewalk.evaluation.runner import Finished, Measuring, here
+from ropewalk.evaluation.runner import Clock, Finished, Measuring, here
 from ropewalk.evaluation.subject import Subject
 
 SMALL = 100_000_000  # parameters up to which a core of its own is better than a share of all
 MOST = 8  # workers where their number is left open: each holds what one cell holds
 
 
-def side_by_side(workers: int = 0) -> Measuring:
+def side_by_side(workers: int = 0, *, clock: Clock = time.perf_counter) -> Measuring:
     """A way for `run` to measure: in so many processes, or in as many as serve the model best."""
 
     def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
         count = min(workers or workers_for(subject), len(missing))
         if count > 1:
             _require_forks(subject, count)
-            return _measured(subject, missing, count)
-        return here(subject, missing)
+            return _measured(subject, missing, count, clock)
+        return here(subject, missing, clock)
 
     return measuring
 
@@ -47,8 +49,9 @@ def workers_for(subject: Subject) -> int:
 
 
 def _can_fork(subject: Subject) -> bool:
-    """Accelerators do not outlive a fork, nor do the libraries of other systems."""
-    return sys.platform == "linux" and subject.model.device.type == "cpu"
+    """Accelerators do not outlive a fork, nor do the libraries of other systems; daemons may have no children."""
+    daemon = multiprocessing.current_process().daemon
+    return sys.platform == "linux" and subject.model.device.type == "cpu" and not daemon
 
 
 def _require_forks(subject: Subject, count: int) -> None:
@@ -56,14 +59,15 @@ def _require_forks(subject: Subject, count: int) -> None:
         raise InvalidValue("workers", "1 but for a model on the CPU of a Linux machine", count)
 
 
-def _measured(subject: Subject, missing: Sequence[Cell], count: int) -> Generator[Finished, None, None]:
+def _measured(subject: Subject, missing: Sequence[Cell], count: int, clock: Clock) -> Generator[Finished, None, None]:
     context = multiprocessing.get_context("fork")
     taken, ends, crew = context.Value("l", 0), list[Connection](), list[Any]()
     try:
         for _ in range(count):
             end, mouth = context.Pipe(duplex=False)
             ends.append(end)
-            crew.append(context.Process(target=_work, args=(subject, missing, taken, mouth, ends), daemon=True))
+            work = partial(_work, here(subject, _taking(missing, taken), clock), mouth, ends)
+            crew.append(context.Process(target=work, daemon=True))
             crew[-1].start()
             mouth.close()  # the worker's end of it is the only one then, and is closed when the worker ends
         yield from _heard(ends)
@@ -97,7 +101,7 @@ def _heard(ends: Sequence[Connection]) -> Iterator[Finished]:
             yield said
 
 
-def _work(subject: Subject, missing: Sequence[Cell], taken: Any, mouth: Connection, ends: Sequence[Connection]) -> None:
+def _work(measured: Iterator[Finished], mouth: Connection, ends: Sequence[Connection]) -> None:
     """In a process of its own: the next cell that nobody has taken, again and again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one will end it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are gone with the fork
@@ -105,7 +109,7 @@ def _work(subject: Subject, missing: Sequence[Cell], taken: Any, mouth: Connecti
     for end in ends:
         end.close()  # the first process alone listens: when it is gone, speaking ends this one
     with suppress(BrokenPipeError):
-        for said in _finished(here(subject, _taking(missing, taken))):
+        for said in _finished(measured):
             mouth.send(said)
 
 

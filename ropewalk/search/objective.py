@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.cells import Cell
 from ropewalk.evaluation.runner import Finished, Progress, Row, here, run
 from ropewalk.evaluation.scores import difference
+from ropewalk.evaluation.side_by_side import side_by_side
 from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks import Context, Passkey, Task
@@ -107,9 +108,12 @@ class OnTexts:
         return row
 
 
-def on_own_clock(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
-    """Measure in this process; on a CPU a text takes as long as the processor works for it, whoever else works there.
+def on_own_clock(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
+    """Measure on this machine; on a CPU a text takes as long as the processor works for it, whoever else works there.
 
     Candidates are measured minutes apart and beside other workers: a clock on the wall would compare their neighbours.
     """
-    return here(subject, missing, time.process_time if subject.model.device.type == "cpu" else time.perf_counter)
+    clock = time.process_time if subject.model.device.type == "cpu" else time.perf_counter
+    if any(isinstance(cell.task, Slopes) for cell in missing):  # autograd does not outlive a fork
+        return here(subject, missing, clock)
+    return side_by_side(clock=clock)(subject, missing)
