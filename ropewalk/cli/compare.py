@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,6 +19,12 @@ from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable
 from ropewalk.models import NAME
 from ropewalk.notation import length
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.comparison import Comparison
+    from ropewalk.evaluation.runner import Measuring
+    from ropewalk.evaluation.subject import Subject
+    from ropewalk.evaluation.tasks import Task
 
 Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub; the model that Ropewalk carries if none")]
 Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; about ten if none")]
@@ -49,58 +56,62 @@ def compare(
     for option, given in {"--device": device, "--workers": workers}.items():
         if ray and given:
             raise InvalidValue(option, "left out where --ray is given: it has a worker for each GPU or CPU", given)
-    _compare(path_of(model), extensions or [], asked, corpus, samples, tasks, Path(out), device, workers, ray)
-
-
-def _compare(
-    model: str,
-    lines: list[str],
-    lengths: list[int],
-    corpus: str,
-    samples: int,
-    asked: str,
-    out: Path,
-    device: str,
-    workers: int,
-    ray: str,
-) -> None:
     from ropewalk.evaluation.asked import tasks_named
-    from ropewalk.evaluation.cells import cells
     from ropewalk.evaluation.cluster import on_cluster
-    from ropewalk.evaluation.comparison import BARE, LINES, compare, tasks_of
+    from ropewalk.evaluation.comparison import tasks_of
     from ropewalk.evaluation.side_by_side import side_by_side
-    from ropewalk.evaluation.store import Store
+    from ropewalk.report.page import write_report
+
+    chosen = tasks_named(tasks, samples) if tasks else tasks_of(samples)
+    measuring = on_cluster(ray) if ray else side_by_side(workers)
+    subject, read = _subject(path_of(model), "cpu" if ray else device, corpus, asked)
+    found = _measured(subject, extensions or [], read, chosen, Path(out), measuring)
+    page = write_report(found, Path(out), command=shlex.join(["ropewalk", *sys.argv[1:]]))
+    _show(found)
+    print(f"The report: {page} ({found.seconds:.0f} s of measuring in sum)")
+
+
+def _subject(model: str, device: str, corpus: str, lengths: list[int]) -> tuple[Subject, list[int]]:
+    """What is measured, and at which lengths: the trained one is always among them."""
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
-    from ropewalk.report.page import write_report
-    from ropewalk.report.tables import advice, notes, terminal, terminals_beside, verdicts
 
-    tasks = tasks_named(asked, samples) if asked else tasks_of(samples)
-    measuring = on_cluster(ray) if ray else side_by_side(workers)
     tokenizer = tokenizer_of(model)
-    loaded = placed(weights_of(model), "cpu" if ray else device)
+    loaded = placed(weights_of(model), device)
     known = trained_len(loaded.config.get_text_config())
-    lengths = sorted({known, *(lengths or [2 * known, 4 * known, 8 * known])})
-    if lengths[0] < known:
-        raise InvalidValue("--lengths", f"at least the trained length ({known})", lengths[0])
-    subject = Subject(model=loaded, tokenizer=tokenizer, corpus=corpus, longest=lengths[-1])
-    chosen = lines or list(LINES)
-    total = len(list(cells(range(len({BARE, *chosen})), tasks, lengths, known)))  # type: ignore[arg-type]
+    read = sorted({known, *(lengths or [2 * known, 4 * known, 8 * known])})
+    if read[0] < known:
+        raise InvalidValue("--lengths", f"at least the trained length ({known})", read[0])
+    return Subject(model=loaded, tokenizer=tokenizer, corpus=corpus, longest=read[-1]), read
+
+
+def _measured(
+    subject: Subject, given: list[str], lengths: list[int], tasks: Sequence[Task], out: Path, measuring: Measuring
+) -> Comparison:
+    from ropewalk.evaluation.cells import cells
+    from ropewalk.evaluation.comparison import BARE, LINES, compare
+    from ropewalk.evaluation.store import Store
+
+    lines = given or list(LINES)
+    total = len(list(cells(range(len({BARE, *lines})), tasks, lengths, lengths[0])))  # type: ignore[arg-type]
     done = count(1)
     with doing("measuring") as shown:
-        store = Store(out / "cells.sqlite")
-        found = compare(
+        return compare(
             subject,
-            chosen,
+            lines,
             lengths,
-            store,
+            Store(out / "cells.sqlite"),
             tasks=tasks,
             measuring=measuring,
             progress=lambda _: shown(next(done), total),
         )
-    page = write_report(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
+
+
+def _show(found: Comparison) -> None:
+    from ropewalk.report.tables import advice, notes, terminal, terminals_beside, verdicts
+
     Console().print(terminal(found), *terminals_beside(found))
     print("\n" + "\n".join(verdicts(found)) + "\n")
     for note in notes(found):
         print(textwrap.fill(note, 80, subsequent_indent="  "))
-    print("\n" + textwrap.fill(advice(found), 80) + f"\nThe report: {page} ({found.seconds:.0f} s of measuring in sum)")
+    print("\n" + textwrap.fill(advice(found), 80))
