@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ from ropewalk.evaluation.runner import Clock, Finished, Measuring, here
 from ropewalk.evaluation.subject import Subject
 
 SMALL = 100_000_000  # parameters up to which a core of its own is better than a share of all
-MOST = 8  # workers where their number is left open: each holds what one cell holds
+MOST = 8  # workers where their number is left open
+COPIES = 4  # of the longest text's keys and values, that a worker holds at most: grown, turned, being joined
 
 
 def side_by_side(workers: int = 0, *, clock: Clock = time.perf_counter) -> Measuring:
@@ -43,9 +45,19 @@ def side_by_side(workers: int = 0, *, clock: Clock = time.perf_counter) -> Measu
 
 
 def workers_for(subject: Subject) -> int:
-    """A core each for a small model; one worker with all cores for a large one, and on an accelerator."""
+    """A core each for a small model, as memory allows; all cores for one worker else, and on an accelerator."""
     small = sum(each.numel() for each in subject.model.parameters()) < SMALL
-    return min(MOST, torch.get_num_threads()) if small and _can_fork(subject) else 1
+    if not small or not _can_fork(subject):
+        return 1
+    facts = subject.facts
+    kept = 2 * facts.layers * facts.groups * facts.head_dim * subject.longest * subject.model.dtype.itemsize
+    return max(1, min(MOST, torch.get_num_threads(), free_bytes() // (COPIES * kept)))
+
+
+def free_bytes() -> int:
+    """What this machine can still give, by its own account."""
+    told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return 1024 * int(told["MemAvailable"].split()[0])
 
 
 def _can_fork(subject: Subject) -> bool:

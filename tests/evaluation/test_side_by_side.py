@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
 from evaluation.subjects import subject
 
 EXTENSIONS = [rw.Extension(), rw.parse("window:window=8"), rw.parse("yarn:factor=2")]
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,12 +164,20 @@ def alive(process):
     return False
 
 
+def test_what_a_machine_can_give_is_less_than_it_has():
+    assert 0 < module.free_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_how_many_serve_a_model_best(tmp_path, monkeypatch):
     who = subject(tmp_path)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert workers_for(who) == 4
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     assert workers_for(who) == module.MOST
+    kept = 2 * 2 * 2 * 16 * who.longest * 4  # keys and values, layers, heads, their size, tokens, bytes
+    for free, count in ((3 * module.COPIES * kept, 3), (3 * module.COPIES * kept - 1, 2), (0, 1)):
+        monkeypatch.setattr(module, "free_bytes", lambda free=free: free)
+        assert workers_for(who) == count
     monkeypatch.setattr(module, "SMALL", 1000)
     assert workers_for(who) == 1
     monkeypatch.setattr(module, "SMALL", 10**8)
