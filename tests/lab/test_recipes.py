@@ -60,6 +60,14 @@ def test_a_schedule_is_trained_on_and_kept_in_a_standard_config(tmp_path, model,
     assert changed == projections if lora else changed > projections
 
 
+def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
+    done = carry_on(tmp_path / "more", PLAN, model=model, extension="rope", length=32, corpus=corpus)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "more" / "model")
+    torch.testing.assert_close(logits(plain), logits(done), rtol=1e-4, atol=1e-4)
+    assert plain.config.max_position_embeddings == 32
+    assert not torch.equal(plain.lm_head.weight, rw.load(model).lm_head.weight)
+
+
 @pytest.mark.parametrize("lora", [0, 4])
 def test_going_on_gives_what_one_run_gives(tmp_path, model, corpus, lora):
     given = {"model": model, "extension": "yarn", "length": 64, "corpus": corpus, "lora": lora}

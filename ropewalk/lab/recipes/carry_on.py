@@ -8,6 +8,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from ropewalk.hf import extend
+from ropewalk.hf.facts import trained_len
 from ropewalk.lab.packs import NO_PUZZLES
 from ropewalk.lab.recipes.keeping import checkpoint, packs, trained_on
 from ropewalk.lab.training import Plan
@@ -25,13 +26,13 @@ def carry_on(
     puzzles: Mapping[str, float] = NO_PUZZLES,
     lora: int = 0,
 ) -> PreTrainedModel:
-    """Train a checkpoint on at a longer length under an extension ("pi", "yarn", "abf:new_base=500000").
+    """Train a checkpoint on under an extension, at a longer length ("pi", "yarn") or at its own ("rope", "alibi").
 
     The whole of it or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
     config.
     """
     own, tokenizer = checkpoint(model)
-    handle = extend(own, extension, target_len=length)
-    known = length if length > handle.facts.trained_len else None
+    known = length if length > trained_len(own.config.get_text_config()) else None
+    extend(own, extension, target_len=known)
     rows = packs(tokenizer, plan, Path(out), corpus=corpus, characters=characters, length=length, puzzles=puzzles)
     return trained_on(rows, own, tokenizer, plan, Path(out), lora=lora, target_len=known)

@@ -30,7 +30,7 @@ class CarryOn(Checked):
     """What a checkpoint is trained on under and on."""
 
     model: Model
-    extension: Annotated[str, "such as pi, ntk, yarn or abf:new_base=500000"]
+    extension: Annotated[str, "such as pi, ntk, yarn or abf:new_base=500000; rope for none"]
     length: Annotated[int, AT_LEAST_ONE, "tokens of a row"]
     lora: Rank = 0
     corpus: Corpus = "python"
