@@ -68,7 +68,7 @@ def compare(
     found = _measured(subject, extensions or [], read, chosen, Path(out), measuring)
     page = write_report(found, Path(out), command=shlex.join(["ropewalk", *sys.argv[1:]]))
     _show(found)
-    print(f"The report: {page} ({found.seconds:.0f} s of measuring in sum)")
+    print(f"The report: {page} ({found.seconds:.0f} s of measuring, in sum over processors)")
 
 
 def _subject(model: str, device: str, corpus: str, lengths: list[int]) -> tuple[Subject, list[int]]:
@@ -92,7 +92,7 @@ def _measured(
     from ropewalk.evaluation.comparison import BARE, LINES, compare
     from ropewalk.evaluation.store import Store
 
-    lines = given or list(LINES)
+    lines = [line for line in given or LINES if line != BARE]  # which is always among them
     total = len(list(cells(range(len({BARE, *lines})), tasks, lengths, lengths[0])))  # type: ignore[arg-type]
     done = count(1)
     with doing("measuring") as shown:

@@ -108,9 +108,17 @@ class Comparison:
     @property
     def lead(self) -> Estimate:
         """What the second loses against the best, on the same texts."""
-        found = [each.at(Context.name, self.lengths[-1]) for each in (self.second, self.best)]
+        return self._behind(self.second)
+
+    def _behind(self, other: Contender) -> Estimate:
+        found = [each.at(Context.name, self.lengths[-1]) for each in (other, self.best)]
         losses = [[sample["loss"] for sample in row.samples] if row and not row.failed else [] for row in found]
         return difference(*losses) if all(losses) else Estimate(math.nan, math.nan, math.nan, 0)
+
+    @property
+    def gain(self) -> Estimate:
+        """What the bare model loses against the best at the longest length, on the same texts."""
+        return self._behind(self.contenders[0])
 
     @property
     def seconds(self) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,9 @@ NORMAL = 1.959964  # the 97.5th percentile: intervals are of 95 %
 RESAMPLES = 2000
 # Student's 97.5th percentiles for 1, 2, ... degrees of freedom: a bootstrap of few documents is far too narrow.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
+
+
+SHARE, LOSS, ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)  # ranges of numbers
 
 
 class Estimate(NamedTuple):
@@ -48,10 +51,18 @@ def share(successes: float, trials: int) -> Estimate:
     return Estimate(p, 0.0 if successes == 0 else low, 1.0 if successes == trials else high, trials)
 
 
-def mean(values: Sequence[float], weights: Sequence[float] | None = None, *, seed: int = 0) -> Estimate:
+def mean(
+    values: Sequence[float],
+    weights: Sequence[float] | None = None,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    seed: int = 0,
+) -> Estimate:
     """A weighted mean over documents; the interval is a bootstrap over documents, which are what was drawn.
 
-    Of fewer than ten, the wider of that and Student's: mean -+ t s / sqrt(n).
+    Of fewer than ten, the wider of that and Student's: mean -+ t s / sqrt(n). It ends where values must, at `least` and
+    at `most`.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)
@@ -59,14 +70,21 @@ def mean(values: Sequence[float], weights: Sequence[float] | None = None, *, see
     w = torch.ones_like(x) if weights is None else torch.tensor(weights, dtype=torch.float64)
     value = float((x * w).sum() / w.sum())
     if len(values) == 1:
-        return Estimate(value, -math.inf, math.inf, 1)
+        return Estimate(value, least, most, 1)
     drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     if len(values) - 2 < len(STUDENT):
         half = STUDENT[len(values) - 2] * float(x.std()) / math.sqrt(len(values))
-        low, high = min(low, value - half), max(high, value + half)
+        low, high = max(least, min(low, value - half)), min(most, max(high, value + half))
     return Estimate(value, low, high, len(values))
+
+
+def means(samples: Sequence[Mapping[str, Any]], **ranges: tuple[float, float]) -> dict[str, Estimate]:
+    """The mean of each number over samples, and within which range it must be."""
+    return {
+        name: mean([each[name] for each in samples], least=least, most=most) for name, (least, most) in ranges.items()
+    }
 
 
 def difference(mine: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> Estimate:

@@ -6,14 +6,14 @@ and begin at once. They take the cells in turn, so that none waits for another; 
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
 import sys
-import time
 import traceback
+import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,25 +21,26 @@ from typing import Any
 
 import torch
 
-from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.cells import Cell
-from ropewalk.evaluation.runner import Clock, Finished, Measuring, here
+from ropewalk.evaluation.runner import Finished, Measuring, here
 from ropewalk.evaluation.subject import Subject
 
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 SMALL = 100_000_000  # parameters up to which a core of its own is better than a share of all
 MOST = 8  # workers where their number is left open
 COPIES = 4  # of the longest text's keys and values, that a worker holds at most: grown, turned, being joined
 
 
-def side_by_side(workers: int = 0, *, clock: Clock = time.perf_counter) -> Measuring:
+def side_by_side(workers: int = 0) -> Measuring:
     """A way for `run` to measure: in so many processes, or in as many as serve the model best."""
 
     def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
         count = min(workers or workers_for(subject), len(missing))
         if count > 1:
             _require_forks(subject, count)
-            return _measured(subject, missing, count, clock)
-        return here(subject, missing, clock)
+            return _measured(subject, missing, count)
+        return here(subject, missing)
 
     return measuring
 
@@ -71,31 +72,36 @@ def _require_forks(subject: Subject, count: int) -> None:
         raise InvalidValue("workers", "1 but for a model on the CPU of a Linux machine", count)
 
 
-def _measured(subject: Subject, missing: Sequence[Cell], count: int, clock: Clock) -> Generator[Finished, None, None]:
+def _measured(subject: Subject, missing: Sequence[Cell], count: int) -> Generator[Finished, None, None]:
     context = multiprocessing.get_context("fork")
     taken, ends, crew = context.Value("l", 0), list[Connection](), list[Any]()
+    left = dict.fromkeys(missing)
     try:
         for _ in range(count):
             end, mouth = context.Pipe(duplex=False)
             ends.append(end)
-            work = partial(_work, here(subject, _taking(missing, taken), clock), mouth, ends)
+            work = partial(_work, here(subject, _taking(missing, taken)), mouth, ends, os.getpid())
             crew.append(context.Process(target=work, daemon=True))
             crew[-1].start()
             mouth.close()  # the worker's end of it is the only one then, and is closed when the worker ends
-        yield from _heard(ends)
-        for each in crew:
-            each.join()
-            _require_well(each.exitcode)
+        for cell, result in _heard(ends):
+            del left[cell]
+            yield cell, result
+        _warn_of_deaths(crew, len(left))
+        yield from here(subject, left)  # what died with a worker
     finally:
         for each in crew:
             each.terminate()
             each.join()
 
 
-def _require_well(status: int) -> None:
-    if status:
-        remedy = "if memory was short, take fewer workers; what was measured is kept"
-        raise DoesNotFit("a worker", "alive until all is measured", f"exit status {status}", remedy=remedy)
+def _warn_of_deaths(crew: Sequence[Any], cells: int) -> None:
+    for each in crew:
+        each.join()
+    dead = [str(each.exitcode) for each in crew if each.exitcode]
+    if dead:
+        said = f"{len(dead)} of {len(crew)} workers died (exit status {', '.join(dead)})"
+        warnings.warn(f"{said}; the first process measures what they left, {cells} cells", stacklevel=2)
 
 
 def _heard(ends: Sequence[Connection]) -> Iterator[Finished]:
@@ -113,16 +119,18 @@ def _heard(ends: Sequence[Connection]) -> Iterator[Finished]:
             yield said
 
 
-def _work(measured: Iterator[Finished], mouth: Connection, ends: Sequence[Connection]) -> None:
+def _work(measured: Iterator[Finished], mouth: Connection, ends: Sequence[Connection], first: int) -> None:
     """In a process of its own: the next cell that nobody has taken, again and again."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the end of the first process is the end of this one,
+    if os.getppid() != first:  # also if it came before this line
+        return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one will end it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are gone with the fork
     torch.set_num_threads(1)
     for end in ends:
-        end.close()  # the first process alone listens: when it is gone, speaking ends this one
-    with suppress(BrokenPipeError):
-        for said in _finished(measured):
-            mouth.send(said)
+        end.close()  # the first process alone listens
+    for said in _finished(measured):
+        mouth.send(said)
 
 
 def _finished(cells: Iterator[Finished]) -> Iterator[Finished | Exception]:

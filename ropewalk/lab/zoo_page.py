@@ -14,6 +14,7 @@ SOURCES = {
     "hwfa_rerope": ("kexue.fm/9731", (49.46, None, None, 49.36), 84.43),
     "key_norm": ("kexue.fm/9859", (None, None, None, 47.69), 61.08),
 }
+LEARNED = 0.1  # accuracy at 1x below which a model says nothing of any claim
 FLAT = 0.015  # of accuracy: what may be lost at 8x by a method that is said to lose nothing
 
 
@@ -165,6 +166,8 @@ def _verdict(claim: Claim, ours: Figures) -> str:
     seeds = ours.seeds(*claim.methods) if set(claim.methods) <= set(ours.methods) else []
     if not seeds:
         return f"{claim.text} ({claim.source}): not measured."
+    if any(ours.at(name, seed, 1) < LEARNED for name in claim.methods for seed in seeds):
+        return f"{claim.text} ({claim.source}): **not judged**, for models that have learned too little."
     held = sum(claim.holds(ours, seed) for seed in seeds)
     word = {len(seeds): "reproduced", 0: "not reproduced"}.get(held, f"in {held} of {len(seeds)} seeds")
     shown = "; ".join(_shown(name, ours) for name in claim.methods)

@@ -18,7 +18,8 @@ NOTES = (
     "more (text): loss at the longest length less that of the bare model at its trained length, in brackets its 95 %"
     " interval over texts; below 0, the text beyond is used",
     "(pass) keys: share found; (told) again: next-token accuracy where a text is repeated",
-    "short: change of the loss within the trained length; time and cache: of the longest length",
+    "short: change of the loss within the trained length; time (of the processor on a CPU, against the first that was"
+    " measured: bare) and cache: of the longest length",
 )
 
 SHORTLY = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
@@ -154,6 +155,11 @@ def advice(comparison: Comparison) -> str:
         return "Memory did not suffice for the longest length under any of them: ask for a shorter one."
     if best is bare:
         return "No extension lowers the loss of the bare model at the longest length: use none."
+    if comparison.gain.high > 0 >= comparison.gain.low:
+        words = (
+            f"These texts are too few to tell whether any extension is better than none: {best.line} has the lowest "
+        )
+        return f"{words}loss at {comparison.lengths[-1]:,} tokens, the bare model {interval(comparison.gain)} more."
     words = f"Use {best.line}: it has the lowest loss at {comparison.lengths[-1]:,} tokens ({best.verdict.words})."
     if not comparison.lead.low > 0:
         words += f" These texts are too few to tell its lead over {comparison.second.line} from chance."

@@ -7,7 +7,6 @@ those that break there are the best at two (docs/log.md).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -101,19 +100,14 @@ class OnTexts:
         return self._measured(extension, Passkey(samples=KEYS), self.goal.target_len)
 
     def _measured(self, extension: Extension, task: Task, length: int) -> Row:
-        given: dict[str, Any] = {"measuring": on_own_clock, "progress": self.watch}
+        given: dict[str, Any] = {"measuring": measuring, "progress": self.watch}
         row = run(self.subject, [extension], [task], [length], self.store, **given)[0]
         if row.failed:
             raise DoesNotFit("memory", f"enough for texts of {length} tokens", row.failed, remedy="shorten --to")
         return row
 
 
-def on_own_clock(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
-    """Measure on this machine; on a CPU a text takes as long as the processor works for it, whoever else works there.
-
-    Candidates are measured minutes apart and beside other workers: a clock on the wall would compare their neighbours.
-    """
-    clock = time.process_time if subject.model.device.type == "cpu" else time.perf_counter
-    if any(isinstance(cell.task, Slopes) for cell in missing):  # autograd does not outlive a fork
-        return here(subject, missing, clock)
-    return side_by_side(clock=clock)(subject, missing)
+def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
+    """In several processes, but for slopes: autograd does not outlive a fork."""
+    sloping = any(isinstance(cell.task, Slopes) for cell in missing)
+    return here(subject, missing) if sloping else side_by_side()(subject, missing)

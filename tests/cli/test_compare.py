@@ -122,9 +122,9 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
     assert len(Store(tmp_path / "cells.sqlite").keys()) == 11
     again = []
 
-    def counted(subject, cell, *given, measure=runner.result_of):
+    def counted(subject, cell, measure=runner.result_of):
         again.append(cell)
-        return measure(subject, cell, *given)
+        return measure(subject, cell)
 
     monkeypatch.setattr(runner, "result_of", counted)
     assert compare(place, tmp_path) == 0

@@ -126,10 +126,16 @@ def changed(made, **changes):
             each,
             change=Estimate(changes[each.line], changes[each.line] - 0.01, changes[each.line] + 0.01, 3),
             verdict=Verdict("breaks" if changes[each.line] > 1 else "uses more text", "w"),
+            rows=tuple(row._replace(samples=lost(row, changes[each.line])) for row in each.rows),
         )
         for each in made.contenders
     )
     return replace(made, contenders=contenders)
+
+
+def lost(row, change):
+    """Samples that differ from text to text, and between methods by a change and a hundredth."""
+    return tuple({**each, "loss": k + change + 0.01 * (k % 2)} for k, each in enumerate(row.samples))
 
 
 def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
@@ -140,6 +146,18 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
     assert "memory must not grow" not in advice(changed(made, **{**losses, "window:window=8": 2.0}))
     assert "use none" in advice(changed(made, **{**losses, "bare": -1.0}))
     assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
+
+
+def test_advice_takes_none_where_no_difference_is_shown(made):
+    found = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2})
+    bare, *others = found.contenders
+    wide = tuple(
+        row._replace(samples=tuple({**each, "loss": 3.0 * k} for k, each in enumerate(row.samples)))
+        for row in bare.rows
+    )
+    words = advice(replace(found, contenders=(replace(bare, rows=wide), *others)))
+    assert words.startswith("These texts are too few to tell whether any extension is better than none: yarn has the")
+    assert advice(found).startswith("Use yarn")
 
 
 @pytest.mark.parametrize(("count", "words"), [(512, "512 B"), (2048, "2 KiB"), (3 * 2**20, "3 MiB"), (2**33, "8 GiB")])

@@ -13,7 +13,7 @@ from ropewalk.evaluation import runner
 from ropewalk.evaluation.losses import measured
 from ropewalk.evaluation.runner import FAILED
 from ropewalk.evaluation.scores import difference
-from ropewalk.search import halving, objective
+from ropewalk.search import halving
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 from ropewalk.search.judging import BARE, lines, name_of, reserve
@@ -171,7 +171,7 @@ def test_time_is_the_processors_own(tmp_path, monkeypatch):
     """What others do meanwhile, which a clock on the wall would show, counts for nothing."""
     own = fitting(tmp_path)
     work = iter([10.0, 13.0, 20.0, 24.0])
-    monkeypatch.setattr(objective, "time", SimpleNamespace(process_time=lambda: next(work)))
+    monkeypatch.setattr(runner, "time", SimpleNamespace(process_time=lambda: next(work)))
     assert own.fitted_on.long(rw.parse("yarn:factor=4")).seconds == 3 + 4
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from ropewalk.evaluation.losses import binned, bits_per_byte, measured, told_bytes
-from ropewalk.evaluation.scores import Estimate, mean
+from ropewalk.evaluation.scores import LOSS, SHARE, Estimate, means
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.record import AT_LEAST_ONE
@@ -41,4 +41,4 @@ class Context(Task):
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
         """Means over passages."""
-        return {name: mean([each[name] for each in measured]) for name in ("loss", "accuracy", "bits_per_byte")}
+        return means(measured, loss=LOSS, accuracy=SHARE, bits_per_byte=LOSS)

@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ropewalk.evaluation.scores import Estimate, mean
+from ropewalk.evaluation.scores import ANY, LOSS, SHARE, Estimate, means
 from ropewalk.evaluation.subject import Subject, bare
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
@@ -44,7 +44,7 @@ class Damage(Task):
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
         """Means over texts."""
-        return {name: mean([each[name] for each in measured]) for name in ("loss", "kl", "agreement")}
+        return means(measured, loss=ANY, kl=LOSS, agreement=SHARE)
 
 
 @torch.no_grad()

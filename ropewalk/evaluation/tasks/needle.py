@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 
 from ropewalk.evaluation.answers import found_all, judged, written
 from ropewalk.evaluation.prompts import Prompt, with_needle
-from ropewalk.evaluation.scores import Estimate, mean, share
+from ropewalk.evaluation.scores import LOSS, Estimate, means, share
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.evaluation.words import DAYS, TOWNS, compound
@@ -74,5 +74,5 @@ class Needle(Retrieval):
         return {
             "right": share(sum(each["right"] for each in measured), len(measured)),
             "words": share(sum(each["words"] for each in measured), len(measured)),
-            "loss": mean([each["loss"] for each in measured]),
+            **means(measured, loss=LOSS),
         }

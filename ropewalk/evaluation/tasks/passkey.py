@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ropewalk.evaluation.answers import Answer, judged
 from ropewalk.evaluation.prompts import Prompt, with_needle
-from ropewalk.evaluation.scores import Estimate, mean, share
+from ropewalk.evaluation.scores import LOSS, Estimate, means, share
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.spec import Json
@@ -64,5 +64,5 @@ class Passkey(Retrieval):
         """The share of right answers, and the answer's loss."""
         return {
             "right": share(sum(each["right"] for each in measured), len(measured)),
-            "loss": mean([each["loss"] for each in measured]),
+            **means(measured, loss=LOSS),
         }

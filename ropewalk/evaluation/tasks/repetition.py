@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ropewalk.evaluation.losses import measured, repeated
-from ropewalk.evaluation.scores import Estimate, mean
+from ropewalk.evaluation.scores import LOSS, SHARE, Estimate, means
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
@@ -38,4 +38,4 @@ class Repetition(Task):
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
         """Means over texts."""
-        return {name: mean([each[name] for each in measured]) for name in ("accuracy", "loss")}
+        return means(measured, accuracy=SHARE, loss=LOSS)

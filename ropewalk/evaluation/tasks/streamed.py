@@ -23,7 +23,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.prompts import require_given_back
-from ropewalk.evaluation.scores import Estimate, mean, share
+from ropewalk.evaluation.scores import LOSS, Estimate, means, share
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.evaluation.words import compound
@@ -111,7 +111,7 @@ class StreamEval(Retrieval):
         return {
             "right": share(sum(right), len(right)),
             "late": share(sum(late), len(late)),
-            "loss": mean([each["loss"] for each in measured]),
+            **means(measured, loss=LOSS),
         }
 
 

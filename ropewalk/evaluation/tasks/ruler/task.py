@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 from ropewalk.evaluation.answers import found_all, found_any, judged, written
 from ropewalk.evaluation.prompts import Prompt, fitted, require_told
-from ropewalk.evaluation.scores import Estimate, mean, share
+from ropewalk.evaluation.scores import LOSS, Estimate, means, share
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.evaluation.tasks.ruler import needles
@@ -114,5 +114,5 @@ class Ruler(Retrieval):
         return {
             "score": share(sum(each["score"] for each in measured), len(measured)),
             "right": share(sum(each["right"] for each in measured), len(measured)),
-            "loss": mean([each["loss"] for each in measured]),
+            **means(measured, loss=LOSS),
         }
