@@ -5,6 +5,7 @@ stdlib                    of the standard library alone: every machine has it
 folder:PATH               every text file below a folder
 FILE.jsonl, FILE.parquet  one document a row
 hub:NAME[/CONFIG]:FIELD   a data set of the Hugging Face hub, read as it streams
+all:SOURCE                any of these with nothing held out, for text that no model of yours is trained on
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 
 Split = Literal["train", "held out"]
 
+WHOLE = "all:"
 ONE_IN = 16  # documents is held out
 SHORTEST, LONGEST = 200, 2_000_000  # characters of a document worth reading
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
@@ -41,17 +43,25 @@ def split_of(name: str) -> Split:
 
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
     """The documents of a source that belong to a split, at most so many characters of them; nothing comes twice."""
-    kept = (each for each in _without_copies(_read(source)) if split is None or split_of(each.name) == split)
+    wanted = None if source.startswith(WHOLE) else split
+    found = _without_copies(_read(source.removeprefix(WHOLE)))
     characters = 0
-    for each in kept:
+    for each in (each for each in found if wanted is None or split_of(each.name) == wanted):
         if most is not None and characters >= most:
             return
         characters += len(each.text)
         yield each
     if not characters:
-        rule = f"a source with documents of at least {SHORTEST} characters"
-        held = f"; one document in {ONE_IN} is held out, by its name" if split == "held out" else ""
-        raise DoesNotFit("corpus", f"{rule} ({split or 'any split'})", source, remedy=f"name a larger source{held}")
+        rule = f"a source with documents of at least {SHORTEST} characters ({wanted or 'any split'})"
+        raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if wanted == "held out" else "name another")
+
+
+def more_of(source: str) -> str:
+    """What helps where too little is held out."""
+    if source.startswith(WHOLE):
+        return "name one with more documents"
+    held = f"one document in {ONE_IN} is held out, by its name"
+    return f"name one with more documents ({held}), or {WHOLE}{source} where no model was trained on it"
 
 
 def _without_copies(found: Iterator[Document]) -> Iterator[Document]:
@@ -77,7 +87,7 @@ def _read(source: str) -> Iterator[Document]:
         return _table(_existing(source))
     if Path(source).is_dir():
         return _folder(Path(source))
-    known = ["python", "stdlib", "folder:PATH", "FILE.jsonl", "FILE.parquet", "hub:NAME:FIELD"]
+    known = ["python", "stdlib", "folder:PATH", "FILE.jsonl", "FILE.parquet", "hub:NAME:FIELD", "all:SOURCE"]
     raise InvalidValue("corpus", f"one of {', '.join(known)}", source)
 
 

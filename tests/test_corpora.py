@@ -20,6 +20,14 @@ def test_every_document_is_in_one_split(tmp_path):
     assert all(split_of(each.name) == "train" for each in train)
 
 
+def test_all_of_a_source_where_it_is_said(tmp_path):
+    source = folder_of(tmp_path, 5)
+    assert len(list(documents(f"all:{source}", "held out"))) == len(list(documents(f"all:{source}", "train"))) == 5
+    small = folder_of(tmp_path / "small", 3)
+    with pytest.raises(DoesNotFit, match=r"one document in 16 is held out, by its name.*or all:folder:.* where"):
+        list(documents(small, "held out"))
+
+
 def test_one_in_sixteen_is_held_out_wherever_it_lies():
     names = [f"stdlib/{n}.py" for n in range(8000)]
     share = sum(split_of(name) == "held out" for name in names) / len(names)

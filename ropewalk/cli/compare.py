@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub; the model that Ropewalk carries if none")]
 Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; about ten if none")]
 Lengths = Annotated[str, typer.Option(metavar="LENGTHS", help="such as 512,2k,8k; 1, 2, 4 and 8 times if none")]
-Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder:PATH, FILE.jsonl, hub:NAME:FIELD")]
+Corpus = Annotated[
+    str,
+    typer.Option(help="held-out text of stdlib, python, folder:PATH, FILE.jsonl, hub:NAME:FIELD, all:SOURCE"),
+]
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,needle:samples=8,ruler:kind=vt")]
 Samples = Annotated[int, typer.Option(min=2, help="texts at each length")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report goes")]

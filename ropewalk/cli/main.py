@@ -17,11 +17,12 @@ from ropewalk.cli.fit import fit
 from ropewalk.cli.generate import generate
 from ropewalk.cli.inspect import inspect
 from ropewalk.cli.show import show
+from ropewalk.cli.showing import STOPPED
 from ropewalk.cli.stream import stream
 from ropewalk.cli.train import train
 from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
-STOPPED, REFUSED = 130, 2
+REFUSED = 2
 MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # all of the parser's own errors
 EXAMPLES: dict[Callable[..., None], str] = {
     compare: "ropewalk compare ./model yarn rerope+log_n --lengths 4k,16k,32k",

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from ropewalk import extension as extensions
+from ropewalk.cli.compare import Corpus
 from ropewalk.cli.models import Extension, fitting, path_of, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.showing import reading
 from ropewalk.folders import require_writable
@@ -19,7 +20,6 @@ from ropewalk.notation import length
 
 Model = Annotated[str, typer.Argument(help="a folder, a name on the hub, or default: the model that Ropewalk carries")]
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="how long the text is, such as 100k or 1m")]
-Corpus = Annotated[str, typer.Option(help="held-out text: stdlib, python, folder:PATH, FILE.jsonl, hub:NAME:FIELD")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure go")]
 Piece = Annotated[int, typer.Option(min=1, help="tokens read at once")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]

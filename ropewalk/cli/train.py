@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ropewalk.cli.showing import STOPPED
 from ropewalk.errors import InvalidValue, Unreadable
+from ropewalk.folders import require_writable
 
 if TYPE_CHECKING:
     from ropewalk.lab.recipes.listing import Recipe  # importing it takes seconds
@@ -31,7 +35,12 @@ def train(
     chosen, given = named(recipe), _given(settings or [])
     if not out:
         raise InvalidValue("out", "given", out, remedy=f"say ropewalk train {chosen.name} --out FOLDER")
-    run(chosen.name, out, given)
+    require_writable(Path(out))
+    place = run(chosen.name, out, given)
+    if place is None:
+        print("ropewalk: a signal came, what was trained is kept; the same command goes on", file=sys.stderr)
+        raise typer.Exit(STOPPED)
+    print(f"Trained: {place}")
 
 
 def _given(settings: list[str]) -> dict[str, str]:

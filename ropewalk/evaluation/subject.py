@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.corpora import documents
+from ropewalk.corpora import documents, more_of
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
@@ -51,7 +51,7 @@ class Subject:
         found = self._found(count)
         if len(found) < count:
             rule = f"one with {count} held-out documents of {self.longest} tokens"
-            remedy = f"it has {len(found)}; name a larger corpus, fewer samples or a shorter length"
+            remedy = f"it has {len(found)}; name fewer samples or a shorter length; {more_of(self.corpus)}"
             raise DoesNotFit("corpus", rule, self.corpus, remedy=remedy)
         return found
 

@@ -28,6 +28,12 @@ def last_checkpoint(out: Path) -> Path | None:
     return max(whole, key=_step, default=None)
 
 
+def steps_done(out: str | Path) -> int:
+    """How far a run has come."""
+    last = last_checkpoint(Path(out))
+    return _step(last) if last else 0
+
+
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 

@@ -156,10 +156,9 @@ def advice(comparison: Comparison) -> str:
     if best is bare:
         return "No extension lowers the loss of the bare model at the longest length: use none."
     if comparison.gain.high > 0 >= comparison.gain.low:
-        words = (
-            f"These texts are too few to tell whether any extension is better than none: {best.line} has the lowest "
-        )
-        return f"{words}loss at {comparison.lengths[-1]:,} tokens, the bare model {interval(comparison.gain)} more."
+        words = "These texts are too few to tell whether any extension is better than none"
+        length, more = f"{comparison.lengths[-1]:,}", interval(comparison.gain)
+        return f"{words}: {best.line} has the lowest loss at {length} tokens, the bare model {more} more."
     words = f"Use {best.line}: it has the lowest loss at {comparison.lengths[-1]:,} tokens ({best.verdict.words})."
     if not comparison.lead.low > 0:
         words += f" These texts are too few to tell its lead over {comparison.second.line} from chance."

@@ -67,6 +67,15 @@ def test_the_same_command_measures_nothing_again(place, whole, monkeypatch):
     assert again["contenders"] == first["contenders"]
 
 
+def test_the_bare_model_is_among_them_once(place, whole, monkeypatch, tmp_path):
+    shutil.copy(whole / "cells.sqlite", tmp_path)
+    monkeypatch.setattr(runner, "result_of", None)
+    asked = line(place, tmp_path)
+    asked.insert(2, "bare")
+    assert run(asked) == 0
+    assert measured(tmp_path) == measured(whole)
+
+
 def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
     assert compare(place, tmp_path, "--tasks", "stream:samples=1,every=1,back=1") == 0
     results = json.loads((tmp_path / "results.json").read_text())

@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from ropewalk.cli.main import app
+from ropewalk.cli.main import app, run
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
 from ropewalk.lab.recipes.listing import ALL, recipe
 
@@ -40,7 +40,9 @@ def within(*arguments):
 
 def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
     asked = ["pretrain", "--out", tmp_path / "run", *settings(corpus=folder_of(tmp_path / "texts"), extension="alibi")]
-    assert "3/3" in within(*asked, "--set", "steps=3")  # Trainer's bar
+    said = within(*asked, "--set", "steps=3")
+    assert "3/3" in said  # Trainer's bar
+    assert f"Trained: {tmp_path / 'run' / 'model'}" in said
     kept = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     within(*asked, "--set", "steps=3")
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == kept
@@ -49,6 +51,15 @@ def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
     assert json.loads((tmp_path / "run" / "model" / "ropewalk.json").read_text())["extension"]["biases"]
     with pytest.raises(Conflict, match=r"as they were when .* began, got 'learning_rate'"):
         within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
+
+
+def test_what_a_signal_stopped_is_said_to_be_stopped(tmp_path, monkeypatch, capsys):
+    ours = recipe("pretrain")._replace(run=lambda *_, **__: None)  # no step was done
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    assert run(["train", "pretrain", "-o", str(tmp_path / "run"), "--set", "steps=3"]) == 130
+    said = capsys.readouterr().err
+    assert "the same command goes on" in said
+    assert said.endswith("ropewalk: stopped\n")
 
 
 def test_a_zoo_takes_more_methods_and_seeds_and_no_other_budget(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.scores import difference, mean, share
+from ropewalk.evaluation.scores import LOSS, SHARE, difference, mean, means, share
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,13 @@ def test_few_documents_have_students_interval():
     assert (found.low, found.high) == pytest.approx((2 - 12.706, 2 + 12.706))
     many = [float(n % 7) for n in range(40)]
     assert 1 < mean(many).high - mean(many).low < 2
+
+
+def test_an_interval_ends_where_values_must():
+    samples = [{"accuracy": 0.6, "loss": 0.1}, {"accuracy": 0.95, "loss": 2.0}, {"accuracy": 1.0, "loss": 4.0}]
+    free, bound = mean([0.6, 0.95, 1.0]), means(samples, accuracy=SHARE, loss=LOSS)
+    assert free.high > 1
+    assert bound["accuracy"] == free._replace(high=1.0)
+    assert bound["loss"].low == 0
+    assert bound["loss"].high == mean([0.1, 2.0, 4.0]).high
+    assert mean([0.5], least=0.0, most=1.0) == (0.5, 0.0, 1.0, 1)

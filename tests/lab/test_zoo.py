@@ -120,6 +120,16 @@ def test_the_page_says_what_was_reproduced():
     assert "not measured" in lines["- KERPLE loses nothing at 8x."]
 
 
+def test_models_that_have_learned_nothing_say_nothing():
+    results = {"plan": {"steps": 1, "rows": 1, "accumulate": 1}, "shape": vars(SHAPE)}
+    ignorant = models(alibi=[0.05, 0.05])
+    for row in (row for model in ignorant for row in model["figures"]):
+        row["accuracy"] = 0.05
+    text = zoo_page({**results, "read": {"puzzles": {}, "corpus": "python", "texts": 2}, "models": ignorant})
+    assert "ALiBi loses nothing at 8x. (arXiv:2108.12409): **not judged**" in text
+    assert "reproduced" not in text
+
+
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:40])
 def test_a_claim_can_fail_and_can_hold(claim):
     """The best that figures can be, and the worst."""

@@ -151,10 +151,8 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
 def test_advice_takes_none_where_no_difference_is_shown(made):
     found = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2})
     bare, *others = found.contenders
-    wide = tuple(
-        row._replace(samples=tuple({**each, "loss": 3.0 * k} for k, each in enumerate(row.samples)))
-        for row in bare.rows
-    )
+    rows = ((row, enumerate(row.samples)) for row in bare.rows)
+    wide = tuple(row._replace(samples=tuple({**each, "loss": 3.0 * k} for k, each in samples)) for row, samples in rows)
     words = advice(replace(found, contenders=(replace(bare, rows=wide), *others)))
     assert words.startswith("These texts are too few to tell whether any extension is better than none: yarn has the")
     assert advice(found).startswith("Use yarn")

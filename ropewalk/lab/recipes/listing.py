@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.errors import Conflict, InvalidValue, UnknownName
+from ropewalk.lab.checkpoints import steps_done
 from ropewalk.lab.models import Shape
 from ropewalk.lab.recipes import settings
 from ropewalk.lab.recipes.carry_on import carry_on
@@ -110,14 +111,18 @@ def recipe(name: str) -> Recipe:
     return found[name]
 
 
-def run(name: str, out: str | Path, given: Mapping[str, str]) -> object:
-    """Run a recipe, or go on with it: the settings are those that it began with."""
+def run(name: str, out: str | Path, given: Mapping[str, str]) -> Path | None:
+    """Run a recipe, or go on with it, with the settings that it began with: where its result is, or nothing where a
+    signal came first."""
     chosen = recipe(name)
     arguments = chosen.arguments(given)
     kept = {each: setting for each, setting in _plain(arguments).items() if each not in chosen.free}
     _require_same(Path(out), {"recipe": name, **kept})
     plan = arguments.pop("plan")
-    return chosen.run(out, plan, **arguments)
+    result = chosen.run(out, plan, **arguments)
+    if isinstance(result, Path):
+        return None if result == Path(out) else result
+    return Path(out) / "model" if steps_done(out) >= plan.steps else None
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
