@@ -218,7 +218,7 @@ def _kind(change: Estimate) -> str:
     if change.high < 0:
         return "uses more text"
     if change.low > 0:
-        return "loses a little"
+        return "loses a little" if change.high < BREAKS else "loses"
     return "as it was" if change.high < BREAKS else UNCLEAR
 
 

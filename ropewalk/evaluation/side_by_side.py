@@ -7,12 +7,12 @@ and begin at once. They take the cells in turn, so that none waits for another; 
 from __future__ import annotations
 
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import traceback
-import warnings
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -87,7 +87,7 @@ def _measured(subject: Subject, missing: Sequence[Cell], count: int) -> Generato
         for cell, result in _heard(ends):
             del left[cell]
             yield cell, result
-        _warn_of_deaths(crew, len(left))
+        _tell_of_deaths(crew, len(left))
         yield from here(subject, left)  # what died with a worker
     finally:
         for each in crew:
@@ -95,13 +95,13 @@ def _measured(subject: Subject, missing: Sequence[Cell], count: int) -> Generato
             each.join()
 
 
-def _warn_of_deaths(crew: Sequence[Any], cells: int) -> None:
+def _tell_of_deaths(crew: Sequence[Any], cells: int) -> None:
     for each in crew:
         each.join()
     dead = [str(each.exitcode) for each in crew if each.exitcode]
     if dead:
-        said = f"{len(dead)} of {len(crew)} workers died (exit status {', '.join(dead)})"
-        warnings.warn(f"{said}; the first process measures what they left, {cells} cells", stacklevel=2)
+        words = "%d of %d workers died (exit status %s); the first process measures what they left, %d cells"
+        logging.getLogger(__name__).warning(words, len(dead), len(crew), ", ".join(dead), cells)
 
 
 def _heard(ends: Sequence[Connection]) -> Iterator[Finished]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.comparison import UNCLEAR, Comparison, Contender
+from ropewalk.evaluation.comparison import BREAKS, FINDS, Comparison, Contender
 from ropewalk.evaluation.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.tasks import Task
@@ -20,8 +20,11 @@ NOTES = (
     "(pass) keys: share found; (told) again: next-token accuracy where a text is repeated",
     "short: change of the loss within the trained length; time (of the processor on a CPU, against the first that was"
     " measured: bare) and cache: of the longest length",
+    f"verdicts on more: breaks, surely above {BREAKS}; loses, surely above 0; a little, or as it was, surely below"
+    f" {BREAKS}; uses more text, surely below 0; finds the pass key: {FINDS:.0%} of them and more",
 )
 
+HOLDS = ("uses more text", "as it was", "loses a little")  # verdicts under which a method may be named
 SHORTLY = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
 MEMORY_NOTE = "mem: memory did not suffice; the same command tries again"
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
@@ -170,11 +173,7 @@ def advice(comparison: Comparison) -> str:
 
 def _cheap(contenders: Sequence[Contender]) -> Contender | None:
     """Of those whose cache is smaller than the bare model's, the best that does not break."""
-    small = [
-        each
-        for each in contenders
-        if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind not in ("breaks", UNCLEAR, OUT_OF_MEMORY)
-    ]
+    small = [each for each in contenders if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind in HOLDS]
     return min(small, key=lambda each: each.rank, default=None)
 
 
