@@ -18,10 +18,12 @@ from ropewalk.cli.showing import reading
 from ropewalk.folders import require_writable
 from ropewalk.notation import length
 
+LARGEST, SMALLEST, POINTS = 8192, 512, 16  # tokens of a piece, and pieces of a text, where nothing is said
+
 Model = Annotated[str, typer.Argument(help="a folder, a name on the hub, or default: the model that Ropewalk carries")]
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="how long the text is, such as 100k or 1m")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure go")]
-Piece = Annotated[int, typer.Option(min=1, help="tokens read at once")]
+Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; at most 8192, and 16 pieces or more, if none")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 
 
@@ -31,7 +33,7 @@ def stream(
     tokens: Tokens = "1m",
     corpus: Corpus = "stdlib",
     out: Out = "",
-    piece: Piece = 8192,
+    piece: Piece = 0,
     device: Device = "",
 ) -> None:
     """Read a very long text under an extension, in the precision that the model has."""
@@ -40,7 +42,8 @@ def stream(
     if out:
         require_writable(Path(out))
     asked = fitting(place, extension, tokens, "--tokens")
-    _stream(place, extension, asked, count, corpus, Path(out) if out else None, piece, device)
+    pieces = piece or min(LARGEST, max(SMALLEST, count // POINTS))
+    _stream(place, extension, asked, count, corpus, Path(out) if out else None, pieces, device)
 
 
 def _stream(

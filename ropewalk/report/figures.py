@@ -114,6 +114,8 @@ def found_by_depth(comparison: Comparison, name: str) -> Drawn:
         _draw(own, grid)
         numbers += [(each.line, length, depth, *found[:3]) for (length, depth), found in sorted(grid.items())]
     what = "Pass keys" if name == "passkey" else f"What {name} hides,"
+    figure.supxlabel("tokens", fontsize=SMALL)
+    figure.supylabel("depth", fontsize=SMALL)
     caption = f"{what} by length (across) and depth (down): white is found, black is not."
     head = ("extension", "length", "depth", "right", "low", "high")
     return Drawn(f"{name}_by_depth", caption, figure, head, tuple(numbers), name)

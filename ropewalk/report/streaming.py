@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
 from rich.table import Table
 
 from ropewalk.evaluation.streaming import Streamed, Stretch
@@ -90,6 +91,8 @@ def figure(found: Streamed, trained_len: int) -> Drawn:
         axes.set_ylim(bottom=0)
         axes.axvline(trained_len, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
         axes.grid(alpha=0.25)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M
     axes.set_xlabel("position in the text")
     caption = "Loss, time and cache by position in one long text; the trained length is marked."
     return Drawn("stream", caption, drawn, Stretch._fields, tuple(tuple(each) for each in found.stretches), "stream")

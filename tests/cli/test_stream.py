@@ -67,3 +67,10 @@ def test_want_of_memory_is_one_line(place, capsys, monkeypatch):
     monkeypatch.setattr(verb, "_stream", greedy)
     assert stream(place, "streaming") == 2
     assert "memory must be enough" in capsys.readouterr().err
+
+
+def test_a_short_text_is_read_in_pieces_too(place, tmp_path):
+    assert stream(place, "streaming", "--tokens", "2k", "-o", str(tmp_path / "out")) == 0
+    found = json.loads((tmp_path / "out" / "stream.json").read_text())
+    assert found["piece"] == 512
+    assert len(found["stretches"]) == 4
