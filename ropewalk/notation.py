@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.errors import Unreadable
 
+BARE = "bare"  # what a model without an extension is called beside others
 CONSTANTS = {"true": True, "false": False, "nothing": None}
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
 LONGEST_NUMBER, DEEPEST = 30, 8

@@ -18,7 +18,7 @@ from ropewalk.cli.showing import doing
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable
 from ropewalk.models import NAME
-from ropewalk.notation import length
+from ropewalk.notation import BARE, length
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.comparison import Comparison
@@ -53,7 +53,8 @@ def compare(
     ray: Ray = "",
 ) -> None:
     """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
-    require_plausible(path_of(model))
+    for line in extensions or [BARE]:
+        require_plausible(path_of(model), "" if line == BARE else line)
     require_writable(Path(out))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
     for option, given in {"--device": device, "--workers": workers}.items():
@@ -92,7 +93,7 @@ def _measured(
     subject: Subject, given: list[str], lengths: list[int], tasks: Sequence[Task], out: Path, measuring: Measuring
 ) -> Comparison:
     from ropewalk.evaluation.cells import cells
-    from ropewalk.evaluation.comparison import BARE, LINES, compare
+    from ropewalk.evaluation.comparison import LINES, compare
     from ropewalk.evaluation.store import Store
 
     lines = [line for line in given or LINES if line != BARE]  # which is always among them

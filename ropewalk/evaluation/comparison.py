@@ -25,6 +25,7 @@ from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition, Task
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
+from ropewalk.notation import BARE
 from ropewalk.parsing import parse
 from ropewalk.spec import Json
 
@@ -33,7 +34,6 @@ LINES = (
     *("self_extend", "rerope", "rerope+log_n"),
 )
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
-BARE = "bare"  # what the model without an extension is called
 # In nats per token. What is below is seen by no reader, what is above by every one.
 BREAKS, HARMS = 0.25, 0.02
 UNCLEAR = "too few texts to tell"

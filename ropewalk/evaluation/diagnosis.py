@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.comparison import BARE, made_here
+from ropewalk.evaluation.comparison import made_here
 from ropewalk.evaluation.diagnostics import Pair, bias_terms, logit_growth, states_in_a_plane, turns, without_sinks
 from ropewalk.evaluation.diagnostics.bias_terms import Terms
 from ropewalk.evaluation.diagnostics.entropy import entropy_of
@@ -24,6 +24,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.extending import extended
 from ropewalk.hf.hearing import hear_biases
+from ropewalk.notation import BARE
 from ropewalk.parsing import parse
 from ropewalk.reach import Sinks
 from ropewalk.spec import Json

@@ -15,10 +15,11 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.static import static_table
+from ropewalk.notation import BARE
 from ropewalk.report.drawing import Drawn, axes, legend, lines, styles, written
 from ropewalk.report.sheet import Part, Table, sheet
 from ropewalk.report.tables import interval
-from ropewalk.search.judging import BARE, Fit, Judged
+from ropewalk.search.judging import Fit, Judged
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
 

@@ -16,9 +16,10 @@ from ropewalk.evaluation.comparison import made_here
 from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.subject import Subject
 from ropewalk.extension import Extension
+from ropewalk.notation import BARE
 from ropewalk.search.engines import Engine
 from ropewalk.search.goal import Goal
-from ropewalk.search.judging import BARE, Fit, judged, lines, name_of, reserve
+from ropewalk.search.judging import Fit, judged, lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.searching import OutOfTime, Watch, search, winner
 from ropewalk.search.studies import opened

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ropewalk.evaluation.scores import Estimate, difference
 from ropewalk.extension import Extension
+from ropewalk.notation import BARE
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposing import Takes, made
@@ -14,7 +15,6 @@ from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
 from ropewalk.spec import Json
 
-BARE = "bare"
 DEAR = 1.3  # times the bare model's seconds that an extension takes, at a guess
 
 

@@ -76,6 +76,12 @@ def test_the_bare_model_is_among_them_once(place, whole, monkeypatch, tmp_path):
     assert measured(tmp_path) == measured(whole)
 
 
+def test_a_wrong_extension_is_refused_before_the_model_is_read(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ropewalk.cli.compare.weights_of", None)  # would fail where it is called
+    assert compare(place, tmp_path, "yern") == 2
+    assert "'yern'" in capsys.readouterr().err
+
+
 def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
     assert compare(place, tmp_path, "--tasks", "stream:samples=1,every=1,back=1") == 0
     results = json.loads((tmp_path / "results.json").read_text())

@@ -8,9 +8,10 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.evaluation.scores import Estimate
+from ropewalk.notation import BARE
 from ropewalk.report.fitting import figures, pareto, table, words, write_fit
 from ropewalk.search.goal import Figures, Goal
-from ropewalk.search.judging import BARE, Fit, Judged
+from ropewalk.search.judging import Fit, Judged
 from ropewalk.search.tried import Tried
 
 FACTS = rw.Facts(trained_len=32, head_dim=8)

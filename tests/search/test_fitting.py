@@ -13,10 +13,11 @@ from ropewalk.evaluation import runner
 from ropewalk.evaluation.losses import measured
 from ropewalk.evaluation.runner import FAILED
 from ropewalk.evaluation.scores import difference
+from ropewalk.notation import BARE
 from ropewalk.search import halving
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
-from ropewalk.search.judging import BARE, lines, name_of, reserve
+from ropewalk.search.judging import lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.tried import tried
 
