@@ -45,8 +45,9 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
     """The documents of a source that belong to a split, at most so many characters of them; nothing comes twice."""
     wanted = None if source.startswith(WHOLE) else split
     found = _without_copies(_read(source.removeprefix(WHOLE)))
+    kept = (each for each in found if wanted is None or split_of(each.name) == wanted)
     characters = 0
-    for each in (each for each in found if wanted is None or split_of(each.name) == wanted):
+    for each in kept:
         if most is not None and characters >= most:
             return
         characters += len(each.text)

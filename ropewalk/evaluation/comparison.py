@@ -36,14 +36,16 @@ LINES = (
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
 # In nats per token. What is below is seen by no reader, what is above by every one.
 BREAKS, HARMS = 0.25, 0.02
-UNCLEAR = "too few texts to tell"
+# Verdicts: those under which a method holds, and those under which it does not or may not.
+HOLDS = MORE, SAME, LITTLE = "uses more text", "as it was", "loses a little"
+LOSES, UNCLEAR, BROKEN = "loses", "too few texts to tell", "breaks"
 FINDS = 0.8  # of the pass keys: more is "finds", less than 1 - FINDS is "does not"
 
 
 class Verdict(NamedTuple):
     """What a reader wants to know of an extension."""
 
-    kind: str  # "breaks", "as it was", "uses more text", and what else there is
+    kind: str  # one of those above, or why there is none
     words: str
 
 
@@ -202,7 +204,7 @@ def _contender(
 def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> Verdict:
     """What the numbers say: an interval has to be clear of what it is compared with before a word is used."""
     if change.low > BREAKS:
-        return Verdict("breaks", "breaks")
+        return Verdict(BROKEN, BROKEN)
     words = [_kind(change)]
     if keys is not None and keys.value >= FINDS:
         words.append("finds the pass key")
@@ -216,10 +218,10 @@ def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> V
 def _kind(change: Estimate) -> str:
     """Of what does not surely break: what its interval leaves open is said to be open."""
     if change.high < 0:
-        return "uses more text"
+        return MORE
     if change.low > 0:
-        return "loses a little" if change.high < BREAKS else "loses"
-    return "as it was" if change.high < BREAKS else UNCLEAR
+        return LITTLE if change.high < BREAKS else LOSES
+    return SAME if change.high < BREAKS else UNCLEAR
 
 
 def _bare_losses(rows: Sequence[Row], trained_len: int) -> list[float]:

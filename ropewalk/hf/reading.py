@@ -25,7 +25,7 @@ from ropewalk.hf.extending import HANDLE, host_of
 from ropewalk.hf.holding import require_held
 from ropewalk.hf.probe import quiet
 
-PIECE = 4096  # tokens read at once: a model's own attention computes all of what a mask hides then
+PIECE = 4096  # tokens read at once; over several pieces a model's own attention computes what its mask hides as well
 PROBED = 8  # tokens on which the head is compared with the model's own logits
 Of = TypeVar("Of")
 CLOSE = 2e-2  # of the largest logit, for half precision's sake

@@ -28,6 +28,8 @@ from ropewalk.lab.processes import any_of_us, is_main, together
 from ropewalk.lab.stopping import listening
 from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked
 
+WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that touch no number
+LONGER = ("steps", *WATCHING)  # that may be others when the run of one model goes on
 PLAN = "plan.json"
 
 
@@ -149,8 +151,7 @@ def arguments(plan: Plan, out: Path, **more: Any) -> TrainingArguments:
 
 def _require_same_plan(plan: Plan, out: Path, record: Mapping[str, Any]) -> None:
     """A run goes on as it began: only its length, and what does not touch the numbers, may change."""
-    free = {"steps", "save_every", "log_every", "report_to", "progress"}
-    now = {name: value for name, value in dataclasses.asdict(plan).items() if name not in free} | dict(record)
+    now = {name: value for name, value in dataclasses.asdict(plan).items() if name not in LONGER} | dict(record)
     stored = out / PLAN
     if stored.is_file():
         before = json.loads(stored.read_text())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.comparison import BREAKS, FINDS, Comparison, Contender
+from ropewalk.evaluation.comparison import BREAKS, FINDS, HOLDS, Comparison, Contender
 from ropewalk.evaluation.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.tasks import Task
@@ -24,7 +24,6 @@ NOTES = (
     f" {BREAKS}; uses more text, surely below 0; finds the pass key: {FINDS:.0%} of them and more",
 )
 
-HOLDS = ("uses more text", "as it was", "loses a little")  # verdicts under which a method may be named
 SHORTLY = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
 MEMORY_NOTE = "mem: memory did not suffice; the same command tries again"
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
@@ -158,7 +157,7 @@ def advice(comparison: Comparison) -> str:
         return "Memory did not suffice for the longest length under any of them: ask for a shorter one."
     if best is bare:
         return "No extension lowers the loss of the bare model at the longest length: use none."
-    if comparison.gain.high > 0 >= comparison.gain.low:
+    if not comparison.gain.clear_of(0):
         words = "These texts are too few to tell whether any extension is better than none"
         length, more = f"{comparison.lengths[-1]:,}", interval(comparison.gain)
         return f"{words}: {best.line} has the lowest loss at {length} tokens, the bare model {more} more."

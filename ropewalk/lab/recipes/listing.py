@@ -11,20 +11,19 @@ from typing import Any, NamedTuple
 from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.lab.checkpoints import steps_done
 from ropewalk.lab.models import Shape
+from ropewalk.lab.processes import together
 from ropewalk.lab.recipes import settings
 from ropewalk.lab.recipes.carry_on import carry_on
 from ropewalk.lab.recipes.long_instruct import long_instruct
 from ropewalk.lab.recipes.pretrain import PUZZLES, pretrain
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
-from ropewalk.lab.training import Plan
+from ropewalk.lab.training import LONGER, WATCHING, Plan
 from ropewalk.lab.zoo import PUZZLES as REPEATS
 from ropewalk.lab.zoo import zoo
 from ropewalk.notation import value
 from ropewalk.record import Checked, Parameter, ParameterRow, parameter_rows, parameters, written
 
 RECIPE = "recipe.json"
-WATCHING = ("save_every", "log_every", "report_to", "progress")
-LONGER = ("steps", *WATCHING)  # a run of one model may be prolonged
 SMALL_STEPS = {"rows": 4, "learning_rate": 1.5e-3}  # they bring retrieval sooner than large ones
 GENTLE = {"learning_rate": 2e-4}  # for weights that know something
 # One model of the zoo, 3 M tokens, takes three minutes of one core: few pieces, short rows and many repeats, so that
@@ -122,6 +121,7 @@ def run(name: str, out: str | Path, given: Mapping[str, str]) -> Path | None:
     result = chosen.run(out, plan, **arguments)
     if isinstance(result, Path):
         return None if result == Path(out) else result
+    together()  # the last checkpoint is written by one for all
     return Path(out) / "model" if steps_done(out) >= plan.steps else None
 
 
