@@ -60,7 +60,7 @@ def passkey(maker: Maker, random: Random, length: int) -> list[int]:
     fact, question = maker.encode(hidden.format(**given)), maker.encode(asked.format(**given))
     opening = maker.encode(INTRODUCTION) if length >= 2 * SHORTEST and random.random() < 0.5 else []
     room = max(0, length - len(opening) - len(fact) - len(question))
-    filler, cut = _filler(maker, random, room), random.randint(0, room)
+    filler, cut = _filler(maker, random, room), round(room * random.betavariate(0.5, 0.5))  # more often near an end
     return [*opening, *filler[:cut], *fact, *filler[cut:], *question][:length]
 
 
