@@ -13,7 +13,8 @@ Every message reads *field must be rule, got value; known values; remedy*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 EXTRAS = {
@@ -79,6 +80,15 @@ def _said(kind: type[RopewalkError], field: str, message: str) -> RopewalkError:
     error = kind.__new__(kind)
     error.args, error.field = (message,), field
     return error
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """What is refused within a block is said of this: a task, a file, one of several things that were asked for."""
+    try:
+        yield
+    except RopewalkError as reason:
+        raise _said(type(reason), reason.field, f"{what}: {reason}") from reason
 
 
 def not_installed(missing: ModuleNotFoundError) -> NotInstalled:

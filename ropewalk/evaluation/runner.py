@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from ropewalk.errors import is_out_of_memory
+from ropewalk.errors import about, is_out_of_memory
 from ropewalk.evaluation.cells import Cell, cells
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.store import Store
@@ -62,7 +62,8 @@ def run(
 ) -> list[Row]:
     """Measure what is missing, keep each cell as it comes, and condense everything."""
     for task in tasks:
-        task.require(subject, task.at(lengths, subject.facts.trained_len))
+        with about(task.title):
+            task.require(subject, task.at(lengths, subject.facts.trained_len))
     every = list(cells(extensions, tasks, lengths, subject.facts.trained_len))
     done = store.keys()
     marks = {sample: subject.marks_at(sample) for sample in {cell.sample for cell in every}}
@@ -89,7 +90,8 @@ def result_of(subject: Subject, cell: Cell) -> Json:
     clock = time.process_time if subject.model.device.type == "cpu" else time.perf_counter
     began = clock()
     try:
-        result = cell.task.measure(subject, cell.length, cell.sample)
+        with about(cell.task.title):
+            result = cell.task.measure(subject, cell.length, cell.sample)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise

@@ -53,6 +53,13 @@ def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
         within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
 
 
+def test_without_progress_nobody_shows_a_bar(tmp_path):
+    quiet = settings(corpus=folder_of(tmp_path / "texts"), steps=2, progress="false")
+    done = ropewalk("pretrain", "--out", tmp_path / "run", *quiet)
+    assert done.stdout.endswith(f"Trained: {tmp_path / 'run' / 'model'}\n")
+    assert not [line for line in done.stderr.splitlines() if "%|" in line or "examples" in line]  # nor those of loading
+
+
 def test_what_a_signal_stopped_is_said_to_be_stopped(tmp_path, monkeypatch, capsys):
     ours = recipe("pretrain")._replace(run=lambda *_, **__: None)  # no step was done
     monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)

@@ -118,11 +118,22 @@ def run(name: str, out: str | Path, given: Mapping[str, str]) -> Path | None:
     kept = {each: setting for each, setting in _plain(arguments).items() if each not in chosen.free}
     _require_same(Path(out), {"recipe": name, **kept})
     plan = arguments.pop("plan")
+    if not plan.progress:
+        _hide_bars()
     result = chosen.run(out, plan, **arguments)
     if isinstance(result, Path):
         return None if result == Path(out) else result
     together()  # the last checkpoint is written by one for all
     return Path(out) / "model" if steps_done(out) >= plan.steps else None
+
+
+def _hide_bars() -> None:
+    """Those of loading, tokenising and writing too."""
+    from datasets import disable_progress_bars
+    from transformers.utils import logging
+
+    disable_progress_bars()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
