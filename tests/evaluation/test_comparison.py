@@ -71,7 +71,7 @@ def test_pass_keys_are_part_of_the_verdict(tmp_path):
     made = compare(subject(tmp_path, longest=128), [], [128], Store(tmp_path / "s"), tasks=[tasks[0]])
     assert "pass key" not in made.contenders[0].verdict.words
     who = subject(tmp_path, longest=200)
-    with pytest.raises(rw.DoesNotFit, match="^passkey: length must be at least"):  # 32 tokens hold no such prompt
+    with pytest.raises(rw.DoesNotFit, match=r"^passkey: length must be at least"):  # 32 tokens hold no such prompt
         compare(who, [], [200], Store(tmp_path / "s"), tasks=tasks)
 
 
