@@ -2,13 +2,14 @@
 
 from collections import Counter
 from itertools import pairwise
+from random import Random
 
 import pytest
 import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.lab.packs import IGNORED, Packs, collated
-from ropewalk.lab.puzzles import KINDS
+from ropewalk.lab.puzzles import KINDS, Maker, passkey
 
 from lab.texts import text, tokenizer, tokens
 
@@ -64,6 +65,15 @@ def test_shares_are_what_was_asked_for(tmp_path):
     counts = Counter(rows._names[kind] for kind in rows._kinds.tolist())
     for name, share in SHARES.items():
         assert counts[name] / 4000 == pytest.approx(share, abs=0.02)
+
+
+def test_pass_keys_stand_anywhere_and_near_an_end_more_often():
+    """Where a model fails first: at the beginning, and right before the question."""
+    letters = Maker(lambda text: [ord(letter) for letter in text], lambda _, length: [0] * length, 300)
+    digits = [[chr(each).isdigit() for each in passkey(letters, Random(n), 4000)] for n in range(1000)]
+    tenths = Counter(each.index(True) // 400 for each in digits)
+    assert min(tenths[n] for n in range(10)) > 30
+    assert min(tenths[0], tenths[9]) > 150
 
 
 def test_the_answer_of_a_pass_key_is_in_the_text_before(tmp_path):
