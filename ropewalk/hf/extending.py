@@ -262,5 +262,8 @@ def _mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
 
 
 def _straight(_: nn.Module, __: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The rotary module's answer that turns nothing: keys reach the cache as they are."""
-    return torch.ones_like(output[0]), torch.zeros_like(output[1])
+    """The rotary module's answer that turns nothing: keys reach the cache as they are, and no wider than they come."""
+    cos, sin = output
+    device = cos.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else cos.dtype
+    return torch.ones_like(cos, dtype=dtype), torch.zeros_like(sin, dtype=dtype)

@@ -6,7 +6,7 @@ from hf.models import tiny
 from hf.traces import logits
 from transformers import Trainer, TrainingArguments
 
-from ropewalk.hf import extend, extended, load
+from ropewalk.hf import extend, extended, extending, load
 from ropewalk.hf.beside import FILE
 
 accelerate = pytest.importorskip("accelerate")
@@ -74,6 +74,21 @@ def test_trainer_in_half_precision(tmp_path, texts):
         own.train()
         assert own.evaluate(texts)["eval_loss"] < first - 0.1
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "phi3", "gpt_neox"])
+def test_in_half_precision_the_turn_that_is_left_out_widens_nothing_and_loses_nothing(name, monkeypatch):
+    def under(dtype):
+        model = tiny(name, num_hidden_layers=2)
+        with extended(model, "dynamic_yarn"), torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            cos, sin = model.base_model.rotary_emb(torch.zeros(1, 4, 64), torch.arange(4)[None])
+            assert cos.dtype == sin.dtype == dtype
+            return logits(model, IDS)
+
+    narrow = under(torch.bfloat16)
+    wide = lambda module, given, turn: (torch.ones_like(turn[0]), torch.zeros_like(turn[1]))  # noqa: E731
+    monkeypatch.setattr(extending, "_straight", wide)
+    assert torch.equal(under(torch.float32), narrow)
 
 
 @pytest.mark.parametrize("text", [TEXT, LEARNING])
