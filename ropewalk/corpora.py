@@ -86,7 +86,7 @@ def _read(source: str) -> Iterator[Document]:
         return _hub(rest)
     if source.endswith((".jsonl", ".parquet")):
         return _table(_existing(source))
-    if Path(source).is_dir():
+    if source and Path(source).is_dir():
         return _folder(Path(source))
     known = ["python", "stdlib", "folder:PATH", "FILE.jsonl", "FILE.parquet", "hub:NAME:FIELD", "all:SOURCE"]
     raise InvalidValue("corpus", f"one of {', '.join(known)}", source)
@@ -94,7 +94,7 @@ def _read(source: str) -> Iterator[Document]:
 
 def _existing(path: str) -> Path:
     found = Path(path).expanduser()
-    if not found.exists():
+    if not path or not found.exists():
         raise Unreadable("corpus", "a path that exists", path)
     return found
 

@@ -1,7 +1,8 @@
-"""Folders that appear whole or not at all."""
+"""Folders and files that appear whole or not at all."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -35,6 +36,14 @@ def require_new(directory: Path) -> None:
     """Refuse to write over what is there."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InvalidValue("directory", "new or empty", str(directory), remedy="choose another, or remove it first")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A file that is there with all of it, or as it was before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # several processes may write the same
+    part.write_text(text)
+    part.replace(path)
 
 
 @contextmanager

@@ -71,6 +71,8 @@ def test_parquet_and_the_way_of_the_hub(tmp_path):
     ("source", "error", "words"),
     [
         ("nonsense", InvalidValue, "one of python, stdlib"),
+        ("", InvalidValue, "one of python, stdlib"),  # and not the folder one happens to be in
+        ("folder:", Unreadable, "a path that exists"),
         ("folder:/no/such/place", Unreadable, "a path that exists"),
         ("missing.jsonl", Unreadable, "a path that exists"),
     ],

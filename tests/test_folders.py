@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk import InvalidValue
-from ropewalk.folders import appearing, require_writable
+from ropewalk.folders import appearing, require_writable, write_whole
 
 
 def test_a_folder_appears_when_all_is_written(tmp_path):
@@ -25,6 +25,21 @@ def test_what_is_in_the_way_is_left_alone(tmp_path):
     with appearing(tmp_path / "empty") as place:
         (place / "file").touch()
     assert (tmp_path / "empty" / "file").exists()
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
+    place = tmp_path / "deep" / "file.json"
+    write_whole(place, "first")
+    write_whole(place, "second")
+    full = lambda path, text: (path.open("w").close(), broken(OSError(28, "No space left on device")))  # noqa: E731
+    monkeypatch.setattr(type(place), "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(place, "third")
+    assert place.read_text() == "second"
+
+
+def broken(failure):
+    raise failure
 
 
 def broken_off(directory, failure):

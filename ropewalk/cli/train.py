@@ -28,6 +28,7 @@ def train(
     """Train by a recipe; the same command again goes on where it was stopped."""
     from ropewalk.lab.recipes.listing import ALL, run
     from ropewalk.lab.recipes.listing import recipe as named
+    from ropewalk.lab.stopping import as_interrupt
 
     if listed:
         _list([named(recipe)] if recipe else list(ALL))
@@ -36,7 +37,8 @@ def train(
     if not out:
         raise InvalidValue("out", "given", out, remedy=f"say ropewalk train {chosen.name} --out FOLDER")
     require_writable(Path(out))
-    place = run(chosen.name, out, given)
+    with as_interrupt():
+        place = run(chosen.name, out, given)
     if place is None:
         print("ropewalk: a signal came, what was trained is kept; the same command goes on", file=sys.stderr)
         raise typer.Exit(STOPPED)

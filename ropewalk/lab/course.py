@@ -51,7 +51,7 @@ class Course(Dataset[Row]):
         per_step = plan.rows * plan.accumulate * (processes or int(os.environ.get("WORLD_SIZE", "1")))
         self._ends = [end * per_step for end in self.ends]
         _require_enough(stages, self._counts())
-        self.callbacks = (Switches(self.ends, lengths, [stage.base for stage in stages]),)
+        self.callbacks = (Switches(plan, self.ends, lengths, [stage.base for stage in stages]),)
         self.record = {"course": [list(each) for each in zip(self._ends, lengths, self._bases(), strict=True)]}
 
     def __len__(self) -> int:
@@ -74,15 +74,17 @@ class Course(Dataset[Row]):
 class Switches(TrainerCallback):
     """What changes in the model where a stage begins: its base, and the length that it says it knows."""
 
-    def __init__(self, ends: Sequence[int], lengths: Sequence[int], bases: Sequence[float | None]) -> None:
-        self._ends, self._lengths, self._bases = ends, lengths, bases
+    def __init__(self, plan: Plan, ends: Sequence[int], lengths: Sequence[int], bases: Sequence[float | None]) -> None:
+        self._plan, self._ends, self._lengths, self._bases = plan, ends, lengths, bases
         self._now = -1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """What cannot be changed later is refused now."""
+        """What cannot be changed later is refused now; a course that is over already leaves the model as at its end."""
         self._now = -1
+        _require_same(self._plan, args)
         if any(base is not None for base in self._bases):
             _require_own_base(given["model"])
+        self.on_step_begin(args, state, control, **given)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The stage that this step belongs to, wherever training goes on."""
@@ -108,6 +110,15 @@ def set_base(model: nn.Module, base: float) -> None:
             for name in ("inv_freq", "original_inv_freq"):
                 own: Any = getattr(module, name)
                 own.copy_(table)
+
+
+def _require_same(plan: Plan, args: Any) -> None:
+    """Refuse a training whose steps are not those of the course."""
+    wanted = plan.steps, plan.rows, plan.accumulate
+    got = args.max_steps, args.per_device_train_batch_size, args.gradient_accumulation_steps
+    if got != wanted:
+        rule = "that of the course: {} steps of {} rows, {} batches each".format(*wanted)
+        raise Conflict("plan", rule, got, remedy="make the course with the plan that it is trained by")
 
 
 def _require_own_base(model: nn.Module) -> None:

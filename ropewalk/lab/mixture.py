@@ -31,6 +31,7 @@ class Mixture(Dataset[Row]):
         if not shares or min(shares) < 0 or abs(sum(shares) - 1) > CLOSE:
             raise InvalidValue("shares", "at least 0 each, and 1 together", shares)
         self._parts = [rows for _, rows in parts]
+        _require_alike(self._parts)
         self._kinds = drawn(np.divide(shares, sum(shares)).tolist(), count, seed)
         self._ordinals = np.zeros(count, dtype=np.int64)
         for kind, rows in enumerate(self._parts):
@@ -70,6 +71,16 @@ def by_length(
             _require_documents(found, shortest, longest)
             parts.append((share, Packs(found, tokenizer, length=length, count=count, seed=seed, **more)))
     return Mixture(parts, count=count, seed=seed)
+
+
+def _require_alike(parts: Sequence[Dataset[Row]]) -> None:
+    """Refuse rows that make no batch together: of another length, or numbered where others are not."""
+    items = [rows[0] for rows in parts if len(rows)]  # type: ignore[arg-type]
+    kinds = [{name: value.shape[-1] for name, value in item.items()} for item in items]
+    for kind in kinds:
+        if kind != kinds[0]:
+            rule = f"of one kind and length in all data sets ({kinds[0]})"
+            raise DoesNotFit("rows", rule, kind, remedy="mix first, and number what is mixed")
 
 
 def _require_documents(found: Tokens, shortest: int | None, longest: int | None) -> None:

@@ -42,6 +42,9 @@ class Shape(Checked):
         if self.width % self.heads or self.heads % (self.kv_heads or self.heads):
             wanted = f"a divisor of width {self.width}, and a multiple of kv_heads ({self.kv_heads})"
             raise InvalidValue("heads", wanted, self.heads)
+        if self.places == "rotary" and self.width // self.heads % 2:
+            rule = f"such that each is an even number of dimensions wide (width {self.width})"
+            raise InvalidValue("heads", rule, self.heads)
         if self.places == "learned" and (self.key_norm or self.kv_heads not in (None, self.heads)):
             raise InvalidValue("places", "rotary with key_norm or kv_heads, which GPT-2 has not", self.places)
 

@@ -20,6 +20,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.lab.puzzles import KINDS, Maker, packed
 from ropewalk.lab.tokens import Numbers, Tokens
 
+SHORTEST = 2  # tokens of a row
 IGNORED = -100  # a label that nothing is learned from
 NO_PUZZLES: Mapping[str, float] = {}
 Row = dict[str, Tensor]
@@ -39,6 +40,8 @@ class Packs(Dataset[Row]):
         puzzles: Mapping[str, float] = NO_PUZZLES,
     ) -> None:
         _require_shares(puzzles)
+        if length < SHORTEST:
+            raise InvalidValue("length", f"at least {SHORTEST}: the first token of a row is asked of nobody", length)
         self._whole = int(corpus.lengths.sum())
         if self._whole < length:
             rule = f"at least one row of {length} tokens"

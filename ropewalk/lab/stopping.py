@@ -33,6 +33,19 @@ class OnSignal(TrainerCallback):
 
 
 @contextmanager
+def as_interrupt() -> Iterator[None]:
+    """SIGTERM is what Ctrl-C is, as long as there is no step to be finished."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def listening() -> Iterator[OnSignal]:
     """Signals are noted for as long as a block lasts; only a program's main thread can hear them."""
     heard = OnSignal()

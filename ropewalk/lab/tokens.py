@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, Features, List, Value
+from datasets.exceptions import DatasetGenerationError  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.corpora import Split, documents
+from ropewalk.errors import RopewalkError
 
 BATCH = 256  # documents are tokenised at a time
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -44,13 +46,18 @@ def tokenised(
 ) -> Tokens:
     """The documents of a split, tokenised once: what `folder` keeps of the same corpus is read again."""
     mark = hashlib.sha256(repr((source, split, most, sorted(tokenizer.get_vocab().items()))).encode()).hexdigest()[:16]
-    rows = Dataset.from_generator(
-        _rows,
-        gen_kwargs={"source": source, "split": split, "tokenizer": tokenizer, "most": most},
-        features=Features({"tokens": List(Value("int32")), "length": Value("int64")}),
-        cache_dir=str(folder),
-        fingerprint=mark,
-    )
+    try:
+        rows = Dataset.from_generator(
+            _rows,
+            gen_kwargs={"source": source, "split": split, "tokenizer": tokenizer, "most": most},
+            features=Features({"tokens": List(Value("int32")), "length": Value("int64")}),
+            cache_dir=str(folder),
+            fingerprint=mark,
+        )
+    except DatasetGenerationError as wrapped:
+        if isinstance(wrapped.__cause__, RopewalkError):
+            raise wrapped.__cause__ from None
+        raise
     return Tokens(rows)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,13 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.distributed.tensor import DTensor
+from torch.utils.data import Dataset, Subset
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations.integration_utils import get_available_reporting_integrations
 
-from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
+from ropewalk.folders import write_whole
 from ropewalk.hf.layers import PREFIX
 from ropewalk.lab.checkpoints import keeping
 from ropewalk.lab.checkpoints import last_checkpoint as last_checkpoint
@@ -31,6 +35,7 @@ from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Check
 WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that touch no number
 LONGER = ("steps", *WATCHING)  # that may be others when the run of one model goes on
 PLAN = "plan.json"
+OTHER_SHAPE = ("size mismatch", "parameter group")  # what torch says of a model with other, or fewer, weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +58,37 @@ class Plan(Checked):
     report_to: Annotated[str, "tensorboard, or whatever else Trainer reports to; none for nothing"] = "none"
     progress: Annotated[bool, "show a bar"] = True
 
+    def check(self) -> None:
+        """Reports go where something reads them."""
+        known = ["none", "all", *get_available_reporting_integrations()]  # type: ignore[no-untyped-call]
+        if self.report_to not in known:
+            raise InvalidValue("report_to", "one that is installed", self.report_to, known=known)
+
 
 class _Steady(Trainer):
-    """Trainer, stopping at the first loss that is no number: what is kept stays good."""
+    """Trainer, stopping at the first loss or gradient that is no number: what is kept stays good."""
 
     def training_step(self, *given: Any, **named: Any) -> Tensor:
-        """Trainer's, and a look at the loss before anything is kept."""
+        """Trainer's, and a look at the loss and at what it asks of the weights before any of them changes."""
         loss: Tensor = super().training_step(*given, **named)
-        if any_of_us(not torch.isfinite(loss)):
-            remedy = f"the last good checkpoint is kept in {self.args.output_dir}; lower the learning rate"
-            raise DoesNotFit(
-                f"loss at step {self.state.global_step + 1}", "a finite number", float(loss), remedy=remedy
-            )
+        numbers = {"loss": float(loss), "gradient": self._norm()}
+        wrong = [name for name, number in numbers.items() if not math.isfinite(number)]
+        if any_of_us(bool(wrong)):
+            what = (wrong or ["loss"])[0]
+            last = last_checkpoint(Path(str(self.args.output_dir)))
+            kept = f"the last good checkpoint is {last}" if last else "no checkpoint was kept yet"
+            remedy = f"{kept}; begin in another folder with a lower learning rate"
+            step = self.state.global_step + 1
+            raise DoesNotFit(f"{what} at step {step}", "a finite number", numbers[what], remedy=remedy)
         return loss
+
+    def _norm(self) -> float:
+        """Of the gradients; in float16 a scale that is found by trial has them overflow now and then."""
+        if self.accelerator.scaler is not None:
+            return 0.0
+        model: Any = self.model
+        norm = torch.nn.utils.get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
+        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Trainer's, without what an extension learns: slopes and scales are not to shrink towards 0."""
@@ -92,12 +115,13 @@ def train(
     parts = dividing(given)
     require_divisible(model, parts)
     rows = as_trained(model, rows, seed=plan.seed)
+    needed = given.max_steps * given.per_device_train_batch_size * given.gradient_accumulation_steps * given.world_size
     with keeping(out), listening() as heard:
         _require_same_plan(plan, out, getattr(rows, "record", {}))
         trainer = _Steady(
             model=model,
             args=given,
-            train_dataset=rows,
+            train_dataset=_first(rows, needed),
             data_collator=divisible(Collator(model), parts),
             callbacks=[heard, *getattr(rows, "callbacks", ()), *callbacks],
         )
@@ -105,11 +129,16 @@ def train(
     return trainer
 
 
+def _first(rows: Dataset[Row], count: int) -> Dataset[Row]:
+    """As many rows as a plan reads: with more, a finished run that is started again would take one more step."""
+    return Subset(rows, range(count)) if len(rows) > count else rows  # type: ignore[arg-type]
+
+
 def _run(trainer: Trainer, last: Path | None) -> None:
     try:
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-    except RuntimeError as wrong:
-        if last is None or "size mismatch" not in str(wrong):
+    except (RuntimeError, ValueError) as wrong:
+        if last is None or not any(words in str(wrong) for words in OTHER_SHAPE):
             raise
         remedy = "name another folder, or the model that began there"
         raise DoesNotFit("checkpoint", "of this model's shape", str(last), remedy=remedy) from wrong
@@ -155,12 +184,9 @@ def _require_same_plan(plan: Plan, out: Path, record: Mapping[str, Any]) -> None
     stored = out / PLAN
     if stored.is_file():
         before = json.loads(stored.read_text())
-        changed = sorted(name for name in now if before.get(name) != now[name])
+        changed = sorted(name for name in {*now, *before} if before.get(name) != now.get(name))
         if changed:
             raise Conflict("plan", f"as it began ({stored})", ", ".join(changed), remedy="name another folder")
     together()  # nobody reads while one writes
     if is_main():
-        out.mkdir(parents=True, exist_ok=True)
-        part = stored.with_suffix(".part")
-        part.write_text(json.dumps(now, indent=2) + "\n")
-        part.replace(stored)
+        write_whole(stored, json.dumps(now, indent=2) + "\n")

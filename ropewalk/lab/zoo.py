@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.corpora import documents
-from ropewalk.errors import UnknownName
+from ropewalk.corpora import WHOLE, documents
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import measured, passages, repeated
+from ropewalk.folders import write_whole
 from ropewalk.hf import load
 from ropewalk.lab.models import Shape
 from ropewalk.lab.recipes.pretrain import extension_for, pretrain, vocabulary_in
@@ -78,6 +79,9 @@ def zoo(
     """
     folder = Path(out)
     names = _known(methods)
+    _require_held_out(corpus)
+    if shape.places != "rotary":
+        raise InvalidValue("places", "rotary, from which methods depart as they need", shape.places)
     read = {"corpus": corpus, "characters": characters, "puzzles": dict(puzzles)}
     held_out = _held_out(folder, shape, corpus, texts)
     for seed in range(plan.seed, plan.seed + seeds):
@@ -87,7 +91,7 @@ def zoo(
                 figures = _one(place, name, replace(plan, seed=seed), shape, read, held_out)
                 if figures is None:  # a signal came
                     return folder
-                _write(kept.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
+                write_whole(kept.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
             _report(folder, plan, shape, {**read, "texts": texts})
     return folder / "zoo.md"
 
@@ -100,6 +104,12 @@ def _known(methods: str) -> list[str]:
     return names
 
 
+def _require_held_out(corpus: str) -> None:
+    if corpus.startswith(WHOLE):
+        rule = "one of which something is held out, to read the models on"
+        raise InvalidValue("corpus", rule, corpus, remedy=f"say {corpus.removeprefix(WHOLE)}")
+
+
 def _held_out(folder: Path, shape: Shape, corpus: str, texts: int) -> Tensor:
     """The texts that all models are read on, [texts, longest], kept with the tokenizer that all share."""
     kept = folder / "held_out.json"
@@ -107,7 +117,7 @@ def _held_out(folder: Path, shape: Shape, corpus: str, texts: int) -> Tensor:
         tokenizer = vocabulary_in(folder, corpus, shape.vocabulary)
         found = documents(corpus, "held out")
         ids = passages(found, tokenizer, length=max(TIMES) * shape.trained_len, count=texts)
-        _write(kept, json.dumps(ids.tolist()))
+        write_whole(kept, json.dumps(ids.tolist()))
     return torch.tensor(json.loads(kept.read_text()))
 
 
@@ -156,13 +166,5 @@ def _report(folder: Path, plan: Plan, shape: Shape, read: Mapping[str, Any]) -> 
         "read": dict(read),
         "models": [json.loads(path.read_text()) for path in sorted((folder / "measured").glob("*.json"))],
     }
-    _write(folder / "zoo.json", json.dumps(results, indent=1) + "\n")
-    _write(folder / "zoo.md", zoo_page(results))
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(text)
-    part.replace(path)
+    write_whole(folder / "zoo.json", json.dumps(results, indent=1) + "\n")
+    write_whole(folder / "zoo.md", zoo_page(results))

@@ -1,6 +1,8 @@
 """`ropewalk train`, as a user runs it: recipes listed, run, gone on with, refused."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -51,6 +53,33 @@ def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
     assert json.loads((tmp_path / "run" / "model" / "ropewalk.json").read_text())["extension"]["biases"]
     with pytest.raises(Conflict, match=r"as they were when .* began, got 'learning_rate'"):
         within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
+
+
+def test_what_was_refused_before_it_began_may_be_said_anew(tmp_path):
+    asked = ["pretrain", "--out", tmp_path / "run", *settings(steps=1, progress="false")]
+    with pytest.raises(RopewalkError, match="a path that exists"):
+        within(*asked, "--set", "corpus=folder:/nowhere")
+    assert not (tmp_path / "run").exists()
+    corpus = folder_of(tmp_path / "texts")
+    assert "Trained" in within(*asked, "--set", f"corpus={corpus}")
+    with pytest.raises(Conflict, match=r"as they were when .* began, got 'corpus'"):
+        within(*asked, "--set", "corpus=python")
+
+
+def test_a_folder_with_somebodys_model_is_left_alone(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "NOTES.txt").write_text("mine")
+    with pytest.raises(InvalidValue, match="out must be new, or where a recipe was begun"):
+        within("pretrain", "--out", tmp_path, *settings(steps=1))
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "NOTES.txt"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_first_step_ends_it_as_any_other(tmp_path, monkeypatch, number):
+    ours = recipe("pretrain")._replace(run=lambda *_, **__: os.kill(os.getpid(), number))
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    assert run(["train", "pretrain", "-o", str(tmp_path / "run"), "--set", "steps=3"]) == 130
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_without_progress_nobody_shows_a_bar(tmp_path):

@@ -1,6 +1,7 @@
 """The course of lengths: which rows come when, what changes in the model, and that training goes on in the middle."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -93,6 +94,22 @@ def test_a_course_goes_on_as_it_began(tmp_path):
     stages = [Stage(0.5, packs(tmp_path, 16)), Stage(0.5, packs(tmp_path, 64), 50_000.0)]
     with pytest.raises(Conflict, match=r"as it began .*course"):
         train(fresh(SMALL), Course(stages, PLAN), PLAN, tmp_path / "run")
+
+
+def test_a_finished_course_leaves_the_model_as_at_its_end(tmp_path):
+    done, again = (run(tmp_path, "run", Watch()).model.eval() for _ in range(2))
+    assert again.config.rope_parameters["rope_theta"] == 50_000.0
+    assert again.config.max_position_embeddings == 64
+    ids = torch.arange(60)[None]
+    assert torch.equal(again(ids).logits, done(ids).logits)
+
+
+def test_a_course_is_that_of_its_plan(tmp_path):
+    with pytest.raises(Conflict, match=r"that of the course: 8 steps of 2 rows, 2 batches each, got \(16, 2, 2\)"):
+        train(fresh(SMALL), course(tmp_path), replace(PLAN, steps=16), tmp_path / "longer")
+    run(tmp_path, "run", Watch(2))
+    with pytest.raises(Conflict, match=r"as it began .*course"):
+        train(fresh(SMALL), packs(tmp_path, 16), PLAN, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "qwen3"])

@@ -7,8 +7,10 @@ import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.lab.mixture import Mixture, by_length
+from ropewalk.lab.numbering import Numbered
 from ropewalk.lab.packs import Packs
 from ropewalk.lab.tokens import tokenised
+from ropewalk.positions import Randomized
 
 from lab.texts import folder_of, text, tokenizer
 
@@ -71,6 +73,10 @@ def test_what_is_refused(tmp_path):
         Mixture([(0.5, packs), (0.6, packs)], count=10)
     with pytest.raises(DoesNotFit, match=r"data set 0 must be at least 100 rows, got 20"):
         Mixture([(1.0, packs)], count=100)
+    longer = Packs(tokens, tokenizer(), length=48, count=20)
+    for other in (longer, Numbered(packs, Randomized(limit=100))):  # none makes a batch with these
+        with pytest.raises(DoesNotFit, match=r"of one kind and length in all data sets .*mix first, and number"):
+            Mixture([(0.5, packs), (0.5, other)], count=10)
     given = {"length": 32, "count": 20}
     with pytest.raises(InvalidValue, match="edges must be rising"):
         by_length(tokens, tokenizer(), edges=[400], shares=[1.0], **given)

@@ -110,6 +110,8 @@ def test_batches(tmp_path):
 
 
 def test_what_is_refused(tmp_path):
+    with pytest.raises(InvalidValue, match="length must be at least 2"):
+        packs(tmp_path, length=1)
     with pytest.raises(DoesNotFit, match="at least one row of 100000 tokens"):
         packs(tmp_path, length=100_000)
     with pytest.raises(InvalidValue, match="among passkey"):

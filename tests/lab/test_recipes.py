@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.corpora import Document
-from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.lab import questions
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.packs import IGNORED
@@ -89,6 +89,29 @@ def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
     name = "model.layers.0.self_attn.k_proj.weight"
     assert grouped.state_dict()[name].shape == pooled[name].shape
     assert 0 < float((grouped.state_dict()[name] - pooled[name]).norm() / pooled[name].norm()) < 0.1
+
+
+def test_what_is_trained_on_longer_rows_says_so(tmp_path, model, corpus):
+    done = uptrain_gqa(tmp_path / "grouped", PLAN, model=model, kv_heads=2, length=64, corpus=corpus)
+    assert done.config.max_position_embeddings == 64
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "grouped" / "model")
+    assert plain.config.max_position_embeddings == 64
+
+
+def test_the_model_to_begin_from_is_not_written_over(tmp_path, model, corpus):
+    mine = model.rename(tmp_path / "model")
+    with pytest.raises(InvalidValue, match="out must be another folder than the model's"):
+        carry_on(tmp_path, PLAN, model=mine, extension="yarn", length=64, corpus=corpus)
+    assert rw.load(mine).config.max_position_embeddings == 32
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "words"),
+    [("foo", InvalidValue, "one of python, stdlib"), ("folder:/nowhere", Unreadable, "a path that exists")],
+)
+def test_a_corpus_that_is_none(tmp_path, model, source, kind, words):
+    with pytest.raises(kind, match=words):
+        carry_on(tmp_path / "x", PLAN, model=model, extension="pi", length=64, corpus=source)
 
 
 def test_a_model_that_is_none(tmp_path, corpus):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.packs import Packs
 from ropewalk.lab.training import Plan, last_checkpoint, train
@@ -93,12 +94,42 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_one(tmp_path):
             if state.global_step == 5:
                 model.model.norm.weight.data.fill_(float("nan"))
 
-    with pytest.raises(DoesNotFit, match=r"loss at step 6 must be a finite number, got nan; .*checkpoint is kept"):
+    said = r"loss at step 6 must be a finite number, got nan; .*checkpoint is .*checkpoint-4"
+    with pytest.raises(DoesNotFit, match=said):
         run(tmp_path, Plan(steps=12, **QUIET), [Poison()])
     kept = last_checkpoint(tmp_path / "run")
     assert kept.name == "checkpoint-4"
     model = load_file(kept / "model.safetensors")
     assert all(torch.isfinite(value).all() for value in model.values())
+
+
+@pytest.mark.parametrize("step", [4, 5])
+def test_a_gradient_that_is_no_number_stops_before_it_touches_the_weights(tmp_path, step):
+    """The loss of that step is fine; a checkpoint of what it would make of the weights would not be."""
+
+    class Poison(TrainerCallback):
+        def on_step_begin(self, args, state, control, model, **_):
+            if state.global_step == step:
+                model.model.norm.weight.register_hook(lambda gradient: gradient / 0)
+
+    said = rf"gradient at step {step + 1} must be a finite number, got (nan|inf); .*checkpoint is .*checkpoint-4; begin"
+    with pytest.raises(DoesNotFit, match=said):
+        run(tmp_path, Plan(steps=12, **QUIET), [Poison()])
+    kept = load_file(last_checkpoint(tmp_path / "run") / "model.safetensors")
+    assert all(torch.isfinite(value).all() for value in kept.values())
+    assert run(tmp_path, Plan(steps=12, **QUIET)).state.global_step == 12
+
+
+def test_without_a_checkpoint_none_is_promised(tmp_path):
+    with pytest.raises(DoesNotFit, match=r"no checkpoint was kept yet; begin in another folder"):
+        run(tmp_path, Plan(steps=12, rows=2, learning_rate=1e9, progress=False))
+
+
+def test_a_finished_run_takes_no_more_steps(tmp_path):
+    done, again = (run(tmp_path, Plan(steps=4, **QUIET)) for _ in range(2))  # of 100 steps' rows
+    assert again.state.global_step == 4
+    for name, value in done.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name]), name
 
 
 def test_another_plan_in_the_same_folder(tmp_path):
@@ -111,8 +142,14 @@ def test_another_plan_in_the_same_folder(tmp_path):
 def test_a_checkpoint_of_another_shape(tmp_path):
     run(tmp_path, Plan(steps=4, **QUIET))
     wider = Shape(vocabulary=300, width=48, inner=64, layers=2, heads=2, trained_len=32)
-    with pytest.raises(DoesNotFit, match="of this model's shape"):
-        run(tmp_path, Plan(steps=8, **QUIET), shape=wider)
+    for other in (wider, replace(SMALL, layers=1)):
+        with pytest.raises(DoesNotFit, match="of this model's shape"):
+            run(tmp_path, Plan(steps=8, **QUIET), shape=other)
+
+
+def test_reports_to_nobody():
+    with pytest.raises(InvalidValue, match=r"report_to must be one that is installed, got 'foo'; known: none, all, "):
+        Plan(steps=4, report_to="foo")
 
 
 @pytest.mark.parametrize("how", [{"bf16": True}, {"checkpointing": True}, {"accumulate": 2}])

@@ -1,13 +1,14 @@
 """The zoo, end to end with models of a few steps: measured rightly, kept, gone on with; and its page."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.errors import UnknownName
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lab import zoo as module
 from ropewalk.lab.models import Shape
 from ropewalk.lab.recipes.pretrain import extension_for
@@ -84,6 +85,11 @@ def test_it_goes_on_with_what_is_missing(tmp_path, monkeypatch):
 def test_a_method_that_is_not_there(tmp_path):
     with pytest.raises(UnknownName, match="known: rope, qk_bias"):
         run(tmp_path, "rope,magic")
+    with pytest.raises(InvalidValue, match="of which something is held out, to read the models on, got 'all:python'"):
+        zoo(tmp_path / "zoo", PLAN, shape=SHAPE, corpus="all:python")
+    with pytest.raises(InvalidValue, match="places must be rotary"):
+        zoo(tmp_path / "zoo", PLAN, shape=replace(SHAPE, places="learned"))
+    assert not (tmp_path / "zoo").exists()
 
 
 def models(**accuracies):

@@ -31,7 +31,7 @@ def carry_on(
     The whole of it or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
     config.
     """
-    own, tokenizer = checkpoint(model)
+    own, tokenizer = checkpoint(model, out)
     known = length if length > trained_len(own.config.get_text_config()) else None
     extend(own, extension, target_len=known)
     rows = packs(tokenizer, plan, Path(out), corpus=corpus, characters=characters, length=length, puzzles=puzzles)

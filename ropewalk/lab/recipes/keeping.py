@@ -11,9 +11,10 @@ import torch
 from torch.utils.data import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.errors import Unreadable
+from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.hf import load, save
 from ropewalk.hf.extending import HANDLE
+from ropewalk.hf.holding import require_held
 from ropewalk.lab.packs import Packs, Row
 from ropewalk.lab.passages import Passages
 from ropewalk.lab.tokens import tokenised
@@ -29,8 +30,10 @@ def rows_of(plan: Plan) -> int:
     return plan.steps * plan.rows * plan.accumulate * int(PartialState().num_processes)
 
 
-def checkpoint(model: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model to begin from with its tokenizer, from a folder or by a name."""
+def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model to begin from with its tokenizer, from a folder or by a name; not the one that the run will write."""
+    if Path(model).resolve() == (Path(out) / "model").resolve():
+        raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
     try:
         own: Any = load(model)
         return own, AutoTokenizer.from_pretrained(model)
@@ -82,6 +85,13 @@ def _with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=LAYERS))
+
+
+def knows(model: PreTrainedModel, length: int) -> None:
+    """A model that is trained on longer rows says so in its config; one whose places end before is refused."""
+    require_held(model, length)
+    config: Any = model.config.get_text_config()
+    config.max_position_embeddings = max(config.max_position_embeddings, length)
 
 
 def keep(

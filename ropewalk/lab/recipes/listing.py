@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.errors import Conflict, InvalidValue, UnknownName
+from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
+from ropewalk.folders import write_whole
 from ropewalk.lab.checkpoints import steps_done
 from ropewalk.lab.models import Shape
 from ropewalk.lab.processes import together
@@ -17,7 +20,7 @@ from ropewalk.lab.recipes.carry_on import carry_on
 from ropewalk.lab.recipes.long_instruct import long_instruct
 from ropewalk.lab.recipes.pretrain import PUZZLES, pretrain
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
-from ropewalk.lab.training import LONGER, WATCHING, Plan
+from ropewalk.lab.training import LONGER, PLAN, WATCHING, Plan
 from ropewalk.lab.zoo import PUZZLES as REPEATS
 from ropewalk.lab.zoo import zoo
 from ropewalk.notation import value
@@ -116,15 +119,29 @@ def run(name: str, out: str | Path, given: Mapping[str, str]) -> Path | None:
     chosen = recipe(name)
     arguments = chosen.arguments(given)
     kept = {each: setting for each, setting in _plain(arguments).items() if each not in chosen.free}
-    _require_same(Path(out), {"recipe": name, **kept})
     plan = arguments.pop("plan")
     if not plan.progress:
         _hide_bars()
-    result = chosen.run(out, plan, **arguments)
+    with _as_before(Path(out)):
+        _require_same(Path(out), {"recipe": name, **kept})
+        result = chosen.run(out, plan, **arguments)
     if isinstance(result, Path):
         return None if result == Path(out) else result
     together()  # the last checkpoint is written by one for all
     return Path(out) / "model" if steps_done(out) >= plan.steps else None
+
+
+@contextmanager
+def _as_before(out: Path) -> Iterator[None]:
+    """A run that is refused before its training begins leaves the folder as it was: its settings bind nobody."""
+    before = set(out.iterdir()) if out.is_dir() else None
+    try:
+        yield
+    except RopewalkError:
+        if not any(out.rglob(PLAN)):
+            for made in [out] if before is None else set(out.iterdir()) - before:
+                shutil.rmtree(made, ignore_errors=True) if made.is_dir() else made.unlink(missing_ok=True)
+        raise
 
 
 def _hide_bars() -> None:
@@ -145,12 +162,15 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_same(out: Path, now: Mapping[str, Any]) -> None:
+    """Refuse other settings than a run began with, and a folder with somebody's model."""
     stored = out / RECIPE
+    if not stored.is_file() and (out / "model").exists():
+        raise InvalidValue("out", "new, or where a recipe was begun", str(out), remedy="it holds a model already")
     if stored.is_file():
         before = json.loads(stored.read_text())
         changed = sorted(name for name in {*now, *before} if now.get(name) != before.get(name))
         if changed:
             remedy = "name another folder"
             raise Conflict("settings", f"as they were when {out} began", ", ".join(changed), remedy=remedy)
-    out.mkdir(parents=True, exist_ok=True)
-    stored.write_text(json.dumps(now, indent=2) + "\n")
+        return
+    write_whole(stored, json.dumps(now, indent=2) + "\n")

@@ -21,7 +21,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
 from ropewalk.lab.packs import IGNORED, Row, row_of
 from ropewalk.lab.questions import Pair, asker, pairs_of
-from ropewalk.lab.recipes.keeping import checkpoint, rows_of, trained_on
+from ropewalk.lab.recipes.keeping import checkpoint, knows, rows_of, trained_on
 from ropewalk.lab.tokens import Numbers
 from ropewalk.lab.training import Plan
 
@@ -44,7 +44,7 @@ def long_instruct(
 ) -> PreTrainedModel:
     """Let a model make and verify questions about long documents, and train it on them at a length."""
     folder = Path(out)
-    own, tokenizer = checkpoint(model)
+    own, tokenizer = checkpoint(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {each.name: each for each in documents(corpus, "train", most=characters)}
     made = pairs_of(texts.values(), tokenizer, asker(own, tokenizer), passage=passage, kept=folder / "questions.jsonl")
@@ -64,6 +64,8 @@ def long_instruct(
     )
     if extension:
         extend(own, extension, target_len=length)
+    else:
+        knows(own, length)
     return trained_on(rows, own, tokenizer, plan, folder, lora=lora)
 
 

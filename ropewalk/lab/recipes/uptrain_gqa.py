@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from ropewalk.hf import convert
 from ropewalk.hf.facts import trained_len
 from ropewalk.lab.packs import NO_PUZZLES
-from ropewalk.lab.recipes.keeping import checkpoint, packs, trained_on
+from ropewalk.lab.recipes.keeping import checkpoint, knows, packs, trained_on
 from ropewalk.lab.training import Plan
 from ropewalk.surgery import MHAToGQA
 
@@ -31,8 +31,9 @@ def uptrain_gqa(
     puzzles: Mapping[str, float] = NO_PUZZLES,
 ) -> PreTrainedModel:
     """Average the key and value heads of a checkpoint in groups, and train it on at its own length."""
-    own, tokenizer = checkpoint(model)
+    own, tokenizer = checkpoint(model, out)
     grouped = convert(own, MHAToGQA(kv_heads=kv_heads))
     size = length or trained_len(grouped.config.get_text_config())
+    knows(grouped, size)
     rows = packs(tokenizer, plan, Path(out), corpus=corpus, characters=characters, length=size, puzzles=puzzles)
     return trained_on(rows, grouped, tokenizer, plan, Path(out))
