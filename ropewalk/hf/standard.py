@@ -24,6 +24,7 @@ from ropewalk.hf.static import constant_scale, static_table
 from ropewalk.inputs import in_force
 
 CLOSE = 1e-9  # relative: float64 tables that are the same
+EXACT = 1e-12  # relative: what a power in float64 leaves
 
 
 def standard_config(config: Any, extension: Extension, layers: Sequence[Attached], target_len: int | None) -> Any:
@@ -88,7 +89,7 @@ def rope_parameters(extension: Extension, facts: Facts, target_len: int) -> dict
 def _by_table(extension: Extension, facts: Facts, target_len: int, temperature: float) -> dict[str, Any]:
     """Another base where that gives the table, else a divisor for each pair."""
     table = static_table(extension, facts)
-    base = float(table[-1]) ** (-facts.rotating / (facts.rotating - 2)) if facts.rotating > 2 and table[-1] > 0 else 0.0
+    base = _base(float(table[-1]), facts.rotating)
     if temperature == 1 and base > 1 and _alike(trained(replace(facts, base=base)), table):
         return {"rope_theta": base, "rope_type": "default"}
     if not (table > 0).all():
@@ -103,6 +104,14 @@ def _by_table(extension: Extension, facts: Facts, target_len: int, temperature: 
         "attention_factor": temperature,
         "original_max_position_embeddings": target_len,
     }
+
+
+def _base(slowest: float, rotating: int) -> float:
+    """The base that gives the slowest pair, without what a power leaves in its last digits; 0 where there is none."""
+    if rotating <= 2 or slowest <= 0:
+        return 0.0
+    base = slowest ** (-rotating / (rotating - 2))
+    return float(round(base)) if math.isclose(base, round(base), rel_tol=EXACT) else base
 
 
 def constant_temperature(extension: Extension, facts: Facts) -> float:

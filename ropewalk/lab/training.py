@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.folders import write_whole
+from ropewalk.hf.extending import host_of
 from ropewalk.hf.layers import PREFIX
 from ropewalk.lab.checkpoints import keeping
 from ropewalk.lab.checkpoints import last_checkpoint as last_checkpoint
@@ -116,7 +118,7 @@ def train(
     require_divisible(model, parts)
     rows = as_trained(model, rows, seed=plan.seed)
     needed = given.max_steps * given.per_device_train_batch_size * given.gradient_accumulation_steps * given.world_size
-    with keeping(out), listening() as heard:
+    with keeping(out), _caching_as_before(model), listening() as heard:
         _require_same_plan(plan, out, getattr(rows, "record", {}))
         trainer = _Steady(
             model=model,
@@ -127,6 +129,17 @@ def train(
         )
         _run(trainer, last_checkpoint(out))
     return trainer
+
+
+@contextmanager
+def _caching_as_before(model: nn.Module) -> Iterator[None]:
+    """Trainer turns the cache off in the config; whoever uses the trained model would write without one."""
+    config = host_of(model).config
+    before = config.use_cache
+    try:
+        yield
+    finally:
+        config.use_cache = before
 
 
 def _first(rows: Dataset[Row], count: int) -> Dataset[Row]:

@@ -65,6 +65,8 @@ def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "more" / "model")
     torch.testing.assert_close(logits(plain), logits(done), rtol=1e-4, atol=1e-4)
     assert plain.config.max_position_embeddings == 32
+    assert plain.config.rope_parameters == {"rope_type": "default", "rope_theta": 10_000.0}
+    assert plain.config.use_cache  # which Trainer turns off
     assert not torch.equal(plain.lm_head.weight, rw.load(model).lm_head.weight)
 
 
