@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -64,6 +65,18 @@ def test_what_was_refused_before_it_began_may_be_said_anew(tmp_path):
     assert "Trained" in within(*asked, "--set", f"corpus={corpus}")
     with pytest.raises(Conflict, match=r"as they were when .* began, got 'corpus'"):
         within(*asked, "--set", "corpus=python")
+
+
+def test_questions_that_were_made_are_kept_whatever_is_refused_then(tmp_path, monkeypatch):
+    def asks_and_refuses(out, plan, **settings):
+        (Path(out) / "questions.jsonl").write_text("{}")
+        raise InvalidValue("length", "longer", 8)
+
+    ours = recipe("pretrain")._replace(run=asks_and_refuses)
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    with pytest.raises(InvalidValue, match="length must be longer"):
+        within("pretrain", "--out", tmp_path / "run", *settings(steps=1))
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["questions.jsonl", "recipe.json"]
 
 
 def test_a_folder_with_somebodys_model_is_left_alone(tmp_path):

@@ -17,7 +17,7 @@ from ropewalk.lab.models import Shape
 from ropewalk.lab.processes import together
 from ropewalk.lab.recipes import settings
 from ropewalk.lab.recipes.carry_on import carry_on
-from ropewalk.lab.recipes.long_instruct import long_instruct
+from ropewalk.lab.recipes.long_instruct import QUESTIONS, long_instruct
 from ropewalk.lab.recipes.pretrain import PUZZLES, pretrain
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
 from ropewalk.lab.training import LONGER, PLAN, WATCHING, Plan
@@ -27,6 +27,7 @@ from ropewalk.notation import value
 from ropewalk.record import Checked, Parameter, ParameterRow, parameter_rows, parameters, written
 
 RECIPE = "recipe.json"
+BEGUN = (PLAN, QUESTIONS)  # what a run leaves that has cost something
 SMALL_STEPS = {"rows": 4, "learning_rate": 1.5e-3}  # they bring retrieval sooner than large ones
 GENTLE = {"learning_rate": 2e-4}  # for weights that know something
 # One model of the zoo, 3 M tokens, takes three minutes of one core: few pieces, short rows and many repeats, so that
@@ -138,7 +139,7 @@ def _as_before(out: Path) -> Iterator[None]:
     try:
         yield
     except RopewalkError:
-        if not any(out.rglob(PLAN)):
+        if not any(any(out.rglob(name)) for name in BEGUN):
             for made in [out] if before is None else set(out.iterdir()) - before:
                 shutil.rmtree(made, ignore_errors=True) if made.is_dir() else made.unlink(missing_ok=True)
         raise

@@ -25,6 +25,7 @@ from ropewalk.lab.recipes.keeping import checkpoint, knows, rows_of, trained_on
 from ropewalk.lab.tokens import Numbers
 from ropewalk.lab.training import Plan
 
+QUESTIONS = "questions.jsonl"
 ASKED = "\n\nQuestion: {question}\nAnswer:"
 
 
@@ -47,7 +48,7 @@ def long_instruct(
     own, tokenizer = checkpoint(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {each.name: each for each in documents(corpus, "train", most=characters)}
-    made = pairs_of(texts.values(), tokenizer, asker(own, tokenizer), passage=passage, kept=folder / "questions.jsonl")
+    made = pairs_of(texts.values(), tokenizer, asker(own, tokenizer), passage=passage, kept=folder / QUESTIONS)
     found = list(islice(made, pairs))
     if not found:
         remedy = "take a model that answers questions, or more documents"
