@@ -133,7 +133,7 @@ def attention(
         raise InvalidValue(
             "attention dropout", "0 under an extension", dropout, remedy="set config.attention_dropout = 0"
         )
-    if torch.is_autocast_enabled(v_bgjd.device.type):  # where the turn that is left out has widened queries and keys
+    if torch.is_autocast_enabled(v_bgjd.device.type):  # where a norm has widened queries and keys
         q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
     q_bhid, k_bgjd = (_rotating_first(x, own.layer) for x in (q_bhid, k_bgjd))
     if own.factor != 1:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ropewalk.errors import DoesNotFit
 
@@ -34,6 +36,18 @@ def steps_done(out: str | Path) -> int:
     return _step(last) if last else 0
 
 
+def what_is_kept(out: Path) -> str:
+    """For whoever reads why a run broke off."""
+    last = last_checkpoint(out)
+    return f"the last good checkpoint is {last}" if last else "no checkpoint was kept yet"
+
+
+def changed(stored: Path, now: Mapping[str, Any]) -> list[str]:
+    """The settings that are others now than those that a run keeps; none where it keeps nothing yet."""
+    before = json.loads(stored.read_text()) if stored.is_file() else now
+    return sorted(name for name in {*now, *before} if before.get(name) != now.get(name))
+
+
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
@@ -49,9 +63,7 @@ def keeping(out: Path) -> Iterator[None]:
         for path in out.glob("checkpoint-*"):
             if not (path / FINISHED).is_file():
                 shutil.rmtree(path, ignore_errors=True)
-        last = last_checkpoint(out)
-        kept = f"the last good checkpoint is {last}" if last else "no checkpoint was kept"
-        remedy = f"{kept}; make room and start again, it goes on from there"
+        remedy = f"{what_is_kept(out)}; make room and start again, it goes on from there"
         raise DoesNotFit("disk", f"large enough to write to {out}", str(wrong), remedy=remedy) from wrong
 
 

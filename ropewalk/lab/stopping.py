@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,26 +35,27 @@ class OnSignal(TrainerCallback):
 @contextmanager
 def as_interrupt() -> Iterator[None]:
     """SIGTERM is what Ctrl-C is, as long as there is no step to be finished."""
-    if threading.current_thread() is not threading.main_thread():
+    with _handling((signal.SIGTERM,), signal.default_int_handler):
         yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def listening() -> Iterator[OnSignal]:
-    """Signals are noted for as long as a block lasts; only a program's main thread can hear them."""
+    """Signals are noted for as long as a block lasts."""
     heard = OnSignal()
+    with _handling(SIGNALS, heard.note):
+        yield heard
+
+
+@contextmanager
+def _handling(signals: Sequence[signal.Signals], handler: Callable[[int, Any], Any]) -> Iterator[None]:
+    """What signals do for as long as a block lasts; only a program's main thread can hear them."""
     if threading.current_thread() is not threading.main_thread():
-        yield heard
+        yield
         return
-    before = {each: signal.signal(each, heard.note) for each in SIGNALS}
+    before = {each: signal.signal(each, handler) for each in signals}
     try:
-        yield heard
+        yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for each, own in before.items():
+            signal.signal(each, own)

@@ -25,7 +25,7 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.folders import write_whole
 from ropewalk.hf.extending import host_of
 from ropewalk.hf.layers import PREFIX
-from ropewalk.lab.checkpoints import keeping
+from ropewalk.lab.checkpoints import changed, keeping, what_is_kept
 from ropewalk.lab.checkpoints import last_checkpoint as last_checkpoint
 from ropewalk.lab.numbering import Collator, as_trained
 from ropewalk.lab.packs import Row
@@ -76,11 +76,9 @@ class _Steady(Trainer):
         numbers = {"loss": float(loss), "gradient": self._norm()}
         wrong = [name for name, number in numbers.items() if not math.isfinite(number)]
         if any_of_us(bool(wrong)):
-            what = (wrong or ["loss"])[0]
-            last = last_checkpoint(Path(str(self.args.output_dir)))
-            kept = f"the last good checkpoint is {last}" if last else "no checkpoint was kept yet"
+            what, step = (wrong or ["loss"])[0], self.state.global_step + 1
+            kept = what_is_kept(Path(str(self.args.output_dir)))
             remedy = f"{kept}; begin in another folder with a lower learning rate"
-            step = self.state.global_step + 1
             raise DoesNotFit(f"{what} at step {step}", "a finite number", numbers[what], remedy=remedy)
         return loss
 
@@ -195,11 +193,9 @@ def _require_same_plan(plan: Plan, out: Path, record: Mapping[str, Any]) -> None
     """A run goes on as it began: only its length, and what does not touch the numbers, may change."""
     now = {name: value for name, value in dataclasses.asdict(plan).items() if name not in LONGER} | dict(record)
     stored = out / PLAN
-    if stored.is_file():
-        before = json.loads(stored.read_text())
-        changed = sorted(name for name in {*now, *before} if before.get(name) != now.get(name))
-        if changed:
-            raise Conflict("plan", f"as it began ({stored})", ", ".join(changed), remedy="name another folder")
+    others = changed(stored, now)
+    if others:
+        raise Conflict("plan", f"as it began ({stored})", ", ".join(others), remedy="name another folder")
     together()  # nobody reads while one writes
     if is_main():
         write_whole(stored, json.dumps(now, indent=2) + "\n")

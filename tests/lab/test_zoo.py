@@ -85,6 +85,9 @@ def test_it_goes_on_with_what_is_missing(tmp_path, monkeypatch):
 def test_a_method_that_is_not_there(tmp_path):
     with pytest.raises(UnknownName, match="known: rope, qk_bias"):
         run(tmp_path, "rope,magic")
+
+
+def test_what_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(InvalidValue, match="of which something is held out, to read the models on, got 'all:python'"):
         zoo(tmp_path / "zoo", PLAN, shape=SHAPE, corpus="all:python")
     with pytest.raises(InvalidValue, match="places must be rotary"):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
 from ropewalk.folders import write_whole
-from ropewalk.lab.checkpoints import steps_done
+from ropewalk.lab.checkpoints import changed, steps_done
 from ropewalk.lab.models import Shape
 from ropewalk.lab.processes import together
 from ropewalk.lab.recipes import settings
@@ -167,11 +167,9 @@ def _require_same(out: Path, now: Mapping[str, Any]) -> None:
     stored = out / RECIPE
     if not stored.is_file() and (out / "model").exists():
         raise InvalidValue("out", "new, or where a recipe was begun", str(out), remedy="it holds a model already")
-    if stored.is_file():
-        before = json.loads(stored.read_text())
-        changed = sorted(name for name in {*now, *before} if now.get(name) != before.get(name))
-        if changed:
-            remedy = "name another folder"
-            raise Conflict("settings", f"as they were when {out} began", ", ".join(changed), remedy=remedy)
-        return
-    write_whole(stored, json.dumps(now, indent=2) + "\n")
+    others = changed(stored, now)
+    if others:
+        remedy = "name another folder"
+        raise Conflict("settings", f"as they were when {out} began", ", ".join(others), remedy=remedy)
+    if not stored.is_file():
+        write_whole(stored, json.dumps(now, indent=2) + "\n")

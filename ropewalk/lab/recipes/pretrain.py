@@ -1,6 +1,6 @@
 """`pretrain`: a small model from nothing, under any extension.
 
-The defaults are those of the model that Ropewalk carries (ropewalk/models/default/README.md).
+The defaults are those that the model which Ropewalk carries was begun with (ropewalk/models/default/README.md).
 """
 
 from __future__ import annotations
