@@ -104,7 +104,7 @@ def reference_logits(
     weights: Mapping[str, Weights] | None = None,
 ) -> Tensor:
     """The logits themselves, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
-    learned = weights or {}
+    learned, facts = weights or {}, extension.ground(facts)
     extension = in_force(extension, facts, layer, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)

@@ -19,7 +19,7 @@ from ropewalk.pages import page_of
 from ropewalk.positions import Positions, Sequential
 from ropewalk.reach import Causal, Reach
 from ropewalk.scales import Scale
-from ropewalk.slots import PER_LAYER, SLOTS, Slot
+from ropewalk.slots import INSTEAD, PER_LAYER, SLOTS, Slot
 from ropewalk.spec import Json, Spec
 from ropewalk.surgery import Surgery
 
@@ -31,6 +31,9 @@ Layers = tuple[tuple[int, "Extension"], ...]
 @dataclass(frozen=True, kw_only=True)
 class Extension:
     """A method of length extrapolation. A slot left empty keeps what the model does.
+
+    A model may come with a schedule of its own: a table of frequencies that its makers stretched. Frequencies given
+    here map that table. With `instead` they take its place: all is as if the model had never been stretched.
 
     `layers` maps a layer (negative: counted from the last) to an extension of its own; a slot that it leaves empty
     keeps what the whole says.
@@ -44,11 +47,14 @@ class Extension:
     decoding: Decoding | None = None
     surgery: tuple[Surgery, ...] = ()
     layers: Layers | Mapping[int, Extension] = ()
+    instead: bool = False
 
     def __post_init__(self) -> None:
         for name, slot in SLOTS.items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), slot))
         object.__setattr__(self, "layers", _checked_layers(self.layers))
+        if not isinstance(self.instead, bool):
+            raise InvalidValue(INSTEAD, "true or false", self.instead)
 
     # The equation's view: what is in force where a slot is empty.
 
@@ -75,6 +81,10 @@ class Extension:
         filled = {name: getattr(self, name) for name in SLOTS}
         return {name: value if isinstance(value, tuple) else (value,) for name, value in filled.items() if value}
 
+    def ground(self, facts: Facts) -> Facts:
+        """What this extension stands on: the model as it came, or as it was before its own schedule."""
+        return facts.undone if self.instead else facts
+
     def at_layer(self, layer: int | None, facts: Facts) -> Extension:
         """The extension that is in force in one layer, without `layers`."""
         if layer is None and self.layers:
@@ -94,6 +104,7 @@ class Extension:
 
     def check_against(self, facts: Facts) -> None:
         """Refuse a model that this extension cannot serve, before anything is computed or touched."""
+        facts = self.ground(facts)
         for own in self._own_layers(facts).values():
             self._overridden(own).check_against(facts)
         self.theta.check_against(facts)
@@ -133,7 +144,8 @@ class Extension:
                 raise Conflict(name, "given once", f"{mine} and {theirs}", remedy="keep one of the two")
             else:
                 merged[name] = mine or theirs
-        return Extension(**merged, layers=_merged_layers(dict(self.overrides), dict(other.overrides)))
+        layers = _merged_layers(dict(self.overrides), dict(other.overrides))
+        return Extension(**merged, layers=layers, instead=self.instead or other.instead)
 
     def to_json(self) -> Json:
         """Every filled slot, each method with all its parameters, so that it survives a change of defaults."""
@@ -142,15 +154,15 @@ class Extension:
             values[name] = [spec.to_json() for spec in specs] if SLOTS[name].several else specs[0].to_json()
         if self.layers:
             values["layers"] = {str(key): own.to_json() for key, own in self.overrides}
-        return values
+        return {**values, INSTEAD: True} if self.instead else values
 
     @classmethod
     def from_json(cls, values: str | Mapping[str, Any]) -> Extension:
         """What `to_json` gave, as a dict or as text. Unknown keys are errors."""
         read = stored.load(values)
-        filled = {name: stored.content(name, value) for name, value in read.items() if name != "layers"}
+        filled = {name: stored.content(name, value) for name, value in read.items() if name in SLOTS}
         layers = [(key, cls.from_json(own)) for key, own in stored.layers(read.get("layers", {}))]
-        return cls(**filled, layers=tuple(layers))
+        return cls(**filled, layers=tuple(layers), instead=read.get(INSTEAD, False))
 
     def describe(self) -> str:
         """The formula that results, and what each of its parts is."""
@@ -162,6 +174,8 @@ class Extension:
             for spec in specs:
                 page = page_of(spec)
                 lines += [f"{name}.{spec}", *_indented(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
+        if self.instead:
+            lines += ["instead: of the schedule that the model came with, if it came with one", ""]
         for key, own in self.overrides:
             lines += [f"in layer {key}:", *_indented(self._overridden(own).describe()), ""]
         return "\n".join(lines).rstrip()
@@ -205,7 +219,8 @@ def _check_layer(key: Any, extension: Any) -> None:
         raise InvalidValue("layers", "keyed by whole numbers", key)
     if not isinstance(extension, Extension):
         raise InvalidValue(f"layers[{key}]", "an Extension", extension)
-    outside = [name for name in extension.specs if name not in PER_LAYER] + ["layers"] * bool(extension.layers)
+    outside = [name for name in extension.specs if name not in PER_LAYER]
+    outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.instead
     if outside:
         raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", outside[0])
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ropewalk.errors import InvalidValue
-from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, POSITIVE, Checked
+from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, NOT_NEGATIVE, POSITIVE, Checked
 
 # Among weights, what the model itself has learned: the logit of each head's sink.
 MODEL, SINKS = "model", "sinks"
@@ -17,9 +17,13 @@ MODEL, SINKS = "model", "sinks"
 class Facts(Checked):
     """A trained model, as far as its positions go."""
 
-    trained_len: Annotated[int, AT_LEAST_ONE, "the length of the texts it was trained on"]
+    trained_len: Annotated[int, AT_LEAST_ONE, "the length it was trained to, with the schedule it came with"]
     head_dim: Annotated[int, EVEN, "size of one head's query"]
     base: Annotated[float, ABOVE_ONE, "base of its rotary frequencies"] = 10_000.0
+    inv_freq: Annotated[
+        tuple[float, ...] | None, NOT_NEGATIVE, "its own table, radians per position; nothing: base^(-2i/d)"
+    ] = None
+    original_len: Annotated[int | None, AT_LEAST_ONE, "trained length before that table; nothing: the same"] = None
     rotary_dim: Annotated[int | None, EVEN, "dimensions that rotate, the head's first; nothing: all"] = None
     interleaved: Annotated[bool, "a pair is two neighbours; otherwise its halves lie half a rotary size apart"] = False
     heads: Annotated[int, AT_LEAST_ONE, "query heads"] = 1
@@ -33,6 +37,10 @@ class Facts(Checked):
             raise InvalidValue("rotary_dim", f"at most head_dim ({self.head_dim})", self.rotary_dim)
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise InvalidValue("kv_heads", f"a divisor of heads ({self.heads})", self.kv_heads)
+        if self.inv_freq is not None and len(self.inv_freq) != self.rotating // 2:
+            raise InvalidValue("inv_freq", f"one number for each of {self.rotating // 2} pairs", len(self.inv_freq))
+        if self.original_len is not None and self.original_len > self.trained_len:
+            raise InvalidValue("original_len", f"at most trained_len ({self.trained_len})", self.original_len)
 
     @property
     def rotating(self) -> int:
@@ -43,6 +51,15 @@ class Facts(Checked):
     def groups(self) -> int:
         """How many key heads there are."""
         return self.heads if self.kv_heads is None else self.kv_heads
+
+    @property
+    def undone(self) -> Facts:
+        """The same model without the schedule that it came with. Pairs that stand still are its layout, and stay."""
+        still = [theta == 0 for theta in self.inv_freq or ()]
+        plain = (self.base ** (-2 * pair / self.rotating) for pair in range(len(still)))
+        table = tuple(0.0 if stands else theta for theta, stands in zip(plain, still, strict=True))
+        length = self.original_len or self.trained_len
+        return replace(self, trained_len=length, original_len=None, inv_freq=table if any(still) else None)
 
     def stretch(self, length: int, steps: int | None) -> float:
         """The factor that a row of this length needs: 1 within the trained length, then rounded up to one of `steps`

@@ -12,9 +12,10 @@ from typing import Any
 from ropewalk import presets
 from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
 from ropewalk.extension import Extension
+from ropewalk.facts import Facts
 from ropewalk.notation import Term, read
 from ropewalk.presets.lengths import require_whole
-from ropewalk.slots import SLOTS, method
+from ropewalk.slots import INSTEAD, SLOTS, method
 from ropewalk.spec import Spec, build
 
 PRESETS = {preset.__name__: preset for preset in presets.ALL}
@@ -22,19 +23,34 @@ CONTEXT = ("trained_len", "target_len", "layers")  # what a line need not say wh
 
 
 def parse(
-    text: str, *, trained_len: int | None = None, target_len: int | None = None, layers: int | None = None
+    text: str,
+    *,
+    trained_len: int | None = None,
+    target_len: int | None = None,
+    layers: int | None = None,
+    original_len: int | None = None,
 ) -> Extension:
     """The extension that a line such as `yarn:factor=4+log_n` names, or that a file such as `extension.json` holds.
 
     What is known of the model and the target serves presets that derive their values from it; what the line says wins.
+    A line with `+instead` takes the place of the model's own schedule: its lengths count from `original_len`.
     """
     if isinstance(text, str) and text.endswith(".json"):
         return _stored(Path(text))
-    known = dict(zip(CONTEXT, (trained_len, target_len, layers), strict=True))
+    require_whole("original_len", original_len)
+    terms = read(text)
+    begun = original_len or trained_len if any(term.name == INSTEAD for term in terms) else trained_len
+    known = dict(zip(CONTEXT, (begun, target_len, layers), strict=True))
     for name, value in known.items():
         require_whole(name, value)
     context = {name: value for name, value in known.items() if value is not None}
-    return reduce(Extension.__add__, (_extension(term, context) for term in read(text)))
+    return reduce(Extension.__add__, (_extension(term, context) for term in terms))
+
+
+def parse_for(text: str, facts: Facts, target_len: int | None) -> Extension:
+    """The extension that a line names for a model."""
+    lengths = {"trained_len": facts.trained_len, "original_len": facts.original_len, "target_len": target_len}
+    return parse(text, layers=facts.layers, **lengths)
 
 
 def _stored(file: Path) -> Extension:
@@ -46,12 +62,20 @@ def _stored(file: Path) -> Extension:
 
 
 def _extension(term: Term, context: Mapping[str, int]) -> Extension:
+    if term.name == INSTEAD:
+        return _instead(term)
     if term.name in PRESETS:
         return _preset(term, context)
     slot, name = _slot_and_name(term.name)
     spec = _spec(slot, Term(name, term.values))
     filled: dict[str, Any] = {slot: (spec,) if SLOTS[slot].several else spec}
     return Extension(**filled)
+
+
+def _instead(term: Term) -> Extension:
+    for name in term.values:
+        raise UnknownName(f"parameter of {INSTEAD}", "one it has", name, known=["(it has none)"])
+    return Extension(instead=True)
 
 
 def _preset(term: Term, context: Mapping[str, int]) -> Extension:
@@ -91,7 +115,7 @@ def _slot_and_name(name: str) -> tuple[str, str]:
         raise UnknownName("name", "unambiguous", name, known=[f"{slot}.{name}" for slot in slots])
     if not slots:
         methods = [f"{slot}.{each.name}" for slot, (_, methods, *_) in SLOTS.items() for each in methods]
-        known = [*PRESETS, *methods]
+        known = [*PRESETS, *methods, INSTEAD]
         raise UnknownName("name", "a preset or a method", name, known=get_close_matches(name, known) or known)
     return slots[0], name
 

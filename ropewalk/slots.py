@@ -34,6 +34,7 @@ SLOTS = {
     "decoding": Slot(Decoding, decoding.ALL, several=False, per_layer=False),
     "surgery": Slot(Surgery, surgery.ALL, several=True, per_layer=False),
 }
+INSTEAD = "instead"  # beside the slots: whether frequencies take the place of the schedule that a model came with
 PER_LAYER = tuple(name for name, slot in SLOTS.items() if slot.per_layer)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.errors import UnknownName, Unreadable
-from ropewalk.slots import SLOTS, method
+from ropewalk.slots import INSTEAD, SLOTS, method
 from ropewalk.spec import Json, Spec, build
 
 
@@ -18,8 +18,8 @@ def load(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(read, Mapping):
         raise Unreadable("extension", "a JSON object of slots", read)
     for name in read:
-        if name not in (*SLOTS, "layers"):
-            raise UnknownName("slot", "one of the equation's", name, known=[*SLOTS, "layers"])
+        if name not in (*SLOTS, "layers", INSTEAD):
+            raise UnknownName("slot", "one of the equation's", name, known=[*SLOTS, "layers", INSTEAD])
     return read
 
 

@@ -62,7 +62,7 @@ def explain(
     lines = []
     for text in found:
         keys = _for_every_span(k_bgjd, v_bgjd, text, terms)
-        own = strands(terms.extension, facts, text.asking, [each.numbers for each in keys])
+        own = strands(terms.extension, terms.facts, text.asking, [each.numbers for each in keys])
         backend, why, _ = choice_of(q_bhid[:, :, : text.queries], keys, own, terms)
         rows = f"{len(text.batch)} row{'s' * (len(text.batch) > 1)}"
         lines.append(f"{rows}, {text.queries} queries, {len(text.numbers)} keys: {backend}: {why}")
@@ -88,7 +88,7 @@ def _prepared(
     """Everything checked before any work, the layer's extension, and the batch as texts."""
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     require_kinship(q_bhid, k_bgjd, v_bgjd)
-    own, queries = weights or {}, q_bhid.shape[2]
+    own, queries, facts = weights or {}, q_bhid.shape[2], extension.ground(facts)
 
     def settled() -> tuple[Extension, list[Text]]:
         ruling = in_force(extension, facts, layer, own)

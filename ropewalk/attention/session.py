@@ -51,6 +51,7 @@ class Session:
         weights: Mapping[str, Weights] | None = None,
         spare: int = 0,
     ) -> None:
+        facts = extension.ground(facts)
         self.terms = Terms(in_force(extension, facts, layer, weights or {}), facts, weights or {})
         if not isinstance(self.terms.extension.numbering, Sequential):
             remedy = "number tokens at random in training only"

@@ -26,7 +26,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
 from ropewalk.notation import BARE
-from ropewalk.parsing import parse
+from ropewalk.parsing import parse_for
 from ropewalk.spec import Json
 
 LINES = (
@@ -159,10 +159,7 @@ def compare(
     asked = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
-    layers = subject.facts.layers
-    given = {
-        line: parse(line, trained_len=subject.facts.trained_len, target_len=target, layers=layers) for line in lines
-    }
+    given = {line: parse_for(line, subject.facts, target) for line in lines}
     named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
     bare_losses = _bare_losses(rows, subject.facts.trained_len)

@@ -25,7 +25,7 @@ from ropewalk.facts import Facts
 from ropewalk.hf.extending import extended
 from ropewalk.hf.hearing import hear_biases
 from ropewalk.notation import BARE
-from ropewalk.parsing import parse
+from ropewalk.parsing import parse_for
 from ropewalk.reach import Sinks
 from ropewalk.spec import Json
 
@@ -75,11 +75,10 @@ def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Prog
     if length <= facts.trained_len:
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("length", rule, length, remedy="what is beyond it is what is looked at")
-    given = {"trained_len": facts.trained_len, "target_len": length, "layers": facts.layers}
-    asked = parse(line, **given) if line else Extension()
+    asked = parse_for(line, facts, length) if line else Extension()
     named = {BARE: Extension()} | ({line: asked} if asked != Extension() else {})
     ids = torch.stack(subject.passages(texts))
-    stream = asked if isinstance(asked.reach, Sinks) else parse("streaming", **given)
+    stream = asked if isinstance(asked.reach, Sinks) else parse_for("streaming", facts, length)
     marks = subject.marks  # of the bare model
     sides = tuple(_side(subject, name, extension, ids, progress) for name, extension in named.items())
     progress("sinks")

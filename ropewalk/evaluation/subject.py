@@ -22,6 +22,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
 from ropewalk.hf.extending import HANDLE, extend
+from ropewalk.hf.facts import corrected
 from ropewalk.hf.layers import PREFIX
 
 FILLERS = 8  # passages that filler is taken from
@@ -117,6 +118,8 @@ class Subject:
     def marks(self) -> dict[str, str]:
         """Hashes of what all numbers measured here depend on."""
         text = {"corpus": self.corpus, "longest": str(self.longest), "seed": str(self.seed)}
+        stated = corrected(self.model)
+        text |= {} if stated is None else {"trained_len": str(stated)}
         share = {} if self.every == 1 else {"share": f"one in {self.every} from {self.first}"}
         return marks_of(self.model, self.tokenizer) | text | share
 
@@ -148,7 +151,8 @@ def bare(model: PreTrainedModel) -> Iterator[None]:
     try:
         yield
     finally:
-        again = extend(model, handle.extension, lift_windows=handle.lifts_windows, way=handle.way)
+        how = {"lift_windows": handle.lifts_windows, "way": handle.way, "trained_len": handle.trained_len}
+        again = extend(model, handle.extension, **how)
         for name, value in before.items():
             model.get_parameter(name).data.copy_(value)
         handle.undo.callback(again.remove)  # whoever removes the one has removed the other

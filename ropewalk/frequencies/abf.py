@@ -1,6 +1,7 @@
 """Adjusted base frequency: train on (or tune) with a larger base, so that every pair turns more slowly.
 
-    theta'_i = new_base^(-2i/d)
+    theta'_i = theta_i * (new_base / base)^(-2i/d)
+             = new_base^(-2i/d)    for a model without a schedule of its own
 
 Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 4.1; Code Llama, arXiv:2308.12950, uses 1,000,000.
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, formula, trained, turning
 from ropewalk.record import ABOVE_ONE
 
 
@@ -25,7 +26,8 @@ class ABF(Frequencies):
     new_base: Annotated[float, ABOVE_ONE, "the base that replaces the trained one"] = 500_000.0
 
     def table(self, facts: Facts, length: int) -> Table:
-        return turning(trained(replace(facts, base=self.new_base)))
+        slowing = formula(replace(facts, base=self.new_base)) / formula(facts)
+        return turning(trained(facts) * slowing)
 
     @property
     def stretch(self) -> float:

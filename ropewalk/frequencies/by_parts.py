@@ -4,7 +4,8 @@
     turns_i  = L theta_i / 2 pi
     keep_i   = clamp((turns_i - low_turns) / (high_turns - low_turns), 0, 1)                     ramp = turns
     keep_i   = 1 - clamp((i - i_high) / (i_low - i_high), 0, 1)                                  ramp = index
-               i_high = floor(i(high_turns)), i_low = ceil(i(low_turns)), i(r) = d ln(L / 2 pi r) / (2 ln base)
+               i_high = floor(i(high_turns)), i_low = ceil(i(low_turns)); turns_i(r) = r, ln turns linear in i
+               i(r) = d ln(L / 2 pi r) / (2 ln base)    for a model without a schedule of its own
 
 Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.2; ramp = index as released in jquesnelle/yarn,
 LlamaYaRNScaledRotaryEmbedding.py (and in every framework), ramp = turns as printed in the paper.
@@ -67,4 +68,18 @@ class ByParts(Frequencies):
     @staticmethod
     def _index_of(turns: float, facts: Facts) -> float:
         """The (fractional) pair that turns this often within the trained length."""
-        return facts.rotating * math.log(facts.trained_len / (2 * math.pi * turns)) / (2 * math.log(facts.base))
+        if facts.inv_freq is None:
+            return facts.rotating * math.log(facts.trained_len / (2 * math.pi * turns)) / (2 * math.log(facts.base))
+        return _crossing(trained(facts), 2 * math.pi * turns / facts.trained_len)
+
+
+def _crossing(theta: Tensor, wanted: float) -> float:
+    """The (fractional) index at which a falling table takes a value, along straight lines of its logarithm.
+
+    The lines at both ends go on beyond the table. Pairs that stand still are no part of it.
+    """
+    height = theta[theta > 0].cummin(0).values.log()
+    above = int((height >= math.log(wanted)).sum())
+    left = min(max(above - 1, 0), max(len(height) - 2, 0))
+    fall = float(height[left] - height[left + 1]) if len(height) > 1 else 0.0
+    return left + (float(height[left]) - math.log(wanted)) / fall if fall else float(above)

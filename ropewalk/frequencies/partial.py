@@ -29,6 +29,9 @@ class Partial(Frequencies):
     def check_against(self, facts: Facts) -> None:
         if int(self.share * facts.head_dim) < 2:
             raise DoesNotFit("share", f"at least one pair of a head of {facts.head_dim}", self.share)
+        if facts.inv_freq is not None and self._dims(facts) != facts.rotating:
+            rule = f"one that leaves all {facts.rotating} dimensions of the model's own schedule turning"
+            raise DoesNotFit("share", rule, self.share, remedy="add +instead to take the place of that schedule")
         if self.inner is not None:
             self.inner.check_against(self._inner_facts(facts))
 
@@ -44,8 +47,10 @@ class Partial(Frequencies):
         return (1,) if self.inner is None else self.inner.stages(self._inner_facts(facts), length)
 
     def _inner_facts(self, facts: Facts) -> Facts:
-        dims = facts.head_dim if self.over == "head" else int(self.share * facts.head_dim) // 2 * 2
-        return replace(facts, rotary_dim=dims)
+        return replace(facts, rotary_dim=self._dims(facts))
+
+    def _dims(self, facts: Facts) -> int:
+        return facts.head_dim if self.over == "head" else int(self.share * facts.head_dim) // 2 * 2
 
     @property
     def stretch(self) -> float:

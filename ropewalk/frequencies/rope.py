@@ -1,6 +1,6 @@
 """Rotary position embedding: pair i of a query at position m is turned by m theta_i, so products see differences only.
 
-    theta_i = base^(-2i/d),   i = 0 .. d/2-1
+    theta_i = base^(-2i/d),   i = 0 .. d/2-1,   or the table that the model came with
 
 Source: Su et al. 2021, arXiv:2104.09864, eq. 15.
 """

@@ -44,7 +44,12 @@ def pair_index(facts: Facts) -> Tensor:
 
 
 def trained(facts: Facts) -> Tensor:
-    """The frequencies the model was trained with: base^(-2i/d)."""
+    """The frequencies the model was trained with: the table that it came with, or base^(-2i/d)."""
+    return formula(facts) if facts.inv_freq is None else torch.tensor(facts.inv_freq, dtype=torch.float64)
+
+
+def formula(facts: Facts) -> Tensor:
+    """base^(-2i/d), whatever table the model came with."""
     return facts.base ** (-2 * pair_index(facts) / facts.rotating)
 
 

@@ -15,10 +15,9 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.converting import brought, operated
 from ropewalk.hf.extending import attached_all, require_carried, require_steady
-from ropewalk.hf.facts import facts_of
 from ropewalk.hf.probe import Layer
 from ropewalk.hf.tables import writing
-from ropewalk.parsing import PRESETS, parse
+from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import Needs, needs
 from ropewalk.reach import Window
 
@@ -38,20 +37,24 @@ class Advice(NamedTuple):
         return not self.why_not
 
 
-def advise(host: PreTrainedModel, layers: Sequence[Layer], facts: Facts, length: int) -> list[Advice]:
-    """Every preset with its own values for this length."""
-    return [_advice(name, host, layers, facts, length) for name in PRESETS]
+def advise(
+    host: PreTrainedModel, layers: Sequence[Layer], every: Sequence[Facts], facts: Facts, length: int
+) -> list[Advice]:
+    """Every preset with its own values for this length; `every` has the facts of each layer."""
+    return [_advice(name, host, layers, every, facts, length) for name in PRESETS]
 
 
-def _advice(name: str, host: PreTrainedModel, layers: Sequence[Layer], facts: Facts, length: int) -> Advice:
+def _advice(
+    name: str, host: PreTrainedModel, layers: Sequence[Layer], every: Sequence[Facts], facts: Facts, length: int
+) -> Advice:
     by = "extend"
     try:
-        asked = parse(name, trained_len=facts.trained_len, target_len=length, layers=facts.layers)
+        asked = parse_for(name, facts, length)
         by = "nbce_generate" if asked.decoding else "convert" if asked.surgery else by
         asked.check_against(facts)
         changed = _converted(host, asked, facts) if asked.surgery else facts
         if by == "extend":
-            _require_taken(host, list(layers), asked, length)
+            _require_taken(list(layers), list(every), asked, length)
         total = held(layers, asked, changed, length) * changed.groups // facts.groups * host.dtype.itemsize
     except RopewalkError as reason:
         return Advice(name, needs(name), by, 0, str(reason))
@@ -67,10 +70,10 @@ def _converted(host: PreTrainedModel, asked: Extension, facts: Facts) -> Facts:
     return changed.facts
 
 
-def _require_taken(host: PreTrainedModel, layers: list[Layer], asked: Extension, length: int) -> None:
+def _require_taken(layers: list[Layer], every: list[Facts], asked: Extension, length: int) -> None:
     """Refuse what `extend` would: neither the model's own tables can say it nor attention of ours carry it."""
     require_steady(layers, asked)
-    own = attached_all(layers, [facts_of(host, layer, len(layers)) for layer in layers], asked)
+    own = attached_all(layers, every, asked)
     try:
         writing(asked, own, length)
     except DoesNotFit:

@@ -34,6 +34,7 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
     try:
         values = json.loads((place / FILE).read_text())
         how = {"lift_windows": bool(values["lift_windows"]), "way": values.get("way")}
+        how |= {"trained_len": values.get("trained_len")}
         return Extension.from_json(values["extension"]), how
     except (json.JSONDecodeError, KeyError, TypeError) as reason:
         raise Unreadable(str(place / FILE), "what save wrote", str(reason)) from reason

@@ -30,7 +30,7 @@ from ropewalk.frequencies import Dynamic
 from ropewalk.hf.extending import Handle, extended
 from ropewalk.hf.layers import Attached
 from ropewalk.hf.saving import FAILURES, extended_host, require_same, save_tokenizer, save_weights
-from ropewalk.hf.standard import constant_temperature, require_sayable, standard_config
+from ropewalk.hf.standard import require_sayable, standard_config, temperature_of
 from ropewalk.scales import DynamicTemperature
 
 
@@ -123,7 +123,8 @@ def _fold(
     if lowered and target == "llama.cpp":
         rule = "linear, yarn, llama3 or another base, which its converter knows for every architecture"
         raise DoesNotFit("schedule", rule, extension.theta.name)
-    folded = constant_temperature(extension, facts) ** 2 if lowered and target != "transformers" else 1.0
+    own = next(own for own in layers if own.layer.rotating and not own.left_alone)
+    folded = temperature_of(extension, own) ** 2 if lowered and target != "transformers" else 1.0
     if folded == 1:
         require_sayable(extension, layers)
     return folded
@@ -174,7 +175,7 @@ def _verify(host: PreTrainedModel, handle: Handle, extension: Extension, place: 
     twin = AutoModelForCausalLM.from_config(copy.deepcopy(host.config), attn_implementation="eager")  # type: ignore[no-untyped-call]
     twin.to(host.dtype)
     twin.load_state_dict(host.state_dict())
-    with extended(twin, extension):
+    with extended(twin, extension, trained_len=handle.trained_len):
         require_same(twin, place, length)
 
 

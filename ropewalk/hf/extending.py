@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,14 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import beside
 from ropewalk.hf.belonging import BareOnly, Owner
-from ropewalk.hf.facts import facts_of, trained_len
+from ropewalk.hf.facts import corrected, facts_of
 from ropewalk.hf.instance import replaced
 from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention, learned
 from ropewalk.hf.opening import Opening, closing, numbered
+from ropewalk.hf.own_schedule import came_with, require_not_restated, what_happens, with_plain_scalings
 from ropewalk.hf.probe import Layer, attention_named, device_of, probe, quiet, rotary_modules
 from ropewalk.hf.tables import own_writing, require_written, write, writing
-from ropewalk.parsing import parse
+from ropewalk.parsing import parse_for
 
 TOKENS = 24  # of the text on which an identity extension must give the model's own logits
 # Of the logits' root mean square. What is mistaken is off by more than 0.1; half precision by 0.05 in deep models.
@@ -49,11 +50,13 @@ class Handle(BareOnly):
     undo: ExitStack
     way: str  # TABLES or ATTENTION
     reason: str = ""  # why not by tables
+    trained_len: int | None = None  # where somebody corrected the config
+    own_schedule: str = ""  # what the checkpoint came with, and what happens to it
 
     @property
     def facts(self) -> Facts:
-        """What the model brings, as its first rotating layer has it."""
-        return next((own.facts for own in self.layers if own.layer.rotating), self.layers[0].facts)
+        """What the model brings, as its first rotating layer without a window has it."""
+        return self.layers[main_layer([own.layer for own in self.layers])].facts
 
     def __repr__(self) -> str:
         specs = [str(spec) for specs in self.extension.specs.values() for spec in specs]
@@ -61,7 +64,7 @@ class Handle(BareOnly):
 
     def describe(self) -> str:
         """The formula in force, the way it was put in, and how layers differ from it."""
-        lines = [self.extension.describe(), "", f"by {self.way}: {self.reason or WAYS[self.way]}"]
+        lines = [self.extension.describe(), "", self.own_schedule, f"by {self.way}: {self.reason or WAYS[self.way]}"]
         for own in self.layers:
             if own.left_alone:
                 lines.append(f"layer {own.depth}: left alone, it sees {own.layer.window} keys by itself")
@@ -71,7 +74,8 @@ class Handle(BareOnly):
 
     def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
         """Write the extension beside the model's weights, where `load` finds it."""
-        how = {"lift_windows": self.lifts_windows, "way": self.way, "target_len": target_len}
+        lengths = {"target_len": target_len, "trained_len": self.trained_len}
+        how = {"lift_windows": self.lifts_windows, "way": self.way, **lengths}
         said = {"extension": self.extension.to_json(), **how}
         beside.write(place, said, self.model, self.layers, state)
 
@@ -85,12 +89,15 @@ def extend(
     extension: Extension | str,
     *,
     target_len: int | None = None,
+    trained_len: int | None = None,
     lift_windows: bool = False,
     way: str | None = None,
 ) -> Handle:
     """Put a causal language model under an extension, given as such or as text ("yarn:factor=4+log_n").
 
-    `target_len` is for presets that are told a length; `lift_windows` lets the extension rule layers that have a window
+    A schedule maps the table that the model came with; with "+instead" it takes the place of the model's own schedule.
+    `target_len` is for presets that are told a length; `trained_len` corrects what the config says of the length that
+    the model was trained to; `lift_windows` lets the extension rule layers that have a window
     of their own. `way` is "tables" (a static schedule is written into the model's rotary modules) or "attention" (ours
     takes the place of the model's); nothing: tables where they can say it all. Everything is checked before anything is
     touched, and `handle.remove()` leaves no trace.
@@ -100,17 +107,24 @@ def extend(
         raise UnknownName("way", "one of two", way, known=WAYS)
     present: Handle | None = host.__dict__.get(HANDLE)
     layers = probe(host) if present is None else [own.layer for own in present.layers]
-    facts = [facts_of(host, layer, len(layers)) for layer in layers]
-    wanted = _parsed(extension, facts[0], target_len)
+    trained_len = corrected(host) if trained_len is None else trained_len
+    facts = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
+    wanted = _parsed(extension, facts[main_layer(layers)], target_len)
     if present is not None:
-        if present.extension == wanted and present.lifts_windows == lift_windows and way in (None, present.way):
+        same = present.lifts_windows == lift_windows and present.trained_len == trained_len
+        if present.extension == wanted and same and way in (None, present.way):
             return present
         raise Conflict("model", "free of another extension", present.extension.to_json(), remedy="remove that first")
     require_steady(layers, wanted)
+    if isinstance(extension, str):  # a record was thought over, or written down when it was in force
+        require_not_restated(host.config.get_text_config(), wanted, target_len)
+    if wanted.instead:
+        layers = with_plain_scalings(host, layers)
     bare, own = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
+    said = what_happens(came_with(host.config.get_text_config(), layers, facts), wanted)
     way, reason, undo = _entered(host, wanted, bare, own, target_len, way)
     with undo:
-        handle = Handle(host, wanted, tuple(own), lift_windows, ExitStack(), way, reason)
+        handle = Handle(host, wanted, tuple(own), lift_windows, ExitStack(), way, reason, trained_len, said)
         host.__dict__[HANDLE] = handle
         undo.callback(host.__dict__.pop, HANDLE)
         undo.enter_context(replaced(host, handle.keep))
@@ -145,7 +159,7 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("target_len", rule, target_len, remedy="within it the model needs no extension")
     if isinstance(extension, str):
-        extension = parse(extension, trained_len=facts.trained_len, target_len=target_len, layers=facts.layers)
+        extension = parse_for(extension, facts, target_len)
     if not isinstance(extension, Extension):
         raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
     for slot, remedy in (("decoding", "use nbce_generate"), ("surgery", "convert the model first")):
@@ -157,9 +171,17 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
 
 def require_steady(layers: list[Layer], wanted: Extension) -> None:
     """Refuse to keep a schedule of the model's own that changes with the length of the whole batch."""
-    if any(layer.varies for layer in layers) and wanted.frequencies is None:
-        rule = "given, since the model's own schedule changes with the longest text of a batch (dynamic or longrope)"
-        raise DoesNotFit("frequencies", rule, None, remedy="say dynamic_ntk, frequencies.longrope:..., or another")
+    unsteady = any(layer.varies and layer.beyond is None for layer in layers)
+    if unsteady and wanted.frequencies is None and not wanted.instead:
+        rule = "given, since the model's own schedule (dynamic) changes with the longest text of a batch"
+        raise DoesNotFit("frequencies", rule, None, remedy="add dynamic_ntk, which changes row by row, or another")
+
+
+def main_layer(layers: Sequence[Layer]) -> int:
+    """The layer whose facts speak for the model: the first that rotates and has no window of its own."""
+    free = (index for index, layer in enumerate(layers) if layer.rotating and layer.window is None)
+    rotating = (index for index, layer in enumerate(layers) if layer.rotating)
+    return next(free, next(rotating, 0))
 
 
 def require_carried(layers: list[Layer]) -> None:
@@ -198,14 +220,14 @@ def _entered(
                 raise
             reason = f"tables will not do, {hindrance}"
     require_carried([each.layer for each in own])
-    _require_identity(host, lambda: _by_attention(host, Extension(), bare))
+    _require_identity(host, bare, lambda: _by_attention(host, Extension(), bare))
     return ATTENTION, reason, _by_attention(host, wanted, own)
 
 
-def _require_identity(host: PreTrainedModel, enter: Callable[[], ExitStack]) -> None:
+def _require_identity(host: PreTrainedModel, bare: list[Attached], enter: Callable[[], ExitStack]) -> None:
     """Refuse a model whose own logits this way does not reproduce."""
     vocabulary: Any = host.get_input_embeddings().weight
-    count = min(TOKENS, trained_len(host.config.get_text_config()))
+    count = min(TOKENS, bare[0].facts.trained_len)
     ids = torch.arange(count, device=device_of(host))[None] * 7 % len(vocabulary)
     with quiet(host), torch.no_grad():
         expected = host(input_ids=ids, use_cache=False).logits.double()
@@ -222,7 +244,7 @@ def _by_tables(
 ) -> ExitStack:
     """What is written into the model's own modules, read back, with a watch over its caches."""
     wanted = writing(extension, own, target_len)
-    _require_identity(host, lambda: write(own_writing(bare)))
+    _require_identity(host, bare, lambda: write(own_writing(bare)))
     with ExitStack() as undo:
         undo.enter_context(write(wanted))
         require_written(wanted, probe(host))

@@ -17,8 +17,9 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Interpolation
 from ropewalk.hf.advising import Advice, advise, held
-from ropewalk.hf.extending import HANDLE, attached_all, host_of, require_carried
+from ropewalk.hf.extending import HANDLE, attached_all, host_of, main_layer, require_carried
 from ropewalk.hf.facts import facts_of
+from ropewalk.hf.own_schedule import came_with
 from ropewalk.hf.probe import Layer, probe
 from ropewalk.hf.tables import writing
 from ropewalk.presets.lengths import require_whole
@@ -44,6 +45,7 @@ class Inspection:
     target_len: int
     turns: tuple[float, ...]  # of each pair within the trained length
     bytes_per_number: int
+    own_schedule: str  # that the checkpoint came with; empty where it turns as RoPE does
     tabled: str  # empty, or why static schedules cannot be written into its own tables
     carried: str  # empty, or why this model's attention cannot be replaced
     methods: tuple[Advice, ...]
@@ -83,6 +85,7 @@ class Inspection:
             "head_dim": facts.head_dim,
             "rotary_dim": facts.rotating,
             "base": facts.base,
+            "own_schedule": self.own_schedule,
             "windows": [layer.window for layer in self.layers],
             "turns_trained": list(self.turns),
             "turns_at_target": [turns * self._longer for turns in self.turns],
@@ -109,10 +112,13 @@ class Inspection:
                 f"{facts.rotating} of {facts.head_dim} dimensions by base {facts.base:g}, pairs are "
                 + ("neighbours" if facts.interleaved else "halves"),
             ),
+            ("its own schedule", f"{self.own_schedule}: a schedule maps that, +instead replaces it"),
             ("static schedules", self.tabled or "by its own tables, its attention untouched"),
             ("all others", self.carried or "by attention of ours"),
             ("cache at the target", f"{_size(self.cache_bytes())} a text, as the model is"),
         ]
+        if not self.own_schedule:
+            rows = [(name, text) for name, text in rows if name != "its own schedule"]
         if windowed:
             rows.insert(3, ("windows", f"{windowed} layers have a window of their own ({windows}) and keep it"))
         if facts.softcap:
@@ -152,14 +158,21 @@ class Inspection:
         return lines
 
 
-def inspect(model: nn.Module | str | Path, *, target_len: int | None = None) -> Inspection:
-    """Look at a model, or at one in a folder, with a longer length in mind, or with eight times the trained one."""
+def inspect(
+    model: nn.Module | str | Path, *, target_len: int | None = None, trained_len: int | None = None
+) -> Inspection:
+    """Look at a model, or at one in a folder, with a longer length in mind, or with eight times the trained one.
+
+    `trained_len` corrects what the config says of the length that the model was trained to.
+    """
     loaded: Any = model if isinstance(model, nn.Module) else AutoModelForCausalLM.from_pretrained(model)
     host = host_of(loaded)
     handle = host.__dict__.get(HANDLE)
     layers = [own.layer for own in handle.layers] if handle else probe(host)
-    main = next((layer for layer in layers if layer.rotating and layer.window is None), layers[0])
-    facts, every = facts_of(host, main, len(layers)), [facts_of(host, layer, len(layers)) for layer in layers]
+    trained_len = handle.trained_len if handle and trained_len is None else trained_len
+    every = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
+    main = layers[main_layer(layers)]
+    facts = every[main_layer(layers)]
     require_whole("target_len", target_len)
     length = target_len or 8 * facts.trained_len
     return Inspection(
@@ -168,9 +181,10 @@ def inspect(model: nn.Module | str | Path, *, target_len: int | None = None) -> 
         target_len=length,
         turns=tuple(facts.trained_len * theta / (2 * math.pi) for theta in main.inv_freq),
         bytes_per_number=host.dtype.itemsize,
+        own_schedule=came_with(host.config.get_text_config(), layers, every),
         tabled=_reason(lambda: writing(STATIC, attached_all(layers, every, STATIC), None)),
         carried=_reason(lambda: require_carried(layers)),
-        methods=tuple(advise(host, layers, facts, length)),
+        methods=tuple(advise(host, layers, every, facts, length)),
     )
 
 

@@ -20,8 +20,9 @@ from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import MODEL, SINKS, Facts
+from ropewalk.frequencies import NoPE
 from ropewalk.hf.caches import MemoryLayer
-from ropewalk.hf.facts import own_frequencies
+from ropewalk.hf.own_schedule import on_own_tables
 from ropewalk.hf.passes import CURRENT, PASS, Pass
 from ropewalk.hf.probe import Layer
 from ropewalk.reach import Window
@@ -41,7 +42,19 @@ class Attached(NamedTuple):
     facts: Facts
     learning: Mapping[str, Weights]  # initial values of what its biases and scales learn
     left_alone: bool  # for the sake of a window of its own
-    factor: float  # what queries are multiplied by, so that dividing by sqrt(d) gives the model's own scaling
+    scaling: float  # what the model multiplies its logits by, with or without what its own schedule makes of that
+    temperature: float  # what its own cos and sin are multiplied by, or 1 where its schedule is replaced
+
+    @property
+    def factor(self) -> float:
+        """What queries are multiplied by, so that dividing by sqrt(d) gives the model's own scaling."""
+        whole = self.temperature**2 if self.layer.rotating == self.layer.head_dim else 1.0
+        return self.scaling * math.sqrt(self.layer.head_dim) * whole
+
+    @property
+    def rotating_factor(self) -> float:
+        """What the rotating dimensions of queries are multiplied by besides, where not all rotate."""
+        return self.temperature**2 if self.layer.rotating < self.layer.head_dim else 1.0
 
     @property
     def weights(self) -> Mapping[str, Weights]:
@@ -72,18 +85,20 @@ def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_
     A layer with a window of its own never sees a distance it does not know, and is left alone.
     """
     own = extension.at_layer(depth, facts)
-    temperature = layer.temperature**2 if own.frequencies is None else 1.0
     left_alone = layer.window is not None and not lift_windows
     if layer.window is not None and left_alone:
-        own, temperature = Extension(reach=Window(window=layer.window)), layer.temperature**2
-    if own.frequencies is None or not layer.rotating:
-        own = replace(own, frequencies=own_frequencies(facts, layer))
+        own = Extension(reach=Window(window=layer.window))
+    schedule = own.theta if layer.rotating else NoPE()
+    if not own.instead:
+        schedule = on_own_tables(schedule, layer)
     # Numbers drawn at random are for training, and come with the pass.
-    own = replace(own, positions=None)
-    factor = layer.scaling * math.sqrt(layer.head_dim) * temperature
+    own = replace(own, positions=None, frequencies=schedule)
     own.check_against(facts)
+    facts = own.ground(facts)
     learning = own.weights(facts, torch.Generator().manual_seed(depth))
-    return Attached(depth, layer, own, facts, learning, left_alone, factor)
+    plain = layer.scaling if layer.plain_scaling is None else layer.plain_scaling
+    scaling, temperature = (plain, 1.0) if own.instead else (layer.scaling, layer.temperature)
+    return Attached(depth, layer, own, facts, learning, left_alone, scaling, temperature)
 
 
 def lifted(own: Attached) -> bool:
@@ -136,8 +151,7 @@ def attention(
     if torch.is_autocast_enabled(v_bgjd.device.type):  # where a norm has widened queries and keys
         q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
     q_bhid, k_bgjd = (_rotating_first(x, own.layer) for x in (q_bhid, k_bgjd))
-    if own.factor != 1:
-        q_bhid = q_bhid * own.factor
+    q_bhid = _scaled(q_bhid, own)
     listener = LISTENER.get()
     if listener is not None:
         listener(own, q_bhid, k_bgjd)
@@ -149,6 +163,16 @@ def attention(
         else:
             out, weights = _attend(own, now, q_bhid, k_bgjd, v_bgjd)
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _scaled(q_bhid: Tensor, own: Attached) -> Tensor:
+    """Queries whose products have the model's own scaling and temperature."""
+    if own.factor != 1:
+        q_bhid = q_bhid * own.factor
+    if own.rotating_factor == 1:
+        return q_bhid
+    turning, still = q_bhid[..., : own.layer.rotating], q_bhid[..., own.layer.rotating :]
+    return torch.cat([turning * own.rotating_factor, still], -1)
 
 
 def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor, Tensor | None]:

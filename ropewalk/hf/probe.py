@@ -48,6 +48,14 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
+class Beyond(NamedTuple):
+    """The other table of a module that has two: the one for short texts and this one for long texts."""
+
+    above: int  # the longest text that is short
+    inv_freq: tuple[float, ...]
+    temperature: float
+
+
 class Layer(NamedTuple):
     """One attention layer, as far as its positions go."""
 
@@ -64,6 +72,8 @@ class Layer(NamedTuple):
     inv_freq: tuple[float, ...] = ()  # its own, radians per position
     temperature: float = 1.0  # what its own cos and sin are multiplied by
     varies: bool = False  # whether its own table depends on how long the text is
+    beyond: Beyond | None = None  # where it has one table for short texts and one for long ones
+    plain_scaling: float | None = None  # scaling as it would be without the model's own schedule, where that is asked
     window: int | None = None
     softcap: float | None = None
     sinks: str | None = None  # the module's parameter that holds a logit for each head; empty where none does
@@ -197,6 +207,7 @@ class Turned(NamedTuple):
     inv_freq: tuple[float, ...] = ()
     temperature: float = 1.0
     varies: bool = False
+    beyond: Beyond | None = None
     call: Call | None = None
 
 
@@ -206,8 +217,19 @@ def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
         if dims:
             short, long = (_table(call, len(dims), last) for last in (1, FAR))
-            return Turned(dims, *short, varies=short != long, call=call)
+            beyond = _beyond(call, len(dims)) if short != long else None
+            return Turned(dims, *short, varies=short != long, beyond=beyond, call=call)
     return Turned([])
+
+
+def _beyond(call: Call, dims: int) -> Beyond | None:
+    """The second of two tables and where it begins; nothing where a table changes with every length."""
+    short, long = (_table(call, dims, last) for last in (1, FAR))
+    low, high = 1, FAR  # last positions at which the one and the other table is in force
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _table(call, dims, middle) == short else (low, middle)
+    return Beyond(low + 1, *long) if _table(call, dims, high) == long else None
 
 
 def _table(call: Call, dims: int, last: int) -> tuple[tuple[float, ...], float]:
@@ -262,6 +284,7 @@ def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> La
         inv_freq=turned.inv_freq,
         temperature=turned.temperature,
         varies=turned.varies,
+        beyond=turned.beyond,
         maker=turned.call.module if turned.call else None,
         kind=_kind(turned.call),
     )

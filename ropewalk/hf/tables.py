@@ -24,7 +24,8 @@ from ropewalk.hf.probe import Layer
 from ropewalk.hf.static import constant_scale, static_table
 
 # transformers forms angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8 at
-# most, a step of bfloat16 near 1; for longer texts attention of ours forms angles in float64.
+# most, a step of bfloat16 near 1; for longer texts attention of ours forms angles in float64. A model that was trained
+# to more was trained with such angles.
 FURTHEST = 2**17
 CLOSE = 1e-5  # relative: what is read back from cos and sin in float32
 
@@ -53,7 +54,7 @@ class Writing(NamedTuple):
 def own_writing(bare: Sequence[Attached]) -> Writing:
     """Every table as it is, formed by us: under this the model's logits must stay what they are."""
     turning = [own for own in bare if own.layer.rotating]
-    return Writing({_place(own.layer): _content(own, own.layer.temperature) for own in turning}, {})
+    return Writing({_place(own.layer): _content(own) for own in turning}, {})
 
 
 def writing(extension: Extension, layers: Sequence[Attached], target_len: int | None) -> Writing:
@@ -73,7 +74,7 @@ def writing(extension: Extension, layers: Sequence[Attached], target_len: int | 
                 rule = f"under the same table as the layers that share {type(place.module).__name__}"
                 raise DoesNotFit(f"layer {own.depth}", rule, "another")
         if scale != 1:
-            scalings[own.layer.module] = _scaling(own) * scale
+            scalings[own.layer.module] = _require_stated(own) * scale
     return Writing({place: content for place, content in tables.items() if content is not None}, scalings)
 
 
@@ -105,20 +106,23 @@ def _require_near(layers: Sequence[Attached], target_len: int | None) -> None:
     """Refuse a length at which angles in float32 are no longer what they should be."""
     stretches = [own.extension.theta.stretch for own in layers if not own.left_alone and own.layer.rotating]
     stated = [each for each in stretches if math.isfinite(each)]  # others say no length; the trained one counts
-    length = target_len or round(layers[0].facts.trained_len * max(stated, default=1.0))
-    if length > FURTHEST:
-        raise DoesNotFit("target_len", f"at most {FURTHEST}, as far as angles in float32 carry", length)
+    known = layers[0].facts.trained_len
+    length, furthest = target_len or round(known * max(stated, default=1.0)), max(FURTHEST, known)
+    if length > furthest:
+        raise DoesNotFit("target_len", f"at most {furthest}, as far as angles in float32 carry", length)
 
 
 def _wanted(extension: Extension, own: Attached) -> tuple[Content | None, float]:
-    """The table of one layer, nothing where it keeps its own, and the constant that its logits are multiplied by."""
+    """The table of one layer, nothing where it keeps its own, and the constant that its scaling is multiplied by."""
     static_table(own.extension, own.facts)
-    states = extension.at_layer(own.depth, own.facts).frequencies is not None
-    return _content(own, 1.0) if states and own.layer.rotating else None, constant_scale(own.extension, own.facts)
+    stated = extension.at_layer(own.depth, own.facts)
+    states = (stated.frequencies is not None or stated.instead) and own.layer.rotating
+    scale = constant_scale(own.extension, own.facts) * own.scaling / own.layer.scaling
+    return _content(own) if states else None, scale
 
 
-def _content(own: Attached, temperature: float) -> Content:
-    return Content(tuple(own.extension.theta.table(own.facts, 1).inv_freq.tolist()), temperature)
+def _content(own: Attached) -> Content:
+    return Content(tuple(own.extension.theta.table(own.facts, 1).inv_freq.tolist()), own.temperature)
 
 
 def _place(layer: Layer) -> Place:
@@ -134,7 +138,7 @@ def _place(layer: Layer) -> Place:
     return Place(module, name.removesuffix("inv_freq"))
 
 
-def _scaling(own: Attached) -> float:
+def _require_stated(own: Attached) -> float:
     """What the attention module multiplies its logits by."""
     stated = own.layer.module.__dict__.get("scaling")
     if not isinstance(stated, float) or not math.isclose(stated, own.layer.scaling, rel_tol=CLOSE):

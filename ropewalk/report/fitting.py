@@ -9,6 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import torch
 from matplotlib.axes import Axes
 
 from ropewalk.errors import DoesNotFit
@@ -211,7 +212,8 @@ def stretches(fit: Fit) -> list[Drawn]:
     numbers = []
     for each, style in zip(shown, lines(), strict=False):
         try:
-            times = (trained(facts) / static_table(each.extension.at_layer(0, facts), facts)).tolist()
+            table = static_table(each.extension.at_layer(0, facts), each.extension.ground(facts))
+            times = torch.where(table > 0, trained(facts) / table, 1.0).tolist()  # those that stand still are no slower
         except DoesNotFit:
             return []
         own.plot(range(len(times)), times, label=each.line, **style)

@@ -43,7 +43,7 @@ OWN: dict[str, dict[str, Any]] = {
         "rope_parameters": {  # it comes stretched
             "rope_type": "yarn",
             "rope_theta": 150_000.0,
-            "factor": 4.0,
+            "factor": 8.0,
             "original_max_position_embeddings": 32,
             "truncate": False,
         },
@@ -67,7 +67,19 @@ OWN: dict[str, dict[str, Any]] = {
     "phi": {},
     "hunyuan_v1_dense": {},
     "nanochat": {},
-    "ministral3": {},
+    "ministral3": {
+        "rope_parameters": {  # it comes stretched, and reads the original length for a temperature of its own
+            "rope_type": "yarn",
+            "rope_theta": 1_000_000.0,
+            "factor": 8.0,
+            "original_max_position_embeddings": 32,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    },
 }
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from ropewalk.extension import Extension
-from ropewalk.parsing import parse
+from ropewalk.parsing import parse_for
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values
 
@@ -36,8 +36,7 @@ class HandSet(Space):
         return [{"line": line} for line in _lines(goal)]
 
     def extension(self, goal: Goal, values: Values) -> Extension:
-        layers = goal.facts.layers
-        return parse(values["line"], trained_len=goal.facts.trained_len, target_len=goal.target_len, layers=layers)
+        return parse_for(values["line"], goal.facts, goal.target_len)
 
 
 def _lines(goal: Goal) -> tuple[str, ...]:

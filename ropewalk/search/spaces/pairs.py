@@ -18,6 +18,7 @@ from itertools import accumulate, islice, pairwise
 from random import Random
 from typing import ClassVar
 
+import torch
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from ropewalk.errors import DoesNotFit
@@ -92,7 +93,9 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
     if extension.layers:
         raise DoesNotFit("layers", "all alike in a table", [key for key, _ in extension.overrides])
     warmth = constant_scale(own, goal.facts)
-    stretch = (trained(goal.facts) / static_table(own, goal.facts)).log() / math.log(goal.factor)
+    table = static_table(own, own.ground(goal.facts))
+    times = torch.where(table > 0, trained(goal.facts) / table, 1.0)  # a pair that stands still cannot be slowed
+    stretch = times.log() / math.log(goal.factor)
     return tuple(stretch.clamp(0, MOST).tolist()), warmth
 
 
