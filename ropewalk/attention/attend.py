@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ropewalk.attention.one_text import Terms, attend_text, choice_of
+from ropewalk.attention.one_text import Terms, attend_text, told
 from ropewalk.attention.sharing import once
-from ropewalk.attention.strands import Keys, strands
+from ropewalk.attention.strands import Keys
 from ropewalk.attention.texts import Text, cut, joined, texts
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
@@ -62,10 +62,9 @@ def explain(
     lines = []
     for text in found:
         keys = _for_every_span(k_bgjd, v_bgjd, text, terms)
-        own = strands(terms.extension, terms.facts, text.asking, [each.numbers for each in keys])
-        backend, why, _ = choice_of(q_bhid[:, :, : text.queries], keys, own, terms)
         rows = f"{len(text.batch)} row{'s' * (len(text.batch) > 1)}"
-        lines.append(f"{rows}, {text.queries} queries, {len(text.numbers)} keys: {backend}: {why}")
+        way = told(q_bhid[:, :, : text.queries], text.asking, keys, terms)
+        lines.append(f"{rows}, {text.queries} queries, {len(text.numbers)} keys: {way}")
     return "\n".join(lines)
 
 

@@ -6,8 +6,8 @@ Each query row sees the keys start <= key < stop. Both bounds rise in a handful 
     start stands, stop rises        a rectangle of what all rows see, and a triangle
     start rises, stop rises         a band of one width
 
-"Distance >= w" is such a triangle in a shifted frame: rows w.. against keys 0... Runs that repeat at equal steps (the
-chunks of dual chunk attention) become one batched piece. Nothing outside the intervals is covered, nothing twice.
+"Distance >= w" is such a triangle in a shifted frame: rows w.. against keys 0... Nothing outside the intervals is
+covered, nothing twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BROKEN = len(KINDS)
 
 
 class Piece(NamedTuple):
-    """`blocks` equal blocks of `rows` queries and `keys` keys each, `step` rows and keys apart.
+    """`rows` queries from `row` on against `keys` keys from `key` on.
 
     In a triangle row t sees the first t + 1 keys; in a band the `keys - rows + 1` keys from t on.
     """
@@ -34,24 +34,22 @@ class Piece(NamedTuple):
     rows: int
     key: int
     keys: int
-    blocks: int = 1
-    step: int = 0
 
     @property
     def pairs(self) -> int:
         """How many query-key pairs it covers."""
-        each = {
+        counts = {
             "rectangle": self.rows * self.keys,
             "triangle": self.rows * (self.rows + 1) // 2,
             "band": self.rows * (self.keys - self.rows + 1),
         }
-        return self.blocks * each[self.kind]
+        return counts[self.kind]
 
 
 def cover(start: Tensor, stop: Tensor) -> list[Piece]:
-    """The pieces of the rows' intervals; rows that see nothing have none."""
+    """The pieces of the rows' intervals, the largest first; rows that see nothing have none."""
     pieces = [piece for first, end, kind in _runs(start, stop) for piece in _pieces(first, end, kind, start, stop)]
-    return _batched(pieces)
+    return sorted(pieces, key=lambda each: (-each.pairs, each.row))
 
 
 def _runs(start: Tensor, stop: Tensor) -> list[tuple[int, int, Kind]]:
@@ -88,21 +86,3 @@ def _pieces(first: int, end: int, kind: Kind, start: Tensor, stop: Tensor) -> li
         return [Piece("band", first, rows, low, high - low + rows - 1)]
     seen_by_all = [Piece("rectangle", first, rows, low, high - 1 - low)] if high - 1 > low else []
     return [*seen_by_all, Piece("triangle", first, rows, high - 1, rows)]
-
-
-def _batched(pieces: list[Piece]) -> list[Piece]:
-    """Equal pieces at equal steps as one."""
-    joined: list[Piece] = []
-    for piece in sorted(pieces, key=lambda each: (each.kind, each.rows, each.keys, each.row)):
-        last = joined[-1] if joined else None
-        if last is not None and _follows(last, piece):
-            joined[-1] = last._replace(blocks=last.blocks + 1, step=(piece.row - last.row) // last.blocks)
-        else:
-            joined.append(piece)
-    return sorted(joined, key=lambda each: (-each.pairs, each.row))
-
-
-def _follows(last: Piece, piece: Piece) -> bool:
-    same = (last.kind, last.rows, last.keys) == (piece.kind, piece.rows, piece.keys)
-    rows, keys = piece.row - last.row, piece.key - last.key
-    return same and rows == keys and (last.blocks == 1 or rows == last.step * last.blocks)

@@ -102,27 +102,29 @@ def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[
 
 
 class Step(NamedTuple):
-    """Equal blocks of one batch row, computed by one call of a kernel."""
+    """One call of a kernel in one batch row: a piece, or `blocks` pieces that are equal but for standing as many rows,
+    and keys, apart as a piece has rows."""
 
     q_hid: Tensor
     k_gjd: Tensor
     v_gjd: Tensor
-    piece: Piece
+    piece: Piece  # the first
+    blocks: int = 1
     mask_ij: Tensor | None = None
     window: int | None = None
 
     def _queries(self, x_hi: Tensor) -> Tensor:
-        return _blocks(x_hi, self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
+        return _blocks(x_hi, self.piece.row, self.piece.rows, self.blocks, self.piece.rows)
 
     def _keys(self, x_gj: Tensor) -> Tensor:
-        return _blocks(x_gj, self.piece.key, self.piece.keys, self.piece.blocks, self.piece.step)
+        return _blocks(x_gj, self.piece.key, self.piece.keys, self.blocks, self.piece.rows)
 
     def forward(self, whole: Part, fresh: Tensor) -> None:
         """Add this step's share to the whole."""
         triangle = self.piece.kind == "triangle"
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
         part = kernels.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
-        rows = _blocks(fresh[None, :], self.piece.row, self.piece.rows, self.piece.blocks, self.piece.step)
+        rows = self._queries(fresh[None, :])
         target = Part(*(self._queries(each) for each in whole))
         if rows.all():
             target.out_bhid.copy_(part.out_bhid)
@@ -134,11 +136,10 @@ class Step(NamedTuple):
     def backward(self, grad_hid: Tensor, whole: Part, totals: tuple[Tensor, Tensor, Tensor]) -> None:
         """Add this step's gradients to the totals, a few blocks at a time: overlapping keys have a gradient in each."""
         most = max(1, KEYS_AT_ONCE // self.piece.keys)
-        for first in range(0, self.piece.blocks, most):
-            shift, count = first * self.piece.step, min(most, self.piece.blocks - first)
-            row, key = self.piece.row + shift, self.piece.key + shift
-            some = self.piece._replace(row=row, key=key, blocks=count)
-            self._replace(piece=some)._backward(grad_hid, whole, totals)
+        for first in range(0, self.blocks, most):
+            shift, count = first * self.piece.rows, min(most, self.blocks - first)
+            some = self.piece._replace(row=self.piece.row + shift, key=self.piece.key + shift)
+            self._replace(piece=some, blocks=count)._backward(grad_hid, whole, totals)
 
     def _backward(self, grad_hid: Tensor, whole: Part, totals: tuple[Tensor, Tensor, Tensor]) -> None:
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
@@ -152,12 +153,12 @@ class Step(NamedTuple):
         self._add_by_key(by_v, found.v_bgjd)
 
     def _add_by_key(self, total_gjd: Tensor, found_ngjd: Tensor) -> None:
-        """Blocks of keys may overlap: add them in slices of a step, which do not."""
-        width = self.piece.step if self.piece.blocks > 1 else self.piece.keys
-        for first in range(0, self.piece.keys, width):
-            part = found_ngjd[:, :, first : first + width]
+        """Blocks of keys may overlap: add them in slices of their distance, which do not."""
+        apart = self.piece.rows if self.blocks > 1 else self.piece.keys
+        for first in range(0, self.piece.keys, apart):
+            part = found_ngjd[:, :, first : first + apart]
             place = self.piece.key + first
-            _blocks(total_gjd, place, part.shape[2], self.piece.blocks, self.piece.step).add_(part)
+            _blocks(total_gjd, place, part.shape[2], self.blocks, apart).add_(part)
 
 
 def _blocks(x_hi: Tensor, first: int, size: int, count: int, step: int) -> Tensor:
@@ -188,21 +189,22 @@ def _steps(job: Job, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, rows: int) -> 
         if piece.kind != "band" or whole_bands:
             steps.append(Step(q_hid, k_gjd, v_gjd, piece, window=width if piece.kind == "band" else None))
             continue
-        for part in _band_blocks(piece, width, rows):
+        for part, blocks in _band_blocks(piece, width, rows):
             mask = _band_mask(part.rows, width, v_gjd.dtype, str(q_hid.device))
-            steps.append(Step(q_hid, k_gjd, v_gjd, part, mask))
+            steps.append(Step(q_hid, k_gjd, v_gjd, part, blocks, mask))
     return steps
 
 
-def _band_blocks(piece: Piece, width: int, rows: int) -> list[Piece]:
-    """A band as equal blocks of rows, each with the keys that any of its rows sees, and a last shorter one."""
+def _band_blocks(piece: Piece, width: int, rows: int) -> list[tuple[Piece, int]]:
+    """A band as equal blocks of rows, each with the keys that any of its rows sees, and a last shorter one: the first
+    of each size, and how many there are."""
     whole, rest = divmod(piece.rows, rows)
     blocks = []
     if whole:
-        blocks.append(Piece("band", piece.row, rows, piece.key, rows + width - 1, whole, rows))
+        blocks.append((Piece("band", piece.row, rows, piece.key, rows + width - 1), whole))
     if rest:
         done = whole * rows
-        blocks.append(Piece("band", piece.row + done, rest, piece.key + done, rest + width - 1))
+        blocks.append((Piece("band", piece.row + done, rest, piece.key + done, rest + width - 1), 1))
     return blocks
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ropewalk.attention.case import Case
 from ropewalk.attention.choose import Choice, choose
@@ -18,13 +19,15 @@ from ropewalk.attention.flash import flash
 from ropewalk.attention.flex import flex
 from ropewalk.attention.fused_spans import fused_spans, plan_for
 from ropewalk.attention.precision import wide
-from ropewalk.attention.sharing import once
-from ropewalk.attention.strands import Keys, Strand, strands
+from ropewalk.attention.sharing import Shared, once, sharing
+from ropewalk.attention.strands import Keys, Strand, stages, strands
 from ropewalk.attention.toeplitz import diagonal, toeplitz
 from ropewalk.attention.variants import variants
 from ropewalk.extension import Extension
 from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.spec import Weights
+
+AT_ONCE = 8  # tables: each has a copy of the keys
 
 
 class Terms(NamedTuple):
@@ -62,7 +65,49 @@ class Terms(NamedTuple):
 
 
 def attend_text(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -> Tensor:
-    """The answers to the queries numbered i over each span's keys."""
+    """The answers to the queries numbered i over each span's keys; where tables are many, one table at a time."""
+    rows = stages(terms.extension, terms.facts, i)
+    if len(rows) <= AT_ONCE:
+        return _attend_rows(q_bhid, i, keys, terms)
+    queries = torch.split(q_bhid, [own.stop - own.start for own in rows], 2)
+    return torch.cat([_attend_stage(q, i[own], keys, terms) for q, own in zip(queries, rows, strict=True)], 2)
+
+
+def _attend_stage(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -> Tensor:
+    """The answers of rows that share a table. No copy of the keys outlives them: layers share none, and the way back
+    makes it again."""
+    seen = until(keys, i)
+
+    def answers() -> Tensor:
+        with sharing(Shared()):
+            return _attend_rows(q_bhid, i, seen, terms)
+
+    if not torch.is_grad_enabled():
+        return answers()
+    answer: Tensor = checkpoint(answers, use_reentrant=False, preserve_rng_state=False)
+    return answer
+
+
+def told(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -> str:
+    """Which way `attend_text` would take, and why."""
+    rows = stages(terms.extension, terms.facts, i)
+    if len(rows) > AT_ONCE:
+        own = rows[-1]
+        last = told(q_bhid[:, :, own], i[own], until(keys, i[own]), terms)
+        return f"{len(rows)} tables, one at a time, the last one by {last}"
+    found = strands(terms.extension, terms.facts, i, [own.numbers for own in keys])
+    backend, why, _ = choice_of(q_bhid, keys, found, terms)
+    return f"{backend}: {why}"
+
+
+def until(keys: Sequence[Keys], i: Tensor) -> list[Keys]:
+    """The keys up to the last query, spans that share theirs sharing them still."""
+    cut = {id(own): own.until(i[-1]) for own in keys}
+    return [cut[id(own)] for own in keys]
+
+
+def _attend_rows(q_bhid: Tensor, i: Tensor, keys: Sequence[Keys], terms: Terms) -> Tensor:
+    """All rows together."""
     numbers = [own.numbers for own in keys]
     found = once("strands", terms[:2], (i, *numbers), lambda: strands(terms.extension, terms.facts, i, numbers), len(i))
     if not found:

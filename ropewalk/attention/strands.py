@@ -6,6 +6,7 @@ apart is settled here, from positions alone, in time linear in the text.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,11 @@ class Keys(NamedTuple):
     v_bgjd: Tensor
     numbers: Tensor
     turned: bool = False
+
+    def until(self, last: Tensor) -> Keys:
+        """Those that a query numbered `last` could see at all."""
+        count = int(torch.searchsorted(self.numbers, last, right=True))
+        return Keys(self.k_bgjd[:, :, :count], self.v_bgjd[:, :, :count], self.numbers[:count], self.turned)
 
 
 class Strand(NamedTuple):
@@ -49,7 +55,8 @@ class Strand(NamedTuple):
 def strands(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Tensor]) -> list[Strand]:
     """The strands of queries numbered i over each span's keys with their numbers, all ascending, on the CPU."""
     found = []
-    for rows, table in _stages(extension, facts, i):
+    for rows in stages(extension, facts, i):
+        table = extension.theta.table(facts, int(i[rows.start]) + 1)
         for index, (span, j) in enumerate(zip(extension.spans.spans(), numbers, strict=True)):
             start, stop = (torch.searchsorted(j, bound) for bound in span.bounds(i[rows]))
             pieces = [piece._replace(row=piece.row + rows.start) for piece in cover(start, stop)]
@@ -58,14 +65,11 @@ def strands(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Ten
     return found
 
 
-def _stages(extension: Extension, facts: Facts, i: Tensor) -> list[tuple[slice, Table]]:
-    """The rows that share a table, with it."""
+def stages(extension: Extension, facts: Facts, i: Tensor) -> list[slice]:
+    """The rows that share a table."""
     if not len(i):
         return []
-    starts = extension.theta.stages(facts, int(i[-1]) + 1)
-    edges = [*torch.searchsorted(i + 1, torch.tensor(starts)).tolist(), len(i)]
-    return [
-        (slice(first, end), extension.theta.table(facts, start))
-        for start, first, end in zip(starts, edges[:-1], edges[1:], strict=True)
-        if first < end
-    ]
+    starts = torch.tensor(extension.theta.stages(facts, int(i[-1]) + 1))
+    stage = torch.searchsorted(starts, i + 1, right=True)
+    edges = [0, *(1 + stage.diff().nonzero().flatten()).tolist(), len(i)]
+    return [slice(first, end) for first, end in itertools.pairwise(edges)]

@@ -43,7 +43,9 @@ class DynamicTemperature(Scale):
         scale = torch.ones_like(position, dtype=torch.float64).unsqueeze(0)
         lengths = position + 1
         longest = int(lengths.max()) if lengths.numel() else 1
-        for start in facts.stage_starts(longest, self.steps)[1:]:
+        starts = torch.tensor(facts.stage_starts(longest, self.steps), device=position.device)
+        stages = torch.unique(torch.searchsorted(starts, lengths.contiguous(), right=True)) - 1
+        for start in starts[stages[stages > 0]].tolist():  # those that have a row
             stretched: Any = replace(self.inner, **{"factor": facts.stretch(start, self.steps)})
             scale = torch.where(lengths >= start, stretched.scale(position, facts, weights), scale)
         return scale

@@ -208,6 +208,28 @@ def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
     assert max(sizes) <= 8 * 8192
 
 
+@pytest.mark.parametrize(
+    "text", ["dynamic_yarn:steps=nothing", "dynamic_ntk:steps=nothing+rerope:window=5+biases.fire"]
+)
+def test_a_table_for_every_row(text, monkeypatch):
+    """Beyond the trained length; and no row is multiplied by more keys than it sees."""
+    from ropewalk.attention import kernels
+
+    products, honest = [], kernels.forward
+
+    def noted(q, k, *given, **named):
+        products.append(q.shape[-2] * k.shape[-2])
+        return honest(q, k, *given, **named)
+
+    monkeypatch.setattr(kernels, "forward", noted)
+    for queries in (110, 30, 1):
+        assert_equal(parse(text), tensors(110, batch=2, queries=queries))
+    if "fire" not in text:
+        products.clear()
+        attend(*tensors(110), parse(text), FACTS)
+        assert sum(products) == 32 * 32 + sum(range(33, 111))
+
+
 def test_an_empty_batch_gives_an_empty_answer():
     inputs = tensors(5, batch=0)
     assert attend(*inputs, Extension(), FACTS).shape == (0, 4, 5, 16)
@@ -281,6 +303,8 @@ def test_explain_names_the_way_and_the_reason():
     learning = explain(*inputs, parse("t5"), FACTS, weights=wanting)
     assert "(t5); its gradient is summed along the diagonals" in learning
     drawn = parse("randomized:limit=1000").numbering.number(100, torch.Generator().manual_seed(0)).repeat(2, 1)
+    every_row = explain(*inputs, parse("dynamic_ntk:steps=nothing"), FACTS)
+    assert "69 tables, one at a time, the last one by flash: 1 pieces by fused kernels, 100 pairs" in every_row
     scattered = explain(*inputs, parse("window:window=30"), FACTS, positions_bj=drawn)
     assert "direct: positions scatter the spans into" in scattered
     padded = torch.arange(100).repeat(2, 1)
