@@ -59,6 +59,7 @@ def estimate(value, half=0.01):
         (estimate(0.005), estimate(0.0), estimate(0.0), "as it was, does not find the pass key"),
         (estimate(-0.1), estimate(0.0), estimate(1.0), "uses more text, finds the pass key"),
         (estimate(-0.1), estimate(0.3), estimate(0.5), "uses more text, harms short texts (+0.30)"),
+        (estimate(0.005), estimate(0.03, half=0.02), None, "as it was"),  # the harm may be too small to be seen
         (estimate(-0.1, half=math.inf), None, None, "too few texts to tell"),  # one passage shows nothing
     ],
 )

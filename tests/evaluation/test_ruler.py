@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import get_args
 
 import pytest
@@ -12,6 +13,8 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.evaluation.answers import found_all, found_any
 from ropewalk.evaluation.tasks import Ruler
+from ropewalk.evaluation.tasks.ruler.needles import Needles
+from ropewalk.evaluation.tasks.ruler.puzzle import Material
 from ropewalk.evaluation.tasks.ruler.task import KINDS, Kind
 
 from evaluation import oracles
@@ -194,3 +197,20 @@ def test_a_length_without_room_is_refused_before_anything_is_measured(who, monke
     monkeypatch.setattr(Ruler, "measure", None)
     with pytest.raises(DoesNotFit, match=r"length must be at least \d+"):
         task("niah_multiquery").require(who, [200, 2000])
+
+
+@pytest.mark.parametrize("kind", ["niah_single_2", "niah_multikey_1", "niah_multiquery"])
+def test_lines_of_the_text_that_name_a_key_are_left_out(who, kind):
+    """Else the prompt would tell of the key what is not hidden in it."""
+    harmless = "nothing is said of any of them here\n"
+
+    def made(filler):
+        material = Material(Random(3), 1000, lambda: filler, who.tokens, None)
+        return Needles.puzzle(KINDS[kind].__self__, material)
+
+    keys = {key for key, _ in oracles.FACT.findall(made(harmless).growing.text(2000))}
+    told = made("".join(f"and so {key} it was\n" for key in keys) + harmless).growing.text(2000)
+    assert keys
+    assert {key for key, _ in oracles.FACT.findall(told)} == keys
+    assert harmless in told
+    assert "it was" not in told
