@@ -167,6 +167,11 @@ def test_repetition_repeats_half_the_trained_length_and_judges_as_much(tmp_path,
     assert Repetition(samples=2).measure(who, length, 1)["accuracy"] == judged
 
 
+def test_repetition_is_asked_at_the_shortest_and_the_longest():
+    assert Repetition(samples=1).at([128, 64, 256], TRAINED) == (64, 256)
+    assert Repetition(samples=1).at([64], TRAINED) == (64,)
+
+
 def test_filler_is_all_the_text_from_any_line_on(tmp_path):
     who = subject(tmp_path, longest=60, count=200)
     texts = who.tokenizer.batch_decode([ids.tolist() for ids in who.passages(8)])
