@@ -1,5 +1,6 @@
 """Spaces: their values make extensions that fit, and children of schedules are schedules."""
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -131,6 +132,15 @@ def test_children_differ_in_runs_of_pairs_and_by_little():
     moved = [[a != b for a, b in zip(mother, mutated(mother, random), strict=True)] for _ in range(200)]
     assert all(any(each) for each in moved[:50]) or sum(any(each) for each in moved) > 190
     assert sum(map(sum, moved)) / len(moved) > 2
+
+
+def test_one_to_three_runs_are_moved():
+    """Of shares that are all alike, each run makes one level more at most; a third of the children have one run."""
+    random = Random(0)
+    counts = Counter(len(set(mutated((0.7,) * 40, random))) for _ in range(600))
+    assert counts[1] < 60
+    assert counts[1] + counts[2] > 200 - 3 * (600 * 1 / 3 * 2 / 3) ** 0.5
+    assert max(counts) == 4
 
 
 def test_parents_are_the_best_static_ones_of_any_space():
