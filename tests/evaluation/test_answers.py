@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.evaluation.answers import written
+from ropewalk.evaluation.answers import judged, written
 from ropewalk.evaluation.tasks import Passkey
 
 from evaluation.subjects import subject
@@ -41,3 +42,17 @@ def test_it_stops_at_its_end_and_where_it_is_enough(asked, monkeypatch):
     monkeypatch.setattr(who.model.generation_config, "eos_token_id", [words[1], 7])
     assert written(who, prompt, 99).startswith("the")
     assert "is long" not in written(who, prompt, 99)
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1, 2])
+def test_the_verdict_is_on_every_token_of_the_answer_and_on_no_other(asked, wrong):
+    who, prompt = asked
+    ids = torch.tensor([prompt.ids])
+    answer = who.model.generate(ids, max_new_tokens=3, do_sample=False, **NO_END)[0, ids.shape[1] :]
+    if wrong is not None:
+        answer[wrong] = (answer[wrong] + 1) % 300
+    got = judged(who, prompt._replace(answer_ids=tuple(answer.tolist())))
+    with torch.no_grad():
+        logits = who.model(input_ids=torch.cat([ids[0], answer])[None]).logits[0]
+    assert got.right == (wrong is None)
+    assert got.loss == pytest.approx(float(cross_entropy(logits[-4:-1], answer)), abs=1e-5)

@@ -150,6 +150,8 @@ def test_a_plane_shows_the_two_largest_shares_of_the_variance():
         assert plane.share == pytest.approx(float(singular[:2].square().sum() / singular.square().sum()))
         assert plane.positions == (*range(LENGTH), *range(LENGTH))
     assert [plane.layer for plane in states_in_a_plane(model, IDS)] == [1, 2]
+    deep = tiny("llama", num_hidden_layers=4)
+    assert [plane.layer for plane in states_in_a_plane(deep, IDS[:, :3])] == [1, 2, 4]
     with pytest.raises(rw.InvalidValue, match="layers must be from 0"):
         states_in_a_plane(model, IDS, layers=[3])
 

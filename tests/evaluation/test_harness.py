@@ -252,6 +252,13 @@ def test_a_tokenizer_for_which_ruler_would_never_end(tasks):
     defects.require_examples_fit(["ruler_vt", "niah_single_1"], by_words, [4096])
     with pytest.raises(DoesNotFit, match="shortest variable tracking in 256 tokens"):
         defects.require_examples_fit(["ruler_vt"], by_words, [4096, 256])
+    from lm_eval.tasks.ruler.vt_utils import generate_input_output as chains
+
+    example, whole = chains(5, 1, 4, is_icl=True), chains(10, 1, 4)
+    least = len(" ".join(map(str, example)).split()) + len(" ".join(map(str, whole)).split()) + 30  # and an answer
+    defects.require_examples_fit(["ruler_vt"], by_words, [least])
+    with pytest.raises(DoesNotFit, match=f"variable tracking in {least - 1} tokens, got {least}"):
+        defects.require_examples_fit(["ruler_vt"], by_words, [least - 1])
     pytest.importorskip("wonderwords")
     defects.require_examples_fit(["ruler_cwe"], by_words, [4096])
     with pytest.raises(DoesNotFit, match="shortest common words in 300 tokens"):
@@ -270,3 +277,10 @@ def test_data_that_are_missing_are_said_of_the_task_in_the_group():
         said = str(harness._without_data("outer", reason))
     assert "got 'inner'; ConnectionError: no network; leave it out" in said
     assert "and more" not in said
+
+
+@pytest.mark.parametrize("how", ["UNSAFE_CODE", "MULTIMODAL"])
+def test_tasks_that_run_what_is_written_or_look_at_pictures_are_refused(how):
+    manager = SimpleNamespace(load=lambda names: {"tasks": {"odd": SimpleNamespace(**{how: True})}})
+    with pytest.raises(DoesNotFit, match="tasks of text, which do not run what a model writes, got 'odd'"):
+        harness._loaded(manager, ["odd"])

@@ -44,6 +44,19 @@ def test_a_needle_stands_where_its_depth_says(who):
         assert prompt.text.count(prompt.answer.strip()) == 1
 
 
+def test_a_stream_is_condensed_by_its_questions():
+    """Two streams of two and of four questions: all six, the three in later halves, and losses."""
+    streams = [
+        {"right": [False, True], "loss": 0.1, "places": [5, 9]},
+        {"right": [False, False, True, False], "loss": 3.9, "places": [5, 9, 13, 17]},
+    ]
+    found = StreamEval().condense(streams)
+    assert (found["right"].value, found["right"].of) == (2 / 6, 6)
+    assert (found["late"].value, found["late"].of) == (2 / 3, 3)
+    assert found["loss"].value == pytest.approx(2.0)
+    assert found["loss"].low == 0  # a loss is never below
+
+
 def test_samples_differ_and_extensions_do_not(who):
     task = Needle(samples=2)
     prompts = [task.prompt(who, 300, sample) for sample in range(2)]

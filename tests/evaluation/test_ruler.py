@@ -1,9 +1,11 @@
 """RULER's kinds: the prompt holds its answer and nothing else does, lengths are exact, scores are RULER's."""
 
 import json
+import math
 import re
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import get_args
 
 import pytest
@@ -12,6 +14,8 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.evaluation.answers import found_all, found_any
 from ropewalk.evaluation.tasks import Ruler
+from ropewalk.evaluation.tasks.ruler.needles import Needles
+from ropewalk.evaluation.tasks.ruler.puzzle import Material
 from ropewalk.evaluation.tasks.ruler.task import KINDS, Kind
 
 from evaluation import oracles
@@ -103,12 +107,45 @@ def test_needles_among_needles(who):
     assert not re.search(r"The grass|walk", text)
 
 
+def test_needles_among_needles_are_words_and_numbers_or_uuids(who):
+    uuid = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+    for kind, key, value in (("niah_multikey_2", r"[a-z]+-[a-z]+", r"\d{7}"), ("niah_multikey_3", uuid, uuid)):
+        facts = oracles.FACT.findall(task(kind).prompt(who, 1400, 0).text)
+        assert len(facts) > 5
+        assert all(re.fullmatch(key, name) and re.fullmatch(value, content) for name, content in facts)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "tokens"),
+    # As tokens_to_generate in NVIDIA/RULER, scripts/data/synthetic/constants.py.
+    [(r"niah", 128), (r"vt", 30), (r"cwe", 120), (r"fwe", 50), (r"qa", 32)],
+)
+def test_as_many_tokens_may_be_written_as_rulers(who, questions, kinds, tokens):
+    chosen = [kind for kind in get_args(Kind) if kind.startswith(kinds)]
+    assert chosen
+    for kind in chosen:
+        puzzle = KINDS[kind](Material(Random(0), 1500, lambda: "a line\n", who.tokens, questions))
+        assert puzzle.writes == puzzle.growing.spare == tokens
+
+
+def test_writing_ends_with_the_last_answer(who, monkeypatch):
+    oracles.put(monkeypatch, who, lambda text: oracles.needles(text) + " and so on")
+    one = task("niah_multiquery")
+    got = one.measure(who, 1000, 0)
+    assert got["right"]
+    assert any(got["wrote"].endswith(answer) for answer in one.posed(who, 1000, 0).puzzle.answers)
+
+
 def test_a_chain_is_told_in_order(who):
     text = task("vt").prompt(who, 1500, 0).text
     told = re.findall(r"VAR (\w+) = VAR (\w+)", text[text.rindex("Memorize") :])
     assert [name for name, _ in told[:-1]] == [origin for _, origin in told[1:]]
     assert len(told) == 4
     assert text.count("they are:") == 2  # an example stands before
+    for part, letters in ((text[: text.rindex("Memorize")], 3), (text[text.rindex("Memorize") :], 5)):
+        names = re.findall(r"VAR (\w+) =", part)
+        assert [len(name) for name in names] == [letters] * 5
+        assert len(set(names)) == 5
 
 
 def test_words_stand_as_often_as_stated(who):
@@ -127,6 +164,8 @@ def test_the_frequencies_of_coded_words_fall_as_stated(who):
     first, *others = [times for _, times in said.most_common(5)]
     assert said["...."] == first
     assert others == pytest.approx([first / k**2 for k in (2, 3, 4, 5)], abs=1)
+    stands = sum(said.values())
+    assert len(said) == pytest.approx(min(2000 / 50 + 1, (stands / (math.pi**2 / 6)) ** 0.5), abs=3)
     assert len(set(others[2:])) == 2  # the last that is asked for stands more often than the next
 
 
@@ -190,7 +229,31 @@ def test_files_that_will_not_do(who, tmp_path, rows, words):
         one.require(who, [1000])
 
 
+def test_every_length_is_looked_at_before_anything_is_measured(who, questions):
+    task("qa_1", questions).require(who, [1000, 2000])
+    for lengths in ([1000, 100_000], [100_000, 1000]):
+        with pytest.raises(DoesNotFit, match="text to hide in must be enough for 100000 tokens"):
+            task("qa_1", questions).require(who, lengths)
+
+
 def test_a_length_without_room_is_refused_before_anything_is_measured(who, monkeypatch):
     monkeypatch.setattr(Ruler, "measure", None)
     with pytest.raises(DoesNotFit, match=r"length must be at least \d+"):
         task("niah_multiquery").require(who, [200, 2000])
+
+
+@pytest.mark.parametrize("kind", ["niah_single_2", "niah_multikey_1", "niah_multiquery"])
+def test_lines_of_the_text_that_name_a_key_are_left_out(who, kind):
+    """Else the prompt would tell of the key what is not hidden in it."""
+    harmless = "nothing is said of any of them here\n"
+
+    def made(filler):
+        material = Material(Random(3), 1000, lambda: filler, who.tokens, None)
+        return Needles.puzzle(KINDS[kind].__self__, material)
+
+    keys = {key for key, _ in oracles.FACT.findall(made(harmless).growing.text(2000))}
+    told = made("".join(f"and so {key} it was\n" for key in keys) + harmless).growing.text(2000)
+    assert keys
+    assert {key for key, _ in oracles.FACT.findall(told)} == keys
+    assert harmless in told
+    assert "it was" not in told

@@ -80,3 +80,18 @@ def test_an_interval_ends_where_values_must():
     assert bound["loss"].low == 0
     assert bound["loss"].high == mean([0.1, 2.0, 4.0]).high
     assert mean([0.5], least=0.0, most=1.0) == (0.5, 0.0, 1.0, 1)
+
+
+def test_differences_are_of_the_same_document():
+    """By hand: -2, 0 and 2 have the mean 0, s = 2, and t = 4.303 for two degrees of freedom; in rank all are alike."""
+    found = difference([1.0, 5.0, 9.0], [3.0, 5.0, 7.0])
+    crossed = difference([0.0, 1.0, 2.0], [2.0, 1.0, 0.0])
+    for each in (found, crossed):
+        assert (each.value, each.low, each.high) == pytest.approx((0, -4.303 * 2 / 3**0.5, 4.303 * 2 / 3**0.5))
+
+
+def test_what_is_drawn_keeps_its_weight():
+    """Five of 0 weigh 9, five of 1 weigh 1: of ten drawn, 2 to 8 are ones in 98 of 100 cases, and 3 to 7 in 89."""
+    found = mean([0.0] * 5 + [1.0] * 5, [9.0] * 5 + [1.0] * 5)
+    assert found.value == pytest.approx(0.1)
+    assert (found.low, found.high) == pytest.approx((2 / (2 + 8 * 9), 8 / (8 + 2 * 9)))

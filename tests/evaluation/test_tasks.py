@@ -1,11 +1,14 @@
 """Each task, on models whose answers are known beforehand."""
 
 import math
+from copy import deepcopy
+from random import Random
 
 import pytest
 import torch
 
 import ropewalk as rw
+from ropewalk.evaluation.losses import Measured
 from ropewalk.evaluation.subject import bare
 from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Perplexity, Repetition, Ruler, StreamEval
 
@@ -72,6 +75,23 @@ def test_damage_of_nothing_is_nothing(tmp_path):
         assert Damage(samples=1).measure(who, TRAINED, 0)["kl"] < 1e-8  # untouched within the trained length
 
 
+def test_damage_by_its_formulas(tmp_path):
+    who = subject(tmp_path, model_=deepcopy(model()))
+    who.model.lm_head.weight.data *= 20  # so that shares are far from even, and the two directions from each other
+    ids = who.passages(1)[0][:TRAINED]
+    with torch.no_grad():
+        p = who.model(input_ids=ids[None]).logits[0].double().softmax(-1)
+        with rw.extended(who.model, "pi:factor=8"):
+            q = who.model(input_ids=ids[None]).logits[0].double().softmax(-1)
+            got = Damage(samples=1).measure(who, TRAINED, 0)
+    told = [float(p[n - 1, ids[n]] / q[n - 1, ids[n]]) for n in range(1, TRAINED)]
+    assert got["loss"] == pytest.approx(sum(map(math.log, told)) / (TRAINED - 1), abs=1e-5)
+    assert got["kl"] == pytest.approx(float((p * (p / q).log()).sum() / TRAINED), rel=1e-4)
+    assert got["kl"] != pytest.approx(float((q * (q / p).log()).sum() / TRAINED), rel=1e-2)
+    assert got["agreement"] == pytest.approx(sum(map(int, p.argmax(-1) == q.argmax(-1))) / TRAINED)
+    assert 0 < got["agreement"] < 1
+
+
 def test_bare_for_a_block(tmp_path):
     who = subject(tmp_path)
     ids = who.passages(1)[0][None]
@@ -127,3 +147,39 @@ def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
         logits = model()(input_ids=text[None]).logits[0]
     hits = (logits[:-1].argmax(-1) == text[1:])[-TRAINED // 2 :]
     assert got["accuracy"] == pytest.approx(float(hits.float().mean()))
+
+
+@pytest.mark.parametrize(("length", "judged"), [(100, 16), (64, 16), (12, 11)])
+def test_repetition_repeats_half_the_trained_length_and_judges_as_much(tmp_path, monkeypatch, length, judged):
+    who, read = subject(tmp_path), []
+
+    def told(model, ids):
+        """The last 16 are right and cost 1, what is before them is wrong and costs 0."""
+        read.append(ids[0])
+        late = torch.arange(ids.shape[1] - 1, 0, -1) <= 16
+        return Measured(late[None].float(), late[None])
+
+    monkeypatch.setattr("ropewalk.evaluation.tasks.repetition.measured", told)
+    assert Repetition(samples=2).measure(who, length, 1) == {"accuracy": 1.0, "loss": 1.0}
+    once = who.passages(2)[1][:16].tolist()
+    assert read[0].tolist() == [once[n % 16] for n in range(length)]
+    monkeypatch.setattr(Measured, "accuracy", lambda self, last: last)
+    assert Repetition(samples=2).measure(who, length, 1)["accuracy"] == judged
+
+
+def test_repetition_is_asked_at_the_shortest_and_the_longest():
+    assert Repetition(samples=1).at([128, 64, 256], TRAINED) == (64, 256)
+    assert Repetition(samples=1).at([64], TRAINED) == (64,)
+
+
+def test_filler_is_all_the_text_from_any_line_on(tmp_path):
+    who = subject(tmp_path, longest=60, count=200)
+    texts = who.tokenizer.batch_decode([ids.tolist() for ids in who.passages(8)])
+    whole = "".join(text + "\n" for text in texts)
+    begins = {whole.index(who.filler(Random(n)).partition("\n")[0] + "\n") for n in range(30)}
+    assert len(begins) > 4
+    assert all(begin == 0 or whole[begin - 1] == "\n" for begin in begins)
+    for n in range(5):
+        filler = who.filler(Random(n))
+        assert len(filler) == len(whole)
+        assert filler in whole + whole

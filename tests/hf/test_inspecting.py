@@ -6,8 +6,9 @@ import pytest
 import torch
 from hf.models import tiny
 
-from ropewalk import InvalidValue, RopewalkError, parse, presets
+from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse, presets
 from ropewalk.hf import convert, extended, inspect
+from ropewalk.hf.inspecting import _size
 from ropewalk.hf.reading import stream
 from ropewalk.presets import training
 from ropewalk.presets.needs import TRAINED, TUNED
@@ -67,6 +68,31 @@ def test_a_folder_and_an_extended_model(tmp_path):
     with extended(model, "yarn:factor=4"):
         assert inspect(model) == bare
     assert inspect(tmp_path / "model").turns == bare.turns
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_model_that_does_not_say_how_long_it_was_trained(length):
+    model = tiny("llama", num_hidden_layers=1)
+    model.config.max_position_embeddings = length
+    with pytest.raises(DoesNotFit, match="max_position_embeddings"):
+        inspect(model)
+
+
+def test_the_first_layer_that_turns_speaks_for_all():
+    plain, seen = (inspect(tiny("smollm3", no_rope_layers=layers)) for layers in ([1, 1, 1, 1], [0, 1, 1, 0]))
+    assert seen.turns == plain.turns
+    assert seen.facts == plain.facts
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        *((0, "0.0 B"), (1, "1.0 B"), (1023, "1,023.0 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB")),
+        *((1024**2 - 1, "1,024.0 KiB"), (1024**2, "1.0 MiB"), (3 * 1024**3, "3.0 GiB"), (1024**5, "1,024.0 TiB")),
+    ],
+)
+def test_bytes_are_said_in_the_unit_that_leaves_few_digits(count, words):
+    assert _size(count) == words
 
 
 def test_a_target_within_the_trained_length_meets_nothing_new():

@@ -7,7 +7,7 @@ import pytest
 from transformers import TrainerCallback
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.lab.checkpoints import keeping, last_checkpoint
+from ropewalk.lab.checkpoints import FINISHED, keeping, last_checkpoint, steps_done
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.packs import Packs
 from ropewalk.lab.training import Plan, train
@@ -70,3 +70,13 @@ def test_other_errors_are_left_alone(tmp_path):
     with pytest.raises(RuntimeError, match="something else"), keeping(tmp_path):
         raise RuntimeError("something else")
     assert (tmp_path / "checkpoint-3").exists()
+
+
+def test_the_newest_is_that_of_the_most_steps(tmp_path):
+    assert steps_done(tmp_path) == 0
+    for step in (8, 12, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    for step in (8, 12):
+        (tmp_path / f"checkpoint-{step}" / FINISHED).touch()
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-12"
+    assert steps_done(tmp_path) == 12

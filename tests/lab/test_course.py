@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.lab.course import Course, Stage, set_base
+from ropewalk.lab.course import Course, Stage, Switches, set_base
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.packs import Packs, collated
 from ropewalk.lab.training import Plan, train
@@ -141,3 +142,22 @@ def test_courses_that_do_not_come_out_even(tmp_path):
         Course([Stage(0.01, packs(tmp_path, 16)), Stage(0.99, packs(tmp_path, 64))], PLAN)
     with pytest.raises(DoesNotFit, match="stage 0 must be at least 64 rows long, got 60"):
         Course([Stage(0.5, packs(tmp_path, 16, count=60)), Stage(0.5, packs(tmp_path, 64))], PLAN)
+
+
+@pytest.mark.parametrize(
+    ("bases", "expected"),
+    [
+        ((None, 20_000.0, None, 50_000.0), [10_000, 20_000, 20_000, 50_000]),
+        ((30_000.0, 40_000.0, 20_000.0, None), [30_000, 40_000, 20_000, 20_000]),
+    ],
+)
+def test_a_stage_has_the_last_base_that_was_stated(bases, expected):
+    ends, lengths = [2, 4, 6, 8], [16, 32, 32, 64]
+    for begin in range(8):  # wherever training goes on, the model is as it would be had it come from the beginning
+        model, switches = fresh(SMALL), Switches(PLAN, ends, lengths, bases)
+        for step in range(begin, 8):
+            switches.on_step_begin(None, SimpleNamespace(global_step=step), None, model=model)
+            config = model.config
+            now = config.rope_parameters["rope_theta"], config.max_position_embeddings
+            assert now == (expected[step // 2], lengths[step // 2])
+            assert round(float(model.model.rotary_emb.inv_freq[1]) ** -8) == expected[step // 2]

@@ -122,6 +122,15 @@ def test_packed_texts_are_read_as_if_apart(make, lengths):
     assert not torch.allclose(got, together(model, Rows(*lengths)), atol=1e-2)  # the numbers matter
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_row_of_one_text_beside_a_row_of_several(attention):
+    model = tiny("llama", attention)
+    items = [Numbered(Rows(*lengths), Randomized(limit=LIMIT))[2] for lengths in ((40,), (7, 20, 1, 12))]
+    batch = Collator(model)(items)
+    got = model(**{name: value for name, value in batch.items() if name != "labels"}, use_cache=False).logits
+    torch.testing.assert_close(got, apart(model, collated(items)), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("extension", ["alibi", "window:window=30", "log_n", "yarn:factor=4"])
 def test_packed_texts_under_an_extension(extension):
     """A text that begins above the last number of the one before is another text all the same."""

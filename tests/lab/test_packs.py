@@ -51,6 +51,26 @@ def test_the_second_time_round_is_shuffled_anew(tmp_path):
     assert torch.equal(seen[0], seen[3])  # going back and forth changes nothing
 
 
+def test_each_time_round_has_an_order_of_its_own(tmp_path):
+    corpus = tokens(tmp_path)
+    total = int(corpus.lengths.sum())
+    rows = Packs(corpus, tokenizer(), length=50, count=2 * total // 50)
+    read = torch.cat([rows[n]["input_ids"] for n in range(len(rows))])
+    begins = {tuple(corpus[n][:12].tolist()): n for n in range(len(corpus))}
+    nths = [begins.get(tuple(read[place : place + 12].tolist())) for place in range(len(read))]
+    first, second = ([n for n in part if n is not None] for part in (nths[:total], nths[total:]))
+    assert sorted(first) == list(range(len(corpus)))
+    assert len(second) > len(corpus) // 2
+    assert second != first[: len(second)]
+
+
+def test_puzzles_stand_between_texts_and_skip_none(tmp_path):
+    mixed, plain = packs(tmp_path, puzzles={"recall": 0.5}), packs(tmp_path, puzzles={})
+    texts = [mixed[n]["input_ids"] for n in range(200) if mixed._kinds[n] == 0]
+    assert 60 < len(texts) < 140
+    assert all(torch.equal(own, plain[n]["input_ids"]) for n, own in enumerate(texts))
+
+
 def test_a_row_depends_on_seed_and_index_alone(tmp_path):
     first, second, longer = packs(tmp_path), packs(tmp_path), packs(tmp_path, count=500)
     for i in (150, 3, 77):
@@ -133,3 +153,13 @@ def test_any_bytes_come_back():
 def test_a_vocabulary_without_room_for_pieces():
     with pytest.raises(InvalidValue, match="above 257"):
         tokenizer(257)
+
+
+def test_a_document_is_its_text_and_the_end(tmp_path):
+    corpus = tokens(tmp_path, count=40)
+    texts = {tuple(tokenizer().encode(text(n))) for n in range(40)}
+    for n in range(len(corpus)):
+        *told, end = corpus[n].tolist()
+        assert tuple(told) in texts
+        assert end == tokenizer().eos_token_id
+        assert corpus.lengths[n] == len(told) + 1

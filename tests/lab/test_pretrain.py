@@ -14,7 +14,7 @@ from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.passages import Passages
 from ropewalk.lab.recipes.pretrain import extension_for, pretrain, without_rerope
 from ropewalk.lab.training import Plan
-from ropewalk.reach import Causal, ReRoPE, Window
+from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE, Window
 
 from lab.texts import folder_of, tokens
 
@@ -103,7 +103,8 @@ def test_rerope_is_for_running_and_not_for_training():
     assert isinstance(trained.reach, Window)
     assert not any(isinstance(own.reach, ReRoPE) for _, own in trained.overrides)
     assert any(isinstance(own.reach, ReRoPE) for _, own in wanted.overrides)
-    assert without_rerope(Extension(reach=ReRoPE(window=8))).reach == Causal()
+    for reach in (ReRoPE(window=8), LeakyReRoPE(window=8, leak=4)):
+        assert without_rerope(Extension(reach=reach)).reach == Causal()
 
 
 def test_passages_hold_one_text_each(tmp_path):

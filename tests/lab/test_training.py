@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
+from ropewalk.hf import extend
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.packs import Packs
 from ropewalk.lab.training import Plan, last_checkpoint, train
@@ -178,3 +179,19 @@ def test_a_model_trained_in_half_precision_computes_as_before(tmp_path):
     twin = fresh(SMALL)
     twin.load_state_dict(model.state_dict())
     assert torch.equal(model.eval()(ids).logits, twin.eval()(ids).logits)
+
+
+def test_what_an_extension_learns_is_not_pulled_towards_0(tmp_path):
+    """AdamW's decay is apart from its gradients: of the same step it changes what it decays, and nothing else."""
+    trained = []
+    for decay in (0.0, 0.5):
+        model = fresh(SMALL)
+        extend(model, "kerple")
+        rows = Packs(tokens(tmp_path), tokenizer(), length=32, count=8)
+        train(model, rows, Plan(steps=1, weight_decay=decay, learning_rate=1e-2, **QUIET), tmp_path / str(decay))
+        trained.append(model.state_dict())
+    free, pulled = trained
+    pulled_down = {name for name in free if not torch.equal(free[name], pulled[name])}
+    assert not any("kerple" in name or "norm" in name for name in pulled_down)
+    assert {name for name in free if name.endswith("proj.weight")} <= pulled_down
+    assert sum("kerple" in name for name in free) == 2 * 2

@@ -1,6 +1,8 @@
 """From a model and its texts to an answer with its evidence."""
 
+import math
 import multiprocessing
+from copy import deepcopy
 from statistics import mean
 from types import SimpleNamespace
 
@@ -19,9 +21,10 @@ from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 from ropewalk.search.judging import lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
-from ropewalk.search.tried import tried
+from ropewalk.search.spaces import Pairs
+from ropewalk.search.tried import Tried, tried
 
-from evaluation.subjects import TRAINED, subject
+from evaluation.subjects import TRAINED, model, subject
 
 TARGET = 128
 
@@ -90,6 +93,15 @@ def test_it_is_judged_beside_everything_of_its_class(made):
     assert found.rival.loss.value == min(each.loss.value for each in found.beside if each.line != BARE)
 
 
+def test_who_got_further_comes_first_and_then_who_lost_less_there(made):
+    own, _ = made
+    rungs = {"yarn": {0: 9.0, 1: 2.0}, "pi": {0: 1.0, 1: 3.0}, "abf": {0: 0.5}}
+    every = lines(own.goal, own.takes, ())
+    past = [Tried(0, "hand_set", {}, every[line], own, None, {}, seed=True) for line, own in rungs.items()]
+    assert list(lines(own.goal, own.takes, past))[:3] == ["yarn", "pi", "abf"]
+    assert list(lines(own.goal, own.takes, past))[3:] == [line for line in every if line not in rungs]
+
+
 def test_what_broke_is_judged_on_a_few_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(halving, "HOPELESS", 0.0)
     own = fitting(tmp_path, judges=8)
@@ -142,7 +154,10 @@ def test_a_worker_whose_parent_is_gone_stops(tmp_path, monkeypatch):
 def test_time_for_judging_is_kept():
     facts = rw.Facts(trained_len=32, head_dim=8)
     wanted = Goal(facts=facts, target_len=256, samples=4, judges=8)
-    assert reserve(wanted, 10.0, 8, 1) > 8 * 2 * 10
+    # By hand: 10 s for 4 texts are 20 s for 8, and an eighth more for as many short ones; the bare model once, and the
+    # answer, what it is compared with and 8 others at 1.3 times that.
+    assert reserve(wanted, 10.0, 8, 1) == pytest.approx(22.5 * (1 + 1.3 * 10))
+    assert reserve(wanted, 10.0, 8, 4) == pytest.approx(22.5 * (1 + 1.3 * 4))
     assert reserve(wanted, 10.0, 8, 2) < reserve(wanted, 10.0, 8, 1)
     assert reserve(wanted, 20.0, 8, 1) == pytest.approx(2 * reserve(wanted, 10.0, 8, 1))
 
@@ -181,3 +196,23 @@ def test_memory_that_does_not_suffice_is_a_refusal(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "result_of", lambda *_: {FAILED: "out of memory"})
     with pytest.raises(rw.DoesNotFit, match="memory must be enough for texts of 128 tokens, got 'out of memory'"):
         own.fitted_on.long(rw.parse("yarn:factor=4"))
+
+
+def test_slopes_are_those_of_the_loss_by_each_gene(tmp_path):
+    """Against the loss of the first text where a gene is a little more, and a little less."""
+    who = subject(tmp_path, longest=TARGET, count=300, model_=deepcopy(model()).double())
+    wanted, step = Goal(facts=who.facts, target_len=TARGET, samples=2, judges=3), 1e-3
+    on = Fitting(who, wanted, tmp_path / "out").fitted_on
+    begin = {f"share_{pair:03}": 0.1 * pair for pair in range(8)} | {"temperature": 1.2}
+
+    def loss(name, by):
+        """Of a changed gene; that of the temperature is its logarithm."""
+        value = begin[name] * math.exp(by) if name == "temperature" else begin[name] + by
+        return loss_by_hand(who.model, Pairs().extension(wanted, {**begin, name: value}), on.subject.passages(1)[0])
+
+    slopes = on.slopes(Pairs().extension(wanted, begin))
+    assert slopes.shape == (2, 9)
+    for gene, name in ((2, "share_002"), (5, "share_005"), (8, "temperature")):
+        expected = (loss(name, step) - loss(name, -step)) / (2 * step)
+        assert float(slopes[0, gene]) == pytest.approx(expected, rel=0.02, abs=1e-5)
+        assert abs(expected) > 1e-4

@@ -1,9 +1,10 @@
 """Spaces: their values make extensions that fit, and children of schedules are schedules."""
 
+from collections import Counter
 from random import Random
 
 import pytest
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
@@ -133,6 +134,15 @@ def test_children_differ_in_runs_of_pairs_and_by_little():
     assert sum(map(sum, moved)) / len(moved) > 2
 
 
+def test_one_to_three_runs_are_moved():
+    """Of shares that are all alike, each run makes one level more at most; a third of the children have one run."""
+    random = Random(0)
+    counts = Counter(len(set(mutated((0.7,) * 40, random))) for _ in range(600))
+    assert counts[1] < 60
+    assert counts[1] + counts[2] > 200 - 3 * (600 * 1 / 3 * 2 / 3) ** 0.5
+    assert max(counts) == 4
+
+
 def test_parents_are_the_best_static_ones_of_any_space():
     wanted = goal()
     yarn, pi, rerope = (rw.parse(f"{line}:factor=8") if line != "rerope" else rw.parse("rerope:window=8")
@@ -191,3 +201,28 @@ def test_seeds_are_what_was_set_by_hand_each_once():
         "windows_below",
     ]  # others have theirs
     assert all("rerope" not in str(values) for _, values in seeds(goal(), is_static).values())
+
+
+TURNS = {"low_turns": (0.25, 8, True), "span": (1.5, 64, True)}
+WARMTH = {"temperature": (0.7, 2.5, True)}
+OVER = {"overshoot": (0.5, 2, True)}
+RANGES = {
+    "parts": {**TURNS, **OVER, **WARMTH},
+    "mixed": {"power": (0, 4, False), **OVER, **WARMTH},
+    "dynamic": {**TURNS, "power": (0, 4, False), "coefficient": (0, 0.3, False)},
+    "pairs": {**{f"share_{pair:03}": (0, 1.5, False) for pair in range(4)}, **WARMTH},
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_how_far_knobs_turn(name):
+    """A study that is gone on with, maybe elsewhere, has to draw from what it began with."""
+    (space,) = (each for each in ALL if each.name == name)
+    knobs = {knob: each for knob, each in space.knobs(goal()).items() if isinstance(each, FloatDistribution)}
+    assert {knob: (each.low, each.high, each.log) for knob, each in knobs.items()} == RANGES[name]
+
+
+def test_genes_are_written_to_four_decimals():
+    for seed in range(5):
+        values = Pairs().proposed(goal(), [], Random(seed))
+        assert all(value == float(f"{value:.4f}") for value in values.values())
