@@ -82,6 +82,7 @@ class Request:
     workers: int
     out: Path
     deadline: float
+    budget: float
 
 
 def fit(
@@ -130,6 +131,7 @@ def fit(
         workers=workers,
         out=Path(out),
         deadline=began + seconds,
+        budget=seconds,
     )
     _answer(request, save=save)
 
@@ -174,6 +176,7 @@ def _opened(request: Request) -> Fitting:
         storage=request.storage,
         name=request.study,
         deadline=request.deadline,
+        budget=request.budget,
         workers=request.workers,
         most=request.pace.most,
     )
