@@ -71,7 +71,8 @@ def words(fit: Fit) -> str:
         f"cost {own.loss.value:.3f} nats each.",
         _over_the_rival(fit) if own is fit.answer else _over_the_search(fit),
         _out_of_budget(fit),
-        f"Short texts change by {_signed(own.damage)}, and a text takes {own.slowdown:.1f} times the bare model's time.",
+        f"Short texts change by {_signed(own.damage)}, and a text takes {own.slowdown:.1f} times the bare "
+        "model's time.",
     ]
     return " ".join(each for each in said if each)
 
@@ -110,8 +111,8 @@ def _out_of_budget(fit: Fit) -> str:
     """What there was no time for."""
     if not fit.untried or fit.budget is None:
         return ""
-    said = f"The search ended before it had tried {fit.untried} more of those set by hand"
-    return f"{said} (the budget is {fit.budget:.0f} s): with a longer --budget it chooses among all, and proposes others."
+    said = f"The search ended before it had tried {fit.untried} more of those set by hand (the budget is"
+    return f"{said} {fit.budget:.0f} s): with a longer --budget it chooses among all, and proposes others."
 
 
 def _margin(behind: Estimate) -> str:
