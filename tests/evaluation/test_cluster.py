@@ -93,13 +93,10 @@ def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
         raise why("The current node timed out during startup.\nThis could happen because ...")
 
     monkeypatch.setattr(cluster, "_ray", lambda: SimpleNamespace(init=init, shutdown=lambda: ended.append(True)))
-    for address, words in (
-        ("local", "a cluster that starts on this machine, got 'local'"),
-        ("h:1", "that runs, got 'h:1'"),
-    ):
-        with pytest.raises(Unreadable, match=f"{words}; The current node timed out during startup; ") as refused:
-            with cluster.connected(address):
-                pass
+    for address, words in {"local": "a cluster that starts on this machine", "h:1": "that runs"}.items():
+        said = f"{words}, got '{address}'; The current node timed out during startup; "
+        with pytest.raises(Unreadable, match=said) as refused, cluster.connected(address):
+            pass
         assert "\n" not in str(refused.value)
     assert ended == [True, True]
 
