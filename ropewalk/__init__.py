@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.attention import attend  # type: ignore[no-redef]
-from ropewalk.equation import reference_attention
 from ropewalk.errors import (
     Conflict,
     DoesNotFit,
@@ -15,11 +13,12 @@ from ropewalk.errors import (
     Unreadable,
 )
 from ropewalk.errors import not_installed as _not_installed
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.parsing import parse
 
 if TYPE_CHECKING:
+    from ropewalk.attention import attend  # type: ignore[no-redef]
+    from ropewalk.equation import reference_attention
+    from ropewalk.extension import Extension
+    from ropewalk.facts import Facts
     from ropewalk.hf import (
         convert,
         export,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         score,
         stream,
     )
+    from ropewalk.parsing import parse
 
 __version__ = "0.1.0"
 
@@ -62,9 +62,16 @@ __all__ = [
     "stream",
 ]
 
-# What needs more than torch is imported when it is first asked for.
+# Importing torch takes a second, transformers another: each name is imported when it is first asked for.
 _OF_MODELS = ("convert", "export", "extend", "extended", "inspect", "load", "save", "score", "stream")
-_LATER = dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf")
+_LATER = {
+    "Extension": "extension",
+    "Facts": "facts",
+    "attend": "attention",
+    "parse": "parsing",
+    "reference_attention": "equation",
+    **dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -74,3 +81,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
+
+
+def __dir__() -> list[str]:
+    return __all__

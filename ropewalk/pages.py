@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+FACTORS = ("frequencies", "reach", "biases", "scales", "positions", "decoding", "surgery")  # the folders of methods
 
 
 class Page(NamedTuple):
@@ -19,8 +24,25 @@ class Page(NamedTuple):
 
 def page_of(thing: object) -> Page:
     """The page of a method (its module's docstring) or of a preset (its own)."""
-    text = inspect.getdoc(thing) if inspect.isfunction(thing) else sys.modules[_class_of(thing).__module__].__doc__
-    blocks = inspect.cleandoc(text or "").split("\n\n")
+    own = inspect.getdoc(thing) if inspect.isfunction(thing) else sys.modules[_class_of(thing).__module__].__doc__
+    return _page(own)
+
+
+def listed(folder: str) -> Iterator[tuple[str, Page]]:
+    """Everything that a folder lists as ALL, with its page: read from the files, since importing them takes torch."""
+    place = Path(__file__).parent / folder
+    init = ast.parse((place / "__init__.py").read_text("utf-8"))
+    imports = [each for each in init.body if isinstance(each, ast.ImportFrom)]
+    homes = {alias.name: str(each.module).rpartition(".")[2] for each in imports for alias in each.names}
+    listing = next(each.value for each in init.body if isinstance(each, ast.AnnAssign))
+    for name in [each.id for each in ast.walk(listing or init) if isinstance(each, ast.Name)]:
+        module = ast.parse((place / f"{homes[name]}.py").read_text("utf-8"))
+        preset = next((each for each in module.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+        yield (name if preset else homes[name]), _page(ast.get_docstring(preset or module))
+
+
+def _page(docstring: str | None) -> Page:
+    blocks = inspect.cleandoc(docstring or "").split("\n\n")
     formulas = [block for block in blocks[1:] if block.startswith("    ")]
     prose = [" ".join(block.split()) for block in blocks[1:] if not block.startswith("    ")]
     sources = [block.removeprefix("Source: ") for block in prose if block.startswith("Source: ")]

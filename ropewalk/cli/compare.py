@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ropewalk.cli.models import Device, path_of, placed, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.models import Device, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.showing import doing
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable
-from ropewalk.models import NAME
+from ropewalk.models import NAME, path_of
 from ropewalk.notation import BARE, length
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.subject import Subject
     from ropewalk.evaluation.tasks import Task
 
-Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub; the model that Ropewalk carries if none")]
+Model = Annotated[
+    str,
+    typer.Argument(callback=path_of, help="a folder, or a name on the hub; the model that Ropewalk carries if none"),
+]
 Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; about ten if none")]
 Lengths = Annotated[str, typer.Option(metavar="LENGTHS", help="such as 512,2k,8k; 1, 2, 4 and 8 times if none")]
 Corpus = Annotated[
@@ -54,7 +57,7 @@ def compare(
 ) -> None:
     """Measure extensions of a model side by side and say which to use. Stopped, the same command goes on."""
     for line in extensions or [BARE]:
-        require_plausible(path_of(model), "" if line == BARE else line)
+        require_plausible(model, "" if line == BARE else line)
     require_writable(Path(out))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
     for option, given in {"--device": device, "--workers": workers}.items():
@@ -68,7 +71,7 @@ def compare(
 
     chosen = tasks_named(tasks, samples) if tasks else tasks_of(samples)
     measuring = on_cluster(ray) if ray else side_by_side(workers)
-    subject, read = _subject(path_of(model), "cpu" if ray else device, corpus, asked)
+    subject, read = _subject(model, "cpu" if ray else device, corpus, asked)
     found = _measured(subject, extensions or [], read, chosen, Path(out), measuring)
     page = write_report(found, Path(out), command=shlex.join(["ropewalk", *sys.argv[1:]]))
     _show(found)

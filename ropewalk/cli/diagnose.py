@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ropewalk.cli.compare import Corpus, Model
-from ropewalk.cli.models import Device, path_of, placed, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.models import Device, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.models import NAME
 from ropewalk.notation import length as read
 
@@ -34,8 +34,8 @@ def diagnose(
 ) -> None:
     """Look into a model, bare and extended: turns, logits, entropy, what attention holds, hidden states, sinks."""
     asked = read(length, "--length") if length else None
-    require_plausible(path_of(model), extension)
-    _diagnose(path_of(model), extension, asked, corpus, texts, Path(out), device)
+    require_plausible(model, extension)
+    _diagnose(model, extension, asked, corpus, texts, Path(out), device)
 
 
 def _diagnose(model: str, line: str, asked: int | None, corpus: str, texts: int, out: Path, device: str) -> None:

@@ -16,7 +16,6 @@ from ropewalk.cli.models import (
     Device,
     Extension,
     Model,
-    path_of,
     placed,
     require_plausible,
     target,
@@ -26,7 +25,6 @@ from ropewalk.cli.models import (
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable
 from ropewalk.notation import length
-from ropewalk.parsing import parse
 
 Tasks = Annotated[str, typer.Option(metavar="NAMES", help="such as ruler_vt,arc_easy; lm-eval ls tasks says more")]
 To = Annotated[
@@ -54,7 +52,7 @@ def eval(
     device: Device = "",
 ) -> None:
     """Run tasks of lm-evaluation-harness. A request that does not fit is refused, never cut."""
-    require_plausible(path_of(model), extension)
+    require_plausible(model, extension)
     names = [each.strip() for each in tasks.split(",") if each.strip()]
     if not names:
         raise InvalidValue("--tasks", "names of tasks", tasks)
@@ -62,7 +60,7 @@ def eval(
     require_writable(Path(out))
     asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
     given = {"lengths": asked, "limit": limit or None, "include": include_path or [], "batch": batch}
-    _eval(path_of(model), extension, names, wanted, given, Path(out), device)
+    _eval(model, extension, names, wanted, given, Path(out), device)
 
 
 def _eval(
@@ -70,6 +68,7 @@ def _eval(
 ) -> None:
     from ropewalk.evaluation.harness import evaluate
     from ropewalk.hf.facts import trained_len
+    from ropewalk.parsing import parse
 
     tokenizer = tokenizer_of(model)
     loaded = placed(weights_of(model), device)

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 
 from ropewalk.cli.compare import Corpus, Model
-from ropewalk.cli.models import Device, path_of, placed, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.models import Device, placed, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.cli.showing import Doing, doing
 from ropewalk.errors import DoesNotFit, UnknownName
 from ropewalk.folders import require_new
-from ropewalk.models import NAME
+from ropewalk.models import NAME, path_of
 from ropewalk.notation import duration
 
 if TYPE_CHECKING:
@@ -82,6 +81,7 @@ class Request:
     workers: int
     out: Path
     deadline: float
+    budget: float
 
 
 def fit(
@@ -112,14 +112,14 @@ def fit(
     began, seconds = time.time(), duration(budget, "--budget") if budget else pace.budget
     if deployable not in LOADERS:
         raise UnknownName("--deployable", "one who loads models", deployable, known=LOADERS)
-    require_plausible(path_of(model))
+    require_plausible(model)
     if save:
         require_new(Path(out) / "model")
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
     texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
     given = {"deployable": deployable, **texts, "seed": seed, **limits}
     request = Request(
-        model=path_of(model),
+        model=model,
         corpus=corpus,
         device=device,
         length=target(to),
@@ -130,6 +130,7 @@ def fit(
         workers=workers,
         out=Path(out),
         deadline=began + seconds,
+        budget=seconds,
     )
     _answer(request, save=save)
 
@@ -174,6 +175,7 @@ def _opened(request: Request) -> Fitting:
         storage=request.storage,
         name=request.study,
         deadline=request.deadline,
+        budget=request.budget,
         workers=request.workers,
         most=request.pace.most,
     )
@@ -185,6 +187,8 @@ def _helped(request: Request) -> Iterator[None]:
     if request.workers == 1:
         yield
         return
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // request.workers))
     context = multiprocessing.get_context("spawn")
@@ -203,6 +207,8 @@ def _helped(request: Request) -> Iterator[None]:
 
 def _help(request: Request, number: int) -> None:
     """One more worker: it searches and measures, and leaves the answer to the first."""
+    import torch
+
     torch.set_num_threads(max(1, torch.get_num_threads() // request.workers))
     with suppress(KeyboardInterrupt):  # the first worker says what there is to say
         own = _opened(request)

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ropewalk import extension as extensions
 from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.cli.showing import pieces, reading
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
+
+if TYPE_CHECKING:
+    from ropewalk import extension as extensions
 
 TOKENS = 128  # that are made where nothing is said
 
@@ -131,6 +133,8 @@ def _device(name: str) -> str:
 
 def _write(asked: Asked, model: str, extension: extensions.Extension | None, device: str) -> None:
     """Load, extend, and show what comes."""
+    from ropewalk.extension import Extension
+
     rule = extension.decoding if extension else None
     if asked.contexts and not rule:
         raise InvalidValue("extension", "one with a rule of decoding for --contexts, such as nbce", str(extension))
@@ -140,8 +144,8 @@ def _write(asked: Asked, model: str, extension: extensions.Extension | None, dev
     from ropewalk.hf import extended
 
     host = weights_of(model).to(device)
-    around = replace(extension, decoding=None) if extension else extensions.Extension()
-    bare = around == extensions.Extension()
+    around = replace(extension, decoding=None) if extension else Extension()
+    bare = around == Extension()
     with nullcontext() if bare else extended(host, around), reading() as progress:
         tokens = _answers if asked.contexts else _continues
         try:

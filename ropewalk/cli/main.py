@@ -1,59 +1,50 @@
-"""The `ropewalk` command: its verbs, and errors as one line."""
+"""The `ropewalk` command: errors and Ctrl-C as one line. Nothing is imported here before Ctrl-C is heard."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
-import typer
-
-from ropewalk.cli.compare import compare
-from ropewalk.cli.diagnose import diagnose
-from ropewalk.cli.eval import eval
-from ropewalk.cli.export import export
-from ropewalk.cli.extend import extend
-from ropewalk.cli.fit import fit
-from ropewalk.cli.generate import generate
-from ropewalk.cli.inspect import inspect
-from ropewalk.cli.show import show
-from ropewalk.cli.showing import STOPPED
-from ropewalk.cli.stream import stream
-from ropewalk.cli.train import train
 from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
+IMPORTS = "<frozen importlib._bootstrap>"  # the file of Python's own importing
 REFUSED = 2
-MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # all of the parser's own errors
-EXAMPLES: dict[Callable[..., None], str] = {
-    compare: "ropewalk compare ./model yarn rerope+log_n --lengths 4k,16k,32k",
-    diagnose: "ropewalk diagnose ./model rerope+log_n --length 16k -o ./inside",
-    eval: "ropewalk eval ./model yarn --to 32k --tasks niah_single_1,ruler_fwe --lengths 4k,16k",
-    fit: "ropewalk fit ./model --to 32k --budget 30m --deployable vllm",
-    show: "ropewalk show yarn:factor=8",
-    inspect: "ropewalk inspect ./model --to 32k",
-    extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",
-    export: "ropewalk export ./model yarn --to 32k --target vllm -o ./served",
-    generate: "ropewalk generate ./model rerope+log_n --prompt-file book.txt",
-    stream: "ropewalk stream ./model streaming --tokens 1m",
-    train: "ropewalk train pretrain --out ./model --set steps=1000",
-}
-
-app = typer.Typer(
-    help="Train short, run long: methods of length extrapolation for language models.",
-    no_args_is_help=True,
-    add_completion=False,
-)
-for verb, example in EXAMPLES.items():
-    app.command(epilog=f"Example: {example}")(verb)
+STOPPED, SAID = 130, "ropewalk: stopped\n"  # of what a signal has ended
 
 
 def main() -> None:
     """The command."""
-    sys.exit(run())
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it ignored
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        status = run()
+    except KeyboardInterrupt:
+        status = _stopped()
+    sys.exit(status)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C: the end of the process while anything is imported, where libraries make other errors of it, or none.
+
+    What is under way then is left as a process that is killed leaves it; everywhere else Python's own answer is raised.
+    """
+    each = frame
+    while each is not None:
+        if each.f_code.co_filename == IMPORTS:
+            os.write(2, SAID.encode())
+            os._exit(STOPPED)
+        each = each.f_back
+    signal.default_int_handler(number, frame)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a verb and give its exit status; what is refused is said in one line."""
+    from ropewalk.cli.verbs import MISUSE, app
+
     try:
         status = app(arguments, prog_name="ropewalk", standalone_mode=False)
     except RopewalkError as refused:
@@ -69,9 +60,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if not is_out_of_memory(error):
             raise
         return _refused("memory must be enough for the model and its cache; a reach that forgets needs less")
-    if status == STOPPED:
-        print("ropewalk: stopped", file=sys.stderr)
-    return int(status or 0)
+    return _stopped() if status == STOPPED else int(status or 0)
 
 
 def _misuse(wrong: Any, said: str) -> str:
@@ -84,3 +73,8 @@ def _misuse(wrong: Any, said: str) -> str:
 def _refused(why: str) -> int:
     print(f"ropewalk: {' '.join(why.split())}", file=sys.stderr)
     return REFUSED
+
+
+def _stopped() -> int:
+    sys.stderr.write(SAID)
+    return STOPPED

@@ -9,21 +9,29 @@ import ctypes
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk import extension as extensions
 from ropewalk import folders
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
-from ropewalk.models import DEFAULT, NAME
+from ropewalk.models import path_of
 from ropewalk.notation import length
-from ropewalk.parsing import parse
+
+if TYPE_CHECKING:
+    from ropewalk import extension as extensions  # importing it takes a second
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
 
-Model = Annotated[str, typer.Argument(help="a folder, or a name on the hub", show_default=False)]
+Model = Annotated[
+    str,
+    typer.Argument(
+        callback=path_of,
+        help="a folder, a name on the hub, or default: the model that Ropewalk carries",
+        show_default=False,
+    ),
+]
 Extension = Annotated[str, typer.Argument(help="such as yarn or rerope:window=512+log_n", show_default=False)]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the length to reach, such as 32k or 1m")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
@@ -38,15 +46,12 @@ def target(to: str, field: str = "--to") -> int | None:
     return wanted
 
 
-def path_of(model: str) -> str:
-    """Where a model is; the one that Ropewalk carries has a name of its own."""
-    return str(DEFAULT) if model == NAME else model
-
-
 def require_plausible(model: str, extension: str = "") -> None:
     """Refuse at once what no model will make right: a folder that is not there, a method that does not exist."""
     folders.require_plausible(model)
     if extension:
+        from ropewalk.parsing import parse
+
         try:
             parse(extension)
         except (UnknownName, Unreadable):
@@ -58,6 +63,7 @@ def require_plausible(model: str, extension: str = "") -> None:
 def fitting(model: str, extension: str, to: str, field: str = "--to") -> extensions.Extension:
     """The extension for the lengths and layers that the model's config states, before its weights are read."""
     from ropewalk.hf.facts import trained_len
+    from ropewalk.parsing import parse
 
     text = _config(model).get_text_config()
     known, wanted = trained_len(text), target(to, field)

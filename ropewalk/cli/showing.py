@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-STOPPED = 130  # the exit status of what a signal has ended
 HALF = "\ufffd"  # what half of a character is decoded to
 LONGEST = 64  # tokens of a line that are decoded together
 PATIENCE = 30.0  # seconds between two lines where no terminal shows a bar

@@ -5,22 +5,22 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.console import Console
 
-from ropewalk import extension as extensions
 from ropewalk.cli.compare import Corpus
-from ropewalk.cli.models import Extension, fitting, path_of, placed, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.showing import reading
 from ropewalk.folders import require_writable
 from ropewalk.notation import length
 
+if TYPE_CHECKING:
+    from ropewalk import extension as extensions
+
 LARGEST, SMALLEST, POINTS = 8192, 512, 16  # tokens of a piece, and pieces of a text, where nothing is said
 
-Model = Annotated[str, typer.Argument(help="a folder, a name on the hub, or default: the model that Ropewalk carries")]
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="how long the text is, such as 100k or 1m")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure go")]
 Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; at most 8192, and 16 pieces or more, if none")]
@@ -37,13 +37,13 @@ def stream(
     device: Device = "",
 ) -> None:
     """Read a very long text under an extension, in the precision that the model has."""
-    count, place = length(tokens, "--tokens"), path_of(model)
-    require_plausible(place, extension)
+    count = length(tokens, "--tokens")
+    require_plausible(model, extension)
     if out:
         require_writable(Path(out))
-    asked = fitting(place, extension, tokens, "--tokens")
+    asked = fitting(model, extension, tokens, "--tokens")
     pieces = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    _stream(place, extension, asked, count, corpus, Path(out) if out else None, pieces, device)
+    _stream(model, extension, asked, count, corpus, Path(out) if out else None, pieces, device)
 
 
 def _stream(
@@ -56,6 +56,8 @@ def _stream(
     piece: int,
     device: str,
 ) -> None:
+    import torch
+
     from ropewalk.evaluation.streaming import long_text, streamed
     from ropewalk.hf import extended
     from ropewalk.hf.facts import trained_len

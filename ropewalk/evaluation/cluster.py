@@ -29,6 +29,7 @@ from ropewalk.spec import Json
 
 TRIES = 3  # deaths over one cell, or beyond one of each worker before any has loaded: more is no accident
 SPARE = 2.0  # memory of a worker in sizes of its model
+LOCAL = "local"  # a cluster of this machine, for this command alone
 PATIENCE = 5.0  # seconds for a cluster to answer; Ray itself waits minutes and ends the process then
 RUNNING = "start one with ray start --head, or say local"
 
@@ -48,7 +49,7 @@ def on_cluster(address: str) -> Measuring:
 def reachable(address: str) -> str:
     """Refuse what can be no cluster, before a model is loaded."""
     place = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if place in ("local", "auto"):
+    if place in (LOCAL, "auto"):
         return place
     found = re.fullmatch(r"([^/:]+):(\d{1,5})", place)
     if not found:
@@ -67,14 +68,14 @@ def connected(address: str) -> Iterator[None]:
     ray = _ray()
     given: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     with ExitStack() as after:
-        if address == "local":
+        if address == LOCAL:
             place = after.enter_context(TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
             given |= {"include_dashboard": False, "_temp_dir": place}
+        after.callback(ray.shutdown)  # also of what is left of a beginning that failed
         try:
             ray.init(**given)
-        except (ConnectionError, RuntimeError, ValueError) as reason:
+        except Exception as reason:  # what times out is no error of its own: a bare Exception, in two places
             raise _no_cluster(address, reason) from reason
-        after.callback(ray.shutdown)
         yield
 
 
@@ -87,7 +88,10 @@ def _ray() -> Any:
 
 
 def _no_cluster(address: str, reason: Exception) -> Unreadable:
-    said = next(iter(str(reason).splitlines()), "").rstrip(".")
+    said = next(iter(str(reason).splitlines()), type(reason).__name__).rstrip(".")
+    if address == LOCAL:
+        remedy = f"{said}; try again when the machine has less to do, or leave out --ray"
+        return Unreadable("--ray", "a cluster that starts on this machine", address, remedy=remedy)
     return Unreadable("--ray", "the address of a Ray cluster that runs", address, remedy=f"{said}; {RUNNING}")
 
 

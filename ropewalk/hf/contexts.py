@@ -9,7 +9,8 @@ Legend: b row, n token, v word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -70,18 +71,25 @@ def nbce_stream(
         raise InvalidValue("rows_at_once", "at least 1", rows_at_once)
     rows = _rows(tokenizer, contexts, question)
     choose = sampler(temperature, top_k, top_p, torch.Generator().manual_seed(seed))
-    with quiet(host), torch.no_grad():
-        groups = _groups(host, rows, rows_at_once or len(rows), progress)
-        last: int | None = None
-        for _ in range(max_new_tokens):
-            logp_bv = torch.cat([group.logits_bv.float().cpu() for group in groups]).log_softmax(-1)
-            combined = rule.combine(logp_bv, last)
-            last, token = combined.chosen, int(choose(combined.logp[None])[0])
-            if token in end_tokens(host, tokenizer):
-                return
-            yield Token(token, None if last is None else last - 1)
-            for group in groups:
-                group.read(torch.full((len(group.mask), 1), token))
+    begun = partial(_groups, host, rows, rows_at_once or len(rows), progress)
+    return _answered(begun, rule, choose, end_tokens(host, tokenizer), max_new_tokens)
+
+
+def _answered(
+    begun: Callable[[], list[_Group]], rule: Decoding, choose: Any, ends: set[int], count: int
+) -> Iterator[Token]:
+    """Token by token. Nothing of the model or of torch is held between two of them: a caller may train meanwhile."""
+    groups = begun()
+    last: int | None = None
+    for _ in range(count):
+        logp_bv = torch.cat([group.logits_bv.float().cpu() for group in groups]).log_softmax(-1)
+        combined = rule.combine(logp_bv, last)
+        last, token = combined.chosen, int(choose(combined.logp[None])[0])
+        if token in ends:
+            return
+        yield Token(token, None if last is None else last - 1)
+        for group in groups:
+            group.read(torch.full((len(group.mask), 1), token))
 
 
 class _Group:
@@ -108,7 +116,8 @@ class _Group:
         places = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         given = {"attention_mask": self.mask.to(device), "position_ids": places.to(device), "logits_to_keep": 1}
         cached = {"past_key_values": self._cache, "use_cache": True}
-        self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **given, **cached).logits[:, -1]
+        with quiet(self._host), torch.no_grad():
+            self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **given, **cached).logits[:, -1]
 
 
 def _groups(host: PreTrainedModel, rows: list[list[int]], size: int, progress: Progress | None) -> list[_Group]:

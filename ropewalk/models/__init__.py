@@ -4,3 +4,8 @@ from pathlib import Path
 
 DEFAULT = Path(__file__).parent / "default"
 NAME = "default"  # what the command line calls it
+
+
+def path_of(model: str) -> str:
+    """Where a model is; the one that Ropewalk carries has a name of its own."""
+    return str(DEFAULT) if model == NAME else model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -39,6 +40,23 @@ class Reach(Spec):
     @abstractmethod
     def spans(self) -> tuple[Span, ...]:
         """The spans, nearest first."""
+
+
+def shown(reach: Reach, i: Tensor, j: Tensor) -> Tensor:
+    """How far away each of these keys appears to each of these rows, [rows, keys]; NaN where it is out of reach."""
+    seen = torch.full((len(i), len(j)), math.nan, dtype=torch.float64)
+    for span in reach.spans():
+        start, stop = span.bounds(i)
+        inside = (start[:, None] <= j) & (j < stop[:, None])
+        seen = torch.where(inside, span.q_at(i).double()[:, None] - span.k_at(j).double(), seen)
+    return seen
+
+
+def furthest(reach: Reach, i: int) -> float:
+    """The largest distance that a row is shown: that of the first key of a span, where k_at is lowest."""
+    row = torch.tensor([i])
+    starts = torch.cat([span.bounds(row)[0] for span in reach.spans()])
+    return float(shown(reach, row, starts).nan_to_num(0).max())
 
 
 def itself(position: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from ropewalk.search.tried import Tried
 CUT = "Fitting texts; the worse half is cut off."
 NOTES = (
     "loss: nats per token of the second half of each text; in brackets the 95 % interval over texts",
-    "behind: loss less that of the answer on the same texts; where the interval is above 0 the answer is better",
+    "behind: loss less that of what the search chose on the same texts; where the interval is above 0 that is better",
     "texts: what broke on the first of the fitting texts is judged on a few, and its loss is of these",
     "short: the change of the loss within the trained length; time: of the processor, against the bare model",
     "the table is of texts that the search did not see; the figures of the front and the history are of those it saw",
@@ -64,18 +64,30 @@ def title(fit: Fit) -> str:
 
 
 def words(fit: Fit) -> str:
-    """What was chosen, over what, by how much, with what certainty."""
-    goal, answer = fit.goal, fit.answer
-    proposed = sum(not each.seed for each in fit.history)
+    """What was written, over what, by how much, with what certainty."""
+    goal, own = fit.goal, fit.written
     said = [
-        f"Chosen: {answer.line}, of {len(fit.history) - proposed} extensions set by hand and {proposed} proposals.",
-        f"On {goal.judges} texts that the search did not see, the last {goal.last:,} of {goal.target_len:,} tokens "
-        f"cost {answer.loss.value:.3f} nats each.",
-        _over_the_rival(fit),
-        f"Short texts change by {_signed(answer.damage)}, and a text takes {answer.slowdown:.1f} times the bare "
+        f"Written: {own.line}, {_standing(fit)}.",
+        f"On {own.loss.of} texts that the search did not see, the last {goal.last:,} of {goal.target_len:,} tokens "
+        f"cost {own.loss.value:.3f} nats each.",
+        _over_the_rival(fit) if own is fit.answer else _over_the_search(fit),
+        _out_of_budget(fit),
+        f"Short texts change by {_signed(own.damage)}, and a text takes {own.slowdown:.1f} times the bare "
         "model's time.",
     ]
     return " ".join(each for each in said if each)
+
+
+def _standing(fit: Fit) -> str:
+    if fit.written is not fit.answer:
+        return "the best of those set by hand on the texts that judge"
+    return f"the best on the fitting texts of {_searched(fit)}"
+
+
+def _searched(fit: Fit) -> str:
+    """How much was tried."""
+    by_hand = sum(each.seed for each in fit.history)
+    return f"{by_hand} set by hand and {len(fit.history) - by_hand} proposed"
 
 
 def _over_the_rival(fit: Fit) -> str:
@@ -88,6 +100,22 @@ def _over_the_rival(fit: Fit) -> str:
     return f"{said}: {_certainty(rival)}.{_kept(fit, rival)}"
 
 
+def _over_the_search(fit: Fit) -> str:
+    """Why the search's own choice is not what is written."""
+    value, low, high, of = fit.written.behind
+    less = _margin(Estimate(-value, -high, -low, of))
+    chosen = f"{fit.answer.line}, the best on the fitting texts of {_searched(fit)}"
+    return f"That is {less} what the search chose ({chosen}): {_certainty(fit.written)}."
+
+
+def _out_of_budget(fit: Fit) -> str:
+    """What there was no time for."""
+    if not fit.untried or fit.budget is None:
+        return ""
+    said = f"The search ended before it had tried {fit.untried} more of those set by hand (the budget is"
+    return f"{said} {fit.budget:.0f} s): with a longer --budget it chooses among all, and proposes others."
+
+
 def _margin(behind: Estimate) -> str:
     if behind.value >= 0:
         return f"{behind.value:.3f} [{behind.low:.3f}, {behind.high:.3f}] less than"
@@ -95,12 +123,9 @@ def _margin(behind: Estimate) -> str:
 
 
 def _certainty(rival: Judged) -> str:
-    """What may be said of a difference."""
-    behind = rival.behind
-    if not behind.clear_of(0):
+    """What may be said of a difference; a rival that is surely better is what is written."""
+    if not rival.behind.clear_of(0):
         return "no difference that so few texts can show"
-    if rival.surely_better:
-        return f"the search was led astray by its texts, so {rival.line} is what is written"
     return "its 95 % interval puts the difference beyond chance"
 
 

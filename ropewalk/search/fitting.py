@@ -21,6 +21,7 @@ from ropewalk.search.engines import Engine
 from ropewalk.search.goal import Goal
 from ropewalk.search.judging import Fit, judged, lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
+from ropewalk.search.proposing import taken
 from ropewalk.search.searching import OutOfTime, Watch, search, winner
 from ropewalk.search.studies import opened
 from ropewalk.search.tried import Tried, tried
@@ -41,6 +42,7 @@ class Fitting:
     storage: str | None = None
     name: str = STUDY
     deadline: float | None = None  # of everything, on the clock of time.time(); nothing: none
+    budget: float | None = None  # seconds that this leaves from the beginning on
     workers: int = 1
     most: int | None = None  # of what was set by hand, so many are judged beside the answer
     leads: bool = True  # whether it looks where to step next; one worker does
@@ -154,6 +156,8 @@ class Fitting:
             history=tuple(history),
             marks=self.marks,
             made=made_here("optuna"),
+            budget=self.budget,
+            untried=len(set(lines(self.goal, self.takes, history).values()) - taken(self.study)),
         )
 
     def _require_time(self) -> None:

@@ -47,6 +47,8 @@ class Fit:
     history: tuple[Tried, ...]
     marks: Mapping[str, str]
     made: Json
+    budget: float | None = None  # seconds of everything, where there was a limit
+    untried: int = 0  # of what is set by hand, so many the search had no time to measure
 
     @property
     def rival(self) -> Judged | None:
@@ -55,10 +57,15 @@ class Fit:
         return min(by_hand, key=lambda each: each.behind.value, default=None)
 
     @property
-    def advised(self) -> Extension:
+    def written(self) -> Judged:
         """What to load: the answer, unless one that was set by hand is surely better on texts that nobody has seen."""
         rival = self.rival
-        return rival.extension if rival and rival.surely_better else self.chosen.extension
+        return rival if rival and rival.surely_better else self.answer
+
+    @property
+    def advised(self) -> Extension:
+        """The same, as it is put in."""
+        return self.written.extension
 
 
 def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = None) -> dict[str, Extension]:

@@ -97,6 +97,11 @@ def test_importing_loads_nothing_heavy():
         assert repr(name) not in loaded
 
 
+def test_importing_does_not_load_torch_until_a_name_needs_it():
+    assert run("import sys, ropewalk, ropewalk.cli.verbs; print('torch' in sys.modules)") == "False"
+    assert run("import sys, ropewalk; ropewalk.Extension; print('torch' in sys.modules)") == "True"
+
+
 def test_importing_patches_nothing():
     """Every attribute of torch's modules and of its tensor and module classes is the object that it was."""
     changed = run(
@@ -105,7 +110,7 @@ def test_importing_patches_nothing():
         "holders = [sys.modules[name] for name in names if sys.modules[name]] + [torch.Tensor, torch.nn.Module]\n"
         "def look(): return {(i, k): id(v) for i, h in enumerate(holders) for k, v in list(vars(h).items())}\n"
         "before, state = look(), torch.get_rng_state()\n"
-        "import ropewalk, ropewalk.cli.main\n"
+        "import ropewalk, ropewalk.cli.verbs, ropewalk.equation\n"
         "after = look()\n"
         "print([key for key in before if after.get(key) != before[key]],\n"
         "      torch.equal(state, torch.get_rng_state()), torch.get_default_dtype(), torch.is_grad_enabled())"

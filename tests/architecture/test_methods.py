@@ -5,6 +5,7 @@ import importlib
 
 import pytest
 
+from ropewalk import pages, presets
 from ropewalk.slots import SLOTS
 
 from architecture.tree import FACTORS, PACKAGE
@@ -14,7 +15,16 @@ each_method = pytest.mark.parametrize(("slot", "method"), METHODS, ids=[f"{s}.{m
 
 
 def test_slots_are_the_factors_folders():
-    assert tuple(SLOTS) == FACTORS
+    assert tuple(SLOTS) == FACTORS == pages.FACTORS
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_what_is_read_from_files_is_what_is_imported(slot):
+    assert list(pages.listed(slot)) == [(each.name, pages.page_of(each)) for each in SLOTS[slot].methods]
+
+
+def test_presets_are_read_from_files_as_they_are_imported():
+    assert list(pages.listed("presets")) == [(each.__name__, pages.page_of(each)) for each in presets.ALL]
 
 
 @pytest.mark.parametrize("folder", FACTORS)

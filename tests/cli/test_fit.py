@@ -67,7 +67,7 @@ def answered(place):
 
 def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
     out, said = answered
-    assert "Chosen: " in said
+    assert "Written: " in said
     assert "vllm serve" in said
     extension = rw.Extension.from_json((out / "extension.json").read_text())
     results = json.loads((out / "results.json").read_text())
@@ -134,7 +134,9 @@ def test_refused_texts_leave_no_store(place, tmp_path):
 def test_a_budget_that_is_too_small_is_said_to_be(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fitting, "reserve", lambda *given: 10_000.0)
     assert fit(place, tmp_path / "out", "--budget", "1000s") == 0
-    assert "short of what judging takes: it takes longer" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "short of what judging takes: it takes longer" in said.err
+    assert "\nWritten: " in said.out
 
 
 def test_an_empty_text(place, tmp_path, capsys):

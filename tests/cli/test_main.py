@@ -12,7 +12,8 @@ import sys
 
 import pytest
 
-from ropewalk.cli.main import EXAMPLES, run
+from ropewalk.cli.main import run
+from ropewalk.cli.verbs import EXAMPLES
 from ropewalk.lab.recipes import listing
 
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(5000))
@@ -70,7 +71,7 @@ def test_a_missing_package_and_too_little_memory_are_named(monkeypatch, capsys):
     def gone(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("ropewalk.cli.show.parse", gone)
+    monkeypatch.setattr("ropewalk.cli.detail.parse", gone)
     assert run(["show", "yarn:factor=2"]) == 2
     assert capsys.readouterr().err.startswith("ropewalk: memory must be enough")
 
@@ -113,6 +114,69 @@ def test_control_c_ends_in_one_line(endless):
     _, said = endless.communicate(timeout=60)
     assert endless.returncode == 130
     assert said.decode() == "ropewalk: stopped\n"
+
+
+# Raises Ctrl-C when a module is first looked for, in a process that hears it as a terminal's process does.
+INTERRUPTED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Finder:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1] and not seen:
+            seen.append(name)
+            signal.raise_signal(signal.SIGINT)
+seen = []
+sys.meta_path.insert(0, Finder())
+from ropewalk.cli.main import main
+sys.argv = sys.argv[:1] + sys.argv[2:]
+main()
+"""
+
+
+def interrupted(at, line, place):
+    arguments = shlex.split(line.replace("./model ", "default ").replace("--prompt-file book.txt", "--prompt w1"))
+    command = [sys.executable, "-c", INTERRUPTED, at, *arguments[1:]]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=SURROUNDINGS, cwd=place)
+
+
+@each_verb
+def test_control_c_while_torch_is_imported(verb, tmp_path):
+    done = interrupted("torch", EXAMPLES[verb], tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ropewalk: stopped\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("at", ["typer", "rich.console", "numpy", "transformers.modeling_utils", "tokenizers"])
+def test_control_c_while_anything_is_imported(at, tmp_path):
+    """transformers says of an import that was interrupted that a package is missing, and goes on."""
+    done = interrupted(at, "ropewalk generate default --prompt w1 --max-new-tokens 1", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ropewalk: stopped\n")
+
+
+def test_who_is_to_ignore_control_c_ignores_it(tmp_path):
+    line = "ropewalk generate default --prompt w1 --max-new-tokens 1"
+    ignoring = INTERRUPTED.replace("default_int_handler", "SIG_IGN")
+    command = [sys.executable, "-c", ignoring, "torch", *shlex.split(line)[1:]]
+    assert subprocess.run(command, capture_output=True, check=False, env=SURROUNDINGS).returncode == 0
+
+
+def heavy(*arguments):
+    """What takes long to import and was imported for a command."""
+    code = f"import sys; from ropewalk.cli.main import run; code = run({list(arguments)!r})\n"
+    code += "found = {'torch', 'transformers', 'matplotlib', 'numpy', 'optuna'} & set(sys.modules)\n"
+    code += "print('imported', code, sorted(found))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=SURROUNDINGS)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("verb", ["", *(verb.__name__ for verb in EXAMPLES)])
+def test_help_imports_nothing_that_takes_long(verb):
+    assert heavy(*([verb] if verb else []), "--help") == "imported 0 []"
+
+
+def test_the_list_imports_nothing_that_takes_long():
+    assert heavy("show") == "imported 0 []"
+    assert heavy("show", "yarn") == "imported 0 ['numpy', 'torch']"  # which is how the other answers are known to count
 
 
 def test_a_pipe_that_closes_ends_it_silently(endless):

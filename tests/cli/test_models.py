@@ -1,6 +1,7 @@
 """The verbs for models on a small model in a folder, and everything that can be wrong with what they are given."""
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -10,7 +11,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ropewalk.cli.export import ENGINES
 from ropewalk.cli.main import run
+from ropewalk.cli.train import train
+from ropewalk.cli.verbs import EXAMPLES
+from ropewalk.errors import Unreadable
 from ropewalk.hf.exporting import COMMANDS
+from ropewalk.models import DEFAULT
 
 LONG = ("yarn", "--to", "128", "-o")
 
@@ -136,3 +141,18 @@ def test_a_model_saved_with_its_extension_generates_without_one(folder, tmp_path
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
     assert said[0] != said[2]
+
+
+@pytest.mark.parametrize("verb", [verb for verb in EXAMPLES if "./model" in EXAMPLES[verb] and verb is not train])
+def test_the_carried_model_has_a_name_for_every_verb(verb, monkeypatch, tmp_path):
+    asked = []
+
+    def plausible(model):
+        asked.append(model)
+        raise Unreadable("model", "another", model)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ropewalk.folders.require_plausible", plausible)
+    line = EXAMPLES[verb].replace("./model ", "default ").replace("--prompt-file book.txt", "--prompt w1")
+    assert run(shlex.split(line)[1:]) == 2
+    assert asked == [str(DEFAULT)]

@@ -49,6 +49,39 @@ def test_everything():
     assert all(f"{slot}.{method.name} " in text for slot, (_, methods, *_) in SLOTS.items() for method in methods)
 
 
+def table(text, head):
+    """The rows of the table with such a head, as cells."""
+    after = text[text.index(head) :]
+    rows = [line for line in after[: after.index("└")].splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in row.strip("│ ").split("│")] for row in rows]
+
+
+def test_what_needs_a_length_and_has_none_is_shown_for_eight_times_the_trained_one():
+    given, assumed = ropewalk("show", "yarn", "--to", "32k").stdout, ropewalk("show", "yarn").stdout
+    said = "For 32,768 tokens, 8 times the trained length; --to says otherwise.\n\n"
+    assert assumed.count(said) == 1
+    assert assumed.replace(said, "") == given
+    assert ropewalk("show", "yarn", "--trained-len", "1k").stdout.count("For 8,192 tokens") == 1
+    assert ropewalk("show", "yarn:factor=4").stdout.count("8 times") == 0
+
+
+def test_the_distances_that_a_reach_shows():
+    """ReRoPE with w = 1,024 in a row of 32,768 tokens: the last token sees none further away than that."""
+    text = ropewalk("show", "rerope", "--to", "32k").stdout
+    rows = table(text, "┃ distance")
+    assert ["256", "256"] in rows
+    assert rows[-4:] == [["1,024", "1,024"], ["4,096", "1,024"], ["16,384", "1,024"], ["32,767", "1,024"]]
+    # Pair 0 turns once in 2 pi tokens, and sees 0 .. 1,024: 1,025 / 2 pi.
+    assert table(text, "┃ pair ")[0] == ["0", "6.3", "651.90", "163.13", "1.00"]
+    assert ["4,096", "out of reach"] in table(ropewalk("show", "window:window=512", "--to", "8k").stdout, "┃ distance")
+    assert "distance " not in ropewalk("show", "yarn:factor=8").stdout
+
+
+def test_a_row_of_any_length_is_shown():
+    """Nothing is made of every token of it."""
+    assert table(ropewalk("show", "rerope", "--to", "1000000m").stdout, "┃ distance")[-1][1] == "1,024"
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_shown(name, capsys):
     """In this process, for speed: the whole path below the command line."""

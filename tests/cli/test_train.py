@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ropewalk.cli.main import app, run
+from ropewalk.cli.main import run
+from ropewalk.cli.verbs import app
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
 from ropewalk.lab.recipes.listing import ALL, recipe
 

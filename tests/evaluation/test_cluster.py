@@ -84,6 +84,23 @@ def test_addresses(monkeypatch):
             reachable(wrong)
 
 
+@pytest.mark.parametrize("why", [Exception, TimeoutError, RuntimeError, ConnectionError])
+def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
+    """Ray says it by a bare Exception of several lines."""
+    ended = []
+
+    def init(**_):
+        raise why("The current node timed out during startup.\nThis could happen because ...")
+
+    monkeypatch.setattr(cluster, "_ray", lambda: SimpleNamespace(init=init, shutdown=lambda: ended.append(True)))
+    for address, words in {"local": "a cluster that starts on this machine", "h:1": "that runs"}.items():
+        said = f"{words}, got '{address}'; The current node timed out during startup; "
+        with pytest.raises(Unreadable, match=said) as refused, cluster.connected(address):
+            pass
+        assert "\n" not in str(refused.value)
+    assert ended == [True, True]
+
+
 # What a node needs
 
 

@@ -14,11 +14,14 @@ from ropewalk.lab import questions
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.packs import IGNORED
 from ropewalk.lab.questions import Pair, asker, pairs_of
+from ropewalk.lab.recipes import listing
 from ropewalk.lab.recipes import long_instruct as instructing
 from ropewalk.lab.recipes.carry_on import carry_on
+from ropewalk.lab.recipes.listing import recipe
 from ropewalk.lab.recipes.long_instruct import Answered, long_instruct
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
 from ropewalk.lab.training import Plan
+from ropewalk.models import DEFAULT
 
 from lab.texts import folder_of, text, tokenizer
 
@@ -211,3 +214,21 @@ def test_a_model_that_cannot_ask(tmp_path, model, corpus):
     texts = {"0": Document("0", text(0))}
     with pytest.raises(DoesNotFit, match="a passage with its question"):
         Answered([Pair("0", 0, "Why?", "so")], texts, tokenizer(), length=20, count=1, passage=40)
+
+
+@pytest.mark.parametrize("name", ["carry_on", "uptrain_gqa", "long_instruct"])
+def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypatch):
+    asked = []
+
+    def plausible(model):
+        asked.append(model)
+        raise InvalidValue("model", "another", model)
+
+    monkeypatch.setattr("ropewalk.lab.recipes.keeping.load", plausible)
+    needed = {"extension": "yarn", "length": "1024", "kv_heads": "2"}
+    rows = {row.name for row in recipe(name).rows()}
+    given = {"model": "default", **{each: value for each, value in needed.items() if each in rows}}
+    with pytest.raises(InvalidValue, match="model must be another"):
+        listing.run(name, tmp_path / "out", given)
+    assert asked == [str(DEFAULT)]
+    assert not (tmp_path / "out").exists()

@@ -1,9 +1,11 @@
 """Small cases worked by hand, for what no reference covers."""
 
+import pytest
 import torch
 
-from ropewalk.reach import Blockwise, Causal, LambdaMask, LeakyReRoPE
+from ropewalk.reach import Blockwise, Causal, LambdaMask, LeakyReRoPE, furthest, shown
 
+from examples import EXAMPLES
 from reach.test_golden import relative
 
 
@@ -27,3 +29,10 @@ def test_lambda_ceiling_is_where_the_sinks_stand():
 def test_leak_need_not_be_whole():
     seen = relative(LeakyReRoPE(window=2, leak=2.5), 5)
     torch.testing.assert_close(seen[4], torch.tensor([2.8, 2.4, 2.0, 1.0, 0.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("reach", EXAMPLES["reach"], ids=str)
+def test_the_furthest_is_the_largest_of_all_distances_that_are_shown(reach):
+    for row in range(70):
+        keys = torch.arange(row + 1)
+        assert furthest(reach, row) == shown(reach, torch.tensor([row]), keys).nan_to_num(0).max()

@@ -133,7 +133,13 @@ def test_time_that_is_out_ends_the_search_when_there_is_an_answer(tmp_path):
     seen = []
     assert own.search(watch=seen.append) is False
     assert [each.values for each in seen] == [{"line": "yarn"}]
-    assert own.judge().answer.line == "yarn"
+    found = own.judge()
+    assert found.answer.line == "yarn"
+    assert found.untried == len(lines(own.goal, own.takes, ())) - 1
+
+
+def test_a_search_with_time_enough_leaves_nothing_untried(made):
+    assert made[1].untried == 0
 
 
 def test_the_search_ends_before_the_deadline_by_what_judging_takes(tmp_path):

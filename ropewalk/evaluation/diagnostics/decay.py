@@ -19,7 +19,6 @@ from torch import Tensor
 from ropewalk.equation import reference_logits
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.reach import Reach
 
 
 def decay(extension: Extension, facts: Facts, length: int) -> Tensor:
@@ -32,14 +31,3 @@ def decay(extension: Extension, facts: Facts, length: int) -> Tensor:
     logits = reference_logits(q, k, own, plain, weights=own.weights(plain, torch.Generator().manual_seed(0)))
     by_distance = logits[0, 0, 0].flip(0)
     return by_distance.masked_fill(by_distance.isinf(), math.nan)
-
-
-def shown(reach: Reach, i: Tensor) -> Tensor:
-    """How far away each key 0 .. max i appears to each of these rows, [rows, keys]; NaN where it is out of reach."""
-    j = torch.arange(int(i.max()) + 1)
-    seen = torch.full((len(i), len(j)), math.nan, dtype=torch.float64)
-    for span in reach.spans():
-        start, stop = span.bounds(i)
-        inside = (start[:, None] <= j) & (j < stop[:, None])
-        seen = torch.where(inside, span.q_at(i).double()[:, None] - span.k_at(j).double(), seen)
-    return seen

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import torch
 
-from ropewalk.evaluation.diagnostics.decay import shown
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import RoPE
+from ropewalk.reach import furthest
 
 
 class Pair(NamedTuple):
@@ -39,7 +39,7 @@ def turns(extension: Extension, facts: Facts, length: int) -> list[Pair]:
     """Of every pair, fastest first, for texts of a length; of the first layer where layers differ."""
     own = extension.at_layer(0, facts)
     before, after = RoPE().table(facts, length).inv_freq, own.theta.table(facts, length).inv_freq
-    furthest = float(shown(own.spans, torch.tensor([length - 1])).nan_to_num(0).max()) + 1
+    reached = furthest(own.spans, length - 1) + 1
     full = 2 * math.pi
     return [
         Pair(
@@ -47,7 +47,7 @@ def turns(extension: Extension, facts: Facts, length: int) -> list[Pair]:
             theta=theta,
             slowed_by=original / theta if theta else math.inf,
             turns_trained=facts.trained_len * original / full,
-            turns_asked=furthest * theta / full,
+            turns_asked=reached * theta / full,
         )
         for index, (original, theta) in enumerate(zip(before.tolist(), torch.as_tensor(after).tolist(), strict=True))
     ]

@@ -19,6 +19,7 @@ from ropewalk.lab.packs import Packs, Row
 from ropewalk.lab.passages import Passages
 from ropewalk.lab.tokens import tokenised
 from ropewalk.lab.training import Plan, train
+from ropewalk.models import path_of
 
 LAYERS = "all-linear"  # what peft is told: every projection but the head
 
@@ -32,6 +33,7 @@ def rows_of(plan: Plan) -> int:
 
 def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model to begin from with its tokenizer, from a folder or by a name; not the one that the run will write."""
+    model = path_of(str(model))
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
     try:

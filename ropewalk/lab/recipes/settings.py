@@ -10,7 +10,7 @@ from ropewalk.record import AT_LEAST_ONE, NOT_NEGATIVE, Checked
 
 Corpus = Annotated[str, "python, stdlib, folder:PATH, FILE.jsonl, FILE.parquet or hub:NAME:FIELD"]
 Characters = Annotated[int, AT_LEAST_ONE, "of the corpus at most"]
-Model = Annotated[str, "a folder with a model and its tokenizer, or a name on the hub"]
+Model = Annotated[str, "a folder with a model and its tokenizer, a name on the hub, or default"]
 Share = Annotated[float, NOT_NEGATIVE, "share of the rows"]
 Rank = Annotated[int, NOT_NEGATIVE, "rank of the adapters that are trained in place of the weights; 0 trains these"]
 
