@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk import presets
-from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
+from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import Extension
+from ropewalk.files import read_text
 from ropewalk.notation import Term, read
 from ropewalk.presets.lengths import require_whole
 from ropewalk.slots import SLOTS, method
@@ -39,10 +40,7 @@ def parse(
 
 def _stored(file: Path) -> Extension:
     """What `to_json`, or `ropewalk fit`, has written."""
-    try:
-        return Extension.from_json(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise Unreadable("extension", "a line, or a file of an extension", str(file), remedy=str(wrong)) from wrong
+    return Extension.from_json(read_text(file, "extension", "a line, or a file of an extension"))
 
 
 def _extension(term: Term, context: Mapping[str, int]) -> Extension:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoModelForCausalLM
 
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
 from ropewalk.hf.advising import Advice, advise, held
 from ropewalk.hf.extending import HANDLE, attached_all, host_of, require_carried
 from ropewalk.hf.facts import facts_of
+from ropewalk.hf.fetching import fetch_model
 from ropewalk.hf.probe import Layer, probe
 from ropewalk.hf.tables import writing
 from ropewalk.presets.lengths import require_whole
@@ -154,8 +155,7 @@ class Inspection:
 
 def inspect(model: nn.Module | str | Path, *, target_len: int | None = None) -> Inspection:
     """Look at a model, or at one in a folder, with a longer length in mind, or with eight times the trained one."""
-    loaded: Any = model if isinstance(model, nn.Module) else AutoModelForCausalLM.from_pretrained(model)
-    host = host_of(loaded)
+    host = host_of(model if isinstance(model, nn.Module) else _read(model))
     handle = host.__dict__.get(HANDLE)
     layers = [own.layer for own in handle.layers] if handle else probe(host)
     main = next((layer for layer in layers if layer.rotating and layer.window is None), layers[0])
@@ -172,6 +172,12 @@ def inspect(model: nn.Module | str | Path, *, target_len: int | None = None) -> 
         carried=_reason(lambda: require_carried(layers)),
         methods=tuple(advise(host, layers, facts, length)),
     )
+
+
+def _read(model: str | Path) -> nn.Module:
+    require_plausible(str(model))
+    loaded: nn.Module = fetch_model(model)
+    return loaded
 
 
 def _reason(attempt: Callable[[], Any]) -> str:
