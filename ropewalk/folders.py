@@ -60,13 +60,16 @@ def require_new(directory: Path) -> None:
         raise InvalidValue("directory", "new or empty", str(directory), remedy="choose another, or remove it first")
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, text: str) -> None:
     """A file that is there with all of it, or as it was before."""
-    # A command names files, and their names may be bytes that are no text.
-    written = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
     _require_a_name(path)
     with replacing(path.parent) as place:
-        (place / path.name).write_bytes(written)
+        write_text(place / path.name, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """In UTF-8; a command names files, and their names may be bytes that are no text."""
+    path.write_text(text, "utf-8", "backslashreplace")
 
 
 @contextmanager
