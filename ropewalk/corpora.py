@@ -11,7 +11,6 @@ all:SOURCE                any of these with nothing held out, for text that no m
 from __future__ import annotations
 
 import hashlib
-import json
 import sysconfig
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
-from ropewalk.files import holds, why
+from ropewalk.files import holds, json_lines, require_text, why
 
 Split = Literal["train", "held out"]
 
@@ -70,11 +69,7 @@ def more_of(source: str) -> str:
 def _without_copies(found: Iterator[Document]) -> Iterator[Document]:
     seen: set[bytes] = set()
     for each in found:
-        try:
-            mark = hashlib.sha256(each.text.encode()).digest()
-        except UnicodeEncodeError as wrong:
-            remedy = "half of a pair of surrogates is no character, and no tokenizer reads it"
-            raise Unreadable(each.name, "text", wrong.object[wrong.start : wrong.end], remedy=remedy) from wrong
+        mark = hashlib.sha256(require_text(each.text, each.name)).digest()
         if SHORTEST <= len(each.text) <= LONGEST and mark not in seen:
             seen.add(mark)
             yield each
@@ -137,26 +132,9 @@ def _text_of(path: Path) -> str:
 
 
 def _table(path: Path) -> Iterator[Document]:
-    rows = _lines(path) if path.suffix == ".jsonl" else _parquet(path)
+    rows = (row for _, row in json_lines(path, "corpus")) if path.suffix == ".jsonl" else _parquet(path)
     for number, row in enumerate(rows):
         yield Document(f"{path.name}/{number}", _text(row, path))
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(_opened(path), 1):
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError) as wrong:
-            raise Unreadable(f"{path.name}, line {number}", "JSON", line[:40], remedy=why(wrong)) from wrong
-
-
-def _opened(path: Path) -> Iterator[bytes]:
-    """Line by line as bytes: what is not UTF-8 is then refused with its line."""
-    try:
-        with path.open("rb") as lines:
-            yield from lines
-    except OSError as wrong:
-        raise Unreadable("corpus", "a file that may be read", str(path), remedy=why(wrong)) from wrong
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:

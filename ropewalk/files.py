@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,8 +24,16 @@ def holds(test: Callable[[], bool]) -> bool:
 def read_text(path: Path, field: str, rule: str) -> str:
     """A file in UTF-8."""
     try:
-        return path.read_text("utf-8")
-    except (OSError, ValueError) as wrong:  # not there, no file, not allowed; not UTF-8, a null byte in its name
+        return read_bytes(path, field, rule).decode()
+    except UnicodeDecodeError as wrong:
+        raise Unreadable(field, f"{rule}, in UTF-8", str(path), remedy=why(wrong)) from wrong
+
+
+def read_bytes(path: Path, field: str, rule: str) -> bytes:
+    """A file as it is."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as wrong:  # not there, no file, not allowed; a name that none can have
         raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
 
 
@@ -33,6 +41,15 @@ def why(wrong: BaseException) -> str:
     """The reason of an error in one line, without the path, which is said anyway."""
     said = getattr(wrong, "strerror", None) or str(wrong)
     return next(iter(str(said).strip().splitlines()), "").rstrip(".:") or type(wrong).__name__
+
+
+def require_text(text: str, field: str) -> bytes:
+    """A text in UTF-8, which not everything is that Python takes for one."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as wrong:
+        remedy = "half of a pair of surrogates is no character, and no tokenizer reads it"
+        raise Unreadable(field, "text", text[wrong.start : wrong.end], remedy=remedy) from wrong
 
 
 def read_json(text: str | bytes, field: str, rule: str = "JSON") -> Any:
@@ -65,3 +82,23 @@ def read_record(path: Path, rule: str) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise Unreadable(str(path), f"{rule}, a JSON object", read)
     return read
+
+
+def json_lines(path: Path, field: str) -> Iterator[tuple[str, Any]]:
+    """Each line of a file of JSON with its name, as others write it: what is not read of it may be anything."""
+    for number, line in enumerate(_lines(path, field), 1):
+        where = f"{path.name}, line {number}"
+        try:
+            read = json.loads(line)
+        except (ValueError, RecursionError) as wrong:
+            raise Unreadable(where, "JSON", line[:SHOWN], remedy=why(wrong)) from wrong
+        yield where, read
+
+
+def _lines(path: Path, field: str) -> Iterator[bytes]:
+    """As bytes: what is not UTF-8 is then refused with its line."""
+    try:
+        with path.open("rb") as lines:
+            yield from lines
+    except (OSError, ValueError) as wrong:
+        raise Unreadable(field, "a file that may be read", str(path), remedy=why(wrong)) from wrong

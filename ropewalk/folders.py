@@ -6,6 +6,7 @@ that writes; the lock ends with the process, however it ends, so the next writer
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -14,16 +15,47 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ropewalk.errors import InvalidValue, RopewalkError, Unreadable
-from ropewalk.files import holds
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
+from ropewalk.files import holds, why
 
 try:
     import fcntl
 except ImportError:  # Windows has no such locks: there nothing is known of who writes, and nothing is removed
     fcntl = None  # type: ignore[assignment]
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What libraries that do not raise OSError say of a write that failed: safetensors, torch.save, SQLite.
+WORDS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "PytorchStreamWriter failed writing",
+    "inline_container.cc",
+    "database or disk is full",
+    "disk I/O error",
+)
 LEFT = ".ropewalk-{machine}-{mark}.part"  # a lock may hold on one machine only
 Failures = tuple[type[Exception], ...]
+
+
+def says_full(wrong: BaseException) -> bool:
+    """Whether an error, or what caused it, is that of a disk without room."""
+    if isinstance(wrong, OSError) and wrong.errno in FULL:
+        return True
+    return any(word in str(wrong) for word in WORDS) or (wrong.__cause__ is not None and says_full(wrong.__cause__))
+
+
+@contextmanager
+def refusing_full(place: object, remedy: str) -> Iterator[None]:
+    """A disk without room is refused in one line, whatever the library that met it says."""
+    try:
+        yield
+    except RopewalkError:
+        raise
+    except Exception as wrong:
+        if not says_full(wrong):
+            raise
+        raise DoesNotFit("disk", f"large enough to write to {place}", why(wrong), remedy=remedy) from wrong
 
 
 def require_plausible(model: str) -> None:
