@@ -38,11 +38,12 @@ LEFT = ".ropewalk-{machine}-{mark}.part"  # a lock may hold on one machine only
 Failures = tuple[type[Exception], ...]
 
 
-def says_full(wrong: BaseException) -> bool:
-    """Whether an error, or what caused it, is that of a disk without room."""
-    if isinstance(wrong, OSError) and wrong.errno in FULL:
-        return True
-    return any(word in str(wrong) for word in WORDS) or (wrong.__cause__ is not None and says_full(wrong.__cause__))
+def full(wrong: BaseException | None) -> BaseException | None:
+    """The error that says that a disk has no room: this one or what caused it; nothing where none does."""
+    if wrong is None:
+        return None
+    says = isinstance(wrong, OSError) and wrong.errno in FULL
+    return wrong if says or any(word in str(wrong) for word in WORDS) else full(wrong.__cause__)
 
 
 @contextmanager
@@ -53,9 +54,10 @@ def refusing_full(place: object, remedy: str) -> Iterator[None]:
     except RopewalkError:
         raise
     except Exception as wrong:
-        if not says_full(wrong):
+        reason = full(wrong)
+        if reason is None:
             raise
-        raise DoesNotFit("disk", f"large enough to write to {place}", why(wrong), remedy=remedy) from wrong
+        raise DoesNotFit("disk", f"large enough to write to {place}", why(reason), remedy=remedy) from wrong
 
 
 def require_plausible(model: str) -> None:

@@ -13,7 +13,7 @@ from transformers import TrainerState
 
 from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable, is_out_of_memory
 from ropewalk.files import read_record, why
-from ropewalk.folders import says_full
+from ropewalk.folders import full
 
 FINISHED = "trainer_state.json"  # what Trainer writes last: a checkpoint without it was cut off
 NAME = r"checkpoint-[0-9]{1,15}"
@@ -55,7 +55,7 @@ def keeping(out: Path) -> Iterator[None]:
     try:
         yield
     except Exception as wrong:
-        if not says_full(wrong):
+        if full(wrong) is None:
             raise
         for path in out.glob("checkpoint-*"):
             if not (path / FINISHED).is_file():

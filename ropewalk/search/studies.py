@@ -26,6 +26,7 @@ from ropewalk.search.spaces import Space
 from ropewalk.search.spaces.signature import Values
 from ropewalk.search.tried import SPACE, tried
 
+AGAIN = "make room and start again: the search goes on from what is kept"
 MARKS, OWNER = "marks", "owner"
 
 
@@ -35,7 +36,7 @@ def opened(
     """The study of that name, begun where there is none; nothing as storage: in memory."""
     sampler = Proposing(goal, takes)
     try:
-        with storing(storage):
+        with refusing_full(storage, AGAIN):
             study = optuna.create_study(
                 storage=storage, study_name=name, sampler=sampler, pruner=Halving(), load_if_exists=True
             )
@@ -54,7 +55,7 @@ def opened(
 def storing(storage: object) -> Iterator[None]:
     """A storage that fails while it is read or written is refused in one line; what was measured is kept."""
     try:
-        with refusing_full(storage, "make room and start again: the search goes on from what is kept"):
+        with refusing_full(storage, AGAIN):
             yield
     except (StorageInternalError, SQLAlchemyError) as wrong:
         said = why(wrong.__cause__ or wrong)

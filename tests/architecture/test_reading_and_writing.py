@@ -9,18 +9,18 @@ from architecture.tree import FILES, module_of, parsed
 # What is called, and where that may be. Whoever writes a file writes it into a part that is not in its place yet
 # (`folders.replacing`, `folders.appearing`), or appends to one whose last line may be cut off.
 MAY = {
-    "read_text": {"ropewalk.files", "ropewalk.corpora", "ropewalk.evaluation.side_by_side"},  # the last: /proc
-    "read_bytes": {"ropewalk.report.drawing", "ropewalk.evaluation.tasks.ruler.questions"},
+    "read_text": {"ropewalk.corpora", "ropewalk.evaluation.side_by_side"},  # the second: /proc
+    "read_bytes": {"ropewalk.files", "ropewalk.report.drawing"},
     "write_text": {"ropewalk.folders", "ropewalk.hf.beside"},
     "write_bytes": {"ropewalk.report.drawing"},
-    "open": {"ropewalk.folders", "ropewalk.corpora", "ropewalk.lab.questions"},
+    "open": {"ropewalk.files", "ropewalk.folders", "ropewalk.lab.questions"},
     "from_pretrained": {"ropewalk.hf.fetching"},
-    "loads": {"ropewalk.files", "ropewalk.corpora", "ropewalk.evaluation.store"},
-    "load": set[str](),  # json, torch
+    "loads": {"ropewalk.files", "ropewalk.evaluation.store"},
+    "load": set[str](),  # of json, torch, numpy
     "load_file": {"ropewalk.hf.beside"},
     "mkdtemp": set[str](),
 }
-OWN = {"write_text": "ropewalk.folders", "read_text": "ropewalk.files"}  # functions of ours by the same names
+OWN = {"write_text", "read_text", "read_bytes"}  # functions of ours by the same names
 ROOTS = {"load": ("json", "torch", "pickle", "numpy", "np")}
 
 
