@@ -11,14 +11,14 @@ all:SOURCE                any of these with nothing held out, for text that no m
 from __future__ import annotations
 
 import hashlib
-import json
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
+from ropewalk.files import holds, json_lines, require_text, why
 
 Split = Literal["train", "held out"]
 
@@ -38,7 +38,8 @@ class Document(NamedTuple):
 
 def split_of(name: str) -> Split:
     """Where a document belongs, wherever and whenever one asks."""
-    return "held out" if int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % ONE_IN == 0 else "train"
+    mark = hashlib.sha256(name.encode("utf-8", "surrogateescape"))  # a file's name may be bytes that are no text
+    return "held out" if int(mark.hexdigest()[:8], 16) % ONE_IN == 0 else "train"
 
 
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
@@ -68,7 +69,7 @@ def more_of(source: str) -> str:
 def _without_copies(found: Iterator[Document]) -> Iterator[Document]:
     seen: set[bytes] = set()
     for each in found:
-        mark = hashlib.sha256(each.text.encode("utf-8", "replace")).digest()
+        mark = hashlib.sha256(require_text(each.text, each.name)).digest()
         if SHORTEST <= len(each.text) <= LONGEST and mark not in seen:
             seen.add(mark)
             yield each
@@ -86,15 +87,18 @@ def _read(source: str) -> Iterator[Document]:
         return _hub(rest)
     if source.endswith((".jsonl", ".parquet")):
         return _table(_existing(source))
-    if source and Path(source).is_dir():
+    if source and holds(Path(source).is_dir):
         return _folder(Path(source))
     known = ["python", "stdlib", "folder:PATH", "FILE.jsonl", "FILE.parquet", "hub:NAME:FIELD", "all:SOURCE"]
     raise InvalidValue("corpus", f"one of {', '.join(known)}", source)
 
 
 def _existing(path: str) -> Path:
-    found = Path(path).expanduser()
-    if not path or not found.exists():
+    try:
+        found = Path(path).expanduser()
+    except RuntimeError as wrong:  # the home of somebody who is not known
+        raise Unreadable("corpus", "a path that exists", path, remedy=why(wrong)) from wrong
+    if not path or not holds(found.exists):
         raise Unreadable("corpus", "a path that exists", path)
     return found
 
@@ -109,43 +113,51 @@ def _python(*kinds: str) -> Iterator[Document]:
             if kind == "purelib" or "site-packages" not in inside.parts:
                 files[f"{kind}/{inside.as_posix()}"] = path
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode()).digest()):
-        yield Document(name, files[name].read_text("utf-8", errors="replace"))
+        yield Document(name, _text_of(files[name]))
 
 
 def _folder(root: Path) -> Iterator[Document]:
-    paths = [path for path in root.rglob("*") if path.suffix.lower() in TEXTS and path.is_file()]
+    if not root.is_dir():
+        raise Unreadable("corpus", "a folder", str(root), remedy=f"say {root} for a .jsonl or .parquet file")
+    paths = [path for path in root.rglob("*") if path.suffix.lower() in TEXTS and holds(path.is_file)]
     for path in sorted(paths):
-        yield Document(path.relative_to(root).as_posix(), path.read_text("utf-8", errors="replace"))
+        yield Document(path.relative_to(root).as_posix(), _text_of(path))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError as wrong:
+        raise Unreadable("corpus", "files that may be read", str(path), remedy=why(wrong)) from wrong
 
 
 def _table(path: Path) -> Iterator[Document]:
-    rows = _lines(path) if path.suffix == ".jsonl" else _parquet(path)
+    rows = (row for _, row in json_lines(path, "corpus")) if path.suffix == ".jsonl" else _parquet(path)
     for number, row in enumerate(rows):
         yield Document(f"{path.name}/{number}", _text(row, path))
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as wrong:
-                raise Unreadable(f"{path.name}, line {number}", "JSON", line[:40], remedy=str(wrong)) from wrong
-
-
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
-    from datasets import load_dataset
-
-    return iter(load_dataset("parquet", data_files=str(path), split="train", streaming=True))
+    return _streamed(str(path), "a parquet file", "parquet", data_files=str(path))
 
 
 def _hub(rest: str) -> Iterator[Document]:
+    name, _, field = rest.partition(":")
+    rows = _streamed(f"hub:{rest}", "a data set that is there, as hub:NAME:FIELD", *_name_and_config(name))
+    for number, row in enumerate(rows):
+        yield Document(f"{name}/{number}", _text(row, name, (field,) if field else FIELDS))
+
+
+def _streamed(source: str, rule: str, *what: str, **given: str) -> Iterator[dict[str, Any]]:
+    """The rows of a data set. Files can be broken in more ways than their readers have errors for."""
     from datasets import load_dataset
 
-    name, _, field = rest.partition(":")
-    rows = load_dataset(*_name_and_config(name), split="train", streaming=True)
-    for number, row in enumerate(rows):
-        yield Document(f"{name}/{number}", str(row[field]) if field else _text(row, name))
+    try:
+        yield from load_dataset(*what, split="train", streaming=True, **given)
+    except (RopewalkError, MemoryError):
+        raise
+    except Exception as wrong:
+        raise Unreadable("corpus", rule, source, remedy=f"{type(wrong).__name__}: {why(wrong)}") from wrong
 
 
 def _name_and_config(name: str) -> tuple[str, ...]:
@@ -154,11 +166,11 @@ def _name_and_config(name: str) -> tuple[str, ...]:
     return (name,) if Path(name).exists() or len(parts) < 3 else ("/".join(parts[:2]), parts[2])
 
 
-def _text(row: Any, where: object) -> str:
-    field = next((field for field in FIELDS if isinstance(row, dict) and isinstance(row.get(field), str)), None)
+def _text(row: Any, where: object, fields: Iterable[str] = FIELDS) -> str:
+    field = next((field for field in fields if isinstance(row, dict) and isinstance(row.get(field), str)), None)
     if field is None:
         names = sorted(row) if isinstance(row, dict) else type(row).__name__
-        raise Unreadable(f"a row of {where}", f"one with text under {' or '.join(FIELDS)}", names)
+        raise Unreadable(f"a row of {where}", f"one with text under {' or '.join(fields)}", names)
     return str(row[field])
 
 

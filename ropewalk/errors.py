@@ -30,7 +30,7 @@ EXTRAS = {
     "triton": "triton",
 }
 
-
+LONGEST = 400  # characters of a value that is refused
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # what torch's allocators say
 
 
@@ -38,7 +38,7 @@ class RopewalkError(ValueError):
     """The root: catch it to catch everything this library refuses."""
 
     def __init__(self, field: str, rule: str, got: object, *, known: Iterable[str] = (), remedy: str = "") -> None:
-        parts = [f"{field} must be {rule}, got {got!r}"]
+        parts = [f"{field} must be {rule}, got {_shown(got)}"]
         names = list(known)
         if names:
             parts.append(f"known: {', '.join(names)}")
@@ -74,6 +74,15 @@ class DoesNotFit(RopewalkError):
 
 class NotInstalled(RopewalkError, ImportError):
     """A package that is missing, with what brings it."""
+
+
+def _shown(got: object) -> str:
+    """A value as Python writes it, cut where it is endless; its type where it cannot be written."""
+    try:
+        written = repr(got)
+    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists
+        return f"a {type(got).__name__} too large to show"
+    return written if len(written) <= LONGEST else f"{written[:LONGEST]} ..."
 
 
 def _said(kind: type[RopewalkError], field: str, message: str) -> RopewalkError:

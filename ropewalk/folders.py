@@ -1,66 +1,216 @@
-"""Folders and files that appear whole or not at all."""
+"""Folders and files that appear whole or not at all.
+
+What is written stands in a folder of its own beside its place until it is whole. The folder is locked by the process
+that writes; the lock ends with the process, however it ends, so the next writer knows what a killed one has left.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 import shutil
-import tempfile
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ropewalk.errors import InvalidValue, Unreadable
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
+from ropewalk.files import holds, why
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there nothing is known of who writes, and nothing is removed
+    fcntl = None  # type: ignore[assignment]
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What libraries that do not raise OSError say of a write that failed: safetensors, torch.save, SQLite.
+WORDS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "PytorchStreamWriter failed writing",
+    "inline_container.cc",
+    "database or disk is full",
+    "disk I/O error",
+)
+LEFT = ".ropewalk-{machine}-{mark}.part"  # a lock may hold on one machine only
+Failures = tuple[type[Exception], ...]
+
+
+def full(wrong: BaseException | None) -> BaseException | None:
+    """The error that says that a disk has no room: this one or what caused it; nothing where none does."""
+    if wrong is None:
+        return None
+    says = isinstance(wrong, OSError) and wrong.errno in FULL
+    return wrong if says or any(word in str(wrong) for word in WORDS) else full(wrong.__cause__)
+
+
+@contextmanager
+def refusing_full(place: object, remedy: str) -> Iterator[None]:
+    """A disk without room is refused in one line, whatever the library that met it says."""
+    try:
+        yield
+    except RopewalkError:
+        raise
+    except Exception as wrong:
+        reason = full(wrong)
+        if reason is None:
+            raise
+        raise DoesNotFit("disk", f"large enough to write to {place}", why(reason), remedy=remedy) from wrong
 
 
 def require_plausible(model: str) -> None:
     """Refuse at once, and without a network, what is neither a folder with a model nor a name on the hub."""
     place = Path(model)
-    if not place.is_dir() and (place.exists() or place.is_absolute() or model[:1] == "." or len(place.parts) != 2):
+    is_folder = holds(place.is_dir)
+    if not is_folder and (holds(place.exists) or not _could_be_on_the_hub(model)):
         raise Unreadable("model", "a folder that is there, or a name on the hub such as owner/name", model)
-    if place.is_dir() and not (place / "config.json").is_file():
+    if is_folder and not holds((place / "config.json").is_file):
         raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
+
+
+def _could_be_on_the_hub(model: str) -> bool:
+    parts = model.split("/")
+    return len(parts) == 2 and all(part[:1].isalnum() or part[:1] == "_" for part in parts) and model.isprintable()
 
 
 def require_writable(directory: Path) -> None:
     """Refuse, before the work whose results it is to hold, what can be no folder; nothing is left behind."""
-    missing = [place for place in (directory, *directory.parents) if not place.exists()]
     try:
+        missing = [place for place in (directory, *directory.parents) if not place.exists()]
         directory.mkdir(parents=True, exist_ok=True)
         for place in missing:
             place.rmdir()
-    except OSError as reason:
+    except (OSError, ValueError) as reason:
         raise InvalidValue("--out", "a folder, or a new name for one", str(directory), remedy=str(reason)) from reason
 
 
 def require_new(directory: Path) -> None:
     """Refuse to write over what is there."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    with _refusing(directory):
+        taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    if taken:
         raise InvalidValue("directory", "new or empty", str(directory), remedy="choose another, or remove it first")
 
 
 def write_whole(path: Path, text: str) -> None:
     """A file that is there with all of it, or as it was before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # several processes may write the same
-    part.write_text(text)
-    part.replace(path)
+    _require_a_name(path)
+    with replacing(path.parent) as place:
+        write_text(place / path.name, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """In UTF-8; a command names files, and their names may be bytes that are no text."""
+    path.write_text(text, "utf-8", "backslashreplace")
 
 
 @contextmanager
-def appearing(directory: Path, failures: tuple[type[Exception], ...] = (OSError,)) -> Iterator[Path]:
+def replacing(folder: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
+    """A folder within, whose files take their places when all are whole; until then everything is as it was."""
+    with _refusing(folder, failures), _part_in(folder) as place:
+        yield place
+        _open_to_others(place)
+        for each in sorted(place.iterdir()):
+            each.replace(folder / each.name)
+
+
+@contextmanager
+def appearing(directory: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
     """A folder beside the wanted one, which takes its place when all is well and is gone when not."""
     require_new(directory)
+    with _refusing(directory, failures), _part_in(directory.parent) as place:
+        yield place
+        _open_to_others(place)
+        if directory.exists():
+            directory.rmdir()
+        place.rename(directory)
+
+
+@contextmanager
+def _refusing(place: Path, failures: Failures = (OSError,)) -> Iterator[None]:
+    """What cannot be written, in one line."""
+    _require_a_name(place)
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-        try:
-            yield place
-            if directory.exists():
-                directory.rmdir()
-            place.chmod(0o755)
-            place.rename(directory)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        yield
+    except RopewalkError:
+        raise
     except failures as reason:
         remedy = "make room, or choose another place; nothing half-written was left"
-        raise InvalidValue(str(directory), "written whole", str(reason), remedy=remedy) from reason
+        raise InvalidValue(str(place), "written whole", str(reason), remedy=remedy) from reason
+
+
+def _require_a_name(place: Path) -> None:
+    """Refuse what no file can be called; only the system knows what that is."""
+    try:
+        place.stat()
+    except ValueError as reason:
+        raise InvalidValue("name", "one that a file can have", str(place), remedy=str(reason)) from reason
+    except OSError:  # whoever writes says so
+        return
+
+
+@contextmanager
+def _part_in(parent: Path) -> Iterator[Path]:
+    """A new folder for what is not whole yet, gone afterwards; what killed writers have left here is removed first."""
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_the_abandoned(parent)
+    place, lock = _claimed(parent)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _claimed(parent: Path) -> tuple[Path, int | None]:
+    """A new folder with its lock, or without one where the file system has none."""
+    while True:
+        place = parent / LEFT.format(machine=_machine(), mark=secrets.token_hex(6))
+        place.mkdir()
+        try:
+            lock = _locked(place)
+        except (BlockingIOError, FileNotFoundError):  # another writer took it for abandoned before it was locked
+            continue
+        if lock is None or place.exists():
+            return place, lock
+        os.close(lock)
+
+
+def _remove_the_abandoned(parent: Path) -> None:
+    """What writers of this machine left that are no more; a folder that is locked belongs to a live one."""
+    for left in parent.glob(LEFT.format(machine=_machine(), mark="*")):
+        with suppress(OSError):
+            lock = _locked(left)
+            if lock is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(place: Path) -> int | None:
+    """A lock that ends with this process; nothing where there are none; BlockingIOError where another has it."""
+    if fcntl is None:
+        return None
+    opened = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as reason:
+        os.close(opened)
+        if isinstance(reason, BlockingIOError):
+            raise
+        return None
+    return opened
+
+
+def _machine() -> str:
+    return "".join(each if each.isalnum() else "-" for each in socket.gethostname()[:64])
+
+
+def _open_to_others(place: Path) -> None:
+    """Files that a library made for their owner alone are read by whoever may read the folder: as the umask says."""
+    readable = place.stat().st_mode & 0o666
+    for each in place.rglob("*"):
+        if each.is_file() and not each.is_symlink():
+            each.chmod(each.stat().st_mode | readable)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk import presets
-from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
+from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.files import read_text
 from ropewalk.notation import Term, read
 from ropewalk.presets.lengths import require_whole
 from ropewalk.slots import INSTEAD, SLOTS, method
@@ -55,10 +56,7 @@ def parse_for(text: str, facts: Facts, target_len: int | None) -> Extension:
 
 def _stored(file: Path) -> Extension:
     """What `to_json`, or `ropewalk fit`, has written."""
-    try:
-        return Extension.from_json(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise Unreadable("extension", "a line, or a file of an extension", str(file), remedy=str(wrong)) from wrong
+    return Extension.from_json(read_text(file, "extension", "a line, or a file of an extension"))
 
 
 def _extension(term: Term, context: Mapping[str, int]) -> Extension:

@@ -1,13 +1,15 @@
 """Sources of text, and their splits."""
 
 import json
+import os
 from itertools import islice
+from random import Random
 
 import pytest
 from datasets import Dataset
 
 from ropewalk.corpora import ONE_IN, documents, split_of
-from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 
 from lab.texts import folder_of, text
 
@@ -95,3 +97,95 @@ def test_rows_without_text(tmp_path):
     path.write_text('{"text": "never closed\n')
     with pytest.raises(Unreadable, match="line 1"):
         list(documents(str(path)))
+
+
+BAD_NAMES = [
+    "null\0byte",
+    "half a pair \ud800",
+    "x" * 300,
+    "/".join(["y" * 200] * 40),
+    "~nobody-of-this-name/x",
+    "missing",
+]
+KINDS = ["folder:{}", "{}.jsonl", "{}.parquet", "all:folder:{}", "all:{}.parquet", "{}"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_names_that_no_file_can_have(kind, name):
+    with pytest.raises(RopewalkError, match="corpus must be"):
+        list(documents(kind.format(name)))
+
+
+def test_what_is_of_the_wrong_kind(tmp_path):
+    for name in ("a.jsonl", "a.parquet"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(Unreadable, match="corpus must be"):
+            list(documents(str(tmp_path / name)))
+    (tmp_path / "file").touch()
+    with pytest.raises(Unreadable, match="corpus must be a folder"):
+        list(documents(f"folder:{tmp_path / 'file'}"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"text": "\xff"}',
+        b"\0",
+        b'{"text": "x", "n": ' + b"9" * 5000 + b"}",
+        b"",
+        b"{} {}",
+        b"5",
+        b"null",
+    ],
+    ids=range(8),
+)
+def test_lines_that_are_no_documents_are_named(tmp_path, line):
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(json.dumps({"text": text(0)}).encode() + b"\n" + line + b"\n")
+    with pytest.raises(Unreadable, match=r"some\.jsonl, line 2|a row of .*some\.jsonl"):
+        list(documents(str(path)))
+
+
+def test_half_of_a_pair_of_surrogates_is_no_text(tmp_path):
+    """No tokenizer reads it, and whoever is told only so cannot find it."""
+    path = tmp_path / "some.jsonl"
+    path.write_text(json.dumps({"text": text(0)}) + "\n" + json.dumps({"text": text(1) + "\ud800"}) + "\n")
+    with pytest.raises(Unreadable, match=r"some\.jsonl/1 must be text, got '\\ud800'; half of a pair"):
+        list(documents(str(path)))
+    path.write_text(json.dumps({"text": text(1) + "\U0001f600"}) + "\n")  # which JSON writes as a whole pair
+    assert len(list(documents(str(path)))) == 1
+
+
+def test_a_file_may_have_bytes_for_a_name(tmp_path):
+    (tmp_path / os.fsdecode(b"\xff.txt")).write_text(text(0))
+    (found,) = documents(f"folder:{tmp_path}")
+    assert split_of(found.name) in ("train", "held out")
+    assert split_of("\xe9") == split_of("\xe9")
+
+
+def test_garbage_for_parquet(tmp_path):
+    """Any byte of a file may be another: it is read, or refused by name."""
+    path = tmp_path / "some.parquet"
+    Dataset.from_dict({"text": [text(n) for n in range(3)]}).to_parquet(str(path))
+    good, random = path.read_bytes(), Random(0)
+    broken = [b"", b"garbage", b"PAR1garbagePAR1", good[:-1], good[: len(good) // 2]]
+    for _ in range(60):
+        place = random.randrange(len(good))
+        broken.append(good[:place] + bytes([random.randrange(256)]) + good[place + 1 :])
+    refused = 0
+    for each in broken:
+        path.write_bytes(each)
+        try:
+            list(documents(str(path)))
+        except RopewalkError:
+            refused += 1
+    assert refused >= 5
+
+
+@pytest.mark.parametrize("source", ["hub:", "hub:/no/such/place", "hub:{}:words", "hub:{}:number"])
+def test_data_sets_that_are_none(tmp_path, source):
+    Dataset.from_dict({"text": [text(0)], "number": [1]}).to_parquet(str(tmp_path / "some.parquet"))
+    with pytest.raises(Unreadable, match=r"corpus must be a data set that is there|text under (words|number)"):
+        list(documents(source.format(tmp_path)))

@@ -1,9 +1,22 @@
 """A folder is there whole, or not at all."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
+from full_disk import room
 
 from ropewalk import InvalidValue
-from ropewalk.folders import appearing, require_writable, write_whole
+from ropewalk.folders import appearing, replacing, require_writable, write_whole
+
+
+def names(folder):
+    return [each.name for each in folder.iterdir()]
 
 
 def test_a_folder_appears_when_all_is_written(tmp_path):
@@ -27,19 +40,136 @@ def test_what_is_in_the_way_is_left_alone(tmp_path):
     assert (tmp_path / "empty" / "file").exists()
 
 
-def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
+def test_a_file_is_whole_or_as_it_was(tmp_path):
     place = tmp_path / "deep" / "file.json"
     write_whole(place, "first")
     write_whole(place, "second")
-    full = lambda path, text: (path.open("w").close(), broken(OSError(28, "No space left on device")))  # noqa: E731
-    monkeypatch.setattr(type(place), "write_text", full)
-    with pytest.raises(OSError, match="No space"):
-        write_whole(place, "third")
+    with room(1000), pytest.raises(InvalidValue, match=r"written whole, got .*File too large.*make room"):
+        write_whole(place, "third" * 1000)
     assert place.read_text() == "second"
+    assert names(place.parent) == ["file.json"]
 
 
-def broken(failure):
-    raise failure
+def test_files_that_belong_together_come_together(tmp_path):
+    def both(first, second):
+        with replacing(tmp_path) as place:
+            (place / "a").write_text(first)
+            (place / "b").write_text(second)
+
+    (tmp_path / "other").write_text("mine")
+    both("1", "1")
+    with room(1000), pytest.raises(InvalidValue, match="written whole"):
+        both("2", "2" * 2000)
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "1", "b": "1", "other": "mine"}
+    both("3", "3")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "3", "b": "3", "other": "mine"}
+
+
+WRITING = """
+import sys
+from pathlib import Path
+from ropewalk.folders import appearing, replacing
+with {writer}(Path(sys.argv[1])) as place:
+    (place / "half").write_text("half")
+    print(place, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def writing(writer, directory):
+    """Another process in the middle of writing, and where it writes."""
+    command = [sys.executable, "-c", WRITING.format(writer=writer), str(directory)]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield running, Path(running.stdout.readline().strip())
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def once_more(writer, parent):
+    """Another who writes in the same place, and leaves nothing."""
+    if writer == "appearing":
+        with appearing(parent / "another"):
+            pass
+        (parent / "another").rmdir()
+    elif writer == "replacing":
+        with replacing(parent):
+            pass
+    else:
+        write_whole(parent / "another", "")
+        (parent / "another").unlink()
+
+
+@pytest.mark.parametrize("after", ["appearing", "replacing", "write_whole"])
+@pytest.mark.parametrize("writer", ["appearing", "replacing"])
+def test_what_a_killed_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_path, writer, after):
+    directory = tmp_path / "new" if writer == "appearing" else tmp_path
+    with writing(writer, directory) as (dead, left), writing(writer, directory) as (_, kept):
+        assert left.parent == kept.parent == tmp_path
+        once_more(after, tmp_path)
+        assert (left / "half").exists()  # both write still
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        assert (left / "half").exists()
+        once_more(after, tmp_path)
+        assert names(tmp_path) == [kept.name]
+        assert (kept / "half").exists()
+
+
+def test_what_another_machine_writes_is_left_alone(tmp_path, monkeypatch):
+    """Locks may hold on one machine only."""
+    with writing("replacing", tmp_path) as (dead, left):
+        dead.kill()
+        dead.wait()
+        monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+        once_more("replacing", tmp_path)
+        assert left.exists()
+
+
+@pytest.mark.parametrize(
+    ("umask", "expected"), [(0o022, (0o755, 0o644)), (0o077, (0o700, 0o600)), (0o002, (0o775, 0o664))]
+)
+def test_others_may_read_what_the_umask_lets_them(tmp_path, umask, expected):
+    """Whoever made the file: some libraries make theirs for the owner alone."""
+    before = os.umask(umask)
+    try:
+        with appearing(tmp_path / "new") as place:
+            (place / "inner").mkdir()
+            for name in ("file", "inner/file"):
+                os.close(os.open(place / name, os.O_CREAT | os.O_WRONLY, 0o600))
+        write_whole(tmp_path / "whole", "")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "new/file")]
+    assert tuple(modes) == expected
+    assert (
+        (tmp_path / "new/inner/file").stat().st_mode & 0o777 == (tmp_path / "whole").stat().st_mode & 0o777 == modes[1]
+    )
+
+
+NAMES = ["null\0byte", "half a pair \ud800", "x" * 300, "/".join(["y" * 200] * 40), "file/below"]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("write", [require_writable, lambda place: write_whole(place, "x"), lambda place: once(place)])
+def test_names_that_no_file_can_have(tmp_path, name, write):
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidValue):
+        write(tmp_path / name)
+    assert names(tmp_path) == ["file"]
+
+
+def once(place):
+    with appearing(place) as new:
+        (new / "file").touch()
+
+
+def test_text_with_bytes_that_are_none(tmp_path):
+    """As a command has them that names a file so."""
+    write_whole(tmp_path / "page", "--out a\udcffb")
+    assert (tmp_path / "page").read_text("utf-8") == "--out a\\udcffb"
 
 
 def broken_off(directory, failure):

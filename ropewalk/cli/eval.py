@@ -23,7 +23,7 @@ from ropewalk.cli.models import (
     weights_of,
 )
 from ropewalk.errors import InvalidValue
-from ropewalk.folders import require_writable
+from ropewalk.folders import require_writable, write_whole
 from ropewalk.notation import length
 
 Tasks = Annotated[str, typer.Option(metavar="NAMES", help="such as ruler_vt,arc_easy; lm-eval ls tasks says more")]
@@ -80,9 +80,8 @@ def _eval(
     beyond = longest if longest > known else None
     extension = parse(line, trained_len=known, target_len=beyond, layers=text.num_hidden_layers)
     found = evaluate(loaded, tokenizer, extension, names, longest=longest, **given)
-    out.mkdir(parents=True, exist_ok=True)
     said = {"command": shlex.join(["ropewalk", *sys.argv[1:]]), "line": line, "extension": extension.to_json()}
-    (out / "results.json").write_text(json.dumps(said | found.to_json(), indent=1) + "\n")
+    write_whole(out / "results.json", json.dumps(said | found.to_json(), indent=1) + "\n")
     Console().print(_table(found, line))
     print(f"\nEverything: {out / 'results.json'}")
 

@@ -15,6 +15,7 @@ import typer
 from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.cli.showing import pieces, reading
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
+from ropewalk.files import read_text
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions
@@ -98,11 +99,7 @@ def _drawn(count: int | None, stream: bool, temperature: float, top_p: float, se
 
 
 def _text(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        said = getattr(reason, "strerror", None) or str(reason)
-        raise Unreadable("file", "a text in UTF-8 that is there", str(path), remedy=said) from reason
+    text = read_text(path, "file", "a text that is there")
     if not text:
         raise InvalidValue("file", "not empty", str(path))
     return text

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ropewalk import folders
-from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable
 from ropewalk.models import path_of
 from ropewalk.notation import length
 
@@ -75,17 +75,16 @@ def fitting(model: str, extension: str, to: str, field: str = "--to") -> extensi
 
 def tokenizer_of(model: str) -> Any:
     """The model's tokenizer."""
-    from transformers import AutoTokenizer
+    from ropewalk.hf.fetching import fetch_tokenizer
 
-    remedy = "put its files there; its tokenizer's save_pretrained writes them"
-    return _read(model, "one with a tokenizer beside its weights", AutoTokenizer.from_pretrained, remedy)
+    return _quietly(fetch_tokenizer, model)
 
 
 def weights_of(model: str) -> Any:
     """The model, loaded whole; extended again where that was saved with it."""
     from ropewalk.hf import load
 
-    return _read(model, "a causal model that transformers loads", load, "fetch again what is missing or not whole")
+    return _quietly(load, model)
 
 
 def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
@@ -113,24 +112,16 @@ def _keep_memory() -> None:
 
 
 def _config(model: str) -> Any:
-    from transformers import AutoConfig
+    from ropewalk.hf.fetching import fetch_config
 
-    return _read(model, "one whose config transformers reads", AutoConfig.from_pretrained, "mend its config.json")
+    return _quietly(fetch_config, model)
 
 
-def _read(model: str, rule: str, how: Callable[[str], Any], remedy: str) -> Any:
-    """What transformers reads of a model. Files can be broken in more ways than it has errors for."""
+def _quietly(how: Callable[[str], Any], model: str) -> Any:
+    """What transformers reads of a model, without its warnings, and without bars where nobody watches."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        return how(model)
-    except (RopewalkError, MemoryError):
-        raise
-    except ModuleNotFoundError as missing:
-        raise not_installed(missing) from missing
-    except Exception as reason:
-        said = next(iter(str(reason).strip().splitlines()), "").rstrip(".:")
-        raise Unreadable("model", rule, model, remedy=f"{type(reason).__name__}: {said}; {remedy}") from reason
+    return how(model)

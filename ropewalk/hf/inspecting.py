@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoModelForCausalLM
 
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
 from ropewalk.hf.advising import Advice, advise, held
 from ropewalk.hf.extending import HANDLE, attached_all, host_of, main_layer, require_carried
 from ropewalk.hf.facts import facts_of
+from ropewalk.hf.fetching import fetch_model
 from ropewalk.hf.own_schedule import came_with
 from ropewalk.hf.probe import Layer, probe
 from ropewalk.hf.tables import writing
@@ -165,8 +166,7 @@ def inspect(
 
     `trained_len` corrects what the config says of the length that the model was trained to.
     """
-    loaded: Any = model if isinstance(model, nn.Module) else AutoModelForCausalLM.from_pretrained(model)
-    host = host_of(loaded)
+    host = host_of(model if isinstance(model, nn.Module) else _read(model))
     handle = host.__dict__.get(HANDLE)
     layers = [own.layer for own in handle.layers] if handle else probe(host)
     trained_len = handle.trained_len if handle and trained_len is None else trained_len
@@ -186,6 +186,12 @@ def inspect(
         carried=_reason(lambda: require_carried(layers)),
         methods=tuple(advise(host, layers, every, facts, length)),
     )
+
+
+def _read(model: str | Path) -> nn.Module:
+    require_plausible(str(model))
+    loaded: nn.Module = fetch_model(model)
+    return loaded
 
 
 def _reason(attempt: Callable[[], Any]) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.folders import appearing, require_plausible
 from ropewalk.hf import beside
 from ropewalk.hf.extending import CLOSE, HALF, HANDLE, Handle, extend, host_of
+from ropewalk.hf.fetching import TRUST, fetch_model, runs_own_code
 from ropewalk.hf.layers import PREFIX
 from ropewalk.hf.probe import quiet
 from ropewalk.hf.standard import require_sayable, standard_config
@@ -57,7 +58,7 @@ def load(directory: str | Path, **given: Any) -> PreTrainedModel:
     require_plausible(str(directory))
     place = Path(directory)
     stored = beside.read(place) if (place / beside.FILE).exists() else None
-    read: Any = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True, **given)
+    read = fetch_model(directory, output_loading_info=True, **given)
     model: PreTrainedModel = read[0]
     missing = sorted(read[1]["missing_keys"])  # which would be left at random
     if missing:
@@ -102,7 +103,8 @@ def save_tokenizer(tokenizer: Any | None, place: Path) -> None:
 
 def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
     """Load what was written and compare logits, of the first tokens of a text and far on; refused where they differ."""
-    again = load(place, dtype=host.dtype).to(host.device)  # type: ignore[arg-type]
+    trusting: dict[str, Any] = {TRUST: True} if runs_own_code(host) else {}
+    again = load(place, dtype=host.dtype, **trusting).to(host.device)  # type: ignore[arg-type]
     count = min(length, TOKENS)
     ids = torch.arange(count, device=host.device)[None] * 7 % host.config.get_text_config().vocab_size
     for first in sorted({0, min(length, FAR) - count}):

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import errno
-import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import DoesNotFit
+from transformers import TrainerState
+
+from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable, is_out_of_memory
+from ropewalk.files import read_record, why
+from ropewalk.folders import full
 
 FINISHED = "trainer_state.json"  # what Trainer writes last: a checkpoint without it was cut off
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What libraries that do not raise OSError say of a write that failed: safetensors, torch.save.
-WORDS = (
-    "No space left on device",
-    "Disk quota exceeded",
-    "File too large",
-    "PytorchStreamWriter failed writing",
-    "inline_container.cc",
-)
+NAME = r"checkpoint-[0-9]{1,15}"
+OTHER_SHAPE = ("size mismatch", "parameter group")  # what torch says of a model with other, or fewer, weights
 
 
 def last_checkpoint(out: Path) -> Path | None:
     """The newest checkpoint that was written to its end."""
-    whole = [path for path in out.glob("checkpoint-*") if (path / FINISHED).is_file()]
+    found = (path for path in out.glob("checkpoint-*") if re.fullmatch(NAME, path.name))
+    whole = [path for path in found if (path / FINISHED).is_file()]
     return max(whole, key=_step, default=None)
 
 
@@ -44,7 +41,7 @@ def what_is_kept(out: Path) -> str:
 
 def changed(stored: Path, now: Mapping[str, Any]) -> list[str]:
     """The settings that are others now than those that a run keeps; none where it keeps nothing yet."""
-    before = json.loads(stored.read_text()) if stored.is_file() else now
+    before = read_record(stored, "the settings that a run began with") if stored.is_file() else now
     return sorted(name for name in {*now, *before} if before.get(name) != now.get(name))
 
 
@@ -58,7 +55,7 @@ def keeping(out: Path) -> Iterator[None]:
     try:
         yield
     except Exception as wrong:
-        if not _says_full(wrong):
+        if full(wrong) is None:
             raise
         for path in out.glob("checkpoint-*"):
             if not (path / FINISHED).is_file():
@@ -67,7 +64,26 @@ def keeping(out: Path) -> Iterator[None]:
         raise DoesNotFit("disk", f"large enough to write to {out}", str(wrong), remedy=remedy) from wrong
 
 
-def _says_full(wrong: BaseException) -> bool:
-    if isinstance(wrong, OSError) and wrong.errno in FULL:
-        return True
-    return any(word in str(wrong) for word in WORDS)
+@contextmanager
+def resuming(checkpoint: Path) -> Iterator[None]:
+    """A checkpoint that cannot be read is refused by name. Files can be broken in more ways than there are errors."""
+    try:
+        yield
+    except RopewalkError:
+        raise
+    except Exception as wrong:
+        if is_out_of_memory(wrong):
+            raise
+        if any(words in str(wrong) for words in OTHER_SHAPE):
+            remedy = "name another folder, or the model that began there"
+            raise DoesNotFit("checkpoint", "of this model's shape", str(checkpoint), remedy=remedy) from wrong
+        remedy = f"{type(wrong).__name__}: {why(wrong)}; remove it, and the run goes on from the one before"
+        raise Unreadable("checkpoint", "whole, as it was written", str(checkpoint), remedy=remedy) from wrong
+
+
+def require_readable(checkpoint: Path) -> None:
+    """Refuse a checkpoint whose state is not what Trainer wrote."""
+    with resuming(checkpoint):
+        state = TrainerState.load_from_json(str(checkpoint / FINISHED))
+    if state.global_step != _step(checkpoint):
+        raise Unreadable("checkpoint", f"that of step {_step(checkpoint)}", f"{state.global_step} in {checkpoint}")

@@ -11,16 +11,21 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.corpora import Document
+from ropewalk.errors import Unreadable
+from ropewalk.files import read_json, read_text, why
+from ropewalk.folders import refusing_full, write_whole
 from ropewalk.hf import stream
+from ropewalk.spec import Json
 
 Ask = Callable[[str], str]
 
+RULE = "questions that a run has made"
 ANSWER = 48  # tokens of an answer at most
 QUESTION = "{passage}\n\nWrite one question that the text above answers.\nQuestion:"
 REPLY = "{passage}\n\nQuestion: {question}\nAnswer:"
@@ -70,21 +75,36 @@ def pairs_of(
         if document.name not in known:
             made = _made(document, tokenizer, ask, passage)
             known[document.name] = made
-            with kept.open("a") as lines:
-                lines.write(json.dumps({"document": document.name, "pairs": [list(each) for each in made]}) + "\n")
+            _append(kept, {"document": document.name, "pairs": [list(each) for each in made]})
         yield from known[document.name]
 
 
+def _append(kept: Path, line: Json) -> None:
+    with refusing_full(kept, "make room and start again: it goes on from what is kept"), kept.open("a") as lines:
+        lines.write(json.dumps(line) + "\n")
+
+
 def _read(kept: Path) -> dict[str, list[Pair]]:
-    """What an earlier run has made; a line that was cut off is made again."""
-    found: dict[str, list[Pair]] = {}
-    for line in kept.read_text().splitlines() if kept.is_file() else []:
-        try:
-            read = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        found[read["document"]] = [Pair(*each) for each in read["pairs"]]
-    return found
+    """What an earlier run has made; a last line that was cut off is taken away, and made again."""
+    if not kept.is_file():
+        return {}
+    text = read_text(kept, str(kept), RULE)
+    whole, _, cut = text.rpartition("\n")
+    if cut:
+        write_whole(kept, f"{whole}\n" if whole else "")
+    lines = (read_json(line, str(kept), RULE) for line in whole.splitlines())
+    return dict(_kept(line, kept) for line in lines)
+
+
+def _kept(line: Any, kept: Path) -> tuple[str, list[Pair]]:
+    try:
+        document, made = line["document"], [Pair(*each) for each in line["pairs"]]
+        right = all(pair.document == document and pair.begin >= 0 and pair.question + pair.answer for pair in made)
+    except (KeyError, TypeError) as wrong:
+        raise Unreadable(str(kept), RULE, line, remedy=why(wrong)) from wrong
+    if not isinstance(document, str) or not right:
+        raise Unreadable(str(kept), RULE, line, remedy="remove the file, and they are made again")
+    return document, made
 
 
 def _made(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, passage: int) -> list[Pair]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from datasets.exceptions import DatasetGenerationError  # type: ignore[import-un
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.corpora import Split, documents
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import RopewalkError, Unreadable
+from ropewalk.files import why
+from ropewalk.folders import refusing_full
 
 BATCH = 256  # documents are tokenised at a time
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -46,19 +49,33 @@ def tokenised(
 ) -> Tokens:
     """The documents of a split, tokenised once: what `folder` keeps of the same corpus is read again."""
     mark = hashlib.sha256(repr((source, split, most, sorted(tokenizer.get_vocab().items()))).encode()).hexdigest()[:16]
-    try:
+    given = {"source": source, "split": split, "tokenizer": tokenizer, "most": most}
+    with _kept(folder):
         rows = Dataset.from_generator(
             _rows,
-            gen_kwargs={"source": source, "split": split, "tokenizer": tokenizer, "most": most},
+            gen_kwargs=given,
             features=Features({"tokens": List(Value("int32")), "length": Value("int64")}),
             cache_dir=str(folder),
             fingerprint=mark,
         )
+        return Tokens(rows)
+
+
+@contextmanager
+def _kept(folder: Path) -> Iterator[None]:
+    """What goes wrong while a corpus is tokenised, or read again, in words of ours."""
+    try:
+        with refusing_full(folder, "make room and start again"):
+            yield
     except DatasetGenerationError as wrapped:
         if isinstance(wrapped.__cause__, RopewalkError):
             raise wrapped.__cause__ from None
         raise
-    return Tokens(rows)
+    except (RopewalkError, MemoryError):
+        raise
+    except Exception as wrong:  # files can be broken in more ways than their readers have errors for
+        remedy = f"{type(wrong).__name__}: {why(wrong)}; remove it, and the corpus is tokenised again"
+        raise Unreadable("corpus", "kept as it was tokenised", str(folder), remedy=remedy) from wrong
 
 
 def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterator[dict[str, Any]]:

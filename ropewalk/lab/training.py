@@ -25,7 +25,7 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.folders import write_whole
 from ropewalk.hf.extending import host_of
 from ropewalk.hf.layers import PREFIX
-from ropewalk.lab.checkpoints import changed, keeping, what_is_kept
+from ropewalk.lab.checkpoints import changed, keeping, require_readable, resuming, what_is_kept
 from ropewalk.lab.checkpoints import last_checkpoint as last_checkpoint
 from ropewalk.lab.numbering import Collator, as_trained
 from ropewalk.lab.packs import Row
@@ -37,7 +37,6 @@ from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Check
 WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that touch no number
 LONGER = ("steps", *WATCHING)  # that may be others when the run of one model goes on
 PLAN = "plan.json"
-OTHER_SHAPE = ("size mismatch", "parameter group")  # what torch says of a model with other, or fewer, weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +80,18 @@ class _Steady(Trainer):
             remedy = f"{kept}; begin in another folder with a lower learning rate"
             raise DoesNotFit(f"{what} at step {step}", "a finite number", numbers[what], remedy=remedy)
         return loss
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with resuming(Path(resume_from_checkpoint)):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with resuming(Path(checkpoint or "")):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with resuming(Path(checkpoint or "")):
+            super()._load_rng_state(checkpoint)
 
     def _norm(self) -> float:
         """Of the gradients; in float16 a scale that is found by trial has them overflow now and then."""
@@ -146,13 +157,10 @@ def _first(rows: Dataset[Row], count: int) -> Dataset[Row]:
 
 
 def _run(trainer: Trainer, last: Path | None) -> None:
+    if last is not None:
+        require_readable(last)
     try:
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-    except (RuntimeError, ValueError) as wrong:
-        if last is None or not any(words in str(wrong) for words in OTHER_SHAPE):
-            raise
-        remedy = "name another folder, or the model that began there"
-        raise DoesNotFit("checkpoint", "of this model's shape", str(last), remedy=remedy) from wrong
     finally:  # else the model would go on computing in half precision
         trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
 

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ropewalk.corpora import WHOLE, documents
-from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.errors import InvalidValue, UnknownName, Unreadable
 from ropewalk.evaluation import measured, passages, repeated
+from ropewalk.files import read_json, read_record, read_text, why
 from ropewalk.folders import write_whole
 from ropewalk.hf import load
 from ropewalk.lab.models import Shape
@@ -118,7 +119,12 @@ def _held_out(folder: Path, shape: Shape, corpus: str, texts: int) -> Tensor:
         found = documents(corpus, "held out")
         ids = passages(found, tokenizer, length=max(TIMES) * shape.trained_len, count=texts)
         write_whole(kept, json.dumps(ids.tolist()))
-    return torch.tensor(json.loads(kept.read_text()))
+    read = read_json(read_text(kept, "held_out", "the texts of this zoo"), str(kept))
+    try:
+        return torch.tensor(read, dtype=torch.long).reshape(texts, max(TIMES) * shape.trained_len)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        rule = f"{texts} texts of {max(TIMES) * shape.trained_len} tokens"
+        raise Unreadable(str(kept), rule, why(wrong), remedy="remove it, and it is made again") from wrong
 
 
 def _one(
@@ -164,7 +170,7 @@ def _report(folder: Path, plan: Plan, shape: Shape, read: Mapping[str, Any]) -> 
         "plan": {name: each for name, each in asdict(plan).items() if name != "seed"},
         "shape": asdict(shape),
         "read": dict(read),
-        "models": [json.loads(path.read_text()) for path in sorted((folder / "measured").glob("*.json"))],
+        "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
     }
     write_whole(folder / "zoo.json", json.dumps(results, indent=1) + "\n")
     write_whole(folder / "zoo.md", zoo_page(results))

@@ -14,6 +14,7 @@ from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
 from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.folders import replacing, write_text
 from ropewalk.report.drawing import written
 from ropewalk.report.inside import insides
 from ropewalk.report.sheet import Part, Table, sheet
@@ -36,25 +37,23 @@ class Around(NamedTuple):
 
 def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = "") -> Path:
     """The page, the figures as PNG, SVG and CSV, and everything as JSON."""
-    out = Path(folder)
-    out.mkdir(parents=True, exist_ok=True)
-    drawn = insides(diagnosis)
-    for each in drawn:
-        written(each, out)
-    (out / "diagnosis.json").write_text(json.dumps(as_json(diagnosis, command), indent=1) + "\n")
-    page = out / "diagnose.html"
-    text = sheet(
-        title=title(diagnosis),
-        advice=findings(diagnosis),
-        table=numbers(diagnosis),
-        notes=NOTES,
-        parts=[Part("", "", tuple(drawn))],
-        command=command,
-        made={**diagnosis.made, **diagnosis.marks},
-        folder=out,
-    )
-    page.write_text(text, "utf-8")
-    return page
+    out, drawn = Path(folder), insides(diagnosis)
+    with replacing(out) as place:
+        for each in drawn:
+            written(each, place)
+        write_text(place / "diagnosis.json", json.dumps(as_json(diagnosis, command), indent=1) + "\n")
+        text = sheet(
+            title=title(diagnosis),
+            advice=findings(diagnosis),
+            table=numbers(diagnosis),
+            notes=NOTES,
+            parts=[Part("", "", tuple(drawn))],
+            command=command,
+            made={**diagnosis.made, **diagnosis.marks},
+            folder=place,
+        )
+        write_text(place / "diagnose.html", text)
+    return out / "diagnose.html"
 
 
 def title(diagnosis: Diagnosis) -> str:

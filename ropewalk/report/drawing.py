@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from ropewalk.folders import write_text
 
 COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e08e00", "#6a4c93", "#555555", "#008b8b", "#a0522d", "#c71585", "#6b8e23")
 DASHES = ("-", "--", "-.", ":")
@@ -122,6 +125,7 @@ def embedded(drawn: Drawn, folder: Path) -> str:
 def rendered(drawn: Drawn, kind: str) -> bytes:
     """A figure as a file's bytes, the same for the same figure."""
     out = io.BytesIO()
+    _as_it_is(drawn.figure)
     with rc_context({"svg.hashsalt": drawn.name}):
         drawn.figure.savefig(out, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     return out.getvalue()
@@ -131,5 +135,25 @@ def written(drawn: Drawn, folder: Path) -> None:
     """A figure as PNG and SVG, and its numbers as CSV."""
     for kind in ("png", "svg"):
         (folder / f"{drawn.name}.{kind}").write_bytes(rendered(drawn, kind))
-    with (folder / f"{drawn.name}.csv").open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([drawn.head, *drawn.numbers])
+    rows = io.StringIO(newline="")
+    csv.writer(rows, lineterminator="\n").writerows([drawn.head, *drawn.numbers])
+    write_text(folder / f"{drawn.name}.csv", rows.getvalue())
+
+
+def named(line: str) -> str:
+    """A name for a legend, which leaves out those that begin with an underscore."""
+    return f"\u200b{line}" if line.startswith("_") else line
+
+
+def _as_it_is(figure: Figure) -> None:
+    """Names are shown as they are: a $ begins no formula. The numbers at the axes may be formulas."""
+    both = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis)]
+    numbers = {own for axis in both for own in axis.findobj(Text) if own is not axis.label}
+    for each in set(figure.findobj(Text)) - numbers:
+        each.set_parse_math(False)
+        each.set_text("".join(map(_visible, each.get_text())))
+
+
+def _visible(character: str) -> str:
+    shown = character.isprintable() or character in ("\n", "\u200b")
+    return character if shown else character.encode("unicode_escape").decode()

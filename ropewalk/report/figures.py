@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ropewalk.evaluation.comparison import Comparison, Contender
 from ropewalk.evaluation.scores import Estimate, share
 from ropewalk.evaluation.tasks import Task
-from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, doubling, legend, mark, panels, styles
+from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, doubling, legend, mark, named, panels, styles
 from ropewalk.report.sections import REACH
 
 APART = 0.3  # doublings over which the marks of one length are spread
@@ -71,7 +71,7 @@ def found_by_length(comparison: Comparison, name: str) -> Drawn:
     numbers = []
     for each, style in zip(comparison.contenders, styles(), strict=False):
         scores = each.scores(name)
-        own.plot(list(scores), list(scores.values()), label=each.line, **style)
+        own.plot(list(scores), list(scores.values()), label=named(each.line), **style)
         numbers += [(each.line, length, score) for length, score in scores.items()]
     mark(own, comparison.trained_len)
     legend(figure, own)
@@ -167,7 +167,9 @@ def _by_length(comparison: Comparison, name: str, caption: str, task: str, numbe
         spread = None if task == "context" else [[e.value - e.low for e in found], [e.high - e.value for e in found]]
         # Intervals at one place would hide each other.
         aside = 2 ** (APART * (place / len(comparison.contenders) - 0.5)) if spread else 1
-        own.errorbar([row.length * aside for row in rows], values, yerr=spread, label=each.line, capsize=2, **style)
+        own.errorbar(
+            [row.length * aside for row in rows], values, yerr=spread, label=named(each.line), capsize=2, **style
+        )
         numbers += [(each.line, row.length, *estimate[:3]) for row, estimate in zip(rows, found, strict=True)]
     mark(own, comparison.trained_len)
     legend(figure, own)

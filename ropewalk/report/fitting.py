@@ -14,10 +14,11 @@ from matplotlib.axes import Axes
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.scores import Estimate
+from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.static import static_table
 from ropewalk.notation import BARE
-from ropewalk.report.drawing import Drawn, axes, legend, lines, styles, written
+from ropewalk.report.drawing import Drawn, axes, legend, lines, named, styles, written
 from ropewalk.report.sheet import Part, Table, sheet
 from ropewalk.report.tables import interval
 from ropewalk.search.judging import Fit, Judged
@@ -37,23 +38,23 @@ NOTES = (
 def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
     """The extension, the page, its figures and every number."""
     drawn = figures(fit)
-    for each in drawn:
-        written(each, folder)
-    (folder / "extension.json").write_text(json.dumps(fit.advised.to_json(), indent=1) + "\n")
-    (folder / "results.json").write_text(json.dumps(as_json(fit, command), indent=1) + "\n")
-    place = folder / "report.html"
-    text = sheet(
-        title=title(fit),
-        advice=[words(fit)],
-        table=table(fit),
-        notes=NOTES,
-        parts=[Part("", "", tuple(drawn))],
-        command=command,
-        made={**fit.made, **fit.marks, "goal": fit.goal.to_json()},
-        folder=folder,
-    )
-    place.write_text(text, "utf-8")
-    return place
+    with replacing(folder) as place:
+        for each in drawn:
+            written(each, place)
+        write_text(place / "extension.json", json.dumps(fit.advised.to_json(), indent=1) + "\n")
+        write_text(place / "results.json", json.dumps(as_json(fit, command), indent=1) + "\n")
+        text = sheet(
+            title=title(fit),
+            advice=[words(fit)],
+            table=table(fit),
+            notes=NOTES,
+            parts=[Part("", "", tuple(drawn))],
+            command=command,
+            made={**fit.made, **fit.marks, "goal": fit.goal.to_json()},
+            folder=place,
+        )
+        write_text(place / "report.html", text)
+    return folder / "report.html"
 
 
 def title(fit: Fit) -> str:
@@ -241,7 +242,7 @@ def stretches(fit: Fit) -> list[Drawn]:
             times = torch.where(table > 0, trained(facts) / table, 1.0).tolist()  # those that stand still are no slower
         except DoesNotFit:
             return []
-        own.plot(range(len(times)), times, label=each.line, **style)
+        own.plot(range(len(times)), times, label=named(each.line), **style)
         numbers += [(each.line, pair, value) for pair, value in enumerate(times)]
     own.set_yscale("log", base=2)
     legend(figure, own)

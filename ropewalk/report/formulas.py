@@ -12,7 +12,7 @@ from torch import Tensor
 from ropewalk.evaluation.diagnostics import Pair, decay, turns
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.report.drawing import LETTERS, Drawn, axes, legend, lines, mark, panels
+from ropewalk.report.drawing import LETTERS, Drawn, axes, legend, lines, mark, named, panels
 
 BINS = 96  # of distance, in a panel
 SHOWN = 9  # pairs in a table
@@ -67,7 +67,7 @@ def turns_by_pair(extensions: Extensions, facts: Facts, length: int) -> Drawn:
     figure, own = axes("pair, fastest first", "turns asked for, over turns trained")
     found = {line: turns(extension, facts, length) for line, extension in extensions.items()}
     for (asked, names), style in zip(_alike(found).items(), lines(), strict=False):
-        own.plot(asked, label=_listed(names), **style)
+        own.plot(asked, label=named(_listed(names)), **style)
     young = sum(pair.turns_trained >= 1 for pair in next(iter(found.values())))
     own.axvspan(young - 0.5, facts.rotating / 2 - 0.5, color="#e4e4e4", linewidth=0, zorder=0)
     own.axhline(1, color="#888888", linewidth=0.8, zorder=0.5)

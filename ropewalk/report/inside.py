@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from ropewalk.evaluation.diagnosis import Diagnosis, Side
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
 from ropewalk.evaluation.diagnostics.rows import Curves
-from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, legend, lines, mark, panels, stacked
+from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, legend, lines, mark, named, panels, stacked
 from ropewalk.report.formulas import formulas
 
 MOST = 6  # layers in a figure of lines; files have all
@@ -71,7 +71,7 @@ def _by_position(
     for (label, curve), style in zip(curves.items(), lines(), strict=False):
         width = (diagnosis.length - begin) / len(curve)
         at = [begin + (n + 0.5) * width for n in range(len(curve))]
-        own.plot(at, curve, label=label, **style)
+        own.plot(at, curve, label=named(label), **style)
         numbers += [(label, *pair) for pair in zip(at, curve, strict=True)]
     mark(own, diagnosis.facts.trained_len)
     legend(figure, own)
@@ -99,7 +99,7 @@ def mass_of_first(diagnosis: Diagnosis) -> Drawn:
 def _by_query(diagnosis: Diagnosis, name: str, caption: str, label: str, of: Callable[[Side], Curves]) -> Drawn:
     figure, (own, *maps) = _over_maps(diagnosis, label, of)
     for side, style in zip(diagnosis.sides, lines(), strict=False):
-        own.plot(of(side).at, _mean(of(side)), label=side.line, **style)
+        own.plot(of(side).at, _mean(of(side)), label=named(side.line), **style)
     _trained([own, *maps], diagnosis)
     maps[-1].set_xlabel("position of the query", fontsize=LETTERS)
     legend(figure, own)
@@ -113,8 +113,10 @@ def logits_by_distance(diagnosis: Diagnosis) -> Drawn:
     figure, (own, *maps) = _over_maps(diagnosis, "logit", lambda side: side.growth.largest)
     styles = lines()
     for side in diagnosis.sides:
-        own.plot(side.growth.largest.at, _mean(side.growth.largest), label=f"{side.line}: largest", **next(styles))
-        own.plot(side.growth.mean.at, _mean(side.growth.mean), label=f"{side.line}: mean", **next(styles))
+        own.plot(
+            side.growth.largest.at, _mean(side.growth.largest), label=named(f"{side.line}: largest"), **next(styles)
+        )
+        own.plot(side.growth.mean.at, _mean(side.growth.mean), label=named(f"{side.line}: mean"), **next(styles))
     _distances(own, diagnosis)
     _trained([own, *maps], diagnosis)
     maps[-1].set_xlabel("distance of the key", fontsize=LETTERS)
@@ -200,7 +202,7 @@ def bias_terms(diagnosis: Diagnosis) -> Drawn:
     figure, grid = panels([f"layer {layer}" for layer in chosen], columns=2, height=1.4)
     for own, layer in zip(grid, chosen, strict=True):
         for name, curves, style in zip(names, terms or (), lines(), strict=False):
-            own.plot(curves.at, curves.layers[layer], label=name, **style)
+            own.plot(curves.at, curves.layers[layer], label=named(name), **style)
         _distances(own, diagnosis)
         mark(own, diagnosis.facts.trained_len)
     for own in grid[-2:]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.evaluation.comparison import Comparison, reach
+from ropewalk.folders import replacing, write_text
 from ropewalk.report.drawing import Drawn, written
 from ropewalk.report.figures import figures
 from ropewalk.report.formulas import FORMULAS, formulas
@@ -21,26 +22,25 @@ ABOUT_FORMULAS = "What the methods do by themselves, whatever the model has lear
 def write_report(comparison: Comparison, folder: str | Path, *, command: str = "") -> Path:
     """The page, the figures as PNG, SVG and CSV, and everything as JSON."""
     out = Path(folder)
-    out.mkdir(parents=True, exist_ok=True)
     extensions = {each.line: each.extension for each in comparison.contenders}
     drawn = [*figures(comparison), *formulas(extensions, comparison.facts, comparison.lengths[-1])]
-    for each in drawn:
-        written(each, out)
     results = _plain(as_json(comparison, command))
-    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = out / "report.html"
-    text = sheet(
-        title=title(comparison),
-        advice=[advice(comparison)],
-        table=table(comparison),
-        notes=notes(comparison),
-        parts=_parts(sections(comparison), drawn),
-        command=command,
-        made={**comparison.made, **comparison.marks},
-        folder=out,
-    )
-    page.write_text(text, "utf-8")
-    return page
+    with replacing(out) as place:
+        for each in drawn:
+            written(each, place)
+        write_text(place / "results.json", json.dumps(results, indent=1) + "\n")
+        text = sheet(
+            title=title(comparison),
+            advice=[advice(comparison)],
+            table=table(comparison),
+            notes=notes(comparison),
+            parts=_parts(sections(comparison), drawn),
+            command=command,
+            made={**comparison.made, **comparison.marks},
+            folder=place,
+        )
+        write_text(place / "report.html", text)
+    return out / "report.html"
 
 
 def _parts(found: list[Section], drawn: list[Drawn]) -> list[Part]:

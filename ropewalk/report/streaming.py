@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from rich.table import Table
 
 from ropewalk.evaluation.streaming import Streamed, Stretch
+from ropewalk.folders import replacing, write_text
 from ropewalk.report.drawing import WIDTH, Drawn, written
 from ropewalk.report.tables import size
 from ropewalk.spec import Json
@@ -68,11 +69,11 @@ def _process(found: Streamed) -> str:
 def write_streamed(found: Streamed, folder: str | Path, *, trained_len: int, told: Json) -> Path:
     """`stream.json` with what was asked (`told`), the figure as PNG and SVG, and its numbers as CSV."""
     out = Path(folder)
-    out.mkdir(parents=True, exist_ok=True)
-    written(figure(found, trained_len), out)
-    page = out / "stream.json"
-    page.write_text(json.dumps(told | {"trained_len": trained_len} | found.to_json(), indent=1) + "\n")
-    return page
+    numbers = told | {"trained_len": trained_len} | found.to_json()
+    with replacing(out) as place:
+        written(figure(found, trained_len), place)
+        write_text(place / "stream.json", json.dumps(numbers, indent=1) + "\n")
+    return out / "stream.json"
 
 
 def figure(found: Streamed, trained_len: int) -> Drawn:

@@ -13,7 +13,7 @@ from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
 from ropewalk.search.proposing import standing, taken
 from ropewalk.search.spaces.descent import Descent, direction
-from ropewalk.search.studies import asked, give_up
+from ropewalk.search.studies import asked, give_up, storing
 from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, SEED, Tried, best, direction_of, ranked, read, tried
 
 # Damage beyond the limit is cheap to know, and counts so many times on every rung: else those that keep to the limit
@@ -47,10 +47,11 @@ def search(
     by_hand = getattr(study.sampler, "seeds", {})
     leads = leads and any(isinstance(each, Descent) for each in getattr(study.sampler, "spaces", ()))
     try:
-        while trials is None or len(tried(study)) < trials:
-            if leads:
-                look_around(study, goal, objective, by_hand)
-            one(study, goal, objective, by_hand, watch)
+        with storing(study.study_name):
+            while trials is None or len(tried(study)) < trials:
+                if leads:
+                    look_around(study, goal, objective, by_hand)
+                one(study, goal, objective, by_hand, watch)
     except OutOfTime:
         return False
     except KeyboardInterrupt:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
-from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
+from ropewalk.files import why
+from ropewalk.folders import refusing_full
 from ropewalk.search.goal import Goal
 from ropewalk.search.halving import Halving
 from ropewalk.search.proposing import NAMES, SPACES, Proposing, Takes
 from ropewalk.search.spaces import Space
 from ropewalk.search.spaces.signature import Values
-from ropewalk.search.tried import SPACE
+from ropewalk.search.tried import SPACE, tried
 
+AGAIN = "make room and start again: the search goes on from what is kept"
 MARKS, OWNER = "marks", "owner"
 
 
@@ -29,15 +36,40 @@ def opened(
     """The study of that name, begun where there is none; nothing as storage: in memory."""
     sampler = Proposing(goal, takes)
     try:
-        study = optuna.create_study(
-            storage=storage, study_name=name, sampler=sampler, pruner=Halving(), load_if_exists=True
-        )
-    except Exception as wrong:  # each kind of storage has errors of its own
-        said = str(wrong).strip().partition("\n")[0]
-        raise Unreadable("storage", "one that Optuna opens", storage, remedy=said) from wrong
-    _require_same(study, name, {**marks, **{key: str(value) for key, value in goal.to_json().items()}})
-    release_the_dead(study)
+        with refusing_full(storage, AGAIN):
+            study = optuna.create_study(
+                storage=storage, study_name=name, sampler=sampler, pruner=Halving(), load_if_exists=True
+            )
+            _require_readable(study)
+            _require_same(study, name, {**marks, **{key: str(value) for key, value in goal.to_json().items()}})
+            release_the_dead(study)
+    except RopewalkError:
+        raise
+    except Exception as wrong:  # each kind of storage has errors of its own, and each thing in it may be changed
+        said = f"{type(wrong).__name__}: {why(wrong)}"
+        raise Unreadable("storage", "one that Optuna opens, as fit left it", storage, remedy=said) from wrong
     return study
+
+
+@contextmanager
+def storing(storage: object) -> Iterator[None]:
+    """A storage that fails while it is read or written is refused in one line; what was measured is kept."""
+    try:
+        with refusing_full(storage, AGAIN):
+            yield
+    except (StorageInternalError, SQLAlchemyError) as wrong:
+        said = why(wrong.__cause__ or wrong)
+        raise Unreadable("storage", "one that can be read and written", storage, remedy=said) from wrong
+
+
+def _require_readable(study: optuna.Study) -> None:
+    """Read all that a search will, so that what is changed is met now and not hours later."""
+    history = tried(study)
+    if len(study.directions) != 1 or study.directions[0] != StudyDirection.MINIMIZE:
+        raise Unreadable(f"study {study.study_name}", "one that looks for the least", study.directions)
+    for each in history:
+        if not all(isinstance(step, float) for step in each.direction):
+            raise Unreadable(f"trial {each.number}", "one with steps that are numbers", each.direction)
 
 
 def _require_same(study: optuna.Study, name: str, marks: dict[str, str]) -> None:
@@ -82,7 +114,7 @@ def release_the_dead(study: optuna.Study) -> None:
     """Give up what a process of this machine was at when it was killed."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         machine, _, process = str(trial.user_attrs.get(OWNER, "")).rpartition(":")
-        if machine == socket.gethostname() and not _alive(int(process)):
+        if machine == socket.gethostname() and process.isdecimal() and not _alive(int(process)):
             give_up(study, trial)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from ropewalk.errors import Unreadable
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Figures
 
@@ -61,11 +62,20 @@ def read(trial: FrozenTrial, direction: Sequence[float] = ()) -> Tried:
         values={name.removeprefix(prefix): value for name, value in trial.params.items() if name.startswith(prefix)},
         extension=Extension.from_json(trial.user_attrs[EXTENSION]),
         rungs=dict(trial.intermediate_values),
-        figures=Figures(**figures) if figures else None,
+        figures=_figures(figures) if figures else None,
         violations=dict(trial.constraints),
         seed=bool(trial.user_attrs.get(SEED)),
         direction=direction,
     )
+
+
+def _figures(said: Mapping[str, Any]) -> Figures:
+    """What was measured, as numbers."""
+    found = Figures(**said)
+    for name, value in found._asdict().items():
+        if not isinstance(value, float | int) and not (name == "retrieval" and value is None):
+            raise Unreadable(name, "a number", value, remedy="the study was changed: name another")
+    return found
 
 
 def ranked(found: Iterable[Tried]) -> list[Tried]:

@@ -1,13 +1,14 @@
 """What stays on disk when there is no room for more."""
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
 from transformers import TrainerCallback
 
-from ropewalk.errors import DoesNotFit
-from ropewalk.lab.checkpoints import FINISHED, keeping, last_checkpoint, steps_done
+from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.lab.checkpoints import FINISHED, changed, keeping, last_checkpoint, steps_done
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.packs import Packs
 from ropewalk.lab.training import Plan, train
@@ -80,3 +81,48 @@ def test_the_newest_is_that_of_the_most_steps(tmp_path):
         (tmp_path / f"checkpoint-{step}" / FINISHED).touch()
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-12"
     assert steps_done(tmp_path) == 12
+
+
+FILES = ["trainer_state.json", "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run with checkpoints."""
+    place = tmp_path_factory.mktemp("stopped")
+    run(place, "run")
+    return place
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"[" * 100_000, None], ids=range(4))
+@pytest.mark.parametrize("name", FILES)
+def test_a_checkpoint_that_was_changed_is_refused_by_name(stopped, tmp_path, name, content):
+    place = shutil.copytree(stopped, tmp_path / "copy")
+    shutil.rmtree(place / "run" / "checkpoint-12")
+    file = place / "run" / "checkpoint-8" / name
+    file.write_bytes(file.read_bytes()[:100] if content is None else content)
+    with pytest.raises(Unreadable, match=r"checkpoint must be whole, as it was written, got .*checkpoint-8.*remove it"):
+        run(place, "run")
+
+
+def test_a_state_of_another_step(stopped, tmp_path):
+    place = shutil.copytree(stopped, tmp_path / "copy")
+    (place / "run" / "checkpoint-12").rename(place / "run" / "checkpoint-99")
+    with pytest.raises(Unreadable, match="checkpoint must be that of step 99, got '12 in "):
+        run(place, "run")
+
+
+def test_what_is_called_like_a_checkpoint(tmp_path):
+    for name in ("checkpoint-last", "checkpoint-", "checkpoint-1x", "checkpoint-\u0663"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").touch()
+    assert last_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", "[" * 100_000, '{"a": 1, "a": 1}', '{"seed": NaN}'], ids=range(7)
+)
+def test_settings_that_were_changed(tmp_path, content):
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(Unreadable, match=r"plan\.json must be the settings that a run began with"):
+        changed(tmp_path / "plan.json", {"seed": 0})

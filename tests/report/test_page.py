@@ -8,12 +8,16 @@ from io import StringIO
 from math import nan
 
 import pytest
+from full_disk import room
+from matplotlib.text import Text
 from rich.console import Console
 
+from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.comparison import Verdict, compare
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
+from ropewalk.report.drawing import rendered
 from ropewalk.report.figures import figures
 from ropewalk.report.formulas import formulas
 from ropewalk.report.page import as_json, write_report
@@ -232,3 +236,35 @@ def test_advice_where_memory_suffices_for_none(made):
     assert "Memory did not suffice" in advice(
         replace(made, contenders=tuple(replace(each, change=nothing) for each in made.contenders))
     )
+
+
+NAMES = [("a$b$c.json", "_mine/$\\frac{$.json", "bytes \udcff.json"), ("$", "50%_{x}^", "\x01 r\u00e9sum\u00e9")]
+
+
+@pytest.mark.parametrize("names", NAMES, ids=ascii)
+def test_a_file_of_an_extension_may_have_any_name(made, tmp_path, names):
+    """Every figure shows it as it is; whatever no figure can show is written out."""
+    bare, *others = made.contenders
+    called = (replace(each, line=name) for each, name in zip(others, names, strict=True))
+    found = replace(made, contenders=(bare, *called))
+    assert write_report(found, tmp_path, command=f"ropewalk compare {names}") == tmp_path / "report.html"
+    extensions = {each.line: each.extension for each in found.contenders}
+    for drawn in [*figures(found), *formulas(extensions, found.facts, 200)]:
+        rendered(drawn, "png")
+        texts = [each.get_text() for each in drawn.figure.findobj(Text)]
+        for name in names:
+            shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in name)
+            assert any(shown in text for text in texts), (drawn.name, name)
+
+
+def test_a_report_is_whole_or_as_it_was(made, tmp_path):
+    """The page, every figure and the numbers are of one run."""
+    write_report(made, tmp_path, command="first")
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    for most in (100, len(before["report.html"]) - 1):
+        with room(most), pytest.raises(InvalidValue, match=r"written whole, got .*File too large.*make room"):
+            write_report(made, tmp_path, command="second")
+        assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    write_report(made, tmp_path, command="second")
+    assert {each.name for each in tmp_path.iterdir()} == set(before)
+    assert json.loads((tmp_path / "results.json").read_text())["command"] == "second"

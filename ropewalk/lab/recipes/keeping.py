@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.errors import InvalidValue, Unreadable
+from ropewalk.errors import InvalidValue
+from ropewalk.folders import appearing
 from ropewalk.hf import load, save
 from ropewalk.hf.extending import HANDLE
+from ropewalk.hf.fetching import fetch_tokenizer
 from ropewalk.hf.holding import require_held
+from ropewalk.hf.saving import FAILURES, save_tokenizer
 from ropewalk.lab.packs import Packs, Row
 from ropewalk.lab.passages import Passages
 from ropewalk.lab.tokens import tokenised
@@ -36,12 +39,8 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
     model = path_of(str(model))
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
-    try:
-        own: Any = load(model)
-        return own, AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as reason:
-        remedy = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-        raise Unreadable("model", "a causal model with its tokenizer", str(model), remedy=remedy) from reason
+    own = load(model)
+    return own, fetch_tokenizer(model)
 
 
 def packs(
@@ -102,7 +101,8 @@ def keep(
     """Write a model so that `ropewalk.load` gives it back; what an earlier end of the same run left is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
     if HANDLE in model.__dict__:
-        save(model, folder, target_len=target_len)
-    else:
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        save(model, folder, target_len=target_len, tokenizer=tokenizer)
+        return
+    with appearing(folder, FAILURES) as place:
+        model.save_pretrained(place)
+        save_tokenizer(tokenizer, place)

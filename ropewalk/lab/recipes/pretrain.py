@@ -10,13 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.corpora import documents
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
+from ropewalk.folders import replacing
 from ropewalk.hf import convert, extend
 from ropewalk.hf.extending import HANDLE
+from ropewalk.hf.fetching import fetch_tokenizer
+from ropewalk.hf.saving import save_tokenizer
 from ropewalk.lab.models import Shape, fresh
 from ropewalk.lab.numbering import Numbered
 from ropewalk.lab.packs import Packs
@@ -136,6 +139,8 @@ def vocabulary_in(folder: Path, corpus: str, size: int) -> PreTrainedTokenizerBa
     kept = folder / "tokenizer"
     if not (kept / "tokenizer.json").is_file():
         texts = (each.text for each in documents(corpus, "train", most=VOCABULARY_TEXT))
-        learned(texts, size=size).save_pretrained(kept)
-    tokenizer: Any = AutoTokenizer.from_pretrained(kept)
-    return tokenizer  # type: ignore[no-any-return]
+        own = learned(texts, size=size)
+        with replacing(kept) as place:
+            save_tokenizer(own, place)
+    tokenizer: PreTrainedTokenizerBase = fetch_tokenizer(kept)
+    return tokenizer

@@ -11,7 +11,8 @@ document comes twice, so a file that is too small for a length is refused, and t
 
 from __future__ import annotations
 
-import json
+import hashlib
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.evaluation.prompts import Growing
 from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
+from ropewalk.files import holds, json_lines, read_bytes, require_text
 
 TASK = "Answer the question based on the given documents. Only give me the answer and do not output any other words."
 BEFORE = TASK + "\n\nThe following are given documents.\n\n"
@@ -65,9 +67,7 @@ def _rows(path: str | None, several: bool) -> tuple[Question, ...]:
     if path is None:
         remedy = "write questions=FILE.jsonl, one object a line with question, answers and context"
         raise InvalidValue("questions", "a file, since these kinds ask about documents of yours", None, remedy=remedy)
-    place = Path(path).expanduser()
-    if not place.is_file():
-        raise Unreadable("questions", "a file that is there", path)
+    place = place_of(path)
     rows = tuple(each for each in _read(place, place.stat().st_mtime_ns) if (len(each.contexts) > 1) == several)
     if not rows:
         wanted = "several contexts" if several else "one context"
@@ -75,22 +75,33 @@ def _rows(path: str | None, several: bool) -> tuple[Question, ...]:
     return rows
 
 
+def place_of(path: str) -> Path:
+    """Where a file of questions is."""
+    with suppress(RuntimeError):  # the home of somebody who is not known
+        place = Path(path).expanduser()
+        if holds(place.is_file):
+            return place
+    raise Unreadable("questions", "a file that is there", path)
+
+
+def mark_of(path: str) -> str:
+    """A hash of what a file of questions holds."""
+    return hashlib.sha256(read_bytes(place_of(path), "questions", "a file that is there")).hexdigest()
+
+
 @lru_cache(maxsize=2)
 def _read(place: Path, changed: int) -> tuple[Question, ...]:
     """The file as it was when it was last changed."""
-    with place.open(encoding="utf-8") as lines:
-        return tuple(_question(line, f"{place.name}, line {number}") for number, line in enumerate(lines, 1))
+    return tuple(_question(row, where) for where, row in json_lines(place, "questions"))
 
 
-def _question(line: str, where: str) -> Question:
-    try:
-        row: Any = json.loads(line)
-    except json.JSONDecodeError as wrong:
-        raise Unreadable(where, "JSON", line[:40], remedy=str(wrong)) from wrong
-    row = row if isinstance(row, dict) else {}
+def _question(read: Any, where: str) -> Question:
+    row = read if isinstance(read, dict) else {}
     question, answers, contexts = row.get("question"), _texts(row.get("answers")), _texts(row.get("context"))
     if not isinstance(question, str) or not answers or not contexts:
-        raise Unreadable(where, "an object with question, answers and context, each text or a list of texts", line[:40])
+        raise Unreadable(where, "an object with question, answers and context, each text or a list of texts", read)
+    for each in (question, *answers, *contexts):
+        require_text(each, where)
     return Question(question, answers, contexts)
 
 

@@ -10,10 +10,8 @@ Source: Hsieh et al. 2024, arXiv:2404.06654; the deviations of each kind stand i
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 from ropewalk.evaluation.answers import found_all, found_any, judged, written
@@ -25,7 +23,7 @@ from ropewalk.evaluation.tasks.ruler import needles
 from ropewalk.evaluation.tasks.ruler.common_words import common_words
 from ropewalk.evaluation.tasks.ruler.frequent_words import frequent_words
 from ropewalk.evaluation.tasks.ruler.puzzle import Maker, Material, Puzzle
-from ropewalk.evaluation.tasks.ruler.questions import about_one, about_several
+from ropewalk.evaluation.tasks.ruler.questions import about_one, about_several, mark_of
 from ropewalk.evaluation.tasks.ruler.tracking import tracking
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
@@ -85,7 +83,7 @@ class Ruler(Retrieval):
 
     def identity(self, sample: int) -> Json:
         """With what the file of questions holds, instead of where it is."""
-        held = self.questions and hashlib.sha256(Path(self.questions).expanduser().read_bytes()).hexdigest()
+        held = self.questions and mark_of(self.questions)
         return super().identity(sample) | {"questions": held}
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:

@@ -1,0 +1,44 @@
+"""Who opens files: reading refuses by name and writing leaves nothing half-written, because few places do either."""
+
+import ast
+
+import pytest
+
+from architecture.tree import FILES, module_of, parsed
+
+# What is called, and where that may be. Whoever writes a file writes it into a part that is not in its place yet
+# (`folders.replacing`, `folders.appearing`), or appends to one whose last line may be cut off.
+MAY = {
+    "read_text": {"ropewalk.corpora", "ropewalk.evaluation.side_by_side"},  # the second: /proc
+    "read_bytes": {"ropewalk.files", "ropewalk.report.drawing"},
+    "write_text": {"ropewalk.folders", "ropewalk.hf.beside"},
+    "write_bytes": {"ropewalk.report.drawing"},
+    "open": {"ropewalk.files", "ropewalk.folders", "ropewalk.lab.questions"},
+    "from_pretrained": {"ropewalk.hf.fetching"},
+    "loads": {"ropewalk.files", "ropewalk.evaluation.store"},
+    "load": set[str](),  # of json, torch, numpy
+    "load_file": {"ropewalk.hf.beside"},
+    "mkdtemp": set[str](),
+}
+OWN = {"write_text", "read_text", "read_bytes"}  # functions of ours by the same names
+ROOTS = {"load": ("json", "torch", "pickle", "numpy", "np")}
+
+
+def calls(path):
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Attribute):
+                yield function.attr, function.value, node.lineno
+            elif isinstance(function, ast.Name) and function.id not in OWN:
+                yield function.id, None, node.lineno
+        elif isinstance(node, ast.Attribute) and node.attr == "from_pretrained":
+            yield node.attr, node.value, node.lineno
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_files_are_opened_where_it_is_seen_to(path):
+    for name, of, line in calls(path):
+        roots = ROOTS.get(name)
+        if name in MAY and (roots is None or (isinstance(of, ast.Name) and of.id in roots)):
+            assert module_of(path) in MAY[name], f"line {line}: {name}; ropewalk.files and ropewalk.folders have it"

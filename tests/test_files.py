@@ -1,0 +1,58 @@
+"""Reading files and JSON: every refusal names the file, and nothing is taken for what it is not."""
+
+import json
+
+import pytest
+
+from ropewalk.errors import Unreadable
+from ropewalk.files import holds, read_json, read_record, read_text
+
+NAMES = ["null\0byte", "half a pair \ud800", "x" * 300, "missing", "."]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_names_of_no_file(tmp_path, name):
+    place = tmp_path / name
+    assert not holds(place.is_file)
+    with pytest.raises(Unreadable, match="text must be a file, got "):
+        read_text(place, "text", "a file")
+
+
+def test_what_is_not_utf_8(tmp_path):
+    (tmp_path / "file").write_bytes(b"\xff")
+    with pytest.raises(Unreadable, match="codec can't decode"):
+        read_text(tmp_path / "file", "text", "a file")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value"),
+        ("{", "Expecting property name"),
+        ("{} {}", "Extra data"),
+        (b"\xff\xfe", "codec can't decode|Expecting value"),
+        ("[" * 100_000, "recursion"),
+        ("9" * 5000, "limit"),
+        ("NaN", "'NaN'; numbers must be finite"),
+        ('{"a": -Infinity}', "'-Infinity'; numbers must be finite"),
+        ("1e999", "'1e999'; numbers must be finite"),
+        ('{"a": 1, "b": 2, "b": 2}', "'b'; each key may be given once"),
+        ('[{"a": {"c": 1, "c": 1}}]', "'c'; each key may be given once"),
+    ],
+    ids=range(11),
+)
+def test_json_that_is_none(text, why):
+    with pytest.raises(Unreadable, match=f"field must be JSON, .*({why})"):
+        read_json(text, "field")
+
+
+def test_json_that_is():
+    value = {"a": [1, -2.5, 1e300, "\u00e9", None, True], "b": {"a": {}}}
+    assert read_json(json.dumps(value), "field") == value
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "5", '"{}"'])
+def test_a_record_is_an_object(tmp_path, text):
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(Unreadable, match="file must be a record, a JSON object, got"):
+        read_record(tmp_path / "file", "a record")
