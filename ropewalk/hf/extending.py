@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.masking_utils import AttentionMaskInterface
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension import Extension
@@ -21,8 +20,10 @@ from ropewalk.hf.belonging import BareOnly, Owner
 from ropewalk.hf.facts import facts_of, trained_len
 from ropewalk.hf.instance import replaced
 from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention, learned
-from ropewalk.hf.opening import Opening, closing, numbered
-from ropewalk.hf.probe import Layer, attention_named, device_of, probe, quiet, rotary_modules
+from ropewalk.hf.listening import not_finite
+from ropewalk.hf.masks import require_causal
+from ropewalk.hf.opening import Opening, closing, numbered, straight
+from ropewalk.hf.probe import Layer, attention_named, device_of, probe, quiet
 from ropewalk.hf.tables import own_writing, require_written, write, writing
 from ropewalk.parsing import parse
 
@@ -170,6 +171,8 @@ def require_carried(layers: list[Layer]) -> None:
             raise DoesNotFit(what, "one that turns queries and keys last", "a norm after the rotation")
         if layer.interleaved is None:
             raise DoesNotFit(what, "one whose pairs are halves or neighbours", "pairs of another kind")
+        if layer.more:
+            raise DoesNotFit(what, "one that asks attention for a causal mask, a window, a cap and sinks alone", layer.more)
         if layer.sinks == "":
             raise DoesNotFit(what, "one whose sinks are a parameter of its own, a number a head", "other sinks")
 
@@ -237,8 +240,7 @@ def _by_tables(
 def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attached]) -> ExitStack:
     """Everything that changes, with the way back; undone at once where a step fails."""
     with ExitStack() as undo:
-        AttentionMaskInterface.register(NAME, _mask)
-        undo.enter_context(attention_named(host, NAME, attention))
+        undo.enter_context(attention_named(host, NAME, attention, _mask, _asking(host, own)))
         for each in own:
             each.layer.module.__dict__[ATTRIBUTE] = each
             undo.callback(each.layer.module.__dict__.pop, ATTRIBUTE)
@@ -246,8 +248,8 @@ def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attache
                 value.data = value.data.to(device_of(host))
                 each.layer.module.register_parameter(name, value)
                 undo.callback(each.layer.module._parameters.pop, name)
-        for module in rotary_modules(host):
-            undo.callback(module.register_forward_hook(_straight).remove)
+        for module in {each.layer.maker for each in own if each.layer.maker}:
+            undo.callback(module.register_forward_hook(straight, with_kwargs=True).remove)
         base: Any = host.base_model
         owner = Owner(extension, ATTENTION)
         undo.callback(owner.leave)
@@ -256,14 +258,14 @@ def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attache
         return undo.pop_all()
 
 
-def _mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    """The padding as it was given: who sees whom is not a matter of masks here."""
+def _asking(host: PreTrainedModel, own: list[Attached]) -> list[Any]:
+    """The configs of the parts whose attention is ours: what sees images keeps its own."""
+    return [host.config.get_text_config(), *(getattr(each.layer.module, "config", None) for each in own)]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **given: Any) -> Tensor | None:
+    """The padding as it was given: who sees whom is not a matter of masks here, and no mask says otherwise."""
+    require_causal(mask_function, **given)
     return attention_mask
 
-
-def _straight(_: nn.Module, __: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The rotary module's answer that turns nothing: keys reach the cache as they are, and no wider than they come."""
-    cos, sin = output
-    device = cos.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else cos.dtype
-    return torch.ones_like(cos, dtype=dtype), torch.zeros_like(sin, dtype=dtype)
