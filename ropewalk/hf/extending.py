@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,26 +17,30 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import beside
 from ropewalk.hf.belonging import BareOnly, Owner
-from ropewalk.hf.facts import facts_of, trained_len
+from ropewalk.hf.facts import facts_of
+from ropewalk.hf.identity import CLOSE as CLOSE
+from ropewalk.hf.identity import HALF as HALF
+from ropewalk.hf.identity import require_identity
 from ropewalk.hf.instance import replaced
+from ropewalk.hf.kept import widened
 from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention, learned
-from ropewalk.hf.listening import not_finite
 from ropewalk.hf.masks import require_causal
 from ropewalk.hf.opening import Opening, closing, numbered, straight
-from ropewalk.hf.probe import Layer, attention_named, device_of, probe, quiet
+from ropewalk.hf.probe import Layer, attention_named, device_of, probe
 from ropewalk.hf.tables import own_writing, require_written, write, writing
+from ropewalk.hf.unasked import ASKED
 from ropewalk.parsing import parse
 
-TOKENS = 24  # of the text on which an identity extension must give the model's own logits
-# Of the logits' root mean square. What is mistaken is off by more than 0.1; half precision by 0.05 in deep models.
-CLOSE = {torch.float32: 1e-3, torch.float64: 1e-6}
-HALF = 0.1
 HANDLE = "_ropewalk_handle"
 TABLES, ATTENTION = "tables", "attention"
 WAYS = {
     TABLES: "written into the model's own rotary modules, whose angles are float32; its attention is untouched",
     ATTENTION: "attention of ours in the place of the model's",
 }
+
+
+IDLE = "layers with windows of their own keep them (lift_windows=True lifts them), and others turn nothing"
+WIDENED = "attention of ours keeps the keys and values of all heads, where its own cache holds what they are made of"
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,17 @@ class Handle(BareOnly):
 
     def __repr__(self) -> str:
         specs = [str(spec) for specs in self.extension.specs.values() for spec in specs]
-        return f"<{type(self.model).__name__} under {'+'.join(specs) or 'nothing'}, by {self.way}>"
+        idle = f", {' and '.join(self.idle)} in force in no layer" if self.idle else ""
+        return f"<{type(self.model).__name__} under {'+'.join(specs) or 'nothing'}, by {self.way}{idle}>"
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """What the extension says and no layer hears, since some keep windows of their own and others never turn."""
+        hearing = [own for own in self.layers if not own.left_alone]
+        turning = [own for own in hearing if own.layer.rotating]
+        heard = {name for own in hearing for name in self.extension.at_layer(own.depth, own.facts).specs}
+        deaf = {"positions"} | (heard if turning else heard - {"frequencies"})
+        return tuple(name for name in self.extension.specs if name not in deaf)
 
     def describe(self) -> str:
         """The formula in force, the way it was put in, and how layers differ from it."""
@@ -68,6 +82,10 @@ class Handle(BareOnly):
                 lines.append(f"layer {own.depth}: left alone, it sees {own.layer.window} keys by itself")
             elif not own.layer.rotating:
                 lines.append(f"layer {own.depth}: turns nothing by itself, and still does not")
+        lines += [f"{name}: in force in no layer; {IDLE}" for name in self.idle]
+        times = widened([own.layer for own in self.layers], self.model.dtype.itemsize)
+        if self.way == ATTENTION and times > 1:
+            lines.append(f"cache: {times:.3g} times what the model keeps by itself, since {WIDENED}")
         return "\n".join(lines)
 
     def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
@@ -109,7 +127,7 @@ def extend(
         raise Conflict("model", "free of another extension", present.extension.to_json(), remedy="remove that first")
     require_steady(layers, wanted)
     bare, own = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
-    way, reason, undo = _entered(host, wanted, bare, own, target_len, way)
+    way, reason, undo = _entered(Ways(host, bare), wanted, own, target_len, way)
     with undo:
         handle = Handle(host, wanted, tuple(own), lift_windows, ExitStack(), way, reason)
         host.__dict__[HANDLE] = handle
@@ -172,7 +190,7 @@ def require_carried(layers: list[Layer]) -> None:
         if layer.interleaved is None:
             raise DoesNotFit(what, "one whose pairs are halves or neighbours", "pairs of another kind")
         if layer.more:
-            raise DoesNotFit(what, "one that asks attention for a causal mask, a window, a cap and sinks alone", layer.more)
+            raise DoesNotFit(what, f"one that asks attention for {ASKED} alone", layer.more)
         if layer.sinks == "":
             raise DoesNotFit(what, "one whose sinks are a parameter of its own, a number a head", "other sinks")
 
@@ -183,49 +201,82 @@ def attached_all(layers: list[Layer], facts: list[Facts], extension: Extension, 
     return [attached(depth, layer, own, extension, lift_windows=lift) for depth, (layer, own) in pairs]
 
 
+class Ways:
+    """The ways into one bare model, each tried when something is to go by it, and once."""
+
+    def __init__(self, host: PreTrainedModel, bare: list[Attached]) -> None:
+        self.host, self.bare = host, bare
+        self._tried: dict[str, DoesNotFit | None] = {}
+
+    def chosen(
+        self, wanted: Extension, own: list[Attached], target_len: int | None, way: str | None = None
+    ) -> tuple[str, str]:
+        """The way that an extension goes, and why not the other one; a refusal where it can go by none."""
+        reason = "as was asked for"
+        if way != ATTENTION:
+            try:
+                writing(wanted, own, target_len)
+                self.require(TABLES)
+                return TABLES, ""
+            except DoesNotFit as hindrance:
+                if way == TABLES:
+                    raise
+                reason = f"tables will not do, {hindrance}"
+        self.require(ATTENTION)
+        return ATTENTION, reason
+
+    def require(self, way: str) -> None:
+        """Refuse a way by which the model does not stay what it is."""
+        if way == ATTENTION:
+            require_carried([each.layer for each in self.bare])
+        if way not in self._tried:
+            try:
+                self._try(way)
+                self._tried[way] = None
+            except DoesNotFit as hindrance:
+                self._tried[way] = hindrance
+        found = self._tried[way]
+        if found is not None:
+            raise found
+
+    def _try(self, way: str) -> None:
+        if HANDLE in self.host.__dict__:  # it was asked when it was extended; the other way is not tried now
+            return
+        if way == TABLES:
+            require_identity(self.host, lambda: write(own_writing(self.bare)))
+            return
+        require_identity(self.host, lambda: _by_attention(self.host, Extension(), self.bare))
+
+
 def _entered(
-    host: PreTrainedModel,
-    wanted: Extension,
-    bare: list[Attached],
-    own: list[Attached],
-    target_len: int | None,
-    way: str | None,
+    ways: Ways, wanted: Extension, own: list[Attached], target_len: int | None, way: str | None
 ) -> tuple[str, str, ExitStack]:
     """The way that was taken, why not the other one, and the way back."""
-    reason = "as was asked for"
-    if way != ATTENTION:
+    taken, reason = ways.chosen(wanted, own, target_len, way)
+    if taken == TABLES:
         try:
-            return TABLES, "", _by_tables(host, wanted, bare, own, target_len)
+            return TABLES, "", _by_tables(ways.host, wanted, own, target_len)
         except DoesNotFit as hindrance:
             if way == TABLES:
                 raise
             reason = f"tables will not do, {hindrance}"
-    require_carried([each.layer for each in own])
-    _require_identity(host, lambda: _by_attention(host, Extension(), bare))
-    return ATTENTION, reason, _by_attention(host, wanted, own)
+            ways.require(ATTENTION)
+    return ATTENTION, reason, _by_attention(ways.host, wanted, own)
 
 
-def _require_identity(host: PreTrainedModel, enter: Callable[[], ExitStack]) -> None:
-    """Refuse a model whose own logits this way does not reproduce."""
-    vocabulary: Any = host.get_input_embeddings().weight
-    count = min(TOKENS, trained_len(host.config.get_text_config()))
-    ids = torch.arange(count, device=device_of(host))[None] * 7 % len(vocabulary)
-    with quiet(host), torch.no_grad():
-        expected = host(input_ids=ids, use_cache=False).logits.double()
-        with enter():
-            got = host(input_ids=ids, use_cache=False).logits.double()
-    error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
-    if not error <= CLOSE.get(vocabulary.dtype, HALF):
-        rule = "one whose logits are reproduced when nothing is extended"
-        raise DoesNotFit("model", rule, f"{type(host).__name__}, relative error {error:.1e}")
+def followed(ways: Ways, extension: Extension, own: list[Attached]) -> None:
+    """Refuse a model that does not do what is written into its tables, or whose logits are not its own by them."""
+    wanted = writing(extension, own, None)
+    ways.require(TABLES)
+    if HANDLE in ways.host.__dict__:
+        return
+    with write(wanted):
+        require_written(wanted, probe(ways.host))
 
 
-def _by_tables(
-    host: PreTrainedModel, extension: Extension, bare: list[Attached], own: list[Attached], target_len: int | None
-) -> ExitStack:
+def _by_tables(host: PreTrainedModel, extension: Extension, own: list[Attached], target_len: int | None) -> ExitStack:
     """What is written into the model's own modules, read back, with a watch over its caches."""
     wanted = writing(extension, own, target_len)
-    _require_identity(host, lambda: write(own_writing(bare)))
     with ExitStack() as undo:
         undo.enter_context(write(wanted))
         require_written(wanted, probe(host))
@@ -268,4 +319,3 @@ def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **given: 
     """The padding as it was given: who sees whom is not a matter of masks here, and no mask says otherwise."""
     require_causal(mask_function, **given)
     return attention_mask
-

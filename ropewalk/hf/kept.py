@@ -23,6 +23,7 @@ class Kept(NamedTuple):
     slot: int  # of its own
     source: int  # of the layer whose keys it is handed, its own but where layers share
     growth: int  # bytes that a token adds there; none where it shares
+    fixed: int  # bytes that the whole cache holds whatever the length
 
 
 class Grown(NamedTuple):
@@ -81,18 +82,32 @@ def places(own: Grown | None, heard: Sequence[Heard]) -> list[Kept | None]:
 def _place(own: Grown, heard: Sequence[Heard], call: int) -> Kept | None:
     slot = own.slots[call]
     if slot is not None:
-        return Kept(slot, slot, own.growth[slot])
+        return Kept(slot, slot, own.growth[slot], own.fixed)
     for earlier, source in zip(heard[:call], own.slots, strict=False):
         if source is not None and _same(earlier.k_bhnd, heard[call].k_bhnd):
-            stated = getattr(heard[call].module, "layer_idx", None)
-            free = isinstance(stated, int) and stated not in own.slots and 0 <= stated < len(own.growth)
-            return Kept(stated, source, 0) if free else None
+            return _sharing(own, getattr(heard[call].module, "layer_idx", None), source)
     return None
+
+
+def _sharing(own: Grown, slot: Any, source: int) -> Kept | None:
+    """A layer that uses another's keys has a slot by the number that it goes by, where that is nobody's."""
+    if not isinstance(slot, int) or slot in own.slots or not 0 <= slot < len(own.growth):
+        return None
+    return Kept(slot, source, 0, own.fixed)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are one."""
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape
+
+
+def widened(layers: Sequence[Any], itemsize: int) -> float:
+    """How many times the bytes of the model's own cache keys and values of all heads take: more than 1 where that holds
+    latent ones, or where layers share."""
+    placed = [layer for layer in layers if layer.kept]
+    own = sum(layer.kept.growth for layer in placed)
+    whole = sum(layer.groups * (layer.head_dim + layer.value_dim) * itemsize for layer in placed)
+    return whole / own if own else 1.0
 
 
 def layer_bytes(layer: Any) -> int:
@@ -107,4 +122,3 @@ def _tensors(held: Any) -> Iterator[Tensor]:
         yield from (each for part in held.values() for each in _tensors(part))
     elif isinstance(held, list | tuple):
         yield from (each for part in held for each in _tensors(part))
-

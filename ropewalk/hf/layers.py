@@ -24,7 +24,7 @@ from ropewalk.hf.caches import MemoryLayer
 from ropewalk.hf.facts import own_frequencies
 from ropewalk.hf.passes import CURRENT, PASS, Pass
 from ropewalk.hf.probe import Layer
-from ropewalk.hf.unasked import besides
+from ropewalk.hf.unasked import ASKED, besides
 from ropewalk.reach import Window
 from ropewalk.spec import Weights
 
@@ -157,8 +157,7 @@ def _require_carried(module: nn.Module, mask: Any, odd: Sequence[str]) -> None:
     """Refuse what attention here would drop: a mask that a module made itself, keywords that are not known."""
     got = "a mask of its own making" if isinstance(mask, Tensor) and mask.dim() != 2 else ", ".join(odd)
     if got:
-        rule = "one that asks attention for a causal mask, a window, a cap and sinks alone"
-        raise DoesNotFit("attention", rule, f"{got} from {type(module).__name__}")
+        raise DoesNotFit("attention", f"asked for {ASKED} alone", f"{got} from {type(module).__name__}")
 
 
 def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -181,7 +180,7 @@ def _anticlockwise(x_bhnd: Tensor, layer: Layer) -> Tensor:
     """Each pair the other way round: (a, b) turned towards a is (b, a) turned towards b."""
     turning, still = x_bhnd[..., : layer.rotating], x_bhnd[..., layer.rotating :]
     if layer.interleaved:
-        turning = turning.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        turning = torch.stack([turning[..., 1::2], turning[..., ::2]], -1).flatten(-2)
     else:
         turning = turning.roll(layer.rotating // 2, -1)
     return torch.cat([turning, still], -1)

@@ -176,9 +176,9 @@ def _known(cache: Any, least: int = 0) -> Begins | None:
 
 def _require_same_start(now: Pass) -> None:
     """Refuse to number the tokens of one text from different places."""
-    begun: frozenset[int] = now.cache.__dict__.get(SHIFTS, frozenset({0}))  # type: ignore[union-attr]
+    begun: frozenset[int] = now.cache.__dict__.get(SHIFTS, frozenset({0}))
     if now.total == now.queries:
-        begun = now.cache.__dict__[SHIFTS] = now.shifts or frozenset({0})  # type: ignore[union-attr]
+        begun = now.cache.__dict__[SHIFTS] = now.shifts or frozenset({0})
     if not (now.shifts or frozenset({0})) <= begun:
         rule = f"counted from where the cache was begun ({sorted(begun)} above its slots)"
         got = "left out" if now.shifts is None else sorted(now.shifts)

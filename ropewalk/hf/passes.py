@@ -64,7 +64,9 @@ class Pass(NamedTuple):
         ours = torch.arange(self.queries)[None] if self.numbers_bj is None else self.numbers_bj[:, -self.queries :]
         real = (ours[:, 1:] != PAD) & (ours[:, :-1] != PAD)
         if ((theirs.diff(dim=1) != ours.diff(dim=1)) & real).any():
-            raise InvalidValue("position_ids", "those that the tokens' places say", theirs.tolist()[0][:8], remedy=STATIC)
+            raise InvalidValue(
+                "position_ids", "those that the tokens' places say", theirs.tolist()[0][:8], remedy=STATIC
+            )
 
 
 # The latest pass, for models that hand no keywords down to their layers.
@@ -88,13 +90,13 @@ def make_pass(
     past = _past(cache, places)
     total = past + queries
     real = _real(given.get("attention_mask"), batch, total)
-    positions, shifts, documents = one_each(given.get("position_ids")), None, None
+    positions, shifts, documents = given.get("position_ids"), None, None
     numbers = None if real is None or real.all() else (real.long().cumsum(1) - 1).masked_fill(~real, PAD)
     if given.get(DOCUMENTS) is not None:
         numbers, documents = _told(positions, given[DOCUMENTS], cache)
         cache = None
     elif positions is not None:
-        positions = positions.expand(batch, -1).cpu()
+        positions = one_each(positions).expand(batch, -1).cpu()
         if cache is None:
             numbers, documents = _stated(positions, numbers)
         else:
@@ -124,9 +126,9 @@ def _layer_at(cache: Any, slot: int) -> Any:
     return cache.layers[slot] if slot < len(cache.layers) else None
 
 
-def one_each(positions: Tensor | None) -> Tensor | None:
+def one_each(positions: Tensor) -> Tensor:
     """One number a token: models that see images number tokens along several axes, all alike for text."""
-    if positions is None or positions.dim() < 3:
+    if positions.dim() < 3:
         return positions
     if (positions != positions[:1]).any():
         got = f"{len(positions)} that differ, as those of images do"
@@ -136,12 +138,12 @@ def one_each(positions: Tensor | None) -> Tensor | None:
 
 def states_numbers(given: dict[str, Any]) -> bool:
     """Whether position ids say more than that tokens follow each other: then there is no reading on."""
-    positions, mask = one_each(given.get("position_ids")), given.get("attention_mask")
+    positions, mask = given.get("position_ids"), given.get("attention_mask")
     if given.get(DOCUMENTS) is not None:
         return True
     if positions is None or mask is not None:
         return False
-    return bool((positions.diff(dim=-1) != 1).any())
+    return bool((one_each(positions).diff(dim=-1) != 1).any())
 
 
 def _shifted(

@@ -21,7 +21,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.kept import Grown, Kept, grown, places
+from ropewalk.hf.kept import Kept, grown, places
 from ropewalk.hf.listening import Heard, listen, listening, masked, require_finite
 
 TOKENS = 5
@@ -88,8 +88,8 @@ def probe(model: PreTrainedModel) -> list[Layer]:
         turned = [_turned(own, calls) for own in by_layer]
         with listening() as heard:
             kept = places(grown(model, _tokens(model), heard), heard)
-    layers = [_layer(*each) for each in zip(straight, double, quarter, turned, kept or [None] * len(straight), strict=True)]
-    return _once(layers)
+    told = zip(straight, double, quarter, turned, kept or [None] * len(straight), strict=True)
+    return _once([_layer(*each) for each in told])
 
 
 def _once(layers: list[Layer]) -> list[Layer]:
@@ -101,12 +101,6 @@ def _once(layers: list[Layer]) -> list[Layer]:
     for first, *more in times.values():
         found.append(first._replace(more=f"attention {len(more) + 1} times in one forward") if more else first)
     return found
-
-
-def grown_cache(model: PreTrainedModel) -> Grown | None:
-    """How the cache grows that the model makes for itself."""
-    with quiet(model), torch.no_grad():
-        return grown(model, _tokens(model), [])
 
 
 def _tokens(model: PreTrainedModel) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a module hands attention besides queries, keys, values and a mask: what is carried, and what would be dropped."""
+"""What a module asks of attention besides queries, keys and values: what is carried, and what would be dropped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 # What attention of ours does: windows and masks are known beforehand, caps and sinks are facts of the model.
 CARRIED = {"scaling", "dropout", "sliding_window", "softcap", "s_aux"}
+ASKED = "a causal mask, a window, a cap and sinks"
 # What says nothing that attention does not know already.
 IDLE = {"position_ids", "cache_position", "ropewalk_pass"}
 
