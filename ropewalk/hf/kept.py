@@ -35,6 +35,15 @@ class Grown(NamedTuple):
     fixed: int  # bytes that are held whatever the length
 
 
+def _made(model: Any, ids: Tensor) -> Any:
+    """The cache that a model makes for itself; one that fails when it is to make one has none."""
+    try:
+        cache = getattr(model(input_ids=ids, use_cache=True), "past_key_values", None)
+    except Exception:  # of whatever kind: it is the model's own code on its own terms
+        return None
+    return cache if isinstance(cache, Cache) and hasattr(cache, "layers") else None
+
+
 class Watch:
     """Notes which slots are filled before each call of attention."""
 
@@ -60,8 +69,8 @@ class Watch:
 
 def grown(model: Any, ids: Tensor, heard: list[Any]) -> Grown | None:
     """What the model's own cache does; nothing where it keeps none of transformers'."""
-    cache = getattr(model(input_ids=ids[:, :BEGUN], use_cache=True), "past_key_values", None)
-    if not isinstance(cache, Cache):
+    cache = _made(model, ids[:, :BEGUN])
+    if cache is None:
         return None
     before, watch = [layer_bytes(layer) for layer in cache.layers], Watch(heard)
     heard.clear()

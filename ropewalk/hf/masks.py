@@ -59,30 +59,33 @@ def require_causal(mask_function: Callable[..., Any], **given: Any) -> None:
 
     A union is asked in every place whether it shows more than its causal part: token types that are all alike do not.
     """
-    known, others = _parts(mask_function)
-    if known is not None and not any(_shows_more(other, known, given) for other in others):
+    core = _core(mask_function)
+    if _is_causal(core) and (core is mask_function or _same(mask_function, core, given)):
         return
     remedy = "leave token_type_ids and images out, or extend by a static schedule, which keeps the model's attention"
     got = f"another one ({getattr(mask_function, '__qualname__', mask_function)})"
     raise DoesNotFit("attention mask", "causal, with a window or without, under attention of ours", got, remedy=remedy)
 
 
-def _parts(function: Any) -> tuple[Any | None, list[Any]]:
-    """The causal part of a mask function, if it has one, and what is united with it."""
+def _core(function: Any) -> Any:
+    """A mask function without what is united with its causal part."""
+    code = getattr(function, "__code__", None)
+    if sight(function) is not None or code not in (_BOTH, _EITHER):
+        return function
+    parts = [_core(part) for part in _inside(function)["mask_functions"]]
+    return and_masks(*parts) if code is _BOTH else next((part for part in parts if _is_causal(part)), function)
+
+
+def _is_causal(function: Any) -> bool:
     seen = sight(function)
-    if seen is not None:
-        return (function if seen.causal else None), []
-    if getattr(function, "__code__", None) is not _EITHER:
-        return None, []
-    functions = _inside(function)["mask_functions"]
-    known = next((part for part in functions if (own := sight(part)) and own.causal), None)
-    return known, [part for part in functions if part is not known]
+    return seen is not None and seen.causal
 
 
-def _shows_more(other: Any, known: Any, given: dict[str, Any]) -> bool:
+def _same(one: Any, other: Any, given: dict[str, Any]) -> bool:
+    """Whether two mask functions show the same in every place."""
     places = {name: value for name, value in given.items() if name in _KEPT}
-    shown, causal = (sdpa_mask(mask_function=each, allow_is_causal_skip=False, **places) for each in (other, known))
-    return shown is None or causal is None or bool((shown & ~causal).any())
+    shown = [sdpa_mask(mask_function=each, allow_is_causal_skip=False, **places) for each in (one, other)]
+    return shown[0] is not None and shown[1] is not None and bool(torch.equal(*shown))
 
 
 def _both(parts: list[Sight | None]) -> Sight | None:

@@ -114,7 +114,8 @@ def _judged_pieces(
         targets = ids[:, first + 1 : first + piece + 1]
         with torch.no_grad():
             said = said_after(host, head, ids[:, first : first + targets.shape[1]], targets, given)
-        yield judging(head, *said)
+            found = judging(head, *said)
+        yield found
 
 
 def said_after(host: PreTrainedModel, head: Head, ids: Tensor, targets: Tensor, given: Any) -> tuple[Tensor, Tensor]:
