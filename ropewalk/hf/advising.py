@@ -10,13 +10,12 @@ import torch
 from transformers import PreTrainedModel
 
 from ropewalk.attention import Session
-from ropewalk.errors import DoesNotFit, RopewalkError
+from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.converting import brought, operated
-from ropewalk.hf.extending import attached_all, require_carried, require_steady
+from ropewalk.hf.extending import ATTENTION, Ways, attached_all, require_steady
 from ropewalk.hf.probe import Layer
-from ropewalk.hf.tables import writing
 from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import Needs, needs
 from ropewalk.reach import Window
@@ -37,28 +36,25 @@ class Advice(NamedTuple):
         return not self.why_not
 
 
-def advise(
-    host: PreTrainedModel, layers: Sequence[Layer], every: Sequence[Facts], facts: Facts, length: int
-) -> list[Advice]:
-    """Every preset with its own values for this length; `every` has the facts of each layer."""
-    return [_advice(name, host, layers, every, facts, length) for name in PRESETS]
+def advise(ways: Ways, facts: Facts, length: int, fixed: int) -> list[Advice]:
+    """Every preset with its own values for this length; `fixed` bytes are held beside keys and values."""
+    return [_advice(name, ways, facts, length, fixed) for name in PRESETS]
 
 
-def _advice(
-    name: str, host: PreTrainedModel, layers: Sequence[Layer], every: Sequence[Facts], facts: Facts, length: int
-) -> Advice:
-    by = "extend"
+def _advice(name: str, ways: Ways, facts: Facts, length: int, fixed: int) -> Advice:
+    by, layers, itemsize = "extend", [own.layer for own in ways.bare], ways.host.dtype.itemsize
     try:
         asked = parse_for(name, facts, length)
         by = "nbce_generate" if asked.decoding else "convert" if asked.surgery else by
         asked.check_against(facts)
-        changed = _converted(host, asked, facts) if asked.surgery else facts
-        if by == "extend":
-            _require_taken(list(layers), list(every), asked, length)
-        total = held(layers, asked, changed, length) * changed.groups // facts.groups * host.dtype.itemsize
+        changed = _converted(ways.host, asked, facts) if asked.surgery else facts
+        if by == "extend" and _taken(ways, asked, length) == ATTENTION:
+            total = held(layers, asked, facts, length) * itemsize
+        else:
+            total = kept_bytes(layers, length, itemsize) * changed.groups // facts.groups
     except RopewalkError as reason:
         return Advice(name, needs(name), by, 0, str(reason))
-    return Advice(name, needs(name), by, total, "")
+    return Advice(name, needs(name), by, total + fixed, "")
 
 
 def _converted(host: PreTrainedModel, asked: Extension, facts: Facts) -> Facts:
@@ -70,14 +66,20 @@ def _converted(host: PreTrainedModel, asked: Extension, facts: Facts) -> Facts:
     return changed.facts
 
 
-def _require_taken(layers: list[Layer], every: list[Facts], asked: Extension, length: int) -> None:
-    """Refuse what `extend` would: neither the model's own tables can say it nor attention of ours carry it."""
+def _taken(ways: Ways, asked: Extension, length: int) -> str:
+    """The way that `extend` would take, or its refusal."""
+    layers = [own.layer for own in ways.bare]
     require_steady(layers, asked)
-    own = attached_all(layers, every, asked)
-    try:
-        writing(asked, own, length)
-    except DoesNotFit:
-        require_carried(layers)
+    return ways.chosen(asked, attached_all(layers, [own.facts for own in ways.bare], asked), length)[0]
+
+
+def kept_bytes(layers: Sequence[Layer], length: int, itemsize: int) -> int:
+    """What the model's own cache holds of keys and values after a text of this length."""
+    total = 0
+    for layer in layers:
+        whole = layer.groups * (layer.head_dim + layer.value_dim) * itemsize
+        total += min(layer.window or length, length) * (layer.kept.growth if layer.kept else whole)
+    return total
 
 
 def held(layers: Sequence[Layer], asked: Extension, facts: Facts, length: int) -> int:

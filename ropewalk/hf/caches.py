@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import CacheLayerMixin, DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 from ropewalk.attention import Memory, Session
 from ropewalk.attention.shelves import Ring
 from ropewalk.errors import Conflict, InvalidValue
+from ropewalk.hf.kept import layer_bytes
 
 # How many tokens may be taken back, by an assistant that proposed them in vain.
 SPARE: ContextVar[int] = ContextVar("spare", default=0)
@@ -89,25 +90,32 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self.memory.forget(-tokens_to_remove)
 
 
-def is_fresh(cache: Any) -> bool:
-    """Whether a cache is a plain one, or ours, and holds nothing (yet, or any more): then ours takes its place anew."""
-    plain = all(type(layer) in (*PLAIN, MemoryLayer) and layer.get_seq_length() == 0 for layer in cache.layers)
-    return type(cache) is DynamicCache and plain and not cache.offloading
+def is_fresh(cache: Any, slots: Sequence[int]) -> bool:
+    """Whether a cache is a plain one, or ours, and holds nothing (yet, or any more): then ours takes its place anew.
+
+    Only the slots of attention are looked at; what other layers keep is theirs, and needs a cache made for the model.
+    """
+    if type(cache) is not DynamicCache or cache.offloading:
+        return False
+    if not cache.layers:
+        return sorted(slots) == list(range(len(slots)))
+    return max(slots) < len(cache.layers) and all(_is_empty(cache.layers[slot]) for slot in slots)
+
+
+def _is_empty(layer: Any) -> bool:
+    """A layer that shares another's keys has nothing of its own, and is empty as long as that is."""
+    return type(layer) is DummyLayer or (type(layer) in (*PLAIN, MemoryLayer) and layer.get_seq_length() == 0)
 
 
 def held_bytes(cache: DynamicCache) -> int:
     """Of the keys and values that a cache holds, with the room that it keeps for more."""
-    return sum(_layer_bytes(layer) for layer in cache.layers)
+    return sum(each.memory.nbytes if isinstance(each, MemoryLayer) else layer_bytes(each) for each in cache.layers)
 
 
-def _layer_bytes(layer: Any) -> int:
-    if isinstance(layer, MemoryLayer):
-        return layer.memory.nbytes
-    kept = [getattr(layer, name, None) for name in ("keys", "values")]
-    return sum(each.nbytes for each in kept if each is not None)
-
-
-def adopt(cache: DynamicCache, sessions: Sequence[Session]) -> None:
-    """Fill a fresh cache with memories, one for each layer's session."""
-    cache.layers = [MemoryLayer(session) for session in sessions]
+def adopt(cache: DynamicCache, sessions: Mapping[int, Session]) -> None:
+    """Fill the slots of attention in a fresh cache with memories, one for each layer's session."""
+    layers: list[Any] = cache.layers or [None] * len(sessions)
+    for slot, session in sessions.items():
+        layers[slot] = MemoryLayer(session)
+    cache.layers = layers
     cache.layer_class_to_replicate = None

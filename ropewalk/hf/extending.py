@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.masking_utils import AttentionMaskInterface
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension import Extension
@@ -19,24 +18,30 @@ from ropewalk.facts import Facts
 from ropewalk.hf import beside
 from ropewalk.hf.belonging import BareOnly, Owner
 from ropewalk.hf.facts import corrected, facts_of
+from ropewalk.hf.identity import CLOSE as CLOSE
+from ropewalk.hf.identity import HALF as HALF
+from ropewalk.hf.identity import require_identity
 from ropewalk.hf.instance import replaced
+from ropewalk.hf.kept import widened
 from ropewalk.hf.layers import ATTRIBUTE, NAME, Attached, attached, attention, learned
-from ropewalk.hf.opening import Opening, closing, numbered
+from ropewalk.hf.masks import require_causal
+from ropewalk.hf.opening import Opening, closing, numbered, straight
 from ropewalk.hf.own_schedule import came_with, require_not_restated, what_happens, with_plain_scalings
-from ropewalk.hf.probe import Layer, attention_named, device_of, probe, quiet, rotary_modules
+from ropewalk.hf.probe import Layer, attention_named, device_of, probe
 from ropewalk.hf.tables import own_writing, require_written, write, writing
+from ropewalk.hf.unasked import ASKED
 from ropewalk.parsing import parse_for
 
-TOKENS = 24  # of the text on which an identity extension must give the model's own logits
-# Of the logits' root mean square. What is mistaken is off by more than 0.1; half precision by 0.05 in deep models.
-CLOSE = {torch.float32: 1e-3, torch.float64: 1e-6}
-HALF = 0.1
 HANDLE = "_ropewalk_handle"
 TABLES, ATTENTION = "tables", "attention"
 WAYS = {
     TABLES: "written into the model's own rotary modules, whose angles are float32; its attention is untouched",
     ATTENTION: "attention of ours in the place of the model's",
 }
+
+
+IDLE = "layers with windows of their own keep them (lift_windows=True lifts them), and others turn nothing"
+WIDENED = "attention of ours keeps the keys and values of all heads, where its own cache holds what they are made of"
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,17 @@ class Handle(BareOnly):
 
     def __repr__(self) -> str:
         specs = [str(spec) for specs in self.extension.specs.values() for spec in specs]
-        return f"<{type(self.model).__name__} under {'+'.join(specs) or 'nothing'}, by {self.way}>"
+        idle = f", {' and '.join(self.idle)} in force in no layer" if self.idle else ""
+        return f"<{type(self.model).__name__} under {'+'.join(specs) or 'nothing'}, by {self.way}{idle}>"
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """What the extension says and no layer hears, since some keep windows of their own and others never turn."""
+        hearing = [own for own in self.layers if not own.left_alone]
+        turning = [own for own in hearing if own.layer.rotating]
+        heard = {name for own in hearing for name in self.extension.at_layer(own.depth, own.facts).specs}
+        deaf = {"positions"} | (heard if turning else heard - {"frequencies"})
+        return tuple(name for name in self.extension.specs if name not in deaf)
 
     def describe(self) -> str:
         """The formula in force, the way it was put in, and how layers differ from it."""
@@ -70,6 +85,10 @@ class Handle(BareOnly):
                 lines.append(f"layer {own.depth}: left alone, it sees {own.layer.window} keys by itself")
             elif not own.layer.rotating:
                 lines.append(f"layer {own.depth}: turns nothing by itself, and still does not")
+        lines += [f"{name}: in force in no layer; {IDLE}" for name in self.idle]
+        times = widened([own.layer for own in self.layers], self.model.dtype.itemsize)
+        if self.way == ATTENTION and times > 1:
+            lines.append(f"cache: {times:.3g} times what the model keeps by itself, since {WIDENED}")
         return "\n".join(lines)
 
     def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
@@ -97,10 +116,10 @@ def extend(
 
     A schedule maps the table that the model came with; with "+instead" it takes the place of the model's own schedule.
     `target_len` is for presets that are told a length; `trained_len` corrects what the config says of the length that
-    the model was trained to; `lift_windows` lets the extension rule layers that have a window
-    of their own. `way` is "tables" (a static schedule is written into the model's rotary modules) or "attention" (ours
-    takes the place of the model's); nothing: tables where they can say it all. Everything is checked before anything is
-    touched, and `handle.remove()` leaves no trace.
+    the model was trained to; `lift_windows` lets the extension rule layers that have a window of their own. `way` is
+    "tables" (a static schedule is written into the model's rotary modules) or "attention" (ours takes the place of the
+    model's); nothing: tables where they can say it all. Everything is checked before anything is touched, and
+    `handle.remove()` leaves no trace.
     """
     host = host_of(model)
     if way not in (None, *WAYS):
@@ -122,7 +141,7 @@ def extend(
         layers = with_plain_scalings(host, layers)
     bare, own = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
     said = what_happens(came_with(host.config.get_text_config(), layers, facts), wanted)
-    way, reason, undo = _entered(host, wanted, bare, own, target_len, way)
+    way, reason, undo = _entered(Ways(host, bare), wanted, own, target_len, way)
     with undo:
         handle = Handle(host, wanted, tuple(own), lift_windows, ExitStack(), way, reason, trained_len, said)
         host.__dict__[HANDLE] = handle
@@ -192,6 +211,8 @@ def require_carried(layers: list[Layer]) -> None:
             raise DoesNotFit(what, "one that turns queries and keys last", "a norm after the rotation")
         if layer.interleaved is None:
             raise DoesNotFit(what, "one whose pairs are halves or neighbours", "pairs of another kind")
+        if layer.more:
+            raise DoesNotFit(what, f"one that asks attention for {ASKED} alone", layer.more)
         if layer.sinks == "":
             raise DoesNotFit(what, "one whose sinks are a parameter of its own, a number a head", "other sinks")
 
@@ -202,49 +223,85 @@ def attached_all(layers: list[Layer], facts: list[Facts], extension: Extension, 
     return [attached(depth, layer, own, extension, lift_windows=lift) for depth, (layer, own) in pairs]
 
 
+class Ways:
+    """The ways into one bare model, each tried when something is to go by it, and once."""
+
+    def __init__(self, host: PreTrainedModel, bare: list[Attached]) -> None:
+        self.host, self.bare = host, bare
+        self._tried: dict[str, DoesNotFit | None] = {}
+
+    def chosen(
+        self, wanted: Extension, own: list[Attached], target_len: int | None, way: str | None = None
+    ) -> tuple[str, str]:
+        """The way that an extension goes, and why not the other one; a refusal where it can go by none."""
+        reason = "as was asked for"
+        if way != ATTENTION:
+            try:
+                writing(wanted, own, target_len)
+                self.require(TABLES)
+                return TABLES, ""
+            except DoesNotFit as hindrance:
+                if way == TABLES:
+                    raise
+                reason = f"tables will not do, {hindrance}"
+        self.require(ATTENTION)
+        return ATTENTION, reason
+
+    def require(self, way: str) -> None:
+        """Refuse a way by which the model does not stay what it is."""
+        if way == ATTENTION:
+            require_carried([each.layer for each in self.bare])
+        if way not in self._tried:
+            try:
+                self._try(way)
+                self._tried[way] = None
+            except DoesNotFit as hindrance:
+                self._tried[way] = hindrance
+        found = self._tried[way]
+        if found is not None:
+            raise found
+
+    def _try(self, way: str) -> None:
+        if HANDLE in self.host.__dict__:  # it was asked when it was extended; the other way is not tried now
+            return
+        # transformers' own tables of long texts are of whole batches.
+        short = [own.layer.beyond.above for own in self.bare if own.layer.beyond]
+        most = min([self.bare[0].facts.trained_len, *short])
+        if way == TABLES:
+            require_identity(self.host, most, lambda: write(own_writing(self.bare)))
+            return
+        require_identity(self.host, most, lambda: _by_attention(self.host, Extension(), self.bare))
+
+
 def _entered(
-    host: PreTrainedModel,
-    wanted: Extension,
-    bare: list[Attached],
-    own: list[Attached],
-    target_len: int | None,
-    way: str | None,
+    ways: Ways, wanted: Extension, own: list[Attached], target_len: int | None, way: str | None
 ) -> tuple[str, str, ExitStack]:
     """The way that was taken, why not the other one, and the way back."""
-    reason = "as was asked for"
-    if way != ATTENTION:
+    taken, reason = ways.chosen(wanted, own, target_len, way)
+    if taken == TABLES:
         try:
-            return TABLES, "", _by_tables(host, wanted, bare, own, target_len)
+            return TABLES, "", _by_tables(ways.host, wanted, own, target_len)
         except DoesNotFit as hindrance:
             if way == TABLES:
                 raise
             reason = f"tables will not do, {hindrance}"
-    require_carried([each.layer for each in own])
-    _require_identity(host, bare, lambda: _by_attention(host, Extension(), bare))
-    return ATTENTION, reason, _by_attention(host, wanted, own)
+            ways.require(ATTENTION)
+    return ATTENTION, reason, _by_attention(ways.host, wanted, own)
 
 
-def _require_identity(host: PreTrainedModel, bare: list[Attached], enter: Callable[[], ExitStack]) -> None:
-    """Refuse a model whose own logits this way does not reproduce."""
-    vocabulary: Any = host.get_input_embeddings().weight
-    count = min(TOKENS, bare[0].facts.trained_len)
-    ids = torch.arange(count, device=device_of(host))[None] * 7 % len(vocabulary)
-    with quiet(host), torch.no_grad():
-        expected = host(input_ids=ids, use_cache=False).logits.double()
-        with enter():
-            got = host(input_ids=ids, use_cache=False).logits.double()
-    error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
-    if not error <= CLOSE.get(vocabulary.dtype, HALF):
-        rule = "one whose logits are reproduced when nothing is extended"
-        raise DoesNotFit("model", rule, f"{type(host).__name__}, relative error {error:.1e}")
+def followed(ways: Ways, extension: Extension, own: list[Attached]) -> None:
+    """Refuse a model that does not do what is written into its tables, or whose logits are not its own by them."""
+    wanted = writing(extension, own, None)
+    ways.require(TABLES)
+    if HANDLE in ways.host.__dict__:
+        return
+    with write(wanted):
+        require_written(wanted, probe(ways.host))
 
 
-def _by_tables(
-    host: PreTrainedModel, extension: Extension, bare: list[Attached], own: list[Attached], target_len: int | None
-) -> ExitStack:
+def _by_tables(host: PreTrainedModel, extension: Extension, own: list[Attached], target_len: int | None) -> ExitStack:
     """What is written into the model's own modules, read back, with a watch over its caches."""
     wanted = writing(extension, own, target_len)
-    _require_identity(host, bare, lambda: write(own_writing(bare)))
     with ExitStack() as undo:
         undo.enter_context(write(wanted))
         require_written(wanted, probe(host))
@@ -259,8 +316,7 @@ def _by_tables(
 def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attached]) -> ExitStack:
     """Everything that changes, with the way back; undone at once where a step fails."""
     with ExitStack() as undo:
-        AttentionMaskInterface.register(NAME, _mask)
-        undo.enter_context(attention_named(host, NAME, attention))
+        undo.enter_context(attention_named(host, NAME, attention, _mask, _asking(host, own)))
         for each in own:
             each.layer.module.__dict__[ATTRIBUTE] = each
             undo.callback(each.layer.module.__dict__.pop, ATTRIBUTE)
@@ -268,8 +324,8 @@ def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attache
                 value.data = value.data.to(device_of(host))
                 each.layer.module.register_parameter(name, value)
                 undo.callback(each.layer.module._parameters.pop, name)
-        for module in rotary_modules(host):
-            undo.callback(module.register_forward_hook(_straight).remove)
+        for module in {each.layer.maker for each in own if each.layer.maker}:
+            undo.callback(module.register_forward_hook(straight, with_kwargs=True).remove)
         base: Any = host.base_model
         owner = Owner(extension, ATTENTION)
         undo.callback(owner.leave)
@@ -278,14 +334,13 @@ def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attache
         return undo.pop_all()
 
 
-def _mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    """The padding as it was given: who sees whom is not a matter of masks here."""
+def _asking(host: PreTrainedModel, own: list[Attached]) -> list[Any]:
+    """The configs of the parts whose attention is ours: what sees images keeps its own."""
+    return [host.config.get_text_config(), *(getattr(each.layer.module, "config", None) for each in own)]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **given: Any) -> Tensor | None:
+    """The padding as it was given: who sees whom is not a matter of masks here, and no mask says otherwise."""
+    require_causal(mask_function, **given)
     return attention_mask
-
-
-def _straight(_: nn.Module, __: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The rotary module's answer that turns nothing: keys reach the cache as they are, and no wider than they come."""
-    cos, sin = output
-    device = cos.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else cos.dtype
-    return torch.ones_like(cos, dtype=dtype), torch.zeros_like(sin, dtype=dtype)

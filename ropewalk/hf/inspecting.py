@@ -16,13 +16,13 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
-from ropewalk.hf.advising import Advice, advise, held
-from ropewalk.hf.extending import HANDLE, attached_all, host_of, main_layer, require_carried
+from ropewalk.hf.advising import Advice, advise, held, kept_bytes
+from ropewalk.hf.extending import ATTENTION, HANDLE, WIDENED, Ways, attached_all, followed, host_of, main_layer
 from ropewalk.hf.facts import facts_of
 from ropewalk.hf.fetching import fetch_model
+from ropewalk.hf.kept import widened
 from ropewalk.hf.own_schedule import came_with
 from ropewalk.hf.probe import Layer, probe
-from ropewalk.hf.tables import writing
 from ropewalk.presets.lengths import require_whole
 
 WIDTH = 80
@@ -47,6 +47,7 @@ class Inspection:
     turns: tuple[float, ...]  # of each pair within the trained length
     bytes_per_number: int
     own_schedule: str  # that the checkpoint came with; empty where it turns as RoPE does
+    fixed_bytes: int  # of its cache, whatever the length: what layers keep that are no attention
     tabled: str  # empty, or why static schedules cannot be written into its own tables
     carried: str  # empty, or why this model's attention cannot be replaced
     methods: tuple[Advice, ...]
@@ -71,8 +72,11 @@ class Inspection:
         return self.target_len / self.facts.trained_len
 
     def cache_bytes(self, extension: Extension | None = None) -> int:
-        """Of keys and values of one text of the target length, where the extension's reach forgets what it can."""
-        return held(self.layers, extension or Extension(), self.facts, self.target_len) * self.bytes_per_number
+        """Of one text of the target length: in the model's own cache, or in ours where an extension is given, whose
+        reach forgets what it can."""
+        if extension is None:
+            return kept_bytes(self.layers, self.target_len, self.bytes_per_number) + self.fixed_bytes
+        return held(self.layers, extension, self.facts, self.target_len) * self.bytes_per_number + self.fixed_bytes
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for machines."""
@@ -126,6 +130,9 @@ class Inspection:
             rows.insert(4, ("cap", f"attention logits are capped at {facts.softcap:g}"))
         if facts.sinks:
             rows.insert(4, ("sinks", "a learned one in every head's softmax"))
+        times = widened(self.layers, self.bytes_per_number)
+        if times > 1 and not self.carried:
+            rows.append(("cache of ours", f"{times:.3g} times as much, since {WIDENED}"))
         if still:
             rows.insert(3, ("no rotation", f"{still} layers turn nothing"))
         return [line for name, text in rows for line in _row(name, text)]
@@ -175,6 +182,8 @@ def inspect(
     facts = every[main_layer(layers)]
     require_whole("target_len", target_len)
     length = target_len or 8 * facts.trained_len
+    ways = Ways(host, attached_all(layers, every, Extension()))
+    fixed = next((layer.kept.fixed for layer in layers if layer.kept), 0)
     return Inspection(
         facts=facts,
         layers=tuple(layers),
@@ -182,9 +191,10 @@ def inspect(
         turns=tuple(facts.trained_len * theta / (2 * math.pi) for theta in main.inv_freq),
         bytes_per_number=host.dtype.itemsize,
         own_schedule=came_with(host.config.get_text_config(), layers, every),
-        tabled=_reason(lambda: writing(STATIC, attached_all(layers, every, STATIC), None)),
-        carried=_reason(lambda: require_carried(layers)),
-        methods=tuple(advise(host, layers, every, facts, length)),
+        fixed_bytes=fixed,
+        tabled=_reason(lambda: followed(ways, STATIC, attached_all(layers, every, STATIC))),
+        carried=_reason(lambda: ways.require(ATTENTION)),
+        methods=tuple(advise(ways, facts, length, fixed)),
     )
 
 

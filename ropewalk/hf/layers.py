@@ -6,7 +6,7 @@ Legend: b batch, h query head, g key head, i query, j key, n token, d head dimen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from ropewalk.hf.caches import MemoryLayer
 from ropewalk.hf.own_schedule import on_own_tables
 from ropewalk.hf.passes import CURRENT, PASS, Pass
 from ropewalk.hf.probe import Layer
+from ropewalk.hf.unasked import ASKED, besides
 from ropewalk.reach import Window
 from ropewalk.spec import Weights
 
@@ -134,7 +135,7 @@ def attention(
     q_bhid: Tensor,
     k_bgjd: Tensor,
     v_bgjd: Tensor,
-    _: Any,
+    attention_mask: Any = None,
     dropout: float = 0.0,
     **given: Any,
 ) -> tuple[Tensor, Tensor | None]:
@@ -144,6 +145,7 @@ def attention(
     if own is None or now is None:
         remedy = "call the model that was extended, and give models configs of their own"
         raise DoesNotFit("attention", "called from a model that was extended", type(module).__name__, remedy=remedy)
+    _require_carried(module, attention_mask, besides(given, now.told))
     if dropout:
         raise InvalidValue(
             "attention dropout", "0 under an extension", dropout, remedy="set config.attention_dropout = 0"
@@ -155,7 +157,7 @@ def attention(
     listener = LISTENER.get()
     if listener is not None:
         listener(own, q_bhid, k_bgjd)
-    held, weights = now.cache.layers[own.depth] if now.cache is not None else None, None
+    held, weights = now.held(own.depth), None
     with sharing(now.shared):
         if isinstance(held, MemoryLayer):
             held.expected = False
@@ -175,6 +177,13 @@ def _scaled(q_bhid: Tensor, own: Attached) -> Tensor:
     return torch.cat([turning * own.rotating_factor, still], -1)
 
 
+def _require_carried(module: nn.Module, mask: Any, odd: Sequence[str]) -> None:
+    """Refuse what attention here would drop: a mask that a module made itself, keywords that are not known."""
+    got = "a mask of its own making" if isinstance(mask, Tensor) and mask.dim() != 2 else ", ".join(odd)
+    if got:
+        raise DoesNotFit("attention", f"asked for {ASKED} alone", f"{got} from {type(module).__name__}")
+
+
 def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor, Tensor | None]:
     """Without a cache, or with one of transformers', which then holds keys as they came; and the weights if wanted."""
     numbers, documents, k_bgjd, v_bgjd = now.seen(own.depth, k_bgjd, v_bgjd)
@@ -186,5 +195,16 @@ def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Te
 
 
 def _rotating_first(x_bhnd: Tensor, layer: Layer) -> Tensor:
-    """Products do not ask for the order of dimensions; here the rotating ones come first."""
-    return x_bhnd.roll(-layer.first, -1) if layer.first else x_bhnd
+    """Products do not ask for the order of dimensions; here the rotating ones come first, and all turn one way."""
+    x_bhnd = x_bhnd.roll(-layer.first, -1) if layer.first else x_bhnd
+    return _anticlockwise(x_bhnd, layer) if layer.clockwise else x_bhnd
+
+
+def _anticlockwise(x_bhnd: Tensor, layer: Layer) -> Tensor:
+    """Each pair the other way round: (a, b) turned towards a is (b, a) turned towards b."""
+    turning, still = x_bhnd[..., : layer.rotating], x_bhnd[..., layer.rotating :]
+    if layer.interleaved:
+        turning = torch.stack([turning[..., 1::2], turning[..., ::2]], -1).flatten(-2)
+    else:
+        turning = turning.roll(layer.rotating // 2, -1)
+    return torch.cat([turning, still], -1)

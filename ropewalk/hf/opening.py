@@ -25,6 +25,7 @@ from ropewalk.hf.passes import CURRENT, DOCUMENTS, PASS, Pass, make_pass, size, 
 from ropewalk.inputs import PAD
 
 Begins = tuple[int, ...]
+SHIFTS = "_ropewalk_shifts"  # of a cache: by how much the numbers that it was begun with exceed its slots
 
 
 class Opening(BareOnly):
@@ -34,25 +35,46 @@ class Opening(BareOnly):
         self._signature = inspect.signature(base.forward)
         names = self._signature.parameters.values()
         self._rest = next((each.name for each in names if each.kind is each.VAR_KEYWORD), None)
-        self._owner, self._own = owner, own
+        self._owner, self._own, self._config = owner, own, base.config.get_text_config()
+        self._places = [each.layer.kept for each in own]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
         """The arguments by name, with the pass among them."""
-        _require_ours(module)
+        _require_ours(self._config)
         given = dict(self._signature.bind_partial(*args, **kwargs).arguments)
         given |= given.pop(self._rest, {}) if self._rest else {}
-        given["past_key_values"] = _cache(module, given, self._own)
-        random, weighing = _random(self._owner.mark.extension, module), _weighing(module, given)
-        now = make_pass(given, len(self._own), random=random, weighing=weighing)
+        cache = given["past_key_values"] = self._cache(module, given)
+        random, weighing = _random(self._owner.mark.extension, module), _weighing(self._config, given)
+        begins = _known(cache, least=1) or (0,)
+        now = make_pass(given, self._places, random=random, weighing=weighing, begins=begins)
         if now.cache is not None:
             self._owner.require(now.cache)
             _see_to(now.cache, now, self._own)
+            _require_same_start(now)
         CURRENT.set(now)
         given.pop(DOCUMENTS, None)
         return (), {**given, PASS: now} if self._rest else given
+
+    def _cache(self, module: nn.Module, given: dict[str, Any]) -> Any:
+        """The cache that was given, or the one that the model would make for itself further on."""
+        cache, use_cache = given.get("past_key_values"), given.get("use_cache")
+        wanted = getattr(self._config, "use_cache", False) if use_cache is None else use_cache
+        asked = wanted and not module.training and not states_numbers(given)
+        if (cache is not None or asked) and None in self._places:
+            rule = "False on a model that keeps keys otherwise than transformers' caches do"
+            remedy = "pass use_cache=False, or extend it by a static schedule"
+            raise InvalidValue("use_cache", rule, True, remedy=remedy)
+        if cache is None and asked:
+            cache = DynamicCache(config=None if any(map(lifted, self._own)) and self._alone else self._config)
+        return cache
+
+    @property
+    def _alone(self) -> bool:
+        """Whether attention is all that the model's cache is for."""
+        return sorted(place.slot for place in self._places if place) == list(range(len(self._places)))
 
 
 def closing(module: nn.Module, args: Any, output: Any) -> None:
@@ -65,8 +87,9 @@ def numbered(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tupl
 
     transformers takes every gap for the border of two texts, and sees none where there is a cache.
     """
-    if given.get("position_ids") is None or torch.compiler.is_compiling() or not states_numbers(given):
-        return None
+    positions = given.get("position_ids")
+    if positions is None or positions.dim() > 2 or torch.compiler.is_compiling() or not states_numbers(given):
+        return None  # several numbers a token are those of images, which the model sees to
     steps, cached = given["position_ids"].diff(dim=-1), given.get("past_key_values") is not None
     if (steps > 0).all():  # gaps within one text: a mask says that it is one
         whole = torch.ones(size(given), dtype=torch.long, device=steps.device)
@@ -79,9 +102,20 @@ def numbered(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tupl
     return args, {**given, "use_cache": False}
 
 
-def _require_ours(module: Any) -> None:
+def straight(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any], output: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The rotary module's answer that turns nothing: keys reach the cache as they are, and no wider than they come."""
+    now, positions = CURRENT.get(), args[1] if len(args) > 1 else given.get("position_ids")
+    if now is not None and isinstance(positions, torch.Tensor) and not torch.compiler.is_compiling():
+        now.require_numbered(positions)
+    cos, sin = output
+    device = cos.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else cos.dtype
+    return torch.ones_like(cos, dtype=dtype), torch.zeros_like(sin, dtype=dtype)
+
+
+def _require_ours(config: Any) -> None:
     """Refuse to go on without positions where somebody has changed the model's attention in between."""
-    name = module.config._attn_implementation
+    name = config._attn_implementation
     if name != NAME:
         remedy = "remove the extension first, or extend again afterwards"
         raise Conflict("attention implementation", f"left at {NAME} under an extension", name, remedy=remedy)
@@ -92,22 +126,10 @@ def _random(extension: Extension, module: nn.Module) -> Any:
     return extension.positions if module.training else None
 
 
-def _weighing(module: Any, given: dict[str, Any]) -> bool:
+def _weighing(config: Any, given: dict[str, Any]) -> bool:
     """Whether somebody asks for the weights of attention."""
     asked = given.get("output_attentions")
-    return bool(module.config.output_attentions if asked is None else asked)
-
-
-def _cache(module: Any, given: dict[str, Any], own: Sequence[Attached]) -> Any:
-    """The cache that was given, or the one that the model would make for itself further on."""
-    cache, use_cache = given.get("past_key_values"), given.get("use_cache")
-    wanted = module.config.use_cache if use_cache is None else use_cache
-    if cache is None and wanted and not module.training and not states_numbers(given):
-        cache = DynamicCache(config=None if any(map(lifted, own)) else module.config)
-    if cache is not None and len(getattr(cache, "layers", ())) > len(own):
-        rule = "False on a model some of whose layers are no attention"
-        raise InvalidValue("use_cache", rule, True, remedy="pass use_cache=False, or extend it by a static schedule")
-    return cache
+    return bool(config.output_attentions if asked is None else asked)
 
 
 def _see_to(cache: Any, now: Pass, own: Sequence[Attached]) -> None:
@@ -116,15 +138,17 @@ def _see_to(cache: Any, now: Pass, own: Sequence[Attached]) -> None:
         remedy = "leave it out: here memory is the processor's anyway"
         raise InvalidValue("past_key_values", "kept where it is without CUDA", "offloading", remedy=remedy)
     begins = _begins(now)
-    plain = now.weighing or torch.is_grad_enabled() or any(map(fetched, own))
-    if begins and is_fresh(cache) and not plain:
-        adopt(cache, _sessions(own, begins))
+    # Memories number tokens from 0 on, padding before that.
+    plain = now.weighing or torch.is_grad_enabled() or any(map(fetched, own)) or max(begins or (0,)) > 0
+    slots = [each.layer.kept.slot for each in own if each.layer.kept]
+    if begins and is_fresh(cache, slots) and not plain:
+        adopt(cache, dict(zip(slots, _sessions(own, begins), strict=True)))
     _require_reach(cache, own)
     memories = [layer for layer in cache.layers if isinstance(layer, MemoryLayer)]
     if memories and now.weighing:
         remedy = "ask for them from the first token on, or pass use_cache=False"
         raise InvalidValue("output_attentions", "False where the cache keeps only what is needed", True, remedy=remedy)
-    known = memories[0].memory.session.begins if memories else begins
+    known = _known(cache) or begins
     if now.masked and begins != known:
         rule = f"0 where the cache has padding (rows begin at {known}) and nowhere else"
         remedy = "begin with a new cache, or pass use_cache=False"
@@ -135,11 +159,30 @@ def _see_to(cache: Any, now: Pass, own: Sequence[Attached]) -> None:
 
 def _require_reach(cache: Any, own: Sequence[Attached]) -> None:
     """Refuse a cache that was made for windows of the model's own where an extension looks beyond them."""
-    for each, layer in zip(own, cache.layers, strict=False):  # a cache may make its layers when they are asked for
+    for each in own:
+        slot = each.layer.kept.source if each.layer.kept else 0
+        layer = cache.layers[slot] if slot < len(cache.layers) else None  # made when it is asked for
         if getattr(layer, "is_sliding", False) and lifted(each) and not _sees_within(each, each.layer.window):
             rule = "one that keeps what lifted windows reach"
             remedy = "pass use_cache=False, or a DynamicCache() made without the config"
             raise InvalidValue("past_key_values", rule, f"{type(layer).__name__} in layer {each.depth}", remedy=remedy)
+
+
+def _known(cache: Any, least: int = 0) -> Begins | None:
+    """The numbers of the rows' first slots, where a memory of ours knows them that has read so many tokens."""
+    memories = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, MemoryLayer))
+    return next((each.session.begins for each in memories if each.count >= least), None)
+
+
+def _require_same_start(now: Pass) -> None:
+    """Refuse to number the tokens of one text from different places."""
+    begun: frozenset[int] = now.cache.__dict__.get(SHIFTS, frozenset({0}))
+    if now.total == now.queries:
+        begun = now.cache.__dict__[SHIFTS] = now.shifts or frozenset({0})
+    if not (now.shifts or frozenset({0})) <= begun:
+        rule = f"counted from where the cache was begun ({sorted(begun)} above its slots)"
+        got = "left out" if now.shifts is None else sorted(now.shifts)
+        raise InvalidValue("position_ids", rule, got, remedy="state them in every call, or in none")
 
 
 def _sees_within(own: Attached, window: int | None) -> bool:

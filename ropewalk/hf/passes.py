@@ -14,10 +14,12 @@ from torch import Tensor
 
 from ropewalk.attention.sharing import Shared
 from ropewalk.errors import InvalidValue
+from ropewalk.hf.kept import Kept
 from ropewalk.inputs import PAD
 from ropewalk.positions import Positions
 
 PASS = "ropewalk_pass"  # the keyword that carries a pass from the model to its layers
+STATIC = "extend by a static schedule, which keeps the model's own attention"
 DOCUMENTS = "documents"  # the keyword that says which text of its row a token belongs to, where numbers do not say it
 
 
@@ -28,10 +30,20 @@ class Pass(NamedTuple):
     numbers_bj: Tensor | None
     documents_bj: Tensor | None
     total: int  # slots so far, those of this pass included
+    queries: int
+    places: Sequence[Kept | None]  # of each layer in the cache
     offsets: Sequence[int]  # of each layer's cache: the slot of the first key it gives
     masked: bool  # whether a mask was given
     weighing: bool  # whether the weights of attention are wanted as well
     shared: Shared  # what one layer has worked out for all
+    drawn: bool  # whether numbers were drawn at random
+    shifts: frozenset[int] | None  # by how much stated numbers exceed those that a cache counts; nothing if unstated
+    told: frozenset[str]  # the names of what the model's caller gave
+
+    def held(self, layer: int) -> Any:
+        """The layer of the cache where a layer's own keys stand."""
+        place = self.places[layer] if self.cache is not None else None
+        return _layer_at(self.cache, place.slot) if place else None
 
     def seen(self, layer: int, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
         """The numbers and documents of the keys that a layer has been given, and those keys without blank room."""
@@ -44,36 +56,84 @@ class Pass(NamedTuple):
             numbers = torch.arange(offset, self.total).expand(len(k_bgjd), -1)
         return numbers, documents, k_bgjd[:, :, :room], v_bgjd[:, :, :room]
 
+    def require_numbered(self, positions: Tensor) -> None:
+        """Refuse position ids that the model itself makes of what it was given, such as those of images."""
+        if self.drawn or self.queries == 1 or positions.shape[-1] != self.queries:
+            return
+        theirs = one_each(positions).cpu()
+        ours = torch.arange(self.queries)[None] if self.numbers_bj is None else self.numbers_bj[:, -self.queries :]
+        real = (ours[:, 1:] != PAD) & (ours[:, :-1] != PAD)
+        if ((theirs.diff(dim=1) != ours.diff(dim=1)) & real).any():
+            raise InvalidValue(
+                "position_ids", "those that the tokens' places say", theirs.tolist()[0][:8], remedy=STATIC
+            )
+
 
 # The latest pass, for models that hand no keywords down to their layers.
 CURRENT: ContextVar[Pass | None] = ContextVar("pass", default=None)
 
 
-def make_pass(given: dict[str, Any], layers: int, *, random: Positions | None = None, weighing: bool = False) -> Pass:
-    """The pass that a base model's arguments describe; `random` numbers texts that nobody has numbered."""
+def make_pass(
+    given: dict[str, Any],
+    places: Sequence[Kept | None],
+    *,
+    random: Positions | None = None,
+    weighing: bool = False,
+    begins: Sequence[int] = (0,),
+) -> Pass:
+    """The pass that a base model's arguments describe; `random` numbers texts that nobody has numbered.
+
+    `begins` are the numbers of the rows' first slots, as a cache that is read on through knows them.
+    """
     batch, queries = size(given)
     cache = given.get("past_key_values")
-    past = int(cache.get_query_offset()) if cache is not None else 0
+    past = _past(cache, places)
     total = past + queries
     real = _real(given.get("attention_mask"), batch, total)
-    offsets = [int(cache.get_mask_sizes(queries, layer)[1]) for layer in range(layers)] if cache is not None else []
-    numbers, documents = None, None
-    if real is not None and not real.all():
-        numbers = (real.long().cumsum(1) - 1).masked_fill(~real, PAD)
-    positions = given.get("position_ids")
-    told = given.get(DOCUMENTS)
-    if told is not None:
-        numbers, documents = _told(positions, told, cache)
-        return Pass(None, numbers, documents, total, offsets, real is not None, weighing, Shared())
-    if positions is not None:
-        positions = positions.expand(batch, -1).cpu()
+    positions, shifts, documents = given.get("position_ids"), None, None
+    numbers = None if real is None or real.all() else (real.long().cumsum(1) - 1).masked_fill(~real, PAD)
+    if given.get(DOCUMENTS) is not None:
+        numbers, documents = _told(positions, given[DOCUMENTS], cache)
+        cache = None
+    elif positions is not None:
+        positions = one_each(positions).expand(batch, -1).cpu()
         if cache is None:
             numbers, documents = _stated(positions, numbers)
         else:
-            _require_consecutive(positions, None if real is None else real[:, past:])
-    if random is not None and cache is None:
+            numbers, shifts = _shifted(positions, numbers, total, begins)
+    drawn = random is not None and cache is None and given.get(DOCUMENTS) is None
+    if random is not None and drawn:
         numbers = _drawn(random, torch.arange(total).repeat(batch, 1) if numbers is None else numbers, documents)
-    return Pass(cache, numbers, documents, total, offsets, real is not None, weighing, Shared())
+    offsets = [_offset(cache, place, queries) for place in places]
+    told = frozenset(given)
+    return Pass(
+        *(cache, numbers, documents, total, queries, places, offsets),
+        *(real is not None, weighing, Shared(), drawn, shifts, told),
+    )
+
+
+def _past(cache: Any, places: Sequence[Kept | None]) -> int:
+    """How many tokens the cache has read, as the first layer that has a place in it says."""
+    slots = [place.source for place in places if place is not None]
+    return int(cache.get_query_offset(slots[0])) if cache is not None and slots else 0
+
+
+def _offset(cache: Any, place: Kept | None, queries: int) -> int:
+    return int(cache.get_mask_sizes(queries, place.source)[1]) if cache is not None and place is not None else 0
+
+
+def _layer_at(cache: Any, slot: int) -> Any:
+    return cache.layers[slot] if slot < len(cache.layers) else None
+
+
+def one_each(positions: Tensor) -> Tensor:
+    """One number a token: models that see images number tokens along several axes, all alike for text."""
+    if positions.dim() < 3:
+        return positions
+    if (positions != positions[:1]).any():
+        got = f"{len(positions)} that differ, as those of images do"
+        raise InvalidValue("position_ids", "one number a token under attention of ours", got, remedy=STATIC)
+    return positions[0]
 
 
 def states_numbers(given: dict[str, Any]) -> bool:
@@ -83,19 +143,33 @@ def states_numbers(given: dict[str, Any]) -> bool:
         return True
     if positions is None or mask is not None:
         return False
-    return bool((positions.diff(dim=-1) != 1).any())
+    return bool((one_each(positions).diff(dim=-1) != 1).any())
 
 
-def _require_consecutive(positions_bi: Tensor, real_bi: Tensor | None) -> None:
-    """Refuse position ids that a cache would not follow."""
-    gaps = positions_bi.diff(dim=1) != 1
-    if real_bi is not None:
-        gaps &= real_bi[:, 1:] & real_bi[:, :-1]
-    if gaps.any():
+def _shifted(
+    positions_bi: Tensor, numbers_bj: Tensor | None, total: int, begins: Sequence[int]
+) -> tuple[Tensor | None, frozenset[int]]:
+    """The numbers of all slots where position ids begin elsewhere than a cache counts from, and by how much they do.
+
+    Position ids that a cache would not follow, one after the other, are refused.
+    """
+    slots_bj = (torch.arange(total) + torch.tensor(begins)[:, None]).clamp(min=PAD)
+    counted_bj = slots_bj.expand(len(positions_bi), -1) if numbers_bj is None else numbers_bj
+    counted_bi = counted_bj[:, total - positions_bi.shape[1] :]
+    real_bi = counted_bi != PAD
+    shift_b = (positions_bi - counted_bi).masked_fill(~real_bi, -total).amax(1, keepdim=True)
+    if ((positions_bi - counted_bi != shift_b) & real_bi).any():
         remedy = "pass use_cache=False for packed texts and numbers with gaps"
         raise InvalidValue(
             "position_ids", "one after the other with a cache", positions_bi.tolist()[0][:8], remedy=remedy
         )
+    shifts = frozenset(shift_b[real_bi.any(1)].flatten().tolist())
+    if min(shifts, default=0) < 0:
+        rule = "at least the number of real tokens before with a cache"
+        raise InvalidValue("position_ids", rule, positions_bi.tolist()[0][:8], remedy="pass an attention_mask")
+    if shifts <= {0}:
+        return numbers_bj, shifts
+    return torch.where(counted_bj == PAD, PAD, counted_bj + shift_b.clamp(min=0)), shifts
 
 
 def size(given: dict[str, Any]) -> tuple[int, int]:
@@ -144,8 +218,9 @@ def _drawn(random: Positions, numbers_bj: Tensor, documents_bj: Tensor | None) -
 
 def _stated(positions: Tensor, numbers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """What position ids say beyond the mask: texts packed into a row begin anew, and numbers may leave gaps."""
-    usual = torch.arange(positions.shape[1]).expand_as(positions)
-    if numbers is not None or torch.equal(positions, usual):
+    usual = torch.arange(positions.shape[1]).expand_as(positions) if numbers is None else numbers
+    stated = positions.masked_fill(usual == PAD, PAD)
+    if torch.equal(stated, usual):
         return numbers, None
-    begins = torch.nn.functional.pad(positions.diff(dim=1) <= 0, (1, 0))
-    return positions, begins.long().cumsum(1)
+    begins = torch.nn.functional.pad((stated.diff(dim=1) <= 0) & (stated[:, :-1] != PAD), (1, 0))
+    return stated, begins.long().cumsum(1)

@@ -12,32 +12,22 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.kept import Kept, grown, places
+from ropewalk.hf.listening import Heard, listen, listening, masked, require_finite
 
 TOKENS = 5
 FAR = 10_000_000  # a position beyond every length at which a table of its own may change
 CLOSE = 1e-3  # of the largest number: what half precision leaves
 NAME = "ropewalk_probe"
-_HEARD: ContextVar[list[Heard]] = ContextVar("heard")
-
-
-class Heard(NamedTuple):
-    """What a layer handed to attention."""
-
-    module: nn.Module
-    q_bhnd: Tensor
-    k_bhnd: Tensor
-    v_bhnd: Tensor
-    scaling: float
-    given: dict[str, Any]
 
 
 class Call(NamedTuple):
@@ -79,6 +69,9 @@ class Layer(NamedTuple):
     sinks: str | None = None  # the module's parameter that holds a logit for each head; empty where none does
     maker: nn.Module | None = None  # the rotary module that has its table
     kind: str | None = None  # the type of layer that this module is told, where it has a table for each
+    clockwise: bool = False  # whether the second of a pair is turned towards the first
+    kept: Kept | None = None  # where its keys stand in the model's own cache; nothing where it keeps none
+    more: str = ""  # what else it asks of attention than the equation has
 
 
 class Lie(NamedTuple):
@@ -92,24 +85,44 @@ class Lie(NamedTuple):
 def probe(model: PreTrainedModel) -> list[Layer]:
     """Every attention layer in order, or a refusal that says what stands in the way."""
     rotary = rotary_modules(model)
-    with quiet(model), attention_named(model, NAME, _listen), torch.no_grad():
+    with quiet(model), attention_named(model, NAME, listen, masked), torch.no_grad():
         straight, calls = _ask(model, rotary, Lie(1, 0))
         if not straight:
             rule = "one that attends through transformers' attention interface"
             raise DoesNotFit("model", rule, type(model).__name__)
+        require_finite(model, straight)
         double, quarter = (_ask(model, rotary, lie)[0] for lie in (Lie(2, 0), Lie(0, 1)))
         blanks = [_ask(model, rotary, Lie(math.nan, 0, only))[0] for only in range(len(calls))]
         # A model may have a rotary module and never call it.
         by_layer = zip(*blanks, strict=True) if calls else [()] * len(straight)
         turned = [_turned(own, calls) for own in by_layer]
-    return [_layer(*each) for each in zip(straight, double, quarter, turned, strict=True)]
+        with listening() as heard:
+            kept = places(grown(model, _tokens(model), heard), heard)
+    told = zip(straight, double, quarter, turned, kept or [None] * len(straight), strict=True)
+    return _once([_layer(*each) for each in told])
+
+
+def _once(layers: list[Layer]) -> list[Layer]:
+    """Each module once, though it may attend several times in one forward."""
+    times: dict[nn.Module, list[Layer]] = {}
+    for layer in layers:
+        times.setdefault(layer.module, []).append(layer)
+    found = []
+    for first, *more in times.values():
+        found.append(first._replace(more=f"attention {len(more) + 1} times in one forward") if more else first)
+    return found
+
+
+def _tokens(model: PreTrainedModel) -> Tensor:
+    return torch.arange(TOKENS, device=device_of(model))[None]
 
 
 def rotary_modules(model: nn.Module) -> list[nn.Module]:
     """What makes the model's cos and sin."""
     found = _rotary_modules(model)
     if not found:
-        raise DoesNotFit("model", "one with rotary position embeddings", type(model).__name__)
+        rule = "one with rotary position embeddings that a module of its own makes"
+        raise DoesNotFit("model", rule, f"{type(model).__name__}, which has none")
     return found
 
 
@@ -119,7 +132,10 @@ def turns(model: nn.Module) -> bool:
 
 
 def _rotary_modules(model: nn.Module) -> list[nn.Module]:
-    return [module for name, module in model.named_modules() if name.rsplit(".", 1)[-1].startswith("rotary_emb")]
+    """By transformers' usual name, or by what they hold where nothing is called so."""
+    modules = list(model.named_modules())
+    named = [module for name, module in modules if name.rsplit(".", 1)[-1].startswith("rotary_emb")]
+    return named or [module for _, module in modules if any(name.endswith("inv_freq") for name in module._buffers)]
 
 
 def device_of(model: PreTrainedModel) -> torch.device:
@@ -141,12 +157,25 @@ def quiet(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def attention_named(model: PreTrainedModel, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """The model's attention by another function for a while; then every config is as it was."""
+def attention_named(
+    model: PreTrainedModel,
+    name: str,
+    function: Callable[..., Any],
+    masking: Callable[..., Any],
+    only: Sequence[Any] | None = None,
+) -> Iterator[None]:
+    """The model's attention and masks by other functions for a while; then every config is as it was.
+
+    `only` are the configs of the parts that this is for, where others, such as what sees images, keep their own.
+    """
     AttentionInterface.register(name, function)
+    AttentionMaskInterface.register(name, masking)
     before = [(config, config._attn_implementation_internal) for config in configs(model)]
     try:
         model.set_attn_implementation(name)
+        for config, own in before:
+            if only is not None and all(config is not each for each in only):
+                config._attn_implementation_internal = own
         yield
     finally:
         for config, own in before:
@@ -161,21 +190,6 @@ def configs(model: nn.Module) -> list[Any]:
     return list({id(config): config for config in found}.values())
 
 
-def _listen(
-    module: nn.Module,
-    q_bhnd: Tensor,
-    k_bhnd: Tensor,
-    v_bhnd: Tensor,
-    _: Any,
-    scaling: float | None = None,
-    **given: Any,
-) -> tuple[Tensor, None]:
-    """Take down what attention is asked, and answer nothing."""
-    own = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
-    _HEARD.get().append(Heard(module, q_bhnd, k_bhnd, v_bhnd, own, given))
-    return q_bhnd.new_zeros(len(q_bhnd), q_bhnd.shape[2], q_bhnd.shape[1], v_bhnd.shape[-1]), None
-
-
 def _ask(model: PreTrainedModel, rotary: list[nn.Module], lie: Lie) -> tuple[list[Heard], list[Call]]:
     """What the layers hand to attention when the rotary modules lie, and how these were called."""
     calls: list[Call] = []
@@ -188,13 +202,11 @@ def _ask(model: PreTrainedModel, rotary: list[nn.Module], lie: Lie) -> tuple[lis
             return output
         return torch.full_like(output[0], lie.cos), torch.full_like(output[1], lie.sin)
 
-    heard: list[Heard] = []
-    token = _HEARD.set(heard)
     hooks = [module.register_forward_hook(tell, with_kwargs=True) for module in rotary]
     try:
-        model(input_ids=torch.arange(TOKENS, device=device_of(model))[None], use_cache=False)
+        with listening() as heard:
+            model(input_ids=_tokens(model), use_cache=False)
     finally:
-        _HEARD.reset(token)
         for hook in hooks:
             hook.remove()
     return heard, calls
@@ -259,7 +271,7 @@ def _kind(call: Call | None) -> str | None:
     return next((each for each in (*rest, *given.values()) if isinstance(each, str)), None)
 
 
-def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> Layer:
+def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned, kept: Kept | None) -> Layer:
     q = straight.q_bhnd
     plain = Layer(
         module=straight.module,
@@ -268,21 +280,25 @@ def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned) -> La
         head_dim=q.shape[-1],
         value_dim=straight.v_bhnd.shape[-1],
         scaling=straight.scaling,
-        window=straight.given.get("sliding_window"),
+        window=straight.window,
         softcap=straight.given.get("softcap"),
         sinks=_sinks(straight),
+        kept=kept,
+        more=straight.more,
     )
     if not turned.dims:
         return plain
     pairs = [(each.q_bhnd[..., turned.dims], each.k_bhnd[..., turned.dims]) for each in (straight, double, quarter)]
-    commutes = all(_close(twice, 2 * once) for once, twice in zip(pairs[0], pairs[1], strict=True))
+    linear = all(_close(twice, 2 * once) for once, twice in zip(pairs[0], pairs[1], strict=True))
+    interleaved, clockwise = _pairs(pairs[0][0], pairs[2][0])
     return plain._replace(
         first=turned.dims[0],
         rotating=len(turned.dims),
-        interleaved=_interleaved(pairs[0][0], pairs[2][0]),
-        norm_follows=not commutes,
+        interleaved=interleaved,
+        clockwise=clockwise,
+        norm_follows=not linear and interleaved is None,  # a norm that turns with the pairs may as well come before
         inv_freq=turned.inv_freq,
-        temperature=turned.temperature,
+        temperature=turned.temperature if linear else 1.0,  # which a norm undoes
         varies=turned.varies,
         beyond=turned.beyond,
         maker=turned.call.module if turned.call else None,
@@ -298,14 +314,17 @@ def _sinks(straight: Heard) -> str | None:
     return None if handed is None else next(per_head, "")
 
 
-def _interleaved(straight: Tensor, quarter: Tensor) -> bool | None:
-    """Whether pairs are neighbours, where each pair (a, b) has become (-b, a)."""
+def _pairs(straight: Tensor, quarter: Tensor) -> tuple[bool | None, bool]:
+    """Whether pairs are neighbours, where each pair (a, b) has become (-b, a), or (b, -a) which is clockwise."""
     half = straight.shape[-1] // 2
     first, second = straight[..., :half], straight[..., half:]
-    if _close(quarter, torch.cat([-second, first], -1)):
-        return False
+    halves = torch.cat([-second, first], -1)
     neighbours = torch.stack([-straight[..., 1::2], straight[..., ::2]], -1).flatten(-2)
-    return True if _close(quarter, neighbours) else None
+    for clockwise in (False, True):
+        for interleaved, turned in ((False, halves), (True, neighbours)):
+            if _close(quarter, -turned if clockwise else turned):
+                return interleaved, clockwise
+    return None, False
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

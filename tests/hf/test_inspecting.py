@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+from hf.architectures import small
+from hf.kinds import hiding
 from hf.models import tiny
 
 from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse, presets
@@ -49,13 +51,13 @@ def test_what_the_model_adds_to_the_softmax_is_said():
 
 
 def test_what_attention_cannot_carry_is_said():
-    assert "a norm after the rotation" in str(inspect(tiny("nanochat")))
+    assert "a norm after the rotation" in str(inspect(tiny("hunyuan_v1_dense")))
     assert inspect(tiny("llama")).carried == inspect(tiny("llama")).tabled == ""
 
 
 def test_which_way_static_schedules_go():
     assert "share" in inspect(tiny("gemma2")).tabled
-    seen = inspect(tiny("nanochat"))
+    seen = inspect(tiny("hunyuan_v1_dense"))
     assert "norm" in seen.carried
     assert seen.tabled == ""
     assert "its attention untouched" in str(seen)
@@ -114,9 +116,29 @@ def refusal(model, advice):
     return ""
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "nanochat"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "hunyuan_v1_dense"])
 def test_what_is_said_to_apply_is_taken_and_nothing_else(name):
-    model = tiny(name, num_hidden_layers=3)
+    assert_promises_kept(tiny(name, num_hidden_layers=3))
+
+
+@pytest.mark.parametrize("name", ["doge", "diffllama", "deepseek_v32", "gemma3n_text", "lfm2_moe", "qwen3_next"])
+def test_so_it_is_on_models_of_every_kind(name):
+    """Masks of their own, attention twice, top-k keys, shared keys, layers that are no attention."""
+    assert_promises_kept(small(name))
+
+
+def test_a_way_by_which_a_model_does_not_stay_itself_is_not_promised():
+    """Its own attention hides what 24 tokens do not show: it goes by tables alone."""
+    model = hiding(tiny("llama", num_hidden_layers=2, keep_window=20))
+    seen = inspect(model, target_len=256)
+    assert "reproduced when nothing is extended" in seen.carried
+    assert "yarn" in seen.applying
+    assert "rerope" not in seen.applying
+    assert_promises_kept(model)
+
+
+def assert_promises_kept(model):
+    """`extend` takes what applies, and says the same of what does not."""
     said = {each: each.why_not for each in inspect(model, target_len=256).methods if each.by != "nbce_generate"}
     assert said == {each: refusal(model, each) for each in said}
 

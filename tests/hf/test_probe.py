@@ -43,8 +43,15 @@ def test_layers_that_turn_nothing():
 
 
 def test_what_stands_in_the_way():
-    assert all(layer.norm_follows for layer in probe(tiny("hunyuan_v1_dense")) + probe(tiny("nanochat")))
+    assert all(layer.norm_follows for layer in probe(tiny("hunyuan_v1_dense")))
     assert not any(layer.norm_follows for layer in probe(tiny("qwen3")))
+
+
+def test_a_norm_without_weights_turns_with_its_pairs():
+    """nanochat's comes after the rotation and might as well come before; its pairs turn the other way round."""
+    layers = probe(tiny("nanochat"))
+    assert {(layer.norm_follows, layer.interleaved, layer.clockwise) for layer in layers} == {(False, False, True)}
+    assert not any(layer.clockwise for layer in probe(tiny("llama")))
 
 
 def test_what_the_model_adds_to_the_softmax():
