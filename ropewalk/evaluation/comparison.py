@@ -96,6 +96,7 @@ class Comparison:
     tasks: tuple[Task, ...]
     marks: dict[str, str]
     made: Json
+    own_schedule: str = ""  # that the model came with, where it does not turn as RoPE does
 
     @property
     def trained_len(self) -> int:
@@ -163,7 +164,8 @@ def compare(
     named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
     bare_losses = _bare_losses(rows, subject.facts.trained_len)
-    held = inspect(subject.model, target_len=target).cache_bytes
+    seen = inspect(subject.model, target_len=target)
+    held = seen.cache_bytes
     contenders = [_contender(line, each, rows, bare_losses, target, held(each)) for line, each in named.items()]
     most = max(task.samples for task in asked)
     return Comparison(
@@ -173,6 +175,7 @@ def compare(
         tasks=asked,
         marks=subject.marks,
         made={**made_here(), "texts": subject.text_marks(most)},
+        own_schedule=seen.own_schedule,
     )
 
 

@@ -59,6 +59,7 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
         "seconds": comparison.seconds,
         "marks": comparison.marks,
         "trained_len": comparison.trained_len,
+        "own_schedule": comparison.own_schedule,
         "lengths": list(comparison.lengths),
         "tasks": [{**task.to_json(), "version": task.version} for task in comparison.tasks],
         "contenders": [

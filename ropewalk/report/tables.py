@@ -65,9 +65,17 @@ def mark(each: Contender, task: str, length: int) -> str:
     return SHORTLY.get(each.failed(task, length), "")
 
 
+OWN_SCHEDULE = "The checkpoint came with {own}: schedules map its table, and those with +instead take its place."
+
+
 def notes(comparison: Comparison) -> tuple[str, ...]:
-    """What the words of the table mean."""
-    return NOTES + (MEMORY_NOTE,) * any(each.failures for each in comparison.contenders)
+    """What the model came with, and what the words of the table mean."""
+    own = OWN_SCHEDULE.format(own=comparison.own_schedule)
+    return (
+        (own,) * bool(comparison.own_schedule)
+        + NOTES
+        + (MEMORY_NOTE,) * any(each.failures for each in comparison.contenders)
+    )
 
 
 def interval(found: Estimate) -> str:

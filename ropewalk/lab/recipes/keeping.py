@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,7 +101,10 @@ def keep(
 ) -> None:
     """Write a model so that `ropewalk.load` gives it back; what an earlier end of the same run left is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
-    if HANDLE in model.__dict__:
+    handle = model.__dict__.get(HANDLE)
+    if handle is not None:
+        if math.isinf(handle.extension.theta.stretch):  # such as a new base: the length is what it was trained at
+            target_len = target_len or handle.facts.trained_len
         save(model, folder, target_len=target_len, tokenizer=tokenizer)
         return
     with appearing(folder, FAILURES) as place:
