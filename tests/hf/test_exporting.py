@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.hf import export, extended
+from ropewalk.hf.folding import folded_weights, require_foldable
 from ropewalk.hf.probe import probe
 
 IDS = torch.randint(3, 97, (2, 100), generator=torch.Generator().manual_seed(5))
@@ -94,6 +95,21 @@ def test_llama_cpp_finds_divisors_among_the_weights(tmp_path, name):
     assert config["rope_parameters"]["rope_type"] == "rope_freqs"
     with pytest.raises(KeyError, match="rope_freqs"):
         AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+
+
+def test_queries_that_nothing_known_makes_bear_no_temperature():
+    """Its queries, keys and values come from one matrix, head by head."""
+    model = tiny("gpt_neox", num_hidden_layers=1)
+    with extended(model, "pi:factor=4") as handle, pytest.raises(DoesNotFit, match="q_proj"):
+        require_foldable(handle.layers)
+
+
+def test_queries_of_one_matrix_for_all_are_its_first_rows():
+    with extended(tiny("phi3", num_hidden_layers=1), "pi:factor=4") as handle:
+        state, before = folded_weights(handle.model, handle.layers, 2.0), handle.model.state_dict()
+    key = "model.layers.0.self_attn.qkv_proj.weight"
+    torch.testing.assert_close(state[key][:64], 2 * before[key][:64], rtol=0, atol=0)
+    torch.testing.assert_close(state[key][64:], before[key][64:], rtol=0, atol=0)
 
 
 def test_folding_in_half_precision_is_said_to_round(tmp_path):
