@@ -14,7 +14,7 @@ from ropewalk.cli.main import run
 from ropewalk.cli.train import train
 from ropewalk.cli.verbs import EXAMPLES
 from ropewalk.errors import Unreadable
-from ropewalk.hf.exporting import COMMANDS
+from ropewalk.hf.engines import ENGINES as WRITERS
 from ropewalk.models import DEFAULT
 
 LONG = ("yarn", "--to", "128", "-o")
@@ -41,7 +41,7 @@ def test_extend_and_export(folder, tmp_path, capsys):
 
 
 def test_engines_are_those_that_export_knows():
-    assert set(ENGINES) == set(COMMANDS)
+    assert set(ENGINES) == set(WRITERS)
 
 
 @pytest.mark.parametrize(

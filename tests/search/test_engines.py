@@ -35,12 +35,18 @@ def lines(model):
         ("any", {"yarn", "rerope", "dynamic_yarn", "log_n", "pairs"}),
         ("static", {"yarn", "pairs"}),
         ("vllm", {"yarn", "pairs"}),
-        ("llama.cpp", {"yarn"}),
+        ("llama.cpp", {"yarn", "pairs"}),
     ],
 )
 def test_who_takes_what(llama, deployable, taken):
     engine, wanted = Engine.of(llama), goal_of(llama, deployable)
     assert {line for line, each in lines(llama).items() if engine.takes(wanted, each)} == taken
+
+
+def test_llama_cpp_takes_divisors_in_some_architectures_only():
+    qwen3 = tiny("qwen3", num_hidden_layers=2)
+    engine, wanted = Engine.of(qwen3), goal_of(qwen3, "llama.cpp")
+    assert {line for line, each in lines(qwen3).items() if engine.takes(wanted, each)} == {"yarn"}
 
 
 @pytest.mark.parametrize("target", ["vllm", "llama.cpp"])
@@ -62,10 +68,11 @@ def test_what_does_not_fit_the_model_is_not_taken(llama):
     assert engine.takes(goal_of(llama, "any"), rw.parse("rerope:window=31"))
 
 
-def test_a_model_whose_queries_bear_no_temperature():
-    """Its queries, keys and values come from one matrix: nothing that an engine reads could hold the temperature."""
+def test_a_model_whose_config_knows_divisors_alone():
+    """Phi-3's queries, keys and values come from one matrix; vLLM reads the temperature beside the divisors."""
     phi3 = tiny("phi3", num_hidden_layers=2)
     engine, warm = Engine.of(phi3), lines(phi3)["pairs"]
     cold = rw.Extension(frequencies=warm.frequencies)
-    assert not engine.takes(goal_of(phi3, "vllm"), warm)
+    assert engine.takes(goal_of(phi3, "vllm"), warm)
     assert engine.takes(goal_of(phi3, "vllm"), cold)
+    assert not engine.takes(goal_of(phi3, "llama.cpp"), warm)

@@ -1,0 +1,57 @@
+"""llama.cpp, as its converter writes a model and as it computes it (b11739, and the converter of 2026-08; both run):
+
+default, linear    as they are
+yarn               with betas 32 and 1, truncated, at the temperature 0.1 ln(factor) + 1, whatever a config, a key
+                   or a flag says
+any table          as the tensor rope.freqs.weight, a divisor for each pair, where the architecture reads it;
+                   elsewhere the converter or the loader stops at it, and llama3 is dropped without a word
+"""
+
+from __future__ import annotations
+
+import math
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.engines.signature import Reading, Stated, fold, lower, yarn_temperature
+
+# Run with the tensor: what came out agreed with transformers. Others were run and stop, or were not run.
+READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
+TENSOR = "rope.freqs.weight"
+# No type of transformers, so that whoever loads the folder there is stopped instead of missing the tensor. The
+# converter notes that it does not know the type, and writes none.
+ROPE_TYPE = "rope_freqs"
+
+
+def read(stated: Stated) -> Reading:
+    """By name where that computes it, else by divisors among the weights and a temperature in the queries."""
+    if stated.window is not None:
+        raise DoesNotFit("reach", "the model's own, for llama.cpp's converter writes no other", "window")
+    if stated.latent and stated.type != "default":
+        raise DoesNotFit("schedule", "another base where keys are latent", stated.type)
+    if _computes(stated):
+        return Reading(lowered=False)
+    if stated.text.model_type not in READS_DIVISORS or stated.kinds:
+        rule = "linear, another base, or yarn with betas 32 and 1, truncated, at its own temperature, "
+        raise DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
+    lower(stated)
+    return Reading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
+
+
+def command(place: str, stated: Stated) -> str:
+    """Converts and serves it. The file holds the schedule; flags could only contradict it."""
+    converted = f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf"
+    return f"{converted} && llama-server -m {place}.gguf -c {stated.length}"
+
+
+def _computes(stated: Stated) -> bool:
+    """Whether llama.cpp's own schedule of this name is the one that is wanted."""
+    if stated.type in ("default", "linear"):
+        return stated.temperature == 1
+    if stated.type != "yarn" or not stated.reaches_all:
+        return False
+    own = stated.parameters[0]
+    betas = (own.get("beta_fast") or 32, own.get("beta_slow") or 1)
+    temperature = yarn_temperature(own["factor"])
+    return (
+        betas == (32, 1) and own.get("truncate", True) and math.isclose(stated.temperature, temperature, rel_tol=1e-6)
+    )

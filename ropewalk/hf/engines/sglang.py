@@ -1,0 +1,35 @@
+"""SGLang, as its source reads a config (0.5.23: layers/rotary_embedding/factory.py; not run):
+
+yarn        its temperature is attn_factor * (0.1 ln(factor) + 1); its table grows with the text
+longrope    its temperature is short_mscale and long_mscale; pairs must be halves
+latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
+"""
+
+from __future__ import annotations
+
+from ropewalk.hf.engines.signature import (
+    Reading,
+    Stated,
+    is_lowered,
+    place_temperature,
+    require_halves,
+    require_latent,
+    state_mscale,
+)
+
+
+def read(stated: Stated) -> Reading:
+    """By name, with the temperature where it is looked for."""
+    if stated.latent:
+        require_latent(stated)
+        return Reading(lowered=False)
+    folded = place_temperature(stated)
+    if is_lowered(stated):
+        require_halves(stated)
+    state_mscale(stated)
+    return Reading(is_lowered(stated), folded)
+
+
+def command(place: str, stated: Stated) -> str:
+    """Serves it."""
+    return f"python -m sglang.launch_server --model-path {place} --context-length {stated.length}"

@@ -1,0 +1,44 @@
+"""Whether llama.cpp's converter knows a tokenizer, and what to add where it does not.
+
+It knows a byte-level tokenizer by the hash of the tokens of one text, so one that was trained on its own vocabulary is
+unknown to it however common its rules are; it then stops with "BPE pre-tokenizer was not recognized".
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+# The text of get_vocab_base_pre in llama.cpp's conversion/base.py (2026-08).
+TEXT = (
+    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n🚀 (normal) 😶\u200d🌫️ (multiple emojis concatenated) ✅ 🦙🦙 "
+    "3 33 333 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 កាន់តែពិសេសអាច😁 ?我想在apple工作1314151天～ "
+    "------======= нещо на Български "
+    "''''''```````\"\"\"\"......!!!!!!?????? I've been 'told he's there, 'RE you sure? 'M not sure I'll make it, "
+    "'D you like some tea? We'Ve a'lL"
+)
+GPT2 = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}
+DIGITS = {"type": "Digits", "individual_digits": True}
+KNOWN = [([DIGITS, GPT2], "smollm"), ([GPT2], "gpt-2")]  # rules of llama.cpp that split texts in the same way
+
+
+def of_llama_cpp(tokenizer: Any | None) -> list[str]:
+    """The line that its converter needs, where the rules are those of a tokenizer it has; else nothing."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return []
+    rules = json.loads(backend.to_str())["pre_tokenizer"] or {}
+    parts = rules.get("pretokenizers", [rules])
+    name = next((name for wanted, name in KNOWN if _alike(parts, wanted)), None)
+    if name is None:
+        return []
+    found = sha256(str(tokenizer.encode(TEXT)).encode()).hexdigest()  # type: ignore[union-attr]
+    line = f'if chkhsh == "{found}": res = "{name}"'
+    return [f"if convert_hf_to_gguf.py does not recognize the pre-tokenizer, add to its get_vocab_base_pre: {line}"]
+
+
+def _alike(parts: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
+    return len(parts) == len(wanted) and all(
+        part.get(key) == value for part, own in zip(parts, wanted, strict=True) for key, value in own.items()
+    )

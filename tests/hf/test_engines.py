@@ -1,0 +1,143 @@
+"""Each engine, by its own rule, computes from the config what the extension is: any schedule, temperature and length.
+
+The rules are in engine_rules.py. What the engines themselves compute from such exports is measured in docs/log.md.
+"""
+
+import math
+
+import pytest
+import torch
+from hf import engine_rules
+from hf.models import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import ropewalk as rw
+from ropewalk import DoesNotFit
+from ropewalk.hf.engines import ENGINES
+from ropewalk.hf.extending import attached_all
+from ropewalk.hf.facts import facts_of
+from ropewalk.hf.probe import probe
+from ropewalk.hf.static import constant_scale, static_table
+from ropewalk.hf.stating import stated
+
+TRAINED = 512
+MODEL = tiny("llama", num_hidden_layers=1, head_dim=32, max_position_embeddings=TRAINED)
+LAYERS = probe(MODEL)
+FACTS = [facts_of(MODEL, layer, 1) for layer in LAYERS]
+
+factors = some.floats(1.05, 40).map(lambda value: round(value, 3))
+by_parts = some.builds(
+    "frequencies.by_parts:factor={},low_turns={},high_turns={},truncate={},ramp={}".format,
+    factors,
+    some.sampled_from([1, 1, 0.5, 2]),
+    some.sampled_from([32, 32, 8, 64]),
+    some.sampled_from(["true", "false"]),
+    some.sampled_from(["index", "index", "turns"]),
+)
+named = some.builds(
+    "{}:factor={}".format, some.sampled_from(["yarn", "pi", "ntk", "frequencies.ntk_mixed", "llama3"]), factors
+)
+temperatures = some.sampled_from(["", "", "+scales.temperature:value=1.3", "+scales.yarn_temperature:factor=8"])
+plain = some.builds("{}{}".format, by_parts, temperatures) | named
+multiples = some.floats(1.1, 48)
+
+
+def read(text, target, multiple):
+    """What is wanted, and the config and the answer that the engine gets; or a refusal."""
+    extension, length = rw.parse(text, trained_len=TRAINED, layers=1), int(TRAINED * multiple)
+    said = stated(MODEL, extension, attached_all(LAYERS, FACTS, extension), length)
+    reading = ENGINES[target].read(said)
+    wanted = static_table(extension, FACTS[0]), constant_scale(extension, FACTS[0])
+    return wanted, said, reading, said.config.to_dict()
+
+
+def require_equal(computed, reading, wanted):
+    table, scale = wanted
+    torch.testing.assert_close(computed.table, table, rtol=2e-6, atol=0)  # divisors are written in float64 or float32
+    assert computed.temperature**2 * reading.folded == pytest.approx(scale, rel=1e-9)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(plain, multiples)
+def test_vllm(text, multiple):
+    wanted, said, reading, config = read(text, "vllm", multiple)
+    computed, allowed = engine_rules.vllm(config)
+    require_equal(computed, reading, wanted)
+    asked = int(ENGINES["vllm"].command("place", said).split("--max-model-len ")[1])
+    assert asked == int(TRAINED * multiple)
+    assert asked <= allowed  # or vLLM refuses its own command
+    assert asked <= math.floor(computed.rows + 1e-6)  # or it reads beyond its table
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(plain, multiples)
+def test_sglang(text, multiple):
+    wanted, _, reading, config = read(text, "sglang", multiple)
+    computed = engine_rules.sglang(config)
+    require_equal(computed, reading, wanted)
+    assert computed.rows >= int(TRAINED * multiple)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(plain, multiples)
+def test_llama_cpp(text, multiple):
+    wanted, said, reading, config = read(text, "llama.cpp", multiple)
+    divisors = said.divisors if reading.divisors else None
+    if reading.rope_type:
+        config["rope_parameters"]["rope_type"] = reading.rope_type
+    require_equal(engine_rules.llama_cpp(config, divisors), reading, wanted)
+
+
+def test_llama_cpp_has_one_yarn():
+    """Betas 32 and 1, truncated, at 0.1 ln f + 1: by name. Anything else is not what it would compute."""
+    own = "frequencies.by_parts:factor=8{}+scales.yarn_temperature:factor={}"
+    said = {
+        text: read(text, "llama.cpp", 8)[2].lowered
+        for text in (
+            "yarn:factor=8",
+            "by_parts:factor=8",
+            own.format(",truncate=false", 8),
+            own.format(",low_turns=2", 8),
+            own.format(",high_turns=16", 8),
+            own.format("", 4),
+        )
+    }
+    assert list(said.values()) == [False, True, True, True, True, True]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "olmo2", "granite"])
+@pytest.mark.parametrize("text", ["by_parts:factor=4", "llama3:factor=4"])
+def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
+    model = tiny(name, num_hidden_layers=1)
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse(text, trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    with pytest.raises(DoesNotFit, match=f"what llama.cpp knows of {name}"):
+        ENGINES["llama.cpp"].read(said)
+
+
+def latent(**own):
+    """A model whose keys come from a latent vector, with this YaRN in its config."""
+    model = tiny("deepseek_v3", num_hidden_layers=1)
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse("by_parts:factor=4", trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    said.text.rope_parameters |= own
+    return said
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_latent_attention_has_the_temperature_of_mscale(target):
+    """0.1 ln 4 + 1 where nothing is stated, 1 where both are alike, as DeepSeek V3 has them."""
+    with pytest.raises(DoesNotFit, match=r"1\.1386"):
+        ENGINES[target].read(latent())
+    said = latent(mscale=1.0, mscale_all_dim=1.0)
+    ENGINES[target].read(said)
+    assert not {"attention_factor", "attn_factor"} & set(
+        said.text.rope_parameters
+    )  # 1 makes vLLM forget mscale_all_dim
+    with pytest.raises(DoesNotFit, match="latent"):
+        ENGINES[target].read(latent(truncate=False, mscale=1.0, mscale_all_dim=1.0))
