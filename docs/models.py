@@ -38,12 +38,13 @@ causal language model is made and run; nothing below is written by hand or looke
 probed in the same way when it comes.
 
 - *right*: static schedules and all other extensions (`rerope`, `dynamic_yarn`, `streaming`) were put in. An empty one
-  leaves the model's logits; {text} tokens at once and in pieces through the cache give the same (where the bare model's
-  do; in 85 % of tokens, since rounding moves which experts and top-k keys are chosen); `dynamic_yarn` within the
-  trained length, and `rerope` within its window, give the bare model's; removed, it is what it was.
+  leaves the model's logits. {text} tokens at once and in pieces through the cache give the same, where the bare model's
+  do (in 85 % of tokens, since rounding moves which experts and top-k keys are chosen). `dynamic_yarn` within the
+  trained length, and `rerope` within its window, give the bare model's. Removed, the model is what it was.
 - *static only*: a schedule is written into the model's own rotary tables, its attention untouched, with the same
   checks; all else is refused, with the reason.
 - *refused*: nothing is put in, with the reason.
+- *not made*: transformers itself does not make it here, with its reason.
 
 *Turns* is how many of a head's dimensions do. Windows and layers without rotation are counted among those that attend.
 *Static* says whether a schedule goes into the model's own tables, or by attention of ours where tables cannot say it.

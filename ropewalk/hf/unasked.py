@@ -9,7 +9,7 @@ from typing import Any
 CARRIED = {"scaling", "dropout", "sliding_window", "softcap", "s_aux"}
 ASKED = "a causal mask, a window, a cap and sinks"
 # What says nothing that attention does not know already.
-IDLE = {"position_ids", "cache_position", "ropewalk_pass"}
+IDLE = {"position_ids", "cache_position", "logits_to_keep", "ropewalk_pass"}
 
 
 def besides(given: Mapping[str, Any], told: Collection[str] = ()) -> list[str]:
