@@ -49,6 +49,13 @@ class Asked(NamedTuple):
     drawn: dict[str, Any]
 
 
+class Room(NamedTuple):
+    """How long the text becomes, as far as that is known."""
+
+    read: int  # tokens, before the first that is made
+    to: int | None  # what --to says
+
+
 def generate(
     model: Model,
     extension: Extension = "",
@@ -64,7 +71,10 @@ def generate(
     device: Device = "",
     to: To = "",
 ) -> None:
-    """Go on from a prompt, or answer a question about several contexts. The text is read in pieces, however long."""
+    """Go on from a prompt, or answer a question about several contexts. The text is read in pieces, however long.
+
+    Without --to the extension is made for the prompt and the tokens that are to come.
+    """
     if bool(contexts) != bool(question):
         raise InvalidValue("--question", "given with --contexts and only then", question)
     given = [
@@ -81,7 +91,15 @@ def generate(
         raise InvalidValue("EXTENSION", "given with --to", extension)
     where = _device(device)
     require_plausible(model, extension)
-    _write(asked, model, fitting(model, extension, to) if extension else None, where)
+    tokenizer = tokenizer_of(model)
+    read = _length(tokenizer, asked)
+    if to and read > (target(to) or 0):
+        raise DoesNotFit("--to", f"at least the {read:,} tokens that are read", target(to))
+    needed = None if drawn["max_new_tokens"] is None else read + drawn["max_new_tokens"]
+    fitted = fitting(model, extension, to, needed=needed) if extension else None
+    rule = _rule(asked, fitted)
+    host = weights_of(model).to(where)
+    _write(asked, host, tokenizer, fitted, rule, Room(read, target(to)))
 
 
 def _drawn(count: int | None, stream: bool, temperature: float, top_p: float, seed: int) -> dict[str, Any]:
@@ -128,25 +146,39 @@ def _device(name: str) -> str:
     return name
 
 
-def _write(asked: Asked, model: str, extension: extensions.Extension | None, device: str) -> None:
-    """Load, extend, and show what comes."""
-    from ropewalk.extension import Extension
+def _length(tokenizer: Any, asked: Asked) -> int:
+    """How many tokens are read before the first that is made: of the longest context, where there are several."""
+    if not asked.contexts:
+        return len(tokenizer(asked.prompt, verbose=False)["input_ids"])
+    rows = [len(tokenizer(each, verbose=False)["input_ids"]) for each in asked.contexts]
+    return max(rows) + len(tokenizer(asked.question, add_special_tokens=False, verbose=False)["input_ids"])
 
+
+def _rule(asked: Asked, extension: extensions.Extension | None) -> Any:
+    """How several contexts become one answer, where there are several."""
     rule = extension.decoding if extension else None
     if asked.contexts and not rule:
         raise InvalidValue("extension", "one with a rule of decoding for --contexts, such as nbce", str(extension))
     if rule and not asked.contexts:
         raise InvalidValue("--contexts", f"given for {rule.name}", "", remedy="and --question")
-    tokenizer = tokenizer_of(model)
+    return rule
+
+
+def _write(
+    asked: Asked, host: Any, tokenizer: Any, extension: extensions.Extension | None, rule: Any, room: Room
+) -> None:
+    """Extend, and show what comes."""
+    from ropewalk.cli.limits import limit_of, watched
+    from ropewalk.extension import Extension
     from ropewalk.hf import extended
 
-    host = weights_of(model).to(device)
     around = replace(extension, decoding=None) if extension else Extension()
     bare = around == Extension()
     with nullcontext() if bare else extended(host, around), reading() as progress:
         tokens = _answers if asked.contexts else _continues
         try:
-            for piece in pieces(tokenizer, tokens(host, tokenizer, asked, rule, progress)):
+            made = watched(tokens(host, tokenizer, asked, rule, progress), room.read, limit_of(host, room.to))
+            for piece in pieces(tokenizer, made):
                 progress.done()
                 sys.stdout.write(piece)
                 sys.stdout.flush()

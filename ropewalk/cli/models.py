@@ -60,8 +60,13 @@ def require_plausible(model: str, extension: str = "") -> None:
             return
 
 
-def fitting(model: str, extension: str, to: str, field: str = "--to") -> extensions.Extension:
-    """The extension for the lengths and layers that the model's config states, before its weights are read."""
+def fitting(
+    model: str, extension: str, to: str, field: str = "--to", *, needed: int | None = None
+) -> extensions.Extension:
+    """The extension for the lengths and layers that the model's config states, before its weights are read.
+
+    Where no length to reach is said it is the one that is needed, and no less than the trained one.
+    """
     from ropewalk.hf.facts import trained_len
     from ropewalk.parsing import parse
 
@@ -70,7 +75,8 @@ def fitting(model: str, extension: str, to: str, field: str = "--to") -> extensi
     if wanted is not None and wanted <= known:
         rule = f"above the trained length ({known})"
         raise DoesNotFit(field, rule, wanted, remedy="within it the model needs no extension")
-    return parse(extension, trained_len=known, target_len=wanted, layers=text.num_hidden_layers)
+    reached = max(known, needed) if wanted is None and needed else wanted
+    return parse(extension, trained_len=known, target_len=reached, layers=text.num_hidden_layers)
 
 
 def tokenizer_of(model: str) -> Any:

@@ -122,13 +122,11 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 class Finder:
     def find_spec(self, name, *_):
-        if name == sys.argv[1] and not seen:
-            seen.append(name)
+        if name == at:
             signal.raise_signal(signal.SIGINT)
-seen = []
+at = sys.argv.pop(1)
 sys.meta_path.insert(0, Finder())
 from ropewalk.cli.main import main
-sys.argv = sys.argv[:1] + sys.argv[2:]
 main()
 """
 
