@@ -213,3 +213,17 @@ def test_generating_with_a_quantised_cache(text):
     with extended(model, parse(text, **LENGTHS)):
         assert fp8_error(model, IDS, MASK) < 1.5 * usual
     assert 0.05 < usual < 0.5
+
+
+def test_a_memory_says_to_transformers_what_a_cache_would():
+    """Tokens that were read, and the keys of a mask for more of them; forgotten ones among them."""
+    model, cache = tiny("llama", num_hidden_layers=1), DynamicCache()
+    plain = DynamicCache()
+    for count in (25, 1, 14):
+        model(IDS[:, plain.get_seq_length() :][:, :count], past_key_values=plain)
+        with extended(model, "streaming:window=10,n_sink=2"), torch.no_grad():
+            model(IDS[:, cache.get_seq_length() :][:, :count], past_key_values=cache)
+        assert isinstance(cache.layers[0], MemoryLayer)
+        assert cache.get_seq_length() == plain.get_seq_length()
+        for queries in (1, 7):
+            assert cache.get_mask_sizes(queries, 0) == plain.get_mask_sizes(queries, 0)

@@ -41,6 +41,11 @@ def test_why_a_method_does_not_apply():
     assert seen.refused
     assert all("must be" in reason for reason in seen.refused.values())
     assert not set(seen.refused) & set(seen.applying)
+    before, heading, after = str(seen).partition("do not apply:\n")
+    assert heading
+    for name in seen.refused:
+        assert f"  {name} " not in before
+        assert name in after
 
 
 def test_what_the_model_adds_to_the_softmax_is_said():

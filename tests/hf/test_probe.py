@@ -7,6 +7,7 @@ from hf.traces import trace
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ropewalk import DoesNotFit
+from ropewalk.hf.facts import facts_of
 from ropewalk.hf.probe import probe
 
 # rotating dimensions from and to, neighbours, windows of the four layers; by reading the sources.
@@ -62,11 +63,14 @@ def test_what_the_model_adds_to_the_softmax():
 
 def test_tables_of_its_own_for_each_kind_of_layer():
     """gemma3 turns by base 10,000 in windows and by 1,000,000 elsewhere."""
-    layers = probe(tiny("gemma3_text", num_hidden_layers=6))
+    model = tiny("gemma3_text", num_hidden_layers=6)
+    layers = probe(model)
     slowest = [layer.inv_freq[-1] for layer in layers]
     assert slowest[:5] == pytest.approx([10_000 ** (-14 / 16)] * 5, rel=1e-5)
     assert slowest[5] == pytest.approx(1_000_000 ** (-14 / 16), rel=1e-5)
     assert [layer.kind for layer in layers] == ["sliding_attention"] * 5 + ["full_attention"]
+    bases = [facts_of(model, layer, 6).base for layer in layers]
+    assert bases == [10_000.0] * 5 + [1_000_000.0]
 
 
 def test_a_stretched_table_and_its_temperature():

@@ -47,6 +47,19 @@ def test_static_schedules_load_with_plain_transformers(tmp_path, name, text):
         assert "rope_theta" in config["rope_parameters"]
 
 
+@pytest.mark.parametrize("text", ["pi:factor=4", "ntk:factor=4", "llama3:factor=4", "frequencies.ntk_mixed:factor=4"])
+def test_the_share_of_dimensions_that_turn_is_kept(tmp_path, text):
+    """Three quarters, which is not what its config says where nothing is stated."""
+    plain = {"rope_type": "default", "rope_theta": 10_000.0}
+    model = tiny("phi", num_hidden_layers=1, rope_parameters={**plain, "partial_rotary_factor": 0.75})
+    with extended(model, text):
+        expected = logits(model, IDS)
+        assert save(model, tmp_path / "saved", target_len=128).startswith("transformers")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
+    assert again.config.rope_parameters["partial_rotary_factor"] == 0.75
+    torch.testing.assert_close(logits(again, IDS), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("text", BESIDE)
 def test_the_rest_comes_back_extended(tmp_path, text):
     model = tiny("llama", num_hidden_layers=2)

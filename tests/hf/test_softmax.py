@@ -30,6 +30,20 @@ def test_what_they_add_makes_a_difference(name, without, monkeypatch):
         extend(tiny(name), "rerope:window=8")
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e4])
+def test_however_large_logits_are(size, monkeypatch):
+    """An error is measured against them: of small ones none is too small, and rounding of large ones is none."""
+    from ropewalk.hf import extending
+
+    model, honest = tiny("gpt_oss"), extending.probe
+    model.lm_head.weight.data *= size
+    with extended(model, "rerope:window=8"):
+        pass
+    monkeypatch.setattr(extending, "probe", lambda host: [each._replace(sinks=None) for each in honest(host)])
+    with pytest.raises(DoesNotFit, match="one whose logits are reproduced"):
+        extend(model, "rerope:window=8")
+
+
 @pytest.mark.parametrize("text", EXTENSIONS)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_whole_or_in_pieces_under_every_extension(model, text, cuts):
