@@ -310,8 +310,8 @@ def on_cuda(own):
     return own._replace(device=torch.device("cuda"), dtype=torch.float32, head_dim=16, value_dim=16, learning=False)
 
 
-@drawn(60)
-@given(case=cases(biases=some(LINES), longest=150))
+@drawn(30)
+@given(case=cases(biases=some(LINES), longest=100))
 def test_by_flex_as_it_is_defined(monkeypatch, case):
     monkeypatch.setattr(flex, "flex_attention", defined)
     monkeypatch.setattr(flex, "compiled", lambda: flex.call)
@@ -321,7 +321,7 @@ def test_by_flex_as_it_is_defined(monkeypatch, case):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for machines without a GPU")
-@drawn(12)
+@drawn(10)
 @given(
     case=cases(
         biases=some(LINES), longest=24, dtypes=[torch.float32], softcap=None, heads=2, kv_heads=1, head_dim=16

@@ -26,7 +26,9 @@ def naive(hidden, head, targets, bias):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("tokens", "words"), [(1, 1), (7, 3), (TOKENS + 5, WORDS + 11), (30, 2 * WORDS)])
+@pytest.mark.parametrize(
+    ("tokens", "words"), [(1, 1), (7, 3), (TOKENS + 5, WORDS + 11), (2 * TOKENS + 3, 9), (30, 3 * WORDS + 1)]
+)
 def test_losses_and_gradients_are_cross_entropys(tokens, words, bias):
     one, other = inputs(tokens, words, bias=bias), inputs(tokens, words, bias=bias)
     one[2][::3] = other[2][::3] = IGNORED
@@ -53,6 +55,35 @@ def test_a_hit_is_the_first_of_the_highest_logits(tokens, words, bias):
     got = judged(hidden[None], head, targets[None], shift)
     assert torch.equal(got.hits[0], targets == chosen)
     assert torch.equal(got.losses[0], nll(hidden, head, targets, shift))
+
+
+def test_the_highest_of_all_tiles_and_not_of_the_last_ones():
+    """The first tile's highest is 3, the second's 1, the third's 2, and one token sees them upside down."""
+    head = torch.zeros(3 * WORDS, 1, dtype=torch.float64)
+    head[[5, WORDS + 5, 2 * WORDS + 5], 0] = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
+    hidden = torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=torch.float64)[:, None]
+    targets = torch.tensor([5, WORDS + 5, 2 * WORDS + 5, 0])
+    got = judged(hidden, head, targets)
+    assert got.hits.tolist() == [True, False, False, True]
+    torch.testing.assert_close(got.losses, naive(hidden, head, targets, None))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_beyond_the_range_of_float16(bias):
+    """Over three tiles: their logits go up to 90,000, where float16 ends at 65,504."""
+    rng = torch.Generator().manual_seed(0)
+    targets = torch.randint(0, 2 * WORDS + 5, (9,), generator=rng)
+    hidden, head = torch.full((9, 2), 300.0), torch.randint(200, 300, (2 * WORDS + 5, 2), generator=rng).float() / 2
+    shift = torch.randn(len(head), generator=rng).half() if bias else None
+    one, other = ([x.half().to(dtype).requires_grad_() for x in (hidden, head)] for dtype in (torch.half, torch.double))
+    got, expected = nll(*one, targets, shift), naive(*other, targets, None if shift is None else shift.double())
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=0.02)
+    torch.testing.assert_close(judged(*one, targets, shift).losses, got, rtol=0, atol=0)
+    for way, leaves in ((got, one), (expected, other)):
+        way.sum().backward()
+        assert all(leaf.grad.isfinite().all() for leaf in leaves)
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a.grad.double(), b.grad, rtol=2e-2, atol=2e-2 * float(b.grad.abs().max()))
 
 
 def test_what_is_not_scored_is_no_hit():

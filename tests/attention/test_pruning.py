@@ -7,7 +7,8 @@ import torch
 
 from ropewalk import Facts, parse
 from ropewalk.attention import attend, pruning, toeplitz
-from ropewalk.attention.pruning import NEGLIGIBLE, Band, _of_row, _worthwhile, bands
+from ropewalk.attention.pruning import AT_ONCE, NEGLIGIBLE, Band, _of_row, _worthwhile, bands
+from ropewalk.equation import reference_weights
 
 from attention.test_attend import CLOSE, assert_equal
 
@@ -66,6 +67,19 @@ def test_pruned_attention_equals_the_oracle(text, dtype, cut):
 def test_a_far_key_that_all_look_for_is_not_lost(size, dtype):
     """The bound is reached: without the nearest key's own logit in it, the one key that matters would be cut."""
     assert_equals_the_oracle("alibi", opposed(size, dtype))
+
+
+def test_the_longest_key_and_the_most_searching_query_count_wherever_they_are():
+    """More tokens than norms are taken of together: the one key that matters is among the first, and some of the last
+    queries alone look for it, over a bias of a hundred nats."""
+    facts, size = Facts(trained_len=512, head_dim=8, heads=2), 18.0
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 1600, 8, generator=rng).double() for _ in range(3))
+    q, k = 0.01 * q, 0.01 * k
+    q[:, :, AT_ONCE::2], k[:, :, 0] = size / math.sqrt(8), size / math.sqrt(8)
+    assert_equal(parse("alibi"), [q, k, v], facts)
+    weight = reference_weights(q, k, parse("alibi"), facts)
+    assert (weight[0, 0, AT_ONCE::2, 0] > 0.9).all()
 
 
 def weight_beyond(f_hx, q, k, width):

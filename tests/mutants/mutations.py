@@ -15,6 +15,8 @@ class Mutation(NamedTuple):
 
 # Without the comparison with transformers, whose import alone takes longer than all of these.
 FREQUENCIES = " ".join(f"frequencies/test_{part}.py" for part in ("golden", "by_hand", "dynamic", "xpos"))
+WHEREVER = "attention/test_pruning.py::test_the_longest_key_and_the_most_searching_query_count_wherever_they_are"
+ANYWHERE = "attention/test_any_positions.py::"
 BOTH_WAYS = "hf/test_tables.py::test_both_ways_are_one_model"
 
 MUTATIONS = (
@@ -99,6 +101,9 @@ MUTATIONS = (
     Mutation("a mask one distance off", "attention/toeplitz.py", "distance < own.nearest", "distance <= own.nearest", "attention/test_toeplitz.py"),
     Mutation("no room for the nearest key's logit", "attention/pruning.py", " - own_bgri", "", "attention/test_pruning.py::test_a_far_key_that_all_look_for_is_not_lost"),
     Mutation("far keys as short as the shortest", "attention/pruning.py", "dim=-1).amax(-1) for k in every", "dim=-1).amin(-1) for k in every", "attention/test_pruning.py::test_nothing_is_cut_where_norms_forbid_it"),
+    Mutation("the longest key of the tile that has the shortest", "attention/pruning.py", "for k in every]).amax(0)", "for k in every]).amin(0)", WHEREVER),
+    Mutation("the row that demands least", "attention/pruning.py", "- own_bgri).amax(-1)", "- own_bgri).amin(-1)", WHEREVER),
+    Mutation("the tile that demands least", "attention/pruning.py", "torch.stack(above).amax(0)", "torch.stack(above).amin(0)", WHEREVER),
     Mutation("NaN certified", "attention/pruning.py", "negligible_bhx = (beyond_hx <= allowed_bh[..., None]) & (allowed_bh[..., None] > SMALLEST)", "negligible_bhx = ~(beyond_hx > allowed_bh[..., None])", "attention/test_pruning.py::test_nothing_is_cut_where_norms_forbid_it"),
     Mutation("diagonals one column off", "attention/skewed.py", "as_strided((rows, width), (width, 1))", "as_strided((rows, width - 1), (width + 1, 1))", "attention/test_skewed.py"),
     Mutation("a slope without what its row has in common", "attention/skewed.py", "slope_ij.sub_(common_i[:, None])", "slope_ij", "attention/test_skewed.py"),
@@ -110,6 +115,13 @@ MUTATIONS = (
     Mutation("a block of rows that stops early", "attention/walks.py", "_least_from_here_on(blocks.low), begin + keys)", "_least_from_here_on(blocks.low), begin)", "attention/test_walks.py"),
     Mutation("shared whatever the positions", "attention/sharing.py", "each.numpy().tobytes()", "b''", "attention/test_sharing.py"),
     Mutation("the last tile forgotten", "attention/nll.py", "range(0, length, size)", "range(0, length - length % size or length, size)", "attention/test_nll.py"),
+    Mutation("the highest of the tile before", "attention/nll.py", "highest_n = torch.maximum(highest_n, top_n)", "highest_n = top_n", "attention/test_nll.py"),
+    Mutation("products in float16", "attention/nll.py", "torch.float32 if hidden_nd.dtype == torch.float16 else hidden_nd.dtype", "hidden_nd.dtype", "attention/test_nll.py"),
+    Mutation("one block of a band for all", "attention/flash.py", "rows + width - 1), whole))", "rows + width - 1), 1))", f"{ANYWHERE}test_by_pieces_however_scattered"),
+    Mutation("gradients of some blocks of a band", "attention/flash.py", "min(most, self.blocks - first)", "1", f"{ANYWHERE}test_by_pieces_however_scattered"),
+    Mutation("bounds that jump taken for a band", "attention/cover.py", "torch.full_like(by_start, BROKEN)", "torch.full_like(by_start, 2)", f"{ANYWHERE}test_pieces_cover_every_span_once"),
+    Mutation("a window of slots, not of numbers", "attention/strands.py", "torch.searchsorted(j, bound) for bound in span.bounds(i[rows])", "bound.clamp(max=len(j)) for bound in span.bounds(i[rows])", f"{ANYWHERE}test_as_the_chooser_has_it"),
+    Mutation("a table at a time, the query's own key forgotten", "attention/strands.py", "torch.searchsorted(self.numbers, last, right=True)", "torch.searchsorted(self.numbers, last)", "attention/test_attend.py::test_a_table_for_every_row"),
     Mutation("taken back from what is written over", "attention/shelves.py", "max(0, count - self.size)", "max(0, count)", "attention/test_memory.py::test_no_more_is_taken_back_than_there_is_room_for"),
     Mutation("spare room that is not kept", "attention/shelves.py", "newest = torch.arange(max(count, end - self.room), end)", "newest = torch.arange(max(count, end - self.size), end)", "attention/test_memory.py::test_tokens_are_taken_back"),
     Mutation("unknown parameters ignored", "spec.py", "if name not in known:", "if False:", "invariants/test_every_method.py::test_unknown_parameters_are_refused"),
