@@ -9,7 +9,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ from ropewalk.errors import DoesNotFit, UnknownName
 from ropewalk.folders import require_new
 from ropewalk.models import NAME, path_of
 from ropewalk.notation import duration
+from ropewalk.trust import trusted, trusting
 
 if TYPE_CHECKING:
     from ropewalk.search.fitting import Fitting
@@ -82,6 +83,7 @@ class Request:
     out: Path
     deadline: float
     budget: float
+    trusted: bool = field(default_factory=trusted)  # code that comes with a model runs in every worker, or in none
 
 
 def fit(
@@ -210,7 +212,7 @@ def _help(request: Request, number: int) -> None:
     import torch
 
     torch.set_num_threads(max(1, torch.get_num_threads() // request.workers))
-    with suppress(KeyboardInterrupt):  # the first worker says what there is to say
+    with trusting(request.trusted), suppress(KeyboardInterrupt):  # the first worker says what there is to say
         own = _opened(request)
         own.leads = False
         if not own.search():

@@ -6,9 +6,11 @@ Checks come in the order of their cost: what the line says, then the config and 
 from __future__ import annotations
 
 import ctypes
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +19,7 @@ from ropewalk import folders
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable
 from ropewalk.models import path_of
 from ropewalk.notation import length
+from ropewalk.trust import trusting
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions  # importing it takes a second
@@ -36,6 +39,22 @@ Extension = Annotated[str, typer.Argument(help="such as yarn or rerope:window=51
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the length to reach, such as 32k or 1m")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
+
+Trust = Annotated[bool, typer.Option("--trust-remote-code", help="run the code that a model brings with it")]
+
+
+def with_trust(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb that takes --trust-remote-code: what it loads may run code of its own while it is at work."""
+    own = inspect.signature(verb, eval_str=True)
+
+    @wraps(verb)
+    def trusting_verb(*, trust_remote_code: bool = False, **given: Any) -> None:
+        with trusting(trust_remote_code):
+            verb(**given)
+
+    added = inspect.Parameter("trust_remote_code", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Trust)
+    trusting_verb.__signature__ = own.replace(parameters=[*own.parameters.values(), added])  # type: ignore[attr-defined]
+    return trusting_verb
 
 
 def target(to: str, field: str = "--to") -> int | None:

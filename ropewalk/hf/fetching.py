@@ -6,9 +6,7 @@ in more ways than transformers has errors for; all of them are one refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +15,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import why
+from ropewalk.trust import trusted
 
 TRUST = "trust_remote_code"
 OWN_CODE = "transformers_modules"  # where transformers keeps the code that came with a model
-
-_TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
-
-
-@contextmanager
-def trusting(trusted: bool) -> Iterator[None]:
-    """Code that comes with a model runs, or not, where nothing else is said within a block."""
-    before = _TRUSTED.set(trusted)
-    try:
-        yield
-    finally:
-        _TRUSTED.reset(before)
-
-
-def trusted() -> bool:
-    """Whether code that comes with a model runs where nothing else is said."""
-    return _TRUSTED.get()
 
 
 def runs_own_code(model: nn.Module) -> bool:

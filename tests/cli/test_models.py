@@ -3,9 +3,11 @@
 import json
 import shlex
 import shutil
+import sys
 
 import pytest
 from hf.models import tiny
+from hf.own_code import bringing_code
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -156,3 +158,35 @@ def test_the_carried_model_has_a_name_for_every_verb(verb, monkeypatch, tmp_path
     line = EXAMPLES[verb].replace("./model ", "default ").replace("--prompt-file book.txt", "--prompt w1")
     assert run(shlex.split(line)[1:]) == 2
     assert asked == [str(DEFAULT)]
+
+
+@pytest.fixture
+def own_code(folder, tmp_path, monkeypatch):
+    """A model that brings code of its own."""
+    monkeypatch.setattr(sys, "stdin", None)  # nobody is asked
+    with bringing_code(folder, tmp_path, monkeypatch) as made:
+        yield made
+
+
+RUNNING = ["inspect {}", "generate {} --prompt w1 --max-new-tokens 1"]
+OTHERS = ["extend {} yarn --to 64 -o x", "compare {} yarn", "fit {}", "eval {} yarn --tasks x", "diagnose {} yarn"]
+
+
+@pytest.mark.parametrize("verb", [*RUNNING, *OTHERS, "stream {} yarn --tokens 64"])
+def test_code_that_comes_with_a_model_runs_where_it_is_asked_for(own_code, tmp_path, monkeypatch, capsys, verb):
+    (_, mark), given = own_code, verb.format(own_code[0]).split()
+    monkeypatch.chdir(tmp_path)
+    assert run(given) == 2
+    said = capsys.readouterr().err
+    assert "--trust-remote-code" in said
+    assert said.count("\n") == 1
+    assert not mark.exists()
+    if verb in RUNNING:
+        assert run([*given, "--trust-remote-code"]) == 0
+        assert mark.exists()
+
+
+def test_every_verb_that_loads_a_model_takes_it(capsys):
+    for verb in EXAMPLES:
+        assert run([verb.__name__, "--help"]) == 0
+        assert ("--trust-remote" in capsys.readouterr().out) == (verb.__name__ != "show")

@@ -3,19 +3,19 @@
 import builtins
 import json
 import shutil
-import sys
 from random import Random
 
 import pytest
 import torch
 from hf.models import tiny
+from hf.own_code import bringing_code
 from hf.traces import logits
-from transformers import dynamic_module_utils
 
 import ropewalk as rw
 from ropewalk import Unreadable
 from ropewalk.errors import NotInstalled, RopewalkError
-from ropewalk.hf.fetching import fetch_config, fetch_model, fetch_tokenizer, trusted, trusting
+from ropewalk.hf.fetching import fetch_config, fetch_model, fetch_tokenizer
+from ropewalk.trust import trusted, trusting
 
 IDS = torch.arange(3, 60)[None]
 DEEP, DIGITS = b"[" * 100_000, b'{"hidden_size": ' + b"9" * 5000 + b"}"
@@ -93,32 +93,12 @@ def test_a_folder_without_a_tokenizer(plain):
         fetch_tokenizer(plain)
 
 
-CODE = """
-import pathlib
-from transformers import LlamaConfig, LlamaForCausalLM
-pathlib.Path({mark!r}).touch()
-class OwnConfig(LlamaConfig):
-    model_type = "own"
-class OwnModel(LlamaForCausalLM):
-    config_class = OwnConfig
-"""
-
-
 @pytest.fixture
 def own_code(plain, tmp_path, monkeypatch):
     """A model that brings code of its own, and the file by which that says that it ran."""
-    cache = tmp_path / "cache"
-    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(cache))
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(builtins, "input", lambda *_: pytest.fail("asked on a terminal"))
-    place, mark = shutil.copytree(plain, tmp_path / "model"), tmp_path / "ran"
-    config = json.loads((place / "config.json").read_text())
-    names = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
-    (place / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": names}))
-    (place / "own.py").write_text(CODE.format(mark=str(mark)))
-    yield place, mark
-    for name in [name for name in sys.modules if name.partition(".")[0] == "transformers_modules"]:
-        del sys.modules[name]
+    with bringing_code(plain, tmp_path, monkeypatch) as made:
+        yield made
 
 
 READS = [rw.load, rw.inspect, fetch_config, fetch_model, lambda place: rw.load(place, trust_remote_code=None)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from full_disk import room
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
@@ -120,7 +121,7 @@ def test_a_corpus_that_is_none(tmp_path, model, source, kind, words):
 
 
 def test_a_model_that_is_none(tmp_path, corpus):
-    with pytest.raises(Unreadable, match="a causal model with its tokenizer"):
+    with pytest.raises(Unreadable, match="model must be a folder that is there"):
         carry_on(tmp_path / "x", PLAN, model=tmp_path / "none", extension="pi", length=64, corpus=corpus)
 
 
@@ -159,8 +160,33 @@ def test_documents_are_asked_about_once(tmp_path):
     with (tmp_path / "questions.jsonl").open("a") as lines:
         lines.write('{"document": "3", "pai')  # killed in the middle of a line
     ask = Scripted()
-    assert made(tmp_path, ask, count=4)[:3] == first
+    every = made(tmp_path, ask, count=4)
+    assert every[:3] == first
     assert ask.asked == 4
+    assert made(tmp_path, ask, count=4) == every
+    assert ask.asked == 4
+
+
+LINES = ["{}", "[]", "null", "garbage", "[" * 100_000, '{"document": 5, "pairs": []}', '{"document": "0", "pairs": 5}']
+PAIRS = [["1", 0, "What?", "this"], ["0", -1, "What?", "this"], ["0", "x", "What?", "this"], ["0", 0], ["0", 0, 5, "x"]]
+PAIRED = [json.dumps({"document": "0", "pairs": [pair]}) for pair in PAIRS]
+
+
+@pytest.mark.parametrize("line", [*LINES, *PAIRED, '{"document": "0", "document": "0", "pairs": []}'], ids=range(13))
+def test_questions_that_were_changed_are_refused_by_name(tmp_path, line):
+    (tmp_path / "questions.jsonl").write_text(f"{line}\n")
+    with pytest.raises(Unreadable, match=r"questions\.jsonl must be questions that a run has made"):
+        made(tmp_path, Scripted())
+
+
+def test_a_full_disk_costs_the_line_that_is_written_and_no_other(tmp_path):
+    first = made(tmp_path, Scripted(), count=2)
+    place = tmp_path / "questions.jsonl"
+    with room(place.stat().st_size + 10), pytest.raises(DoesNotFit, match="disk must be large enough"):
+        made(tmp_path, Scripted(), count=4)
+    ask = Scripted()
+    assert made(tmp_path, ask, count=4)[:2] == first
+    assert ask.asked == 8
 
 
 def test_a_model_answers_with_its_likeliest_line(model):
