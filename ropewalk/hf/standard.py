@@ -120,7 +120,7 @@ def rope_parameters(
     if "original_max_position_embeddings" in part:  # which some models read for more than their schedule
         layout["original_max_position_embeddings"] = part["original_max_position_embeddings"]
     named = _by_name(extension, facts, temperature) if by_name and facts.inv_freq is None else {}
-    return {**layout, **(named or _by_table(extension, own, part, target_len))}
+    return {**layout, **(named or _by_table(extension, own, part, target_len, by_name))}
 
 
 def _by_name(extension: Extension, facts: Facts, temperature: float) -> dict[str, Any]:
@@ -139,12 +139,14 @@ def _by_name(extension: Extension, facts: Facts, temperature: float) -> dict[str
     return {}
 
 
-def _by_table(extension: Extension, own: Attached, part: dict[str, Any], target_len: int) -> dict[str, Any]:
+def _by_table(
+    extension: Extension, own: Attached, part: dict[str, Any], target_len: int, by_name: bool
+) -> dict[str, Any]:
     """Another base where that gives the table, one factor for all pairs, else a divisor for each pair."""
     facts, temperature = own.facts, temperature_of(extension, own)
     table = static_table(extension, facts)
     keeps_scaling = bool(part.get("mscale_all_dim")) and not extension.instead
-    short = {} if temperature != 1 or keeps_scaling else _in_few_words(table, facts, part)
+    short = {} if temperature != 1 or keeps_scaling or not by_name else _in_few_words(table, facts, part)
     if short:
         return short
     divisors = torch.where(table > 0, formula(facts) / table, STILL).tolist()
