@@ -6,9 +6,10 @@ unknown to it however common its rules are; it then stops with "BPE pre-tokenize
 
 from __future__ import annotations
 
-import json
 from hashlib import sha256
 from typing import Any
+
+from ropewalk.files import read_json
 
 # The text of get_vocab_base_pre in llama.cpp's conversion/base.py (2026-08).
 TEXT = (
@@ -28,7 +29,7 @@ def of_llama_cpp(tokenizer: Any | None) -> list[str]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return []
-    rules = json.loads(backend.to_str())["pre_tokenizer"] or {}
+    rules = read_json(backend.to_str(), "tokenizer")["pre_tokenizer"] or {}
     parts = rules.get("pretokenizers", [rules])
     name = next((name for wanted, name in KNOWN if _alike(parts, wanted)), None)
     if name is None:
