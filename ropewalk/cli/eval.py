@@ -67,18 +67,19 @@ def _eval(
     model: str, line: str, names: list[str], wanted: int | None, given: dict[str, Any], out: Path, device: str
 ) -> None:
     from ropewalk.evaluation.harness import evaluate
-    from ropewalk.hf.facts import trained_len
+    from ropewalk.hf.facts import lengths_of
     from ropewalk.parsing import parse
 
     tokenizer = tokenizer_of(model)
     loaded = placed(weights_of(model), device)
     text = loaded.config.get_text_config()
-    known = trained_len(text)
+    known, original = lengths_of(text)
     longest = wanted or known
     if max(given["lengths"], default=0) > longest:
         raise InvalidValue("--lengths", f"at most --to ({longest})", max(given["lengths"]))
     beyond = longest if longest > known else None
-    extension = parse(line, trained_len=known, target_len=beyond, layers=text.num_hidden_layers)
+    lengths = {"trained_len": known, "original_len": original, "target_len": beyond}
+    extension = parse(line, layers=text.num_hidden_layers, **lengths)
     found = evaluate(loaded, tokenizer, extension, names, longest=longest, **given)
     said = {"command": shlex.join(["ropewalk", *sys.argv[1:]]), "line": line, "extension": extension.to_json()}
     write_whole(out / "results.json", json.dumps(said | found.to_json(), indent=1) + "\n")

@@ -23,6 +23,7 @@ from ropewalk.errors import DoesNotFit, UnknownName
 from ropewalk.folders import require_new
 from ropewalk.models import NAME, path_of
 from ropewalk.notation import duration
+from ropewalk.trained_to import stated, trained_to
 from ropewalk.trust import trusted, trusting
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Request:
     deadline: float
     budget: float
     trusted: bool = field(default_factory=trusted)  # code that comes with a model runs in every worker, or in none
+    trained_len: int | None = field(default_factory=stated)  # where the config is corrected
 
 
 def fit(
@@ -212,7 +214,11 @@ def _help(request: Request, number: int) -> None:
     import torch
 
     torch.set_num_threads(max(1, torch.get_num_threads() // request.workers))
-    with trusting(request.trusted), suppress(KeyboardInterrupt):  # the first worker says what there is to say
+    with (
+        trusting(request.trusted),
+        trained_to(request.trained_len),
+        suppress(KeyboardInterrupt),
+    ):  # the first worker says what there is to say
         own = _opened(request)
         own.leads = False
         if not own.search():

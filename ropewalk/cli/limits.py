@@ -12,7 +12,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.extending import HANDLE
-from ropewalk.hf.facts import trained_len
+from ropewalk.hf.facts import lengths_of
 from ropewalk.reach import furthest
 
 FAR = 2**40  # tokens: what is not exceeded by then never is
@@ -30,7 +30,8 @@ def limit_of(host: Any, to: int | None) -> Limit:
     config, handle = host.config.get_text_config(), host.__dict__.get(HANDLE)
     own = handle.extension if handle else Extension()
     try:
-        facts = Facts(trained_len=trained_len(config), head_dim=2, layers=config.num_hidden_layers)
+        trained, original = lengths_of(config, corrected=handle.trained_len if handle else None)
+        facts = Facts(trained_len=trained, original_len=original, head_dim=2, layers=config.num_hidden_layers)
     except DoesNotFit:  # nobody knows
         return Limit(math.inf if to is None else to, "the length of --to")
     known = familiar(own, facts)
@@ -43,7 +44,7 @@ def limit_of(host: Any, to: int | None) -> Limit:
 def familiar(extension: Extension, facts: Facts) -> float:
     """The longest text in which no layer is shown a distance beyond the trained ones, times what its schedule slows."""
     every = {extension.at_layer(layer, facts) for layer in range(facts.layers)}
-    return min(_familiar(each, facts.trained_len * each.theta.stretch) for each in every)
+    return min(_familiar(each, each.ground(facts).trained_len * each.theta.stretch) for each in every)
 
 
 def _familiar(own: Extension, length: float) -> float:

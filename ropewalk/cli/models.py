@@ -19,6 +19,7 @@ from ropewalk import folders
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable
 from ropewalk.models import path_of
 from ropewalk.notation import length
+from ropewalk.trained_to import stated, trained_to
 from ropewalk.trust import trusting
 
 if TYPE_CHECKING:
@@ -43,18 +44,27 @@ Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new f
 Trust = Annotated[bool, typer.Option("--trust-remote-code", help="run the code that a model brings with it")]
 
 
-def with_trust(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb that takes --trust-remote-code: what it loads may run code of its own while it is at work."""
+TrainedLen = Annotated[
+    str, typer.Option("--trained-len", metavar="LENGTH", help="that the model was trained to, if its config is wrong")
+]
+
+
+def of_models(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb that takes what can be said of every model it loads: --trained-len and --trust-remote-code."""
     own = inspect.signature(verb, eval_str=True)
 
     @wraps(verb)
-    def trusting_verb(*, trust_remote_code: bool = False, **given: Any) -> None:
-        with trusting(trust_remote_code):
+    def told(*, trained_len: str = "", trust_remote_code: bool = False, **given: Any) -> None:
+        with trained_to(target(trained_len, "--trained-len")), trusting(trust_remote_code):
             verb(**given)
 
-    added = inspect.Parameter("trust_remote_code", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Trust)
-    trusting_verb.__signature__ = own.replace(parameters=[*own.parameters.values(), added])  # type: ignore[attr-defined]
-    return trusting_verb
+    options = {"trained_len": ("", TrainedLen), "trust_remote_code": (False, Trust)}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (default, kind) in options.items()
+    ]
+    told.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+    return told
 
 
 def target(to: str, field: str = "--to") -> int | None:
@@ -86,16 +96,17 @@ def fitting(
 
     Where no length to reach is said it is the one that is needed, and no less than the trained one.
     """
-    from ropewalk.hf.facts import trained_len
+    from ropewalk.hf.facts import lengths_of
     from ropewalk.parsing import parse
 
     text = _config(model).get_text_config()
-    known, wanted = trained_len(text), target(to, field)
+    (known, original), wanted = lengths_of(text), target(to, field)
     if wanted is not None and wanted <= known:
         rule = f"above the trained length ({known})"
         raise DoesNotFit(field, rule, wanted, remedy="within it the model needs no extension")
     reached = max(known, needed) if wanted is None and needed else wanted
-    return parse(extension, trained_len=known, target_len=reached, layers=text.num_hidden_layers)
+    lengths = {"trained_len": known, "original_len": original, "target_len": reached}
+    return parse(extension, layers=text.num_hidden_layers, **lengths)
 
 
 def tokenizer_of(model: str) -> Any:
@@ -108,8 +119,12 @@ def tokenizer_of(model: str) -> Any:
 def weights_of(model: str) -> Any:
     """The model, loaded whole; extended again where that was saved with it."""
     from ropewalk.hf import load
+    from ropewalk.hf.facts import correct
 
-    return _quietly(load, model)
+    loaded = _quietly(load, model)
+    if stated() is not None:  # for other processes too, and other machines
+        correct(loaded, stated())
+    return loaded
 
 
 def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:

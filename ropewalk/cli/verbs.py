@@ -14,7 +14,7 @@ from ropewalk.cli.extend import extend
 from ropewalk.cli.fit import fit
 from ropewalk.cli.generate import generate
 from ropewalk.cli.inspect import inspect
-from ropewalk.cli.models import with_trust
+from ropewalk.cli.models import of_models
 from ropewalk.cli.show import show
 from ropewalk.cli.stream import stream
 from ropewalk.cli.train import train
@@ -40,4 +40,4 @@ app = typer.Typer(
     add_completion=False,
 )
 for verb, example in EXAMPLES.items():
-    app.command(epilog=f"Example: {example}")(verb if verb is show else with_trust(verb))
+    app.command(epilog=f"Example: {example}")(verb if verb is show else of_models(verb))

@@ -13,6 +13,7 @@ from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import formula
 from ropewalk.hf.probe import Layer
 from ropewalk.presets.lengths import require_whole
+from ropewalk.trained_to import stated
 
 CLOSE = 1e-5  # relative: what tables in float32 leave
 USUAL_BASE = 10_000.0
@@ -59,30 +60,31 @@ def correct(model: PreTrainedModel, trained_len: int | None) -> None:
 
 
 def corrected(model: PreTrainedModel) -> int | None:
-    """What `correct` has said of a model."""
+    """What `correct` has said of a model, or whoever calls has said of all."""
     found: int | None = model.__dict__.get(CORRECTED)
-    return found
+    return stated() if found is None else found
 
 
-def trained_len(config: Any, stated: int | None = None) -> int:
-    """The length that the model was trained to, with whatever schedule it came with; `stated` is the caller's word."""
-    return lengths_of(config, None, stated).trained
+def trained_len(config: Any) -> int:
+    """The length that a model was trained to, with whatever schedule it came with."""
+    return lengths_of(config).trained
 
 
-def lengths_of(config: Any, kind: str | None = None, stated: int | None = None) -> Lengths:
+def lengths_of(config: Any, kind: str | None = None, corrected: int | None = None) -> Lengths:
     """What a config says of the lengths of its model, by the rule of each type of schedule.
 
     The trained length is the longest of all types of layers. The original one is that of this type, or of the type that
     was stretched most.
     """
-    require_whole("trained_len", stated)
+    corrected = stated() if corrected is None else corrected
+    require_whole("trained_len", corrected)
     parts, position = parts_of(config), getattr(config, "max_position_embeddings", None)
     found = {name: _by_type(part, position) for name, part in parts.items()}
     known = [each for each in found.values() if each is not None]
-    if stated is None and not known:
+    if corrected is None and not known:
         rule, remedy = "a length of at least 1", "give trained_len (--trained-len)"
         raise DoesNotFit("config.max_position_embeddings", rule, position, remedy=remedy)
-    trained = stated or max(each.trained for each in known)
+    trained = corrected or max(each.trained for each in known)
     own = found.get(kind or "") or min(known, key=lambda each: each.original, default=Lengths(trained, trained))
     return Lengths(trained, min(own.original, trained))
 

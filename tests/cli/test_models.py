@@ -16,6 +16,7 @@ from ropewalk.cli.main import run
 from ropewalk.cli.train import train
 from ropewalk.cli.verbs import EXAMPLES
 from ropewalk.errors import Unreadable
+from ropewalk.hf import inspect
 from ropewalk.hf.engines import ENGINES as WRITERS
 from ropewalk.models import DEFAULT
 
@@ -190,3 +191,21 @@ def test_every_verb_that_loads_a_model_takes_it(capsys):
     for verb in EXAMPLES:
         assert run([verb.__name__, "--help"]) == 0
         assert ("--trust-remote" in capsys.readouterr().out) == (verb.__name__ != "show")
+
+
+def test_a_corrected_trained_length_counts_for_every_verb(folder, tmp_path, capsys):
+    known = inspect(str(folder)).facts.trained_len
+    asked = ["--trained-len", str(known // 2)]
+    assert run(["inspect", str(folder), *asked]) == 0
+    assert f"trained on            {known // 2} tokens" in capsys.readouterr().out
+    assert run(["extend", str(folder), "yarn", "--to", str(2 * known), "-o", str(tmp_path / "out"), *asked]) == 0
+    assert "by_parts:factor=4" in capsys.readouterr().out
+    assert run(["inspect", str(folder)]) == 0
+    assert f"trained on            {known} tokens" in capsys.readouterr().out
+    assert (
+        run(["extend", str(folder), "yarn", "--to", str(known), "-o", str(tmp_path / "x"), "--trained-len", "0"]) == 2
+    )
+    assert "--trained-len must be at least 1" in capsys.readouterr().err
+    for verb in EXAMPLES:
+        assert run([verb.__name__, "--help"]) == 0
+        assert "--trained-len" in capsys.readouterr().out

@@ -59,7 +59,7 @@ def test_a_length_that_is_stated_nowhere_is_asked_for():
     config = SimpleNamespace(rope_parameters={"rope_type": "linear", "factor": 4.0}, max_position_embeddings=None)
     with pytest.raises(DoesNotFit, match="trained-len"):
         lengths_of(config)
-    assert lengths_of(config, stated=4096).trained == 4096
+    assert lengths_of(config, corrected=4096).trained == 4096
 
 
 @pytest.mark.parametrize("name", RUN)
