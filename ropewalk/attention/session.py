@@ -74,9 +74,9 @@ class Session:
 
     def of_rows(self, rows: Sequence[int]) -> Session:
         """The session of these rows, the same for all layers that ask."""
-        begins = tuple(self.begins[row % len(self.begins)] for row in rows)
-        if set(begins) == set(self.begins) and len(self.begins) == 1:
+        if len(self.begins) == 1:
             return self
+        begins = tuple(self.begins[row % len(self.begins)] for row in rows)
         if begins not in self._others:
             extension, facts, weights = self.terms
             self._others[begins] = Session(extension, facts, begins=begins, weights=weights, spare=self.spare)

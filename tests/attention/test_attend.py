@@ -230,6 +230,14 @@ def test_a_table_for_every_row(text, monkeypatch):
         assert sum(products) == 32 * 32 + sum(range(33, 111))
 
 
+@pytest.mark.parametrize("length", [8, 30])  # with few tables, and with many
+@pytest.mark.parametrize("text", ["dynamic_ntk", "dynamic_yarn+window:window=4"])
+def test_a_first_stage_that_stands_still(text, length):
+    """Trained on one token, only the first row keeps its table and is turned by nothing; all others are turned."""
+    facts = dataclasses.replace(FACTS, trained_len=1)
+    assert_equal(parse(text), tensors(length, facts), facts)
+
+
 def test_an_empty_batch_gives_an_empty_answer():
     inputs = tensors(5, batch=0)
     assert attend(*inputs, Extension(), FACTS).shape == (0, 4, 5, 16)

@@ -188,3 +188,15 @@ def test_refusals():
     assert memory.count == 4
     with pytest.raises(InvalidValue, match="gradient"):
         memory.read(q.requires_grad_(), k, v)
+    with torch.no_grad():  # what wants one elsewhere may be read all the same
+        assert not memory.read(q, k, v).requires_grad
+
+
+@pytest.mark.parametrize("tokens", [-1, 5])
+def test_only_tokens_that_were_read_are_taken_back(tokens):
+    memory = Memory(Session(Extension(), FACTS))
+    memory.read(*tensors(4))
+    with pytest.raises(InvalidValue, match="tokens must be between 0 and the 4 that were read"):
+        memory.forget(tokens)
+    memory.forget(4)
+    assert memory.count == 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention.shelves import Beginning, Ring, Whole
+from ropewalk.attention.shelves import GROWTH, ROOM, Beginning, Ring, Whole
 
 CUTS = [[1] * 23, [23], [5, 1, 1, 7, 1, 8], [4, 4, 4, 4, 7]]
 
@@ -55,6 +55,14 @@ def test_a_piece_sees_what_is_kept_and_itself_in_order(shelf, cuts):
         first = 0 if isinstance(shelf, Whole) else max(0, before - shelf.size)
         assert (extended.first, count) == (first, before)
         assert extended.ordered[0][0, 0, :, 0].tolist() == list(range(first, before + size))
+
+
+def test_room_is_filled_before_more_is_made():
+    kept, count = Whole().extend([], [tokens(ROOM - 1)], 0).kept, ROOM - 1
+    for more, room in ((1, ROOM), (1, int(ROOM * GROWTH))):
+        kept = Whole().push(kept, [tokens(more)], count)
+        count += more
+        assert kept[0].shape[2] == room
 
 
 def test_a_ring_never_grows():

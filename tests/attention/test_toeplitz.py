@@ -6,8 +6,9 @@ import torch
 from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.attention.pruning import Band
-from ropewalk.attention.strands import strands
+from ropewalk.attention.strands import Strand, strands
 from ropewalk.attention.toeplitz import ROWS, Diagonal, _blocks, _distances, diagonal
+from ropewalk.frequencies import Table
 
 from examples import FACTS
 
@@ -28,6 +29,30 @@ def test_what_is_a_matter_of_the_distance_alone():
     assert only("causal", 3, 10) == [Diagonal(slice(0, 3), 7, 0, 10)]
     assert only("blockwise:block=4", 10, 10) == [None]
     assert None in only("rerope:window=4", 20, 20)
+
+
+def strand(start, stop, q_at=None, k_at=None):
+    """Rows at all of the keys' places, each with the keys from a slot up to another."""
+    places = torch.arange(len(start))
+    q_at, k_at = places if q_at is None else q_at, places if k_at is None else k_at
+    return Strand(0, slice(0, len(start)), q_at, k_at, Table(torch.zeros(0), torch.zeros(0)), start, stop, [])
+
+
+def test_what_is_not_a_matter_of_the_distance_alone():
+    """The first rows see further than the last, or the other way round; one row stands elsewhere; one sees nothing."""
+    slots = torch.arange(20)
+    window = (slots - 5).clamp(min=0)
+    assert diagonal(strand(window, slots + 1), 20, 20) == Diagonal(slice(0, 20), 0, 0, 5)
+    for start, stop in (
+        (torch.where(slots < 10, 0, slots - 3), slots + 1),
+        (torch.where(slots < 10, window, slots - 3), slots + 1),
+        (window, torch.where(slots == 9, slots, slots + 1)),
+        (window, torch.where(slots == 9, window, slots + 1)),
+    ):
+        assert diagonal(strand(start, stop), 20, 20) is None
+    moved = torch.where(slots == 9, 8, slots)
+    assert diagonal(strand(window, slots + 1, q_at=moved), 20, 20) is None
+    assert diagonal(strand(window, slots + 1, q_at=slots * 2, k_at=slots * 2), 20, 20) is None
 
 
 @pytest.mark.parametrize("width", [1, 37, 300, 10_000])
