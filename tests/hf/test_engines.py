@@ -22,9 +22,22 @@ from ropewalk.hf.static import constant_scale, static_table
 from ropewalk.hf.stating import stated
 
 TRAINED = 512
-MODEL = tiny("llama", num_hidden_layers=1, head_dim=32, max_position_embeddings=TRAINED)
-LAYERS = probe(MODEL)
-FACTS = [facts_of(MODEL, layer, 1) for layer in LAYERS]
+
+
+def shaped(**schedule):
+    """A model that came with this schedule, and its layer."""
+    own = {"rope_theta": 10_000.0, "original_max_position_embeddings": TRAINED // 2, **schedule}
+    given = {"rope_parameters": own} if schedule else {}
+    model = tiny("llama", num_hidden_layers=1, head_dim=32, max_position_embeddings=TRAINED, **given)
+    layers = probe(model)
+    return model, layers, [facts_of(model, layer, 1) for layer in layers]
+
+
+MODELS = {
+    "plain": shaped(),
+    "llama3": shaped(rope_type="llama3", factor=2.0, low_freq_factor=1.0, high_freq_factor=4.0),
+    "yarn": shaped(rope_type="yarn", factor=2.0),
+}
 
 factors = some.floats(1.05, 40).map(lambda value: round(value, 3))
 by_parts = some.builds(
@@ -40,28 +53,31 @@ named = some.builds(
 )
 temperatures = some.sampled_from(["", "", "+scales.temperature:value=1.3", "+scales.yarn_temperature:factor=8"])
 plain = some.builds("{}{}".format, by_parts, temperatures) | named
+came_with = some.sampled_from(list(MODELS))
 multiples = some.floats(1.1, 48)
 
 
-def read(text, target, multiple):
+def read(text, target, multiple, own="plain"):
     """What is wanted, and the config and the answer that the engine gets; or a refusal."""
+    model, layers, facts = MODELS[own]
     extension, length = rw.parse(text, trained_len=TRAINED, layers=1), int(TRAINED * multiple)
-    said = stated(MODEL, extension, attached_all(LAYERS, FACTS, extension), length)
+    said = stated(model, extension, attached_all(layers, facts, extension), length)
     reading = ENGINES[target].read(said)
-    wanted = static_table(extension, FACTS[0]), constant_scale(extension, FACTS[0])
+    scale = constant_scale(extension, facts[0]) * layers[0].temperature ** 2  # the model's own stays
+    wanted = static_table(extension, facts[0]), scale
     return wanted, said, reading, said.config.to_dict()
 
 
 def require_equal(computed, reading, wanted):
     table, scale = wanted
     torch.testing.assert_close(computed.table, table, rtol=2e-6, atol=0)  # divisors are written in float64 or float32
-    assert computed.temperature**2 * reading.folded == pytest.approx(scale, rel=1e-9)
+    assert computed.temperature**2 * reading.folded == pytest.approx(scale, rel=1e-6)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(plain, multiples)
-def test_vllm(text, multiple):
-    wanted, said, reading, config = read(text, "vllm", multiple)
+@given(plain, multiples, came_with)
+def test_vllm(text, multiple, own):
+    wanted, said, reading, config = read(text, "vllm", multiple, own)
     computed, allowed = engine_rules.vllm(config)
     require_equal(computed, reading, wanted)
     asked = int(ENGINES["vllm"].command("place", said).split("--max-model-len ")[1])
@@ -71,18 +87,18 @@ def test_vllm(text, multiple):
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(plain, multiples)
-def test_sglang(text, multiple):
-    wanted, _, reading, config = read(text, "sglang", multiple)
+@given(plain, multiples, came_with)
+def test_sglang(text, multiple, own):
+    wanted, _, reading, config = read(text, "sglang", multiple, own)
     computed = engine_rules.sglang(config)
     require_equal(computed, reading, wanted)
     assert computed.rows >= int(TRAINED * multiple)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(plain, multiples)
-def test_llama_cpp(text, multiple):
-    wanted, said, reading, config = read(text, "llama.cpp", multiple)
+@given(plain, multiples, came_with)
+def test_llama_cpp(text, multiple, own):
+    wanted, said, reading, config = read(text, "llama.cpp", multiple, own)
     divisors = said.divisors if reading.divisors else None
     if reading.rope_type:
         config["rope_parameters"]["rope_type"] = reading.rope_type
