@@ -207,7 +207,7 @@ def require_carried(layers: list[Layer]) -> None:
     """Refuse what attention of ours would compute otherwise than the model was trained."""
     for index, layer in enumerate(layers):
         what = f"layer {index}"
-        if layer.norm_follows:
+        if layer.norm_follows and layer.interleaved is None:  # one that turns with its pairs may as well come before
             raise DoesNotFit(what, "one that turns queries and keys last", "a norm after the rotation")
         if layer.interleaved is None:
             raise DoesNotFit(what, "one whose pairs are halves or neighbours", "pairs of another kind")

@@ -296,7 +296,7 @@ def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned, kept:
         rotating=len(turned.dims),
         interleaved=interleaved,
         clockwise=clockwise,
-        norm_follows=not linear and interleaved is None,  # a norm that turns with the pairs may as well come before
+        norm_follows=not linear,
         inv_freq=turned.inv_freq,
         temperature=turned.temperature if linear else 1.0,  # which a norm undoes
         varies=turned.varies,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.folders import appearing, require_plausible
@@ -78,6 +78,9 @@ def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
     if HANDLE not in host.__dict__:
         remedy = "extend it first, or use save_pretrained"
         raise InvalidValue("model", "under an extension", type(host).__name__, remedy=remedy)
+    if type(host.config) not in AutoModelForCausalLM._model_mapping and not hasattr(host.config, "auto_map"):
+        remedy = "load the model by its own class, and extend it anew"
+        raise DoesNotFit("model", "one that AutoModelForCausalLM loads again", type(host).__name__, remedy=remedy)
     return host, host.__dict__[HANDLE]
 
 

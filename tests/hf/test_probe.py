@@ -51,7 +51,7 @@ def test_what_stands_in_the_way():
 def test_a_norm_without_weights_turns_with_its_pairs():
     """nanochat's comes after the rotation and might as well come before; its pairs turn the other way round."""
     layers = probe(tiny("nanochat"))
-    assert {(layer.norm_follows, layer.interleaved, layer.clockwise) for layer in layers} == {(False, False, True)}
+    assert {(layer.norm_follows, layer.interleaved, layer.clockwise) for layer in layers} == {(True, False, True)}
     assert not any(layer.clockwise for layer in probe(tiny("llama")))
 
 
