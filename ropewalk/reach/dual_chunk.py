@@ -7,6 +7,9 @@
 
 Source: An et al. 2024, arXiv:2402.17463, sec. 3; HKUNLP/ChunkLlama, chunkllama_attn_replace.py.
 
+Deviation: for the chunks before the previous one the released code puts queries at min(2s - 1, chunk). That is chunk
+where local is below half of it, and less from there on; here, as in the paper, it does not depend on local.
+
 The code's chunk is 3/4 of the trained length and local 1/8; the paper's formula has the trained length less 1 for
 chunk. The released code also scales the logits by a growing temperature that its README disowns; it is no part of this.
 """
