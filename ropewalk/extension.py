@@ -147,6 +147,21 @@ class Extension:
         layers = _merged_layers(dict(self.overrides), dict(other.overrides))
         return Extension(**merged, layers=layers, instead=self.instead or other.instead)
 
+    def over(self, other: Extension) -> Extension:
+        """What this says in the place of what the other says, slot by slot; where it says nothing, the other holds."""
+        merged: dict[str, Any] = {}
+        for name, slot in SLOTS.items():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if slot.several:
+                restated = {spec.name for spec in mine}
+                merged[name] = tuple(spec for spec in theirs if spec.name not in restated) + mine
+            else:
+                merged[name] = mine or theirs
+        layers = dict(other.overrides)
+        for key, own in self.overrides:
+            layers[key] = own.over(layers.get(key, Extension()))
+        return Extension(**merged, layers=layers, instead=self.instead or other.instead)
+
     def to_json(self) -> Json:
         """Every filled slot, each method with all its parameters, so that it survives a change of defaults."""
         values: Json = {}

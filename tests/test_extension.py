@@ -119,3 +119,26 @@ def test_description_is_the_resulting_formula():
     assert "    Source: Peng et al. 2023, arXiv:2309.00071" in text
     assert "    scale(i) = (coefficient ln(factor) + 1)^2\n" in text
     assert "in layer -1:\n    logit(i,j) = log_n(i) * <" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "own", "together"),
+    [
+        ("rerope:window=8", "window:window=4+log_n", "rerope:window=8+log_n"),  # a reach in the place of the other
+        ("scales.temperature:value=2", "log_n", "log_n+scales.temperature:value=2"),  # scales multiply,
+        ("scales.log_n:clipped=false", "log_n", "scales.log_n:clipped=false"),  # but each is there once
+        ("yarn:factor=4", "hwfa:window=4,layers=2", "hwfa:window=4,layers=2+yarn:factor=4"),
+        ("alibi", "alibi", "alibi"),
+    ],
+)
+def test_over(line, own, together):
+    assert parse(line).over(parse(own)) == parse(together)
+
+
+def test_over_layers():
+    window, far, log_n = (parse(each) for each in ("window:window=4", "rerope:window=9", "log_n"))
+    own = Extension(reach=window.reach, layers={0: far, -1: log_n})
+    line = Extension(layers={-1: far})
+    assert line.over(own) == Extension(reach=window.reach, layers={0: far, -1: far + log_n})
+    assert Extension().over(own) == own
+    assert own.over(Extension()) == own

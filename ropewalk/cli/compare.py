@@ -82,14 +82,16 @@ def _subject(model: str, device: str, corpus: str, lengths: list[int]) -> tuple[
     """What is measured, and at which lengths: the trained one is always among them."""
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
+    from ropewalk.hf.own import taken_off
 
     tokenizer = tokenizer_of(model)
     loaded = placed(weights_of(model), device)
+    own = taken_off(loaded)
     known = trained_len(loaded.config.get_text_config())
     read = sorted({known, *(lengths or [2 * known, 4 * known, 8 * known])})
     if read[0] < known:
         raise InvalidValue("--lengths", f"at least the trained length ({known})", read[0])
-    return Subject(model=loaded, tokenizer=tokenizer, corpus=corpus, longest=read[-1]), read
+    return Subject(model=loaded, own=own, tokenizer=tokenizer, corpus=corpus, longest=read[-1]), read
 
 
 def _measured(

@@ -42,12 +42,14 @@ def _diagnose(model: str, line: str, asked: int | None, corpus: str, texts: int,
     from ropewalk.evaluation.diagnosis import diagnose
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
+    from ropewalk.hf.own import taken_off
     from ropewalk.report.diagnosis import findings, numbers, title, write_diagnosis
 
     tokenizer = tokenizer_of(model)
     loaded = placed(weights_of(model), device)
+    own = taken_off(loaded)
     longest = asked or 4 * trained_len(loaded.config.get_text_config())
-    subject = Subject(model=loaded, tokenizer=tokenizer, corpus=corpus, longest=longest)
+    subject = Subject(model=loaded, own=own, tokenizer=tokenizer, corpus=corpus, longest=longest)
     with Console(stderr=True).status("looking") as status:
         found = diagnose(subject, line, texts=texts, progress=status.update)
     page = write_diagnosis(found, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))

@@ -68,6 +68,7 @@ def _eval(
 ) -> None:
     from ropewalk.evaluation.harness import evaluate
     from ropewalk.hf.facts import lengths_of
+    from ropewalk.hf.own import taken_off
     from ropewalk.parsing import parse
 
     tokenizer = tokenizer_of(model)
@@ -80,8 +81,13 @@ def _eval(
     beyond = longest if longest > known else None
     lengths = {"trained_len": known, "original_len": original, "target_len": beyond}
     extension = parse(line, layers=text.num_hidden_layers, **lengths)
-    found = evaluate(loaded, tokenizer, extension, names, longest=longest, **given)
-    said = {"command": shlex.join(["ropewalk", *sys.argv[1:]]), "line": line, "extension": extension.to_json()}
+    own = taken_off(loaded)
+    found = evaluate(loaded, tokenizer, extension, names, longest=longest, own=own, **given)
+    said = {
+        "command": shlex.join(["ropewalk", *sys.argv[1:]]),
+        "line": line,
+        "extension": own.with_line(extension).to_json(),
+    }
     write_whole(out / "results.json", json.dumps(said | found.to_json(), indent=1) + "\n")
     Console().print(_table(found, line))
     print(f"\nEverything: {out / 'results.json'}")

@@ -24,9 +24,9 @@ def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm"
     require_plausible(model, extension)
     asked, tokenizer = fitting(model, extension, to), tokenizer_of(model)
     from ropewalk.hf import export as write
-    from ropewalk.hf import extend as attach
+    from ropewalk.hf.own import taken_off
 
     host = weights_of(model)
-    attach(host, asked, target_len=wanted)
+    taken_off(host).put_on(host, asked, target_len=wanted)
     result = write(host, out, target=engine, target_len=wanted, tokenizer=tokenizer)
     typer.echo(str(result))

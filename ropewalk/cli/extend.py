@@ -16,11 +16,11 @@ def extend(model: Model, extension: Extension, out: Out, to: To = "") -> None:
     require_new(Path(out))
     require_plausible(model, extension)
     asked, tokenizer = fitting(model, extension, to), tokenizer_of(model)
-    from ropewalk.hf import extend as attach
     from ropewalk.hf import save
+    from ropewalk.hf.own import taken_off
 
     host = weights_of(model)
-    handle = attach(host, asked, target_len=wanted)
+    handle = taken_off(host).put_on(host, asked, target_len=wanted)
     how = save(host, out, target_len=wanted, tokenizer=tokenizer)
     typer.echo(handle.describe())
     typer.echo(f"\nwritten to {out} and verified; load it with {how}")

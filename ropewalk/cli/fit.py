@@ -162,16 +162,18 @@ def _opened(request: Request) -> Fitting:
     """This process's own model and texts, and the study that all share."""
     from ropewalk.evaluation.subject import Subject
     from ropewalk.hf.facts import trained_len
+    from ropewalk.hf.own import taken_off
     from ropewalk.search.fitting import Fitting
     from ropewalk.search.goal import Goal
 
     tokenizer = tokenizer_of(request.model)
     loaded = placed(weights_of(request.model), request.device)
+    own = taken_off(loaded)
     known = trained_len(loaded.config.get_text_config())
     length = request.length or request.pace.times * known
     if length <= known:
         raise DoesNotFit("--to", f"above the trained length ({known})", length)
-    subject = Subject(model=loaded, tokenizer=tokenizer, corpus=request.corpus, longest=length)
+    subject = Subject(model=loaded, own=own, tokenizer=tokenizer, corpus=request.corpus, longest=length)
     return Fitting(
         subject=subject,
         goal=Goal(facts=subject.facts, target_len=length, **request.conditions),
@@ -247,11 +249,11 @@ def _search(own: Fitting, shown: Doing) -> None:
 
 def _saved(own: Fitting, found: Fit, folder: Path) -> str:
     """What to load, and how."""
-    from ropewalk.hf import export, extended
+    from ropewalk.hf import export
     from ropewalk.hf import save as write
 
     model, goal, tokenizer = own.subject.model, found.goal, own.subject.tokenizer
-    with extended(model, found.advised):
+    with own.subject.under(found.written.extension):
         if goal.deployable in LOADERS[2:]:
             length = goal.target_len
             return str(export(model, folder, target=goal.deployable, target_len=length, tokenizer=tokenizer))

@@ -170,11 +170,11 @@ def _write(
     """Extend, and show what comes."""
     from ropewalk.cli.limits import limit_of, watched
     from ropewalk.extension import Extension
-    from ropewalk.hf import extended
+    from ropewalk.hf.own import taken_off
 
     around = replace(extension, decoding=None) if extension else Extension()
     bare = around == Extension()
-    with nullcontext() if bare else extended(host, around), reading() as progress:
+    with nullcontext() if bare else taken_off(host).under(host, around), reading() as progress:
         tokens = _answers if asked.contexts else _continues
         try:
             made = watched(tokens(host, tokenizer, asked, rule, progress), room.read, limit_of(host, room.to))

@@ -59,14 +59,15 @@ def _stream(
     import torch
 
     from ropewalk.evaluation.streaming import long_text, streamed
-    from ropewalk.hf import extended
     from ropewalk.hf.facts import trained_len
+    from ropewalk.hf.own import taken_off
     from ropewalk.report.streaming import summary, table, write_streamed
 
     tokenizer, host = tokenizer_of(model), placed(weights_of(model), device, small_in_float32=False)
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host.config.get_text_config())
-    with reading() as bar, extended(host, asked, target_len=count):
+    own = taken_off(host)
+    with reading() as bar, own.under(host, asked, target_len=count) as handle:
         found = streamed(host, tokenizer, text, piece=piece, progress=bar)
         bar.done()
     Console().print(table(found))
@@ -74,7 +75,7 @@ def _stream(
     if out:
         told = {
             "command": shlex.join(["ropewalk", *sys.argv[1:]]),
-            "extension": asked.to_json(),
+            "extension": handle.extension.to_json(),
             "line": line,
             "corpus": corpus,
             "dtype": str(host.dtype),

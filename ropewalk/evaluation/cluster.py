@@ -24,7 +24,6 @@ from ropewalk.evaluation.cells import Cell
 from ropewalk.evaluation.runner import Finished, Measuring, result_of
 from ropewalk.evaluation.subject import Subject
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import extended
 from ropewalk.spec import Json
 
 TRIES = 3  # deaths over one cell, or beyond one of each worker before any has loaded: more is no accident
@@ -140,7 +139,7 @@ class Worker:
         if self._at != cell.extension:
             self._extended.close()
             self._at = None
-            self._extended.enter_context(extended(self._subject.model, cell.extension))
+            self._extended.enter_context(self._subject.under(cell.extension))
             self._at = cell.extension
         return result_of(self._subject, cell)
 

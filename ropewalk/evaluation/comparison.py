@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import NamedTuple
@@ -97,6 +97,7 @@ class Comparison:
     marks: dict[str, str]
     made: Json
     own_schedule: str = ""  # that the model came with, where it does not turn as RoPE does
+    own: Extension = field(default_factory=Extension)  # that the model was trained under: the bare line is under it
 
     @property
     def trained_len(self) -> int:
@@ -165,8 +166,10 @@ def compare(
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
     bare_losses = _bare_losses(rows, subject.facts.trained_len)
     seen = inspect(subject.model, target_len=target)
-    held = seen.cache_bytes
-    contenders = [_contender(line, each, rows, bare_losses, target, held(each)) for line, each in named.items()]
+    contenders = [
+        _contender(subject, line, each, rows, bare_losses, target, seen.cache_bytes(subject.own.with_line(each)))
+        for line, each in named.items()
+    ]
     most = max(task.samples for task in asked)
     return Comparison(
         facts=subject.facts,
@@ -176,11 +179,18 @@ def compare(
         marks=subject.marks,
         made={**made_here(), "texts": subject.text_marks(most)},
         own_schedule=seen.own_schedule,
+        own=subject.own.extension,
     )
 
 
 def _contender(
-    line: str, extension: Extension, rows: Sequence[Row], bare: Sequence[float], target: int, cache_bytes: int
+    subject: Subject,
+    line: str,
+    extension: Extension,
+    rows: Sequence[Row],
+    bare: Sequence[float],
+    target: int,
+    cache_bytes: int,
 ) -> Contender:
     own = [row for row in rows if row.extension == extension]
     measured, failures = (tuple(row for row in own if bool(row.failed) == failed) for failed in (False, True))
@@ -191,7 +201,7 @@ def _contender(
         found = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at {target:,} tokens")
     return Contender(
         line=line,
-        extension=extension,
+        extension=subject.own.with_line(extension),
         rows=measured,
         failures=failures,
         change=change,

@@ -22,7 +22,6 @@ from ropewalk.evaluation.losses import binned, measured
 from ropewalk.evaluation.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.extending import extended
 from ropewalk.hf.hearing import hear_biases
 from ropewalk.notation import BARE
 from ropewalk.parsing import parse_for
@@ -95,7 +94,7 @@ def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Prog
 
 def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, progress: Progress) -> Side:
     model, first = subject.model, ids_bn[:1]
-    with extended(model, extension, way="attention"):
+    with subject.under(extension, way="attention") as handle:
         progress(f"{line}: loss")
         losses = measured(model, ids_bn.to(model.device)).losses_bn
         progress(f"{line}: attention")
@@ -105,8 +104,8 @@ def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, pro
         progress(f"{line}: hidden states")
         return Side(
             line=line,
-            extension=extension,
-            pairs=tuple(turns(extension, subject.facts, subject.longest)),
+            extension=handle.extension,
+            pairs=tuple(turns(handle.extension, subject.facts, subject.longest)),
             losses=tuple(binned(losses.mean(0))),
             entropy=entropy,
             last=last,
@@ -131,5 +130,5 @@ def _terms(model: nn.Module, ids_bn: Tensor) -> Terms | None:
 def _streams(subject: Subject, ids_bn: Tensor, stream: Extension) -> StreamLosses:
     """With line breaks in the place of the first tokens."""
     substitute = subject.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
-    found = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute)
+    found = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute, own=subject.own)
     return StreamLosses(*(tuple(binned(losses.mean(0))) for losses in found))

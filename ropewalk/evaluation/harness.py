@@ -25,7 +25,7 @@ from ropewalk.evaluation.comparison import made_here
 from ropewalk.evaluation.defects import Strict, chosen, means, measured, mend, present, require_examples_fit
 from ropewalk.evaluation.subject import marks_of
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import extended
+from ropewalk.hf.own import Own
 from ropewalk.spec import Json
 
 SEED = 1234  # the harness's own for few-shot examples
@@ -70,6 +70,7 @@ def evaluate(
     limit: int | None = None,
     include: Sequence[str] = (),
     batch: int = 1,
+    own: Own | None = None,
 ) -> Evaluation:
     """Run tasks on texts of at most `longest` tokens; `lengths` are for tasks that make their texts themselves."""
     _require_lm_eval()
@@ -82,7 +83,7 @@ def evaluate(
         manager = _manager(names, include, metadata)
         require_examples_fit(names, tokenizer, lengths)
         tasks = _loaded(manager, names)
-        with extended(model, extension):
+        with (own or Own()).under(model, extension):
             wrapped = _wrapped(model, tokenizer, longest, batch)
             scores, about = _evaluated(wrapped, tasks, limit)
     made = made_here("lm-eval")

@@ -18,7 +18,6 @@ from ropewalk.evaluation.store import Store
 from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import extended
 from ropewalk.spec import Json
 
 OUT_OF_MEMORY = "out of memory"
@@ -45,7 +44,7 @@ class Row(NamedTuple):
 def here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
     """Measure in this process, one extension after the other."""
     for extension, own in groupby(missing, key=lambda cell: cell.extension):
-        with extended(subject.model, extension):
+        with subject.under(extension):
             for cell in own:
                 yield cell, result_of(subject, cell)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,11 +19,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.corpora import documents, more_of
 from ropewalk.errors import DoesNotFit
+from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
-from ropewalk.hf.extending import HANDLE, extend
+from ropewalk.hf.extending import HANDLE, Handle, extend
 from ropewalk.hf.facts import corrected
 from ropewalk.hf.layers import PREFIX
+from ropewalk.hf.own import Own
 
 FILLERS = 8  # passages that filler is taken from
 ENOUGH = 4096  # documents are looked through for long ones, no more
@@ -31,12 +33,16 @@ ENOUGH = 4096  # documents are looked through for long ones, no more
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model, its tokenizer, and passages of held-out text of one longest length, the same for every method."""
+    """A model, its tokenizer, and passages of held-out text of one longest length, the same for every method.
+
+    The model comes bare. Where it was trained under an extension, that is `own`, what everything is compared with.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     corpus: str
     longest: int
+    own: Own = field(default_factory=Own)
     seed: int = 0
     every: int = 1  # of the documents that are long enough, one in so many is read,
     first: int = 0  # from this one on: subjects that begin elsewhere share no document
@@ -121,7 +127,25 @@ class Subject:
         stated = corrected(self.model)
         text |= {} if stated is None else {"trained_len": str(stated)}
         share = {} if self.every == 1 else {"share": f"one in {self.every} from {self.first}"}
-        return marks_of(self.model, self.tokenizer) | text | share
+        return marks_of(self.model, self.tokenizer) | self._own_marks() | text | share
+
+    def _own_marks(self) -> dict[str, str]:
+        """Of the extension that the model was trained under, where there is one, and of what that has learned."""
+        if self.own == Own():
+            return {}
+        said = {"extension": self.own.extension.to_json(), "lifts_windows": self.own.lifts_windows, "way": self.own.way}
+        learned = {name: value.tolist() for name, value in sorted(self.own.learned.items())}
+        return {"trained under": _mark(json.dumps({**said, "learned": learned}, sort_keys=True))}
+
+    def under(self, line: Extension, **given: Any) -> AbstractContextManager[Handle]:
+        """The model under a line, over what it was trained under, for as long as a block lasts."""
+        return self.own.under(self.model, line, **given)
+
+    @contextmanager
+    def as_trained(self) -> Iterator[None]:
+        """The model as it was trained, for as long as a block lasts, whatever it is under now."""
+        with bare(self.model), nullcontext() if self.own == Own() else self.under(Extension()):
+            yield
 
 
 def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:

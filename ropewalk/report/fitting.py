@@ -20,7 +20,7 @@ from ropewalk.hf.static import static_table
 from ropewalk.notation import BARE
 from ropewalk.report.drawing import Drawn, axes, legend, lines, named, styles, written
 from ropewalk.report.sheet import Part, Table, sheet
-from ropewalk.report.tables import interval
+from ropewalk.report.tables import brief, interval
 from ropewalk.search.judging import Fit, Judged
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import Tried
@@ -162,15 +162,7 @@ def _row(each: Judged, fit: Fit) -> tuple[str, ...]:
         f"{each.damage.value:+.3f}",
         f"{each.slowdown:.1f}x",
     )
-    return (*cells, *found, brief(each))
-
-
-def brief(each: Judged, width: int = 110) -> str:
-    """An extension in one line that is not too long."""
-    specs = [str(spec) for specs in each.extension.specs.values() for spec in specs]
-    layers = f" ({len(each.extension.overrides)} layers differ)" if each.extension.layers else ""
-    said = "+".join(specs) + layers
-    return "" if each.line == BARE else said if len(said) <= width else said[: width - 3] + "..."
+    return (*cells, *found, "" if each.line == BARE else brief(each.extension))
 
 
 def figures(fit: Fit) -> list[Drawn]:

@@ -11,6 +11,7 @@ from ropewalk.evaluation.comparison import BREAKS, FINDS, HOLDS, Comparison, Con
 from ropewalk.evaluation.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.scores import Estimate
 from ropewalk.evaluation.tasks import Task
+from ropewalk.extension import Extension
 from ropewalk.report.sheet import Table
 
 NOTES = (
@@ -25,6 +26,7 @@ NOTES = (
 )
 
 SHORTLY = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
+OWN_NOTE = "a line says what is other than that, and the rest stays"
 MEMORY_NOTE = "mem: memory did not suffice; the same command tries again"
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
@@ -71,11 +73,21 @@ OWN_SCHEDULE = "The checkpoint came with {own}: schedules map its table, and tho
 def notes(comparison: Comparison) -> tuple[str, ...]:
     """What the model came with, and what the words of the table mean."""
     own = OWN_SCHEDULE.format(own=comparison.own_schedule)
+    trained_under = f"bare: as it was trained, under {brief(comparison.own)}; {OWN_NOTE}"
     return (
         (own,) * bool(comparison.own_schedule)
         + NOTES
+        + (trained_under,) * (comparison.own != Extension())
         + (MEMORY_NOTE,) * any(each.failures for each in comparison.contenders)
     )
+
+
+def brief(extension: Extension, width: int = 110) -> str:
+    """An extension in one line that is not too long."""
+    specs = [str(spec) for specs in extension.specs.values() for spec in specs]
+    layers = f" ({len(extension.overrides)} layers differ)" if extension.layers else ""
+    said = "+".join(specs) + layers
+    return said if len(said) <= width else said[: width - 3] + "..."
 
 
 def interval(found: Estimate) -> str:

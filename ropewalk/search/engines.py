@@ -12,6 +12,7 @@ from ropewalk.facts import Facts
 from ropewalk.hf.exporting import require_exportable
 from ropewalk.hf.extending import attached_all
 from ropewalk.hf.facts import facts_of
+from ropewalk.hf.own import Own
 from ropewalk.hf.probe import Layer, probe
 from ropewalk.search.goal import ANY, STATIC, Goal
 
@@ -23,15 +24,17 @@ class Engine:
     model: PreTrainedModel
     layers: tuple[Layer, ...]
     facts: tuple[Facts, ...]  # of each layer
+    own: Own
 
     @classmethod
-    def of(cls, model: PreTrainedModel) -> Engine:
+    def of(cls, model: PreTrainedModel, own: Own | None = None) -> Engine:
         """The layers as they are while the model is bare."""
         layers = probe(model)
-        return cls(model, tuple(layers), tuple(facts_of(model, layer, len(layers)) for layer in layers))
+        return cls(model, tuple(layers), tuple(facts_of(model, layer, len(layers)) for layer in layers), own or Own())
 
     def require(self, goal: Goal, extension: Extension) -> None:
         """Refuse what does not fit the model, or what could not be loaded."""
+        extension = self.own.with_line(extension)
         layers = attached_all(list(self.layers), list(self.facts), extension)
         if goal.deployable != ANY:
             target = "transformers" if goal.deployable == STATIC else goal.deployable

@@ -65,7 +65,7 @@ class Fitting:
     @cached_property
     def engine(self) -> Engine:
         """Made while the model is bare."""
-        return Engine.of(self.subject.model)
+        return Engine.of(self.subject.model, self.subject.own)
 
     @cached_property
     def _taken(self) -> dict[Extension, bool]:
@@ -156,6 +156,7 @@ class Fitting:
             history=tuple(history),
             marks=self.marks,
             made=made_here("optuna"),
+            own=self.subject.own.extension,
             budget=self.budget,
             untried=len(set(lines(self.goal, self.takes, history).values()) - taken(self.study)),
         )

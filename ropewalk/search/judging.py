@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ropewalk.evaluation.scores import Estimate, difference
 from ropewalk.extension import Extension
@@ -47,6 +47,7 @@ class Fit:
     history: tuple[Tried, ...]
     marks: Mapping[str, str]
     made: Json
+    own: Extension = field(default_factory=Extension)  # that the model was trained under
     budget: float | None = None  # seconds of everything, where there was a limit
     untried: int = 0  # of what is set by hand, so many the search had no time to measure
 
@@ -64,8 +65,8 @@ class Fit:
 
     @property
     def advised(self) -> Extension:
-        """The same, as it is put in."""
-        return self.written.extension
+        """The same, with what the model was trained under where it says nothing."""
+        return self.written.extension.over(self.own)
 
 
 def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = None) -> dict[str, Extension]:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.losses import measured
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import extended, host_of
+from ropewalk.hf.extending import host_of
+from ropewalk.hf.own import Own
 from ropewalk.hf.probe import device_of
 from ropewalk.reach import Sinks, Window
 
@@ -32,8 +33,10 @@ class Streams(NamedTuple):
     removed: Tensor
 
 
-def without_sinks(model: nn.Module, ids_bn: Tensor, *, stream: Extension, substitute: int) -> Streams:
-    """Under a stream with sinks; the model comes without an extension."""
+def without_sinks(
+    model: nn.Module, ids_bn: Tensor, *, stream: Extension, substitute: int, own: Own | None = None
+) -> Streams:
+    """Under a stream with sinks; the model comes without an extension, `own` is the one that it was trained under."""
     reach = stream.reach
     if not isinstance(reach, Sinks):
         raise InvalidValue("stream", "an extension whose reach is sinks, such as streaming", str(reach))
@@ -43,9 +46,9 @@ def without_sinks(model: nn.Module, ids_bn: Tensor, *, stream: Extension, substi
     other = ids_bn.clone()
     other[:, : reach.n_sink] = substitute
     runs = ((ids_bn, stream), (other, stream), (ids_bn, window))
-    return Streams(*(_losses(model, ids, extension)[:, reach.n_sink - 1 :] for ids, extension in runs))
+    return Streams(*(_losses(model, ids, extension, own or Own())[:, reach.n_sink - 1 :] for ids, extension in runs))
 
 
-def _losses(model: nn.Module, ids_bn: Tensor, extension: Extension) -> Tensor:
-    with extended(model, extension):
+def _losses(model: nn.Module, ids_bn: Tensor, extension: Extension, own: Own) -> Tensor:
+    with own.under(model, extension):
         return measured(model, ids_bn.to(device_of(host_of(model)))).losses_bn.cpu()

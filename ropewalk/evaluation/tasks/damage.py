@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.evaluation.scores import ANY, LOSS, SHARE, Estimate, means
-from ropewalk.evaluation.subject import Subject, bare
+from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
 
@@ -33,7 +33,7 @@ class Damage(Task):
         """Of one text."""
         ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, :length]
         extended = _log_shares(subject, ids)
-        with bare(subject.model):
+        with subject.as_trained():
             original = _log_shares(subject, ids)
         losses = [-each[:-1].gather(1, ids[0, 1:, None]).mean() for each in (extended, original)]
         return {

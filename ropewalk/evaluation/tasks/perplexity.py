@@ -20,7 +20,7 @@ from torch import Tensor
 from ropewalk.evaluation.losses import binned, bits_per_byte, edges, told_bytes
 from ropewalk.evaluation.perplexity import breakdown, exponential, strided_losses
 from ropewalk.evaluation.scores import Estimate, mean
-from ropewalk.evaluation.subject import Subject, bare
+from ropewalk.evaluation.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
 
@@ -60,7 +60,7 @@ class Perplexity(Task):
 def _excess(subject: Subject, text: Tensor, losses: Tensor) -> Json:
     """By how much the loss is above each token's level, in bins; and where these end."""
     trained = min(subject.facts.trained_len, len(losses))
-    with bare(subject.model):
+    with subject.as_trained():
         level = strided_losses(subject.model, text, window=trained, stride=max(1, trained // 2))
     return {"excess": binned(losses - level), "ends": edges(len(losses))[1:]}
 
