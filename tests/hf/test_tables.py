@@ -2,6 +2,7 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -105,7 +106,8 @@ def test_where_a_norm_follows_the_rotation(name):
     for layer in theirs.model.layers:
         layer.self_attn.scaling *= 1.3
     assert error(got, padded(theirs)) < CLOSE
-    with pytest.raises(DoesNotFit, match="norm after the rotation"):
+    turns_with_its_pairs = name == "nanochat"
+    with nullcontext() if turns_with_its_pairs else pytest.raises(DoesNotFit, match="norm after the rotation"):
         extend(model, "dynamic_yarn")
 
 
@@ -279,7 +281,7 @@ def test_removed_on_another_type_the_table_is_what_it_was():
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
-@pytest.mark.parametrize("where", ["write", "require_written", "probe", "_require_identity"])
+@pytest.mark.parametrize("where", ["write", "require_written", "probe", "require_identity"])
 def test_whatever_fails_leaves_no_trace(name, where, monkeypatch):
     model = tiny(name, **(KINDS if name == "gemma3_text" else {}))
     before, bare = trace(model), padded(model)
