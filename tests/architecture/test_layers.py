@@ -11,7 +11,7 @@ from architecture.tree import FACTORS, FILES, imports, module_of
 RANKS = [
     ("errors",),
     ("models",),
-    ("files", "trust"),
+    ("files", "trust", "trained_to"),
     ("record", "pages", "notation", "folders"),
     ("facts",),
     ("spec",),

@@ -9,7 +9,8 @@ from architecture.tree import FILES, module_of, parsed
 # What is called, and where that may be. Whoever writes a file writes it into a part that is not in its place yet
 # (`folders.replacing`, `folders.appearing`), or appends to one whose last line may be cut off.
 MAY = {
-    "read_text": {"ropewalk.corpora", "ropewalk.evaluation.side_by_side"},  # the second: /proc
+    # The second reads /proc, the third sources of its own.
+    "read_text": {"ropewalk.corpora", "ropewalk.evaluation.side_by_side", "ropewalk.pages"},
     "read_bytes": {"ropewalk.files", "ropewalk.report.drawing"},
     "write_text": {"ropewalk.folders", "ropewalk.hf.beside"},
     "write_bytes": {"ropewalk.report.drawing"},

@@ -25,6 +25,7 @@ GOOD = {
     "lift_windows": True,
     "way": "attention",
     "target_len": 128,
+    "trained_len": 32,
 }
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -111,7 +112,7 @@ def test_a_changed_file_says_what_it_says_or_is_refused(tmp_path, text):
 
 def test_the_good_file_is_read(tmp_path):
     (tmp_path / FILE).write_text(json.dumps(GOOD))
-    assert read(tmp_path) == (MIXED, {"lift_windows": True, "way": "attention"})
+    assert read(tmp_path) == (MIXED, {"lift_windows": True, "way": "attention", "trained_len": 32})
 
 
 @pytest.mark.parametrize(
@@ -122,6 +123,7 @@ def test_the_good_file_is_read(tmp_path):
         ({"way": "side"}, "way must be 'tables' or 'attention' or nothing, got 'side'"),
         ({"target_len": 0}, "target_len must be at least 1, got 0"),
         ({"target_len": "128"}, "target_len must be a whole number or nothing, got '128'"),
+        ({"trained_len": 1.5}, "trained_len must be a whole number or nothing, got 1.5"),
         ({"ropewalk": 5}, "ropewalk must be text, got 5"),
         ({"extension": "{}"}, "extension must be a JSON object of slots, got '{}'"),
         ({"lift_window": True}, "key must be one that save writes, got 'lift_window'; known: extension, lift_windows"),
