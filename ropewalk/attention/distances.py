@@ -38,7 +38,7 @@ def line(strand: Strand) -> Line | None:
     highest = max(int(x_i.max() - y_j.min()), lowest + 1)  # a line of one place would be compiled for apart
     if highest - lowest > LONGEST * (len(x_i) + len(y_j)):
         return None
-    distance = origin + step * torch.arange(lowest, highest + 1)
+    distance = origin + step * torch.arange(lowest, highest + 1, dtype=torch.float64)
     return Line(distance.clamp(min=0), x_i - lowest, y_j)
 
 

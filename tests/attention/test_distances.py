@@ -6,6 +6,7 @@ import torch
 from ropewalk import Extension
 from ropewalk.attention.distances import line
 from ropewalk.attention.strands import strands
+from ropewalk.reach import LeakyReRoPE
 
 from examples import FACTS, REACH
 
@@ -26,7 +27,7 @@ def assert_read(strand, of):
     assert (of.distance >= 0).all()
 
 
-@pytest.mark.parametrize("reach", REACH, ids=str)
+@pytest.mark.parametrize("reach", [*REACH, LeakyReRoPE(window=5, leak=3)], ids=str)  # no binary fraction is a third
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (7, 40), (90, 90)])
 def test_every_pair_reads_its_distance(reach, queries, keys):
     for strand in found(reach, queries, keys):
