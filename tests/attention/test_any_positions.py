@@ -190,14 +190,15 @@ def cases(draw, *, longest=70, dtypes=PRECISIONS, **fixed):
     return Case(extension, facts, draw(batches(longest, kinds)), draw(st.sampled_from(dtypes)), draw(SEEDS))
 
 
-def answered(way, case, **changed):
-    """The answer, and the gradients of vectors and, of every second case, of all that was learned."""
+def answered(way, case):
+    """The answer, the gradients of vectors and, in every second case, of all that was learned. In half precision that
+    has the rounding of all rows, and is left out."""
     (extension, facts, batch, dtype, seed), rng = case, torch.Generator().manual_seed(case.seed)
     counts = [(facts.heads, batch.queries), *[(facts.groups, batch.positions.shape[1])] * 2]
     sizes = [(len(batch.positions), heads, count, facts.head_dim) for heads, count in counts]
     leaves = [torch.randn(size, generator=rng).to(dtype).requires_grad_() for size in sizes]
     weights = numbers_learned(extension, facts)
-    if seed % 2:
+    if seed % 2 and dtype != torch.bfloat16:
         leaves += [value.requires_grad_() for group in weights.values() for value in group.values()]
     placed = {"positions_bj": batch.positions, "documents_bj": batch.documents}
     answer = way(*leaves[:3], extension, facts, weights=weights, **placed)
