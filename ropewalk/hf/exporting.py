@@ -154,6 +154,8 @@ def _notes(kind: str, extension: Extension, said: Stated, reading: Reading, host
     if reading.folded != 1:
         rounded = "" if host.dtype == torch.float32 else f", rounded to {host.dtype}".replace("torch.", "")
         notes.append(f"a temperature of {reading.folded:.4f} is folded into the weights of the queries{rounded}")
+    if reading.unrun:
+        notes.append(f"the engine was never run with {said.text.model_type} here: compare before you rely on it")
     if said.window is not None and said.config.model_type != host.config.model_type:
         notes.append(f"written as {said.config.model_type}, which is {host.config.model_type} with a window")
     return notes

@@ -134,6 +134,19 @@ def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
         ENGINES["llama.cpp"].read(said)
 
 
+@pytest.mark.parametrize("name", ["gemma", "stablelm", "phi3", "gpt_neox"])
+@pytest.mark.parametrize("text", ["pi:factor=4", "ntk:factor=4"])
+def test_llama_cpp_drops_the_schedules_of_some_architectures(name, text):
+    """Even another base: their converters write keys of their own. StableLM was off by 17 in log-probabilities."""
+    model = tiny(name, num_hidden_layers=1)
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse(text, trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    with pytest.raises(DoesNotFit, match=f"of {name}"):
+        ENGINES["llama.cpp"].read(said)
+
+
 def latent(**own):
     """A model whose keys come from a latent vector, with this YaRN in its config."""
     model = tiny("deepseek_v3", num_hidden_layers=1)

@@ -177,6 +177,12 @@ def test_a_tokenizer_of_its_own_is_unknown_to_llama_cpp(tmp_path):
     assert line in str(result)
 
 
+def test_what_was_never_run_is_said(tmp_path):
+    for name, said in (("qwen3", False), ("cohere", True)):
+        result, *_ = exported(tiny(name, num_hidden_layers=1), tmp_path / name, "pi:factor=4", target="llama.cpp")
+        assert ("never run" in str(result)) == said
+
+
 def test_a_folder_with_spaces_is_quoted(tmp_path):
     place = tmp_path / "my model"
     result, *_ = exported(tiny("llama", num_hidden_layers=1), place, "pi:factor=4", target="llama.cpp")

@@ -76,6 +76,7 @@ class Reading(NamedTuple):
     lowered: bool
     folded: float = 1.0  # what queries are multiplied by, in the weights
     divisors: bool = False  # whether they stand among the weights
+    unrun: bool = False  # whether nobody here has seen the engine compute this kind of model
     rope_type: str | None = None  # written last, when the folder has been compared with the model
 
 
