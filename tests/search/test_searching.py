@@ -180,7 +180,7 @@ def test_a_study_of_another_model_is_refused(tmp_path):
 
 
 def test_a_storage_that_is_none():
-    with pytest.raises(Unreadable, match="storage must be one that Optuna opens, got 'nonsense'"):
+    with pytest.raises(Unreadable, match="storage must be one that Optuna opens, as fit left it, got 'nonsense'"):
         study(storage="nonsense")
 
 
