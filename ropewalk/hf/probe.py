@@ -229,6 +229,9 @@ def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
         if dims:
             short, long = (_table(call, len(dims), last) for last in (1, FAR))
+            if 2 * len(short[0]) != len(dims):
+                got = f"{len(dims)} dimensions that change with {len(short[0])} of its pairs"
+                raise DoesNotFit("rotary module", "one that turns queries and keys alone", got)
             beyond = _beyond(call, len(dims)) if short != long else None
             return Turned(dims, *short, varies=short != long, beyond=beyond, call=call)
     return Turned([])

@@ -86,8 +86,8 @@ def test_in_half_precision_the_turn_that_is_left_out_widens_nothing_and_loses_no
             return logits(model, IDS)
 
     narrow = under(torch.bfloat16)
-    wide = lambda module, given, turn: (torch.ones_like(turn[0]), torch.zeros_like(turn[1]))  # noqa: E731
-    monkeypatch.setattr(extending, "_straight", wide)
+    wide = lambda module, args, given, turn: (torch.ones_like(turn[0]), torch.zeros_like(turn[1]))  # noqa: E731
+    monkeypatch.setattr(extending, "straight", wide)
     assert torch.equal(under(torch.float32), narrow)
 
 
