@@ -251,7 +251,7 @@ def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypat
         raise InvalidValue("model", "another", model)
 
     monkeypatch.setattr("ropewalk.lab.recipes.keeping.load", plausible)
-    needed = {"extension": "yarn", "length": "1024", "kv_heads": "2"}
+    needed = {"extension": "yarn", "length": "1024", "kv_heads": "2", "steps": "1"}
     rows = {row.name for row in recipe(name).rows()}
     given = {"model": "default", **{each: value for each, value in needed.items() if each in rows}}
     with pytest.raises(InvalidValue, match="model must be another"):
