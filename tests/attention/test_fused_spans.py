@@ -132,6 +132,21 @@ def test_grouped_heads_of_every_size(by_triton, groups, head_dim):
     assert_equal(Extension(), short(9, facts), facts)
 
 
+def among_nan(x_bhnd):
+    """The same vectors, with NaN between each and the next."""
+    wider = torch.full((*x_bhnd.shape[:-1], 2 * x_bhnd.shape[-1]), torch.nan, dtype=x_bhnd.dtype)
+    wider[..., : x_bhnd.shape[-1]] = x_bhnd
+    return wider[..., : x_bhnd.shape[-1]]
+
+
+@pytest.mark.parametrize("size", [6, 24])
+def test_what_fills_vectors_up_is_not_what_lies_behind_them(by_triton, size):
+    """Halves of 3 and of 12 numbers, in tiles of 4 and of 16; in a longer text also where no row is at its end."""
+    facts = Facts(trained_len=16, head_dim=size)
+    q, k, v = short(40, facts)
+    assert_equal(Extension(), [among_nan(x) for x in (q, k, v[..., : size - 1])], facts)
+
+
 @pytest.mark.parametrize(("interleaved", "rotary_dim"), [(True, None), (True, 6), (False, 6)])
 def test_layouts_of_pairs(by_triton, interleaved, rotary_dim):
     facts = dataclasses.replace(FACTS, interleaved=interleaved, rotary_dim=rotary_dim)
@@ -269,6 +284,17 @@ def test_what_is_not_carried_is_named(monkeypatch):
     assert refused("rerope:window=5", fresh=False) == "the keys come turned already"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert refused("rope") == "triton is not installed"
+
+
+def test_tiles_and_warps_are_powers_of_two():
+    """Triton takes no others; that shows where there is a GPU only."""
+    tables = (*fused_spans.HALF_STILL.values(), *fused_spans.HALF_TURNING.values(), fused_spans.SINGLE)
+    for launch in (each for launches in tables for each in launches):
+        for size in (launch.rows, launch.keys, launch.warps):
+            assert size & (size - 1) == 0 < size
+        assert min(launch.rows, launch.keys) >= 16  # the least of tl.dot
+        assert 1 <= launch.warps <= 32
+        assert launch.stages >= 1
 
 
 def test_a_cpu_knows_nothing_of_it():

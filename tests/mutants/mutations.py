@@ -184,4 +184,8 @@ MUTATIONS = (
     Mutation("checkpoint 8 for 12", "lab/checkpoints.py", "max(whole, key=_step, default=None)", "max(whole, default=None)", "lab/test_checkpoints.py::test_the_newest_is_that_of_the_most_steps"),
     Mutation("learned slopes decay", "lab/training.py", "[name for name in names if PREFIX not in name]", "names", "lab/test_training.py::test_what_an_extension_learns_is_not_pulled_towards_0"),
     Mutation("leaky ReRoPE as trained", "lab/recipes/pretrain.py", "ReRoPE | LeakyReRoPE)", "ReRoPE)", "lab/test_pretrain.py::test_rerope_is_for_running_and_not_for_training"),
+    Mutation("a later stage left unturned", "attention/variants.py", "if all(map(_still, ways)):", "if any(map(_still, ways)):", "attention/test_attend.py::test_a_first_stage_that_stands_still"),
+    Mutation("an answer for padding alone", "attention/texts.py", "found[0].batch == list(range(len(x_bhnd)))", "True", "attention/test_texts.py"),
+    Mutation("large logits for large errors", "hf/identity.py", "square().mean().sqrt() / expected", "square().mean().sqrt() * expected", "hf/test_softmax.py::test_however_large_logits_are"),
+    Mutation("the first layer for the one that turns", "hf/extending.py", "if layer.rotating and layer.window is None)", "if layer.window is None)", "hf/test_inspecting.py::test_the_first_layer_that_turns_speaks_for_all"),
 )  # fmt: skip
