@@ -132,7 +132,7 @@ class Worker:
         model: Any = subject.model  # transformers' own types know no device
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         self._subject = subject
-        _ = self._subject.facts
+        _ = self._subject.facts, self._subject.warm
 
     def measure(self, cell: Cell) -> Json:
         """One cell's result."""

@@ -45,6 +45,7 @@ def here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None,
     """Measure in this process, one extension after the other."""
     for extension, own in groupby(missing, key=lambda cell: cell.extension):
         with subject.under(extension):
+            _ = subject.warm
             for cell in own:
                 yield cell, result_of(subject, cell)
 

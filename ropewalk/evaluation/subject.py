@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.corpora import documents, more_of
 from ropewalk.errors import DoesNotFit
+from ropewalk.evaluation.losses import measured
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
@@ -28,6 +29,7 @@ from ropewalk.hf.layers import PREFIX
 from ropewalk.hf.own import Own
 
 FILLERS = 8  # passages that filler is taken from
+WARMING = 512  # tokens that are read before anything is measured
 ENOUGH = 4096  # documents are looked through for long ones, no more
 
 
@@ -52,6 +54,13 @@ class Subject:
     def facts(self) -> Facts:
         """What the model brings."""
         return inspect(self.model).facts
+
+    @cached_property
+    def warm(self) -> bool:
+        """Read once what is not measured: a process's first reading takes longer, and would be the bare model's."""
+        for ids in self._found(1):
+            measured(self.model, ids[None, :WARMING].to(self.model.device))
+        return True
 
     def passages(self, count: int) -> list[Tensor]:
         """The first so many held-out passages, [tokens] of the longest length each."""

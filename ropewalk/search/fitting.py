@@ -96,6 +96,7 @@ class Fitting:
     def begin(self) -> None:
         """Refuse what cannot be searched, and measure once what all workers need: the bare model."""
         _ = self.fitted_on, self.judged_on, self.study
+        _ = self.fitted_on.subject.warm, self.judged_on.subject.warm  # of this process, which others are forked from
         self.fitted_on.long(Extension())
 
     @cached_property

@@ -12,6 +12,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.evaluation import runner
 from ropewalk.evaluation.cells import Cell, cells
 from ropewalk.evaluation.runner import run
 from ropewalk.evaluation.scores import mean
@@ -214,3 +215,25 @@ def test_other_errors_stop_a_run(tmp_path, monkeypatch):
     monkeypatch.setitem(Greedy.wrong, (32, 0), RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes"):
         run(subject(tmp_path), EXTENSIONS, [Greedy(samples=1)], [32], Store(tmp_path / "cells.sqlite"))
+
+
+class Clock:
+    """A processor on which the first reading of all takes a hundred times as long."""
+
+    def __init__(self):
+        self.now, self.readings = 0.0, 0
+
+    def reading(self, *_):
+        self.now += 1.0 if self.readings else 100.0
+        self.readings += 1
+
+
+@pytest.mark.parametrize("first", [rw.Extension(), rw.parse("yarn:factor=2")])
+def test_what_comes_first_is_measured_as_all_the_rest(tmp_path, monkeypatch, first):
+    clock, who = Clock(), subject(tmp_path, model_=copy.deepcopy(model()))
+    monkeypatch.setattr(runner.time, "process_time", lambda: clock.now)
+    who.model.register_forward_pre_hook(clock.reading)
+    both = [first, *(each for each in (rw.Extension(), rw.parse("yarn:factor=2")) if each != first)]
+    for length in (32, 64):  # the second run of a process is as warm as the first
+        rows = run(who, both, [Logits(samples=3)], [length], Store(tmp_path / f"{length}.sqlite"))
+        assert [row.seconds for row in rows] == [3.0, 3.0]
