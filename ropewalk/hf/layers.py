@@ -107,6 +107,13 @@ def lifted(own: Attached) -> bool:
     return own.layer.window is not None and not own.left_alone
 
 
+def type_of(own: Attached, kinds: Sequence[str]) -> str:
+    """The type of a layer, as its rotary module is told it, or as a config lists it: by the number of the layer among
+    all, of which some may be none of attention."""
+    place = own.layer.kept
+    return own.layer.kind or kinds[place.slot if place else own.depth]
+
+
 def fetched(own: Attached) -> bool:
     """Whether what was learned is on disk, and with the module only while that runs."""
     return any(value.device.type == "meta" for group in own.weights.values() for value in group.values())

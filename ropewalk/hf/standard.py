@@ -20,7 +20,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import ByParts, Interpolation, Llama3
 from ropewalk.frequencies.signature import formula, trained
-from ropewalk.hf.layers import Attached
+from ropewalk.hf.layers import Attached, type_of
 from ropewalk.hf.own_schedule import SCHEDULE
 from ropewalk.hf.static import constant_scale, static_table
 from ropewalk.inputs import in_force
@@ -64,8 +64,8 @@ def _stated(
     parts = text.rope_parameters or {}
     nested = any(isinstance(part, dict) for part in parts.values())
     if nested and kinds:
-        for kind in dict.fromkeys(kinds[each.depth] for each in turning):
-            ruled = [each for each in turning if kinds[each.depth] == kind]
+        for kind in dict.fromkeys(type_of(each, kinds) for each in turning):
+            ruled = [each for each in turning if type_of(each, kinds) == kind]
             text.rope_parameters[kind] = _alike_in_all(extension, ruled, parts[kind], length, by_name)
     elif any(each.left_alone for each in layers):
         raise DoesNotFit("config", "one with rotary tables of their own for layers with a window", type(text).__name__)

@@ -11,7 +11,7 @@ from transformers import MistralConfig, PreTrainedModel
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.hf.engines.signature import Stated, yarn_temperature
-from ropewalk.hf.layers import Attached
+from ropewalk.hf.layers import Attached, type_of
 from ropewalk.hf.standard import require_sayable, standard_config
 from ropewalk.hf.static import static_table
 from ropewalk.reach import Window
@@ -50,7 +50,7 @@ def _kinds(config: Any, turning: Sequence[Attached]) -> tuple[str, ...]:
     text = config.get_text_config()
     if not any(isinstance(part, dict) for part in text.rope_parameters.values()):
         return ()
-    return tuple(dict.fromkeys(text.layer_types[own.depth] for own in turning))
+    return tuple(dict.fromkeys(type_of(own, text.layer_types) for own in turning))
 
 
 def _reaches_all(extension: Extension, layers: Sequence[Attached]) -> bool:

@@ -8,7 +8,7 @@ from hf.architectures import small
 from hf.kinds import an_image, hiding, seeing
 from hf.models import tiny
 from hf.traces import logits, trace
-from transformers import DynamicCache, StaticCache
+from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 
 from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError
 from ropewalk.hf import extend, extended, inspect, save, score, stream
@@ -342,3 +342,13 @@ def test_streams_of_hybrids():
 def test_what_has_no_rotary_module_is_refused(name):
     with pytest.raises(RopewalkError, match="rotary position embeddings that a module of its own makes"):
         extend(small(name), "yarn:factor=4")
+
+
+def test_a_hybrid_with_a_table_for_each_type_of_layer_is_saved(tmp_path):
+    """Layers that attend are numbered among those that do not, when a config lists types."""
+    model = small("lfm3")
+    with extended(model, "pi:factor=4"):
+        expected = logits(model, IDS, use_cache=False)
+        assert save(model, tmp_path / "model").startswith("transformers")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+    assert off(logits(again, IDS, use_cache=False), expected) < CLOSE
