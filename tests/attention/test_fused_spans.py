@@ -258,6 +258,13 @@ def refused(extension, facts=FACTS, learning=False, length=18, dtype=torch.float
     return why and why.removeprefix("triton: ")
 
 
+def test_tiles_are_those_of_the_next_larger_head():
+    for head_dim, size in ((8, 64), (64, 64), (65, 128), (128, 128)):
+        assert fused_spans.launches(head_dim, torch.bfloat16, False) == fused_spans.HALF_STILL[size]
+        assert fused_spans.launches(head_dim, torch.float16, True) == fused_spans.HALF_TURNING[size]
+        assert fused_spans.launches(head_dim, torch.float32, True) == fused_spans.SINGLE
+
+
 def test_what_is_carried_is_not_refused():
     for text in ("rerope:window=5", "dynamic_yarn+biases.alibi", "leaky_rerope:window=5,leak=4", "xpos", "log_n"):
         assert refused(text) is None
