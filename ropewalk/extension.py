@@ -148,7 +148,13 @@ class Extension:
         return Extension(**merged, layers=layers, instead=self.instead or other.instead)
 
     def over(self, other: Extension) -> Extension:
-        """What this says in the place of what the other says, slot by slot; where it says nothing, the other holds."""
+        """What this says in the place of what the other says, slot by slot; where it says nothing, the other holds.
+
+        Frequencies take the place of the other's with their temperature, and `instead` takes both away.
+        """
+        if self.frequencies is not None or self.instead:
+            scales = tuple(spec for spec in other.scales if not spec.of_frequencies)
+            other = replace(other, scales=scales, frequencies=None if self.instead else other.frequencies)
         merged: dict[str, Any] = {}
         for name, slot in SLOTS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -190,7 +196,7 @@ class Extension:
                 page = page_of(spec)
                 lines += [f"{name}.{spec}", *_indented(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
         if self.instead:
-            lines += ["instead: of the schedule that the model came with, if it came with one", ""]
+            lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
         for key, own in self.overrides:
             lines += [f"in layer {key}:", *_indented(self._overridden(own).describe()), ""]
         return "\n".join(lines).rstrip()
@@ -237,7 +243,8 @@ def _check_layer(key: Any, extension: Any) -> None:
     outside = [name for name in extension.specs if name not in PER_LAYER]
     outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.instead
     if outside:
-        raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", outside[0])
+        remedy = "set instead on the whole extension" if outside[0] == INSTEAD else ""
+        raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", outside[0], remedy=remedy)
 
 
 def _layer_index(key: int, facts: Facts) -> int:

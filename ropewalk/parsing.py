@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
@@ -40,12 +40,21 @@ def parse(
         return _stored(Path(text))
     require_whole("original_len", original_len)
     terms = read(text)
-    begun = original_len or trained_len if any(term.name == INSTEAD for term in terms) else trained_len
+    begun = original_len or trained_len if _has_instead(terms) else trained_len
     known = dict(zip(CONTEXT, (begun, target_len, layers), strict=True))
     for name, value in known.items():
         require_whole(name, value)
     context = {name: value for name, value in known.items() if value is not None}
     return reduce(Extension.__add__, (_extension(term, context) for term in terms))
+
+
+def stands_instead(text: str) -> bool:
+    """Whether a line takes the place of the model's own schedule."""
+    return _has_instead([] if text.endswith(".json") else read(text))
+
+
+def _has_instead(terms: Sequence[Term]) -> bool:
+    return any(term.name == INSTEAD for term in terms)
 
 
 def parse_for(text: str, facts: Facts, target_len: int | None) -> Extension:

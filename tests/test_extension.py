@@ -142,3 +142,13 @@ def test_over_layers():
     assert line.over(own) == Extension(reach=window.reach, layers={0: far, -1: far + log_n})
     assert Extension().over(own) == own
     assert own.over(Extension()) == own
+
+
+def test_a_schedule_over_another_takes_its_temperature_along():
+    known = {"trained_len": 64, "target_len": 256}
+    below, above = parse("dynamic_yarn+log_n", **known), parse("yarn", **known)
+    assert above.over(below) == parse("yarn", **known).over(parse("log_n"))
+    assert [spec.name for spec in above.over(below).scales] == ["log_n", "yarn_temperature"]
+    undone = parse("instead").over(below)
+    assert (undone.frequencies, [spec.name for spec in undone.scales]) == (None, ["log_n"])
+    assert parse("log_n").over(parse("yarn", **known)) == parse("yarn+log_n", **known)

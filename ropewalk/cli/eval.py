@@ -69,6 +69,7 @@ def _eval(
     from ropewalk.evaluation.harness import evaluate
     from ropewalk.hf.facts import lengths_of
     from ropewalk.hf.own import taken_off
+    from ropewalk.hf.own_schedule import require_not_restated
     from ropewalk.parsing import parse
 
     tokenizer = tokenizer_of(model)
@@ -79,6 +80,7 @@ def _eval(
     if max(given["lengths"], default=0) > longest:
         raise InvalidValue("--lengths", f"at most --to ({longest})", max(given["lengths"]))
     beyond = longest if longest > known else None
+    require_not_restated(text, line)
     lengths = {"trained_len": known, "original_len": original, "target_len": beyond}
     extension = parse(line, layers=text.num_hidden_layers, **lengths)
     own = taken_off(loaded)

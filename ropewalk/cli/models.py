@@ -97,12 +97,15 @@ def fitting(
     Where no length to reach is said it is the one that is needed, and no less than the trained one.
     """
     from ropewalk.hf.facts import lengths_of
-    from ropewalk.parsing import parse
+    from ropewalk.hf.own_schedule import require_not_restated
+    from ropewalk.parsing import parse, stands_instead
 
     text = _config(model).get_text_config()
     (known, original), wanted = lengths_of(text), target(to, field)
-    if wanted is not None and wanted <= known:
-        rule = f"above the trained length ({known})"
+    require_not_restated(text, extension)
+    begun = original if stands_instead(extension) else known
+    if wanted is not None and wanted <= begun:
+        rule = f"above the trained length ({begun})"
         raise DoesNotFit(field, rule, wanted, remedy="within it the model needs no extension")
     reached = max(known, needed) if wanted is None and needed else wanted
     lengths = {"trained_len": known, "original_len": original, "target_len": reached}

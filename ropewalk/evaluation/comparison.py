@@ -25,6 +25,7 @@ from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition, Task
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
+from ropewalk.hf.own_schedule import require_not_restated
 from ropewalk.notation import BARE
 from ropewalk.parsing import parse_for
 from ropewalk.spec import Json
@@ -161,6 +162,8 @@ def compare(
     asked = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
+    for line in lines:
+        require_not_restated(subject.model.config.get_text_config(), line)
     given = {line: parse_for(line, subject.facts, target) for line in lines}
     named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)

@@ -23,6 +23,7 @@ from ropewalk.evaluation.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.hearing import hear_biases
+from ropewalk.hf.own_schedule import require_not_restated
 from ropewalk.notation import BARE
 from ropewalk.parsing import parse_for
 from ropewalk.reach import Sinks
@@ -74,6 +75,7 @@ def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Prog
     if length <= facts.trained_len:
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("length", rule, length, remedy="what is beyond it is what is looked at")
+    require_not_restated(subject.model.config.get_text_config(), line)
     asked = parse_for(line, facts, length) if line else Extension()
     named = {BARE: Extension()} | ({line: asked} if asked != Extension() else {})
     ids = torch.stack(subject.passages(texts))

@@ -71,7 +71,8 @@ def run(
     for cell in every:
         if keys[cell] in done:
             progress(cell)
-    with closing(measuring(subject, [cell for cell in every if keys[cell] not in done])) as finished:
+    missing = dict.fromkeys(cell for cell in every if keys[cell] not in done)  # two lines may name one extension
+    with closing(measuring(subject, list(missing))) as finished:
         for cell, result in finished:
             if FAILED in result:
                 store.fail(keys[cell], result[FAILED])

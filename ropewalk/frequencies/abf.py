@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, formula, trained, turning
 from ropewalk.record import ABOVE_ONE
@@ -24,6 +25,10 @@ from ropewalk.record import ABOVE_ONE
 class ABF(Frequencies):
     name = "abf"
     new_base: Annotated[float, ABOVE_ONE, "the base that replaces the trained one"] = 500_000.0
+
+    def check_against(self, facts: Facts) -> None:
+        if self.new_base <= facts.base:
+            raise DoesNotFit("new_base", f"above the model's own base ({facts.base:g})", self.new_base)
 
     def table(self, facts: Facts, length: int) -> Table:
         slowing = formula(replace(facts, base=self.new_base)) / formula(facts)

@@ -30,7 +30,7 @@ from ropewalk.hf.own_schedule import came_with, require_not_restated, what_happe
 from ropewalk.hf.probe import Layer, attention_named, device_of, probe
 from ropewalk.hf.tables import own_writing, require_written, write, writing
 from ropewalk.hf.unasked import ASKED
-from ropewalk.parsing import parse_for
+from ropewalk.parsing import parse_for, stands_instead
 
 HANDLE = "_ropewalk_handle"
 TABLES, ATTENTION = "tables", "attention"
@@ -128,7 +128,8 @@ def extend(
     layers = probe(host) if present is None else [own.layer for own in present.layers]
     trained_len = corrected(host) if trained_len is None else trained_len
     facts = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
-    wanted = _parsed(extension, facts[main_layer(layers)], target_len)
+    main = facts[main_layer(layers)]
+    wanted = _parsed(extension, main, target_len)
     if present is not None:
         same = present.lifts_windows == lift_windows and present.trained_len == trained_len
         if present.extension == wanted and same and way in (None, present.way):
@@ -136,11 +137,11 @@ def extend(
         raise Conflict("model", "free of another extension", present.extension.to_json(), remedy="remove that first")
     require_steady(layers, wanted)
     if isinstance(extension, str):  # a record was thought over, or written down when it was in force
-        require_not_restated(host.config.get_text_config(), wanted, target_len)
+        require_not_restated(host.config.get_text_config(), extension)
     if wanted.instead:
         layers = with_plain_scalings(host, layers)
     bare, own = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
-    said = what_happens(came_with(host.config.get_text_config(), layers, facts), wanted)
+    said = what_happens(came_with(host.config.get_text_config(), layers, facts), wanted, main, layers)
     way, reason, undo = _entered(Ways(host, bare), wanted, own, target_len, way)
     with undo:
         handle = Handle(host, wanted, tuple(own), lift_windows, ExitStack(), way, reason, trained_len, said)
@@ -174,18 +175,25 @@ def host_of(model: nn.Module) -> PreTrainedModel:
 def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) -> Extension:
     if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
         raise InvalidValue("target_len", "a whole number of tokens", target_len)
-    if target_len is not None and target_len <= facts.trained_len:
-        rule = f"above the trained length ({facts.trained_len})"
-        raise DoesNotFit("target_len", rule, target_len, remedy="within it the model needs no extension")
     if isinstance(extension, str):
+        facts_then = facts.undone if stands_instead(extension) else facts
+        require_beyond("target_len", target_len, facts_then)
         extension = parse_for(extension, facts, target_len)
     if not isinstance(extension, Extension):
         raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
+    require_beyond("target_len", target_len, extension.ground(facts))
     for slot, remedy in (("decoding", "use nbce_generate"), ("surgery", "convert the model first")):
         if getattr(extension, slot):
             raise DoesNotFit(slot, "left to a call of its own", extension.specs[slot][0].name, remedy=remedy)
     extension.check_against(facts)
     return extension
+
+
+def require_beyond(field: str, target_len: int | None, facts: Facts) -> None:
+    """Refuse a length to reach that the model was trained to."""
+    if target_len is not None and target_len <= facts.trained_len:
+        rule = f"above the trained length ({facts.trained_len})"
+        raise DoesNotFit(field, rule, target_len, remedy="within it the model needs no extension")
 
 
 def require_steady(layers: list[Layer], wanted: Extension) -> None:

@@ -65,7 +65,7 @@ class Inspection:
     @property
     def under_trained(self) -> tuple[int, ...]:
         """Pairs that never turn once within the trained length, and meet angles beyond it that they have not seen."""
-        return tuple(pair for pair, turns in enumerate(self.turns) if turns < min(1.0, turns * self._longer))
+        return tuple(pair for pair, turns in enumerate(self.turns) if 0 < turns < min(1.0, turns * self._longer))
 
     @property
     def _longer(self) -> float:
@@ -117,7 +117,7 @@ class Inspection:
                 f"{facts.rotating} of {facts.head_dim} dimensions by base {facts.base:g}, pairs are "
                 + ("neighbours" if facts.interleaved else "halves"),
             ),
-            ("its own schedule", f"{self.own_schedule}: a schedule maps that, +instead replaces it"),
+            ("its own schedule", f"{self.own_schedule}; schedules build on this, add +instead to replace it"),
             ("static schedules", self.tabled or "by its own tables, its attention untouched"),
             ("all others", self.carried or "by attention of ours"),
             ("cache at the target", f"{_size(self.cache_bytes())} a text, as the model is"),
@@ -148,7 +148,9 @@ class Inspection:
             said = f"{len(few)} of {count} pairs ({few[0]} to {few[-1]}) never come round in {self.facts.trained_len:,}"
             lines += _wrapped(f"{said} tokens: beyond, they meet angles that the model has never seen.")
         else:
-            lines += _wrapped("Every pair comes round within the trained length.")
+            lines += _wrapped("Every pair that turns comes round within the trained length.")
+        still = sum(turns == 0 for turns in self.turns)
+        lines += _wrapped(f"{still} pairs stand still by the model's design.") if still else []
         return lines
 
     def _applying(self) -> list[str]:

@@ -22,7 +22,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.frequencies import NoPE
 from ropewalk.hf.caches import MemoryLayer
-from ropewalk.hf.own_schedule import on_own_tables
+from ropewalk.hf.own_schedule import is_stretched, on_own_tables
 from ropewalk.hf.passes import CURRENT, PASS, Pass
 from ropewalk.hf.probe import Layer
 from ropewalk.hf.unasked import ASKED, besides
@@ -42,7 +42,8 @@ class Attached(NamedTuple):
     extension: Extension
     facts: Facts
     learning: Mapping[str, Weights]  # initial values of what its biases and scales learn
-    left_alone: bool  # for the sake of a window of its own
+    keeps_window: bool  # it has a window of its own, and keeps it
+    left_alone: bool  # for the sake of that: nothing of it is changed
     scaling: float  # what the model multiplies its logits by, with or without what its own schedule makes of that
     temperature: float  # what its own cos and sin are multiplied by, or 1 where its schedule is replaced
 
@@ -83,12 +84,14 @@ LISTENER: ContextVar[Callable[[Attached, Tensor, Tensor], None] | None] = Contex
 def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_windows: bool) -> Attached:
     """What is in force in this layer: what the extension says, and what it leaves open as the model has it.
 
-    A layer with a window of its own never sees a distance it does not know, and is left alone.
+    A layer with a window of its own never sees a distance it does not know, and is left alone. But where the model's
+    own schedule is replaced, a windowed layer that has it loses it too, or half of the model would keep it.
     """
     own = extension.at_layer(depth, facts)
-    left_alone = layer.window is not None and not lift_windows
-    if layer.window is not None and left_alone:
-        own = Extension(reach=Window(window=layer.window))
+    keeps_window = layer.window is not None and not lift_windows
+    left_alone = keeps_window and not (own.instead and is_stretched(layer, facts))
+    if layer.window is not None and keeps_window:
+        own = Extension(reach=Window(window=layer.window)) if left_alone else _within(layer.window, own)
     schedule = own.theta if layer.rotating else NoPE()
     if not own.instead:
         schedule = on_own_tables(schedule, layer)
@@ -99,12 +102,18 @@ def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_
     learning = own.weights(facts, torch.Generator().manual_seed(depth))
     plain = layer.scaling if layer.plain_scaling is None else layer.plain_scaling
     scaling, temperature = (plain, 1.0) if own.instead else (layer.scaling, layer.temperature)
-    return Attached(depth, layer, own, facts, learning, left_alone, scaling, temperature)
+    return Attached(depth, layer, own, facts, learning, keeps_window, left_alone, scaling, temperature)
+
+
+def _within(window: int, own: Extension) -> Extension:
+    """What replaces a schedule in a layer that keeps its window: frequencies and the temperature that is theirs."""
+    scales = tuple(each for each in own.scales if each.of_frequencies)
+    return Extension(frequencies=own.frequencies, reach=Window(window=window), scales=scales, instead=True)
 
 
 def lifted(own: Attached) -> bool:
     """Whether the layer has a window of its own that the extension does not keep."""
-    return own.layer.window is not None and not own.left_alone
+    return own.layer.window is not None and not own.keeps_window
 
 
 def type_of(own: Attached, kinds: Sequence[str]) -> str:

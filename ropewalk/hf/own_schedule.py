@@ -13,9 +13,11 @@ from transformers import PreTrainedModel
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.frequencies import ByParts, Frequencies, Interpolation, Llama3, Table
+from ropewalk.frequencies import Frequencies, Table
 from ropewalk.hf.facts import parts_of
 from ropewalk.hf.probe import Layer
+from ropewalk.notation import read
+from ropewalk.slots import INSTEAD
 
 # What of a config's rope parameters says a schedule. All else is the model's layout: bases, shares, sections.
 SCHEDULE = frozenset(
@@ -25,7 +27,9 @@ SCHEDULE = frozenset(
         *("attention_factor", "attn_factor", "mscale", "mscale_all_dim", "short_mscale", "long_mscale"),
     )
 )
-SAME = {"linear": Interpolation, "yarn": ByParts, "llama3": Llama3}  # what a type is called here
+SAME = {"linear": ("pi", "interpolation"), "yarn": ("yarn", "by_parts"), "llama3": ("llama3",)}  # what a type is here
+RESTATED = "leave it out to keep that; add +instead to replace it by the method's own values; or say how long (--to)"
+CLOSE = 1e-5  # relative: what tables in float32 leave
 LAYOUTS = ("proportional", "axial")  # types that say which dimensions turn
 
 
@@ -36,7 +40,7 @@ class TwoTables(Frequencies):
     transformers takes the one or the other for a whole batch, by its longest text; here it belongs to the row.
     """
 
-    name = "two_tables"
+    name = "own_tables_for_short_and_long_texts"
     inner: Frequencies
     above: int
     beyond: tuple[float, ...]
@@ -100,38 +104,59 @@ def came_with(config: Any, layers: Sequence[Layer], facts: Sequence[Facts]) -> s
     return " and ".join(f"{said}{some}" for said in kinds)
 
 
+def is_stretched(layer: Layer, facts: Facts) -> bool:
+    """Whether a layer came with a schedule: a table that is not its base's, a temperature, or both by length."""
+    if layer.temperature != 1 or layer.varies:
+        return True
+    plain = facts.undone.inv_freq  # with the pairs that stand still by the model's layout
+    if facts.inv_freq is None or plain is None:
+        return facts.inv_freq is not None
+    return any(abs(own - theta) > CLOSE * theta for own, theta in zip(facts.inv_freq, plain, strict=True))
+
+
 def _named(part: dict[str, Any], layer: Layer, facts: Facts) -> str:
     """The schedule of one layer: the config's word for it where the layer has one, with its factor and lengths."""
-    if facts.inv_freq is None and layer.temperature == 1 and not layer.varies:
+    if not is_stretched(layer, facts):
         return ""
     kind = part.get("rope_type", "default")
     if layer.beyond is not None:
-        kind += f" (a table up to {layer.beyond.above:,} tokens and another beyond; each row takes its own)"
-    factor = f" by {part['factor']:g}" if part.get("factor") else ""
-    lengths = f", from {facts.original_len:,} to {facts.trained_len:,} tokens" if facts.original_len else ""
+        kind += f", one table up to {layer.beyond.above:,} tokens and another beyond (each row takes its own, where"
+        kind += " transformers takes one for the whole batch)"
+    elif layer.varies:
+        return f"{kind} scaling beyond {facts.trained_len:,} tokens"
+    factor = f", factor {part['factor']:g}" if part.get("factor", 1) != 1 else ""
+    lengths = f" ({facts.original_len:,} to {facts.trained_len:,} tokens)" if facts.original_len else ""
     mscale = f", mscale_all_dim {part['mscale_all_dim']:g}" if part.get("mscale_all_dim") else ""
     return "a table of its own" if kind == "default" else f"{kind}{factor}{lengths}{mscale}"
 
 
-def require_not_restated(config: Any, extension: Extension, target_len: int | None) -> None:
-    """Refuse a schedule that says the checkpoint's own once more: it would stretch what is stretched already."""
-    schedule = extension.frequencies
-    own = [part for part in parts_of(config).values() if isinstance(schedule, SAME.get(str(part.get("rope_type")), ()))]
-    factor = next((part["factor"] for part in own if part.get("factor") == getattr(schedule, "factor", 0)), None)
-    if factor is None or extension.instead or target_len is not None:
+def require_not_restated(config: Any, line: str) -> None:
+    """Refuse a line that states the checkpoint's own schedule once more: it would stretch what is stretched already."""
+    terms = [] if not line or line.endswith(".json") else read(line)
+    if any(term.name == INSTEAD for term in terms):
         return
-    rule = f"another than {own[0]['rope_type']} by {factor:g}, which the checkpoint came with"
-    remedy = "leave it out to keep that, add +instead to state it anew, or give the length to reach (target_len, --to)"
-    raise Conflict("frequencies", rule, str(schedule), remedy=remedy)
+    for part in parts_of(config).values():
+        names, factor = SAME.get(str(part.get("rope_type")), ()), part.get("factor", 1)
+        said = (term.name for term in terms if term.values.get("factor") == factor)
+        again = next((name for name in said if name.removeprefix("frequencies.") in names), None)
+        if again is not None:
+            own = f"{part['rope_type']} with factor {factor:g}"
+            rule = f"another than {own}, by which the checkpoint is stretched already"
+            raise Conflict("schedule", rule, again, remedy=RESTATED)
 
 
-def what_happens(own: str, extension: Extension) -> str:
+def what_happens(own: str, extension: Extension, facts: Facts, layers: Sequence[Layer]) -> str:
     """What becomes of the schedule that a model came with under an extension, as a sentence."""
     if not own:
         return "the checkpoint came without a schedule of its own"
+    came, named = (
+        f"the checkpoint came with {own}",
+        str(extension.frequencies) if extension.frequencies else "plain RoPE",
+    )
     if extension.instead:
-        by = str(extension.frequencies) if extension.frequencies else "plain rope"
-        return f"the checkpoint came with {own}: {by} takes its place"
+        return f"{came}: {named} replaces it, and the trained length is {facts.undone.trained_len:,} tokens again"
     if extension.frequencies is None:
-        return f"the checkpoint came with {own}: it is kept"
-    return f"the checkpoint came with {own}: {extension.frequencies} maps its table (add +instead to replace it)"
+        return f"{came}: it is kept"
+    if any(layer.varies and layer.beyond is None for layer in layers):
+        return f"{came}: {named} replaces that"
+    return f"{came}: {named} builds on it (add +instead to replace it)"

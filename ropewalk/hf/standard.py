@@ -38,7 +38,7 @@ def standard_config(config: Any, extension: Extension, layers: Sequence[Attached
     turning = [own for own in layers if own.layer.rotating and not own.left_alone]
     if not turning:
         raise DoesNotFit("model", "one with a layer that the extension rules", "windows in all layers")
-    if any(own.layer.window is not None and not own.left_alone for own in layers):
+    if any(own.layer.window is not None and not own.keeps_window for own in layers):
         raise DoesNotFit("windows", "the model's own in a config", "lifted")
     constant_temperature(extension, turning[0].facts)  # refuses what is not static before it asks for a length
     length = _target(extension, turning[0].facts, target_len)
@@ -82,7 +82,8 @@ def _require_valid(text: Any) -> None:
         text.validate_rope()
     except Exception as reason:  # it has errors of several kinds, AttributeError among them
         rule = f"one that {type(text).__name__} takes"
-        raise DoesNotFit("schedule", rule, str(reason).splitlines()[0]) from reason
+        said = f"{type(reason).__name__} in transformers: {str(reason).splitlines()[0]}"
+        raise DoesNotFit("schedule", rule, said) from reason
 
 
 def _alike_in_all(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def writing(extension: Extension, layers: Sequence[Attached], target_len: int | 
     tables: dict[Place, Content | None] = {}
     scalings: dict[nn.Module, float] = {}
     for own in layers:
-        if own.layer.window is not None and not own.left_alone:
+        if own.layer.window is not None and not own.keeps_window:
             raise DoesNotFit("windows", "the model's own where its attention is kept", "lifted")
         content, scale = (None, 1.0) if own.left_alone else _wanted(extension, own)
         if own.layer.rotating:
@@ -114,10 +115,11 @@ def _require_near(layers: Sequence[Attached], target_len: int | None) -> None:
 
 def _wanted(extension: Extension, own: Attached) -> tuple[Content | None, float]:
     """The table of one layer, nothing where it keeps its own, and the constant that its scaling is multiplied by."""
-    static_table(own.extension, own.facts)
+    said = replace(own.extension, reach=None) if own.keeps_window else own.extension
+    static_table(said, own.facts)
     stated = extension.at_layer(own.depth, own.facts)
     states = (stated.frequencies is not None or stated.instead) and own.layer.rotating
-    scale = constant_scale(own.extension, own.facts) * own.scaling / own.layer.scaling
+    scale = constant_scale(said, own.facts) * own.scaling / own.layer.scaling
     return _content(own) if states else None, scale
 
 

@@ -67,7 +67,7 @@ def mark(each: Contender, task: str, length: int) -> str:
     return SHORTLY.get(each.failed(task, length), "")
 
 
-OWN_SCHEDULE = "The checkpoint came with {own}: schedules map its table, and those with +instead take its place."
+OWN_SCHEDULE = "The checkpoint came with {own}: schedules build on it, and those with +instead replace it."
 
 
 def notes(comparison: Comparison) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from ropewalk.scales.signature import Scale, Weights
 @dataclass(frozen=True, kw_only=True)
 class DynamicTemperature(Scale):
     name = "dynamic"
+    of_frequencies = True
     inner: Annotated[Scale, "a temperature with a factor; the row's takes its place"]
     steps: Annotated[int | None, AT_LEAST_ONE, "factors per doubling; nothing: every row its own"] = 4
 

@@ -22,6 +22,7 @@ from ropewalk.spec import Factor
 @dataclass(frozen=True, kw_only=True)
 class LongRoPETemperature(Scale):
     name = "longrope_temperature"
+    of_frequencies = True
     factor: Factor
 
     def check_against(self, facts: Facts) -> None:

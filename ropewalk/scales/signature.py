@@ -7,6 +7,7 @@ logits. Here a scale always multiplies the logits; whoever writes it elsewhere c
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ def constant(value: float, position: Tensor) -> Tensor:
 
 class Scale(Learnable):
     """A scale."""
+
+    of_frequencies: ClassVar[bool] = False  # whether it is the temperature that belongs to a schedule
 
     @abstractmethod
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:

@@ -23,6 +23,7 @@ from ropewalk.spec import Factor
 @dataclass(frozen=True, kw_only=True)
 class YarnTemperature(Scale):
     name = "yarn_temperature"
+    of_frequencies = True
     factor: Factor
     coefficient: Annotated[float, NOT_NEGATIVE, "how much each e-fold of length sharpens"] = 0.1
 

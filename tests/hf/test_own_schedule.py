@@ -132,7 +132,7 @@ def test_both_ways_are_one_model(name, line):
     model = small(name)
     with extended(model, line, way="attention"):
         expected = logits(model, IDS, use_cache=False)
-    if name == SHARED or (name in SHORT and not line.endswith("instead")):
+    if name in (SHARED, *SHORT) and not line.endswith("instead"):
         with pytest.raises(DoesNotFit, match=r"same table|same for every row"):
             extend(model, line, way="tables")
         return
@@ -158,13 +158,13 @@ def test_restating_the_own_schedule(name, line):
     for way in ("tables", "attention"):
         with extended(model, f"{line}+instead", way=way) as handle:
             assert error(logits(model, IDS, use_cache=False), bare) < CLOSE
-            assert "takes its place" in handle.describe()
+            assert "replaces it" in handle.describe()
             if way == "tables" and name in ("DeepSeek-V3", "Kimi-K2-Instruct"):
                 assert model.model.layers[0].self_attn.scaling == pytest.approx(scaling, rel=1e-6)
     with pytest.raises(Conflict, match="instead"):
         extend(model, line)
     with extended(model, line.partition(":")[0], target_len=8 * inspect(model).facts.trained_len) as handle:
-        assert "maps its table" in handle.describe()
+        assert "builds on it" in handle.describe()
 
 
 @pytest.mark.parametrize("name", [name for name in RUN if name != SHARED])
@@ -273,12 +273,12 @@ def test_a_corrected_trained_length_counts_everywhere(tmp_path):
 
 
 def test_what_a_checkpoint_came_with_is_said():
-    assert str(inspect(small("Llama-3.1-8B"))).count("llama3 by 8, from 64 to 1,024 tokens") == 1
-    assert "linear by 8, from 128 to 1,024 tokens in some layers" in str(inspect(small("gemma-3-4b")))
+    assert str(inspect(small("Llama-3.1-8B"))).count("llama3, factor 8 (64 to 1,024 tokens)") == 1
+    assert "linear, factor 8 (128 to 1,024 tokens) in some layers" in str(inspect(small("gemma-3-4b")))
     assert "mscale_all_dim 1" in str(inspect(small("DeepSeek-V3")))
     assert "its own schedule" not in str(inspect(tiny("llama")))
     model = small("Llama-3.1-8B")
-    for line, words in (("log_n", "it is kept"), ("pi:factor=2", "maps its table"), ("instead", "takes its place")):
+    for line, words in (("log_n", "it is kept"), ("pi:factor=2", "builds on it"), ("instead", "replaces it")):
         with extended(model, line) as handle:
             assert words in handle.describe()
     with extended(tiny("llama"), "pi:factor=2") as handle:
@@ -324,3 +324,50 @@ def test_the_equation_stands_on_the_same_ground():
     for found in (reference_attention(q, k, v, line, facts), attend(q, k, v, line, facts)):
         torch.testing.assert_close(found, expected)
     assert not torch.allclose(reference_attention(q, k, v, Extension(frequencies=line.frequencies), facts), expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("instead", False),
+        ("frequencies.by_parts:factor=32,truncate=false+yarn_temperature:factor=32+instead", True),
+    ],
+)
+def test_layers_with_windows_lose_the_own_schedule_too_where_they_have_it(line, same):
+    """gpt-oss has one schedule in all its layers: replaced in half of them it would be a model that nobody made."""
+    model = small(SHARED)
+    plain = small(SHARED, rope_scaling=None, rope_parameters={"rope_type": "default", "rope_theta": 150_000.0})
+    expected = logits(model if same else plain, IDS, use_cache=False)
+    for way in (None, "attention"):
+        with extended(model, line, way=way):
+            assert error(logits(model, IDS, use_cache=False), expected) < CLOSE
+            cache = logits(model, IDS[:, :40]), model(input_ids=IDS[:, :40]).past_key_values
+            assert error(logits(model, IDS[:, 40:], past_key_values=cache[1]), expected[:, 40:]) < CLOSE
+
+
+def test_replaced_a_length_between_the_original_and_the_trained_one_can_be_asked_for():
+    model = small("Qwen2.5-7B-Instruct with YaRN")
+    with extended(model, "yarn+instead", target_len=512) as handle:
+        assert handle.extension.theta.factor == 2
+    with pytest.raises(DoesNotFit, match="above the trained length \\(256\\)"):
+        extend(model, "yarn+instead", target_len=256)
+    with pytest.raises(DoesNotFit, match="above the trained length \\(1024\\)"):
+        extend(model, "yarn", target_len=512)
+
+
+def test_a_corrected_length_says_where_a_linear_checkpoint_came_from():
+    config = AutoConfig.for_model("llama", rope_scaling={"type": "linear", "factor": 4.0}, max_position_embeddings=4096)
+    assert lengths_of(config) == (4096, 1024)
+    assert lengths_of(config, corrected=16_384) == (16_384, 4096)
+
+
+def test_the_layout_of_a_model_is_no_schedule():
+    seen = inspect(small("gemma-4"))
+    assert not seen.own_schedule
+    assert "4 pairs stand still" not in str(inspect(tiny("llama")))
+    assert "pairs stand still" in str(seen)
+
+
+def test_a_base_that_is_none_larger_is_refused():
+    with pytest.raises(DoesNotFit, match="new_base must be above the model's own base"):
+        extend(small("Llama-3.1-8B"), "abf")
