@@ -110,7 +110,7 @@ class Inspection:
         windowed = sum(layer.window is not None for layer in self.layers)
         rows = [
             ("trained on", f"{facts.trained_len:,} tokens"),
-            ("looked at for", f"{self.target_len:,} tokens, {self._longer:g} times as many"),
+            ("planned for", f"{self.target_len:,} tokens, {self._longer:.3g} times as many"),
             ("layers", f"{len(self.layers)}, of {facts.heads} heads of {facts.head_dim} over {facts.groups} of keys"),
             (
                 "rotation",

@@ -43,7 +43,7 @@ def save(
             if reason.field == "target_len":  # a length that only the caller knows
                 raise
             handle.keep(place, target_len=target_len)
-            how = f"ropewalk.load ({reason})"
+            how = f"ropewalk.load, since no plain config says it: {reason}"
         reached = min(handle.facts.trained_len * handle.extension.theta.stretch, FAR)
         require_same(host, place, target_len or int(reached))
         save_tokenizer(tokenizer, place)
