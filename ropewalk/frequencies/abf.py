@@ -27,8 +27,8 @@ class ABF(Frequencies):
     new_base: Annotated[float, ABOVE_ONE, "the base that replaces the trained one"] = 500_000.0
 
     def check_against(self, facts: Facts) -> None:
-        if self.new_base <= facts.base:
-            raise DoesNotFit("new_base", f"above the model's own base ({facts.base:g})", self.new_base)
+        if self.new_base == facts.base:  # which would change nothing
+            raise DoesNotFit("new_base", "another than the model's own base", self.new_base)
 
     def table(self, facts: Facts, length: int) -> Table:
         slowing = formula(replace(facts, base=self.new_base)) / formula(facts)

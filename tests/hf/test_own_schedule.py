@@ -368,6 +368,6 @@ def test_the_layout_of_a_model_is_no_schedule():
     assert "pairs stand still" in str(seen)
 
 
-def test_a_base_that_is_none_larger_is_refused():
-    with pytest.raises(DoesNotFit, match="new_base must be above the model's own base"):
+def test_a_base_that_is_the_models_own_is_refused():
+    with pytest.raises(DoesNotFit, match="new_base must be another than the model's own base"):
         extend(small("Llama-3.1-8B"), "abf")
