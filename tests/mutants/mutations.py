@@ -128,7 +128,7 @@ MUTATIONS = (
     Mutation("rules not checked", "record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
     # The two ways into a model.
     Mutation("tables: a scale that reaches no logits", "hf/tables.py", "_require_stated(own) * scale", "_require_stated(own)", BOTH_WAYS),
-    Mutation("tables: layers with windows ruled", "hf/tables.py", "(None, 1.0) if own.left_alone else", "(None, 1.0) if False else", "hf/test_tables.py::test_both_ways_are_one_model"),
+    Mutation("tables: layers with windows ruled", "hf/tables.py", "(None, 1.0) if own.left_alone else", "(None, 1.0) if False else", "hf/test_tables.py::test_tables_of_each_kind_of_layer"),
     Mutation("facts: undone keeps the table", "facts.py", "inv_freq=table if any(still) else None", "inv_freq=self.inv_freq", "hf/test_own_schedule.py::test_restating_the_own_schedule"),
     Mutation("facts: undone keeps the length", "facts.py", "length = self.original_len or self.trained_len", "length = self.trained_len", "hf/test_own_schedule.py::test_the_equation_stands_on_the_same_ground"),
     Mutation("frequencies: the formula for the own table", "frequencies/signature.py", "formula(facts) if facts.inv_freq is None else", "formula(facts) if True else", "hf/test_own_schedule.py::test_factor_1_is_the_identity_on_every_model"),
