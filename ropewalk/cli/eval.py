@@ -67,22 +67,19 @@ def _eval(
     model: str, line: str, names: list[str], wanted: int | None, given: dict[str, Any], out: Path, device: str
 ) -> None:
     from ropewalk.evaluation.harness import evaluate
-    from ropewalk.hf.facts import lengths_of
+    from ropewalk.hf.facts import trained_len
     from ropewalk.hf.own import taken_off
-    from ropewalk.hf.own_schedule import require_not_restated
-    from ropewalk.parsing import parse
+    from ropewalk.hf.own_schedule import parsed_for
 
     tokenizer = tokenizer_of(model)
     loaded = placed(weights_of(model), device)
     text = loaded.config.get_text_config()
-    known, original = lengths_of(text)
+    known = trained_len(text)
     longest = wanted or known
     if max(given["lengths"], default=0) > longest:
         raise InvalidValue("--lengths", f"at most --to ({longest})", max(given["lengths"]))
     beyond = longest if longest > known else None
-    require_not_restated(text, line)
-    lengths = {"trained_len": known, "original_len": original, "target_len": beyond}
-    extension = parse(line, layers=text.num_hidden_layers, **lengths)
+    extension = parsed_for(text, line, beyond)
     own = taken_off(loaded)
     found = evaluate(loaded, tokenizer, extension, names, longest=longest, own=own, **given)
     said = {

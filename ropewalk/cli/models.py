@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ropewalk import folders
-from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable
+from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unreadable
 from ropewalk.models import path_of
 from ropewalk.notation import length
 from ropewalk.trained_to import stated, trained_to
@@ -96,20 +96,16 @@ def fitting(
 
     Where no length to reach is said it is the one that is needed, and no less than the trained one.
     """
+    from ropewalk.hf.extending import require_beyond
     from ropewalk.hf.facts import lengths_of
-    from ropewalk.hf.own_schedule import require_not_restated
-    from ropewalk.parsing import parse, stands_instead
+    from ropewalk.hf.own_schedule import parsed_for
+    from ropewalk.parsing import stands_instead
 
     text = _config(model).get_text_config()
     (known, original), wanted = lengths_of(text), target(to, field)
-    require_not_restated(text, extension)
-    begun = original if stands_instead(extension) else known
-    if wanted is not None and wanted <= begun:
-        rule = f"above the trained length ({begun})"
-        raise DoesNotFit(field, rule, wanted, remedy="within it the model needs no extension")
+    require_beyond(field, wanted, original if stands_instead(extension) else known)
     reached = max(known, needed) if wanted is None and needed else wanted
-    lengths = {"trained_len": known, "original_len": original, "target_len": reached}
-    return parse(extension, layers=text.num_hidden_layers, **lengths)
+    return parsed_for(text, extension, reached)
 
 
 def tokenizer_of(model: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,12 +155,19 @@ def extend(
 @contextmanager
 def extended(model: nn.Module, extension: Extension | str, **given: Any) -> Iterator[Handle]:
     """`extend` for as long as a block lasts."""
+    with removed_after(model, lambda: extend(model, extension, **given)) as handle:
+        yield handle
+
+
+@contextmanager
+def removed_after(model: nn.Module, put_on: Callable[[], Handle]) -> Iterator[Handle]:
+    """What is put on holds for as long as a block lasts; what was there before the block stays."""
     already = HANDLE in host_of(model).__dict__
-    handle = extend(model, extension, **given)
+    handle = put_on()
     try:
         yield handle
     finally:
-        if not already:  # what was there before the block stays
+        if not already:
             handle.remove()
 
 
@@ -176,12 +183,12 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
     if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
         raise InvalidValue("target_len", "a whole number of tokens", target_len)
     if isinstance(extension, str):
-        facts_then = facts.undone if stands_instead(extension) else facts
-        require_beyond("target_len", target_len, facts_then)
+        begun = facts.undone if stands_instead(extension) else facts
+        require_beyond("target_len", target_len, begun.trained_len)  # before a preset works with it
         extension = parse_for(extension, facts, target_len)
     if not isinstance(extension, Extension):
         raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
-    require_beyond("target_len", target_len, extension.ground(facts))
+    require_beyond("target_len", target_len, extension.ground(facts).trained_len)
     for slot, remedy in (("decoding", "use nbce_generate"), ("surgery", "convert the model first")):
         if getattr(extension, slot):
             raise DoesNotFit(slot, "left to a call of its own", extension.specs[slot][0].name, remedy=remedy)
@@ -189,10 +196,10 @@ def _parsed(extension: Extension | str, facts: Facts, target_len: int | None) ->
     return extension
 
 
-def require_beyond(field: str, target_len: int | None, facts: Facts) -> None:
+def require_beyond(field: str, target_len: int | None, trained_len: int) -> None:
     """Refuse a length to reach that the model was trained to."""
-    if target_len is not None and target_len <= facts.trained_len:
-        rule = f"above the trained length ({facts.trained_len})"
+    if target_len is not None and target_len <= trained_len:
+        rule = f"above the trained length ({trained_len})"
         raise DoesNotFit(field, rule, target_len, remedy="within it the model needs no extension")
 
 

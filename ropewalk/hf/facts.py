@@ -79,15 +79,13 @@ def lengths_of(config: Any, kind: str | None = None, corrected: int | None = Non
     corrected = stated() if corrected is None else corrected
     require_whole("trained_len", corrected)
     parts, position = parts_of(config), getattr(config, "max_position_embeddings", None)
-    found = {name: _by_type(part, position) for name, part in parts.items()}
+    # Of linear the factor says where a corrected length came from.
+    begun = {name: corrected if part.get("rope_type") == "linear" else None for name, part in parts.items()}
+    found = {name: _by_type(part, begun[name] or position) for name, part in parts.items()}
     known = [each for each in found.values() if each is not None]
     if corrected is None and not known:
         rule, remedy = "a length of at least 1", "give trained_len (--trained-len)"
         raise DoesNotFit("config.max_position_embeddings", rule, position, remedy=remedy)
-    if corrected is not None:  # of linear the factor says where it came from
-        is_linear = {name: part.get("rope_type") == "linear" for name, part in parts.items()}
-        found = {name: _by_type(part, corrected if is_linear[name] else position) for name, part in parts.items()}
-        known = [each for each in found.values() if each is not None]
     trained = corrected or max(each.trained for each in known)
     own = found.get(kind or "") or min(known, key=lambda each: each.original, default=Lengths(trained, trained))
     return Lengths(trained, min(own.original, trained))

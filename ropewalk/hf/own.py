@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import HANDLE, Handle, extend, host_of
+from ropewalk.hf.extending import HANDLE, Handle, extend, host_of, removed_after
 from ropewalk.hf.layers import PREFIX
 
 
@@ -48,13 +48,8 @@ class Own:
     @contextmanager
     def under(self, model: nn.Module, line: Extension, **given: Any) -> Iterator[Handle]:
         """The same for as long as a block lasts."""
-        already = HANDLE in host_of(model).__dict__
-        handle = self.put_on(model, line, **given)
-        try:
+        with removed_after(model, lambda: self.put_on(model, line, **given)) as handle:
             yield handle
-        finally:
-            if not already:  # what was there before the block stays
-                handle.remove()
 
 
 def taken_off(model: nn.Module) -> Own:

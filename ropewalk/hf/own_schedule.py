@@ -14,10 +14,10 @@ from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
-from ropewalk.hf.facts import parts_of
+from ropewalk.hf.facts import CLOSE, lengths_of, parts_of
 from ropewalk.hf.probe import Layer
 from ropewalk.notation import read
-from ropewalk.slots import INSTEAD
+from ropewalk.parsing import parse, stands_instead
 
 # What of a config's rope parameters says a schedule. All else is the model's layout: bases, shares, sections.
 SCHEDULE = frozenset(
@@ -29,7 +29,6 @@ SCHEDULE = frozenset(
 )
 SAME = {"linear": ("pi", "interpolation"), "yarn": ("yarn", "by_parts"), "llama3": ("llama3",)}  # what a type is here
 RESTATED = "leave it out to keep that; add +instead to replace it by the method's own values; or say how long (--to)"
-CLOSE = 1e-5  # relative: what tables in float32 leave
 LAYOUTS = ("proportional", "axial")  # types that say which dimensions turn
 
 
@@ -132,9 +131,7 @@ def _named(part: dict[str, Any], layer: Layer, facts: Facts) -> str:
 
 def require_not_restated(config: Any, line: str) -> None:
     """Refuse a line that states the checkpoint's own schedule once more: it would stretch what is stretched already."""
-    terms = [] if not line or line.endswith(".json") else read(line)
-    if any(term.name == INSTEAD for term in terms):
-        return
+    terms = [] if not line or line.endswith(".json") or stands_instead(line) else read(line)
     for part in parts_of(config).values():
         names, factor = SAME.get(str(part.get("rope_type")), ()), part.get("factor", 1)
         said = (term.name for term in terms if term.values.get("factor") == factor)
@@ -145,14 +142,20 @@ def require_not_restated(config: Any, line: str) -> None:
             raise Conflict("schedule", rule, again, remedy=RESTATED)
 
 
+def parsed_for(config: Any, line: str, target_len: int | None) -> Extension:
+    """The extension that a line names for a model with this config, before its weights are read."""
+    require_not_restated(config, line)
+    trained, original = lengths_of(config)
+    lengths = {"trained_len": trained, "original_len": original, "target_len": target_len}
+    return parse(line, layers=config.num_hidden_layers, **lengths)
+
+
 def what_happens(own: str, extension: Extension, facts: Facts, layers: Sequence[Layer]) -> str:
     """What becomes of the schedule that a model came with under an extension, as a sentence."""
     if not own:
         return "the checkpoint came without a schedule of its own"
-    came, named = (
-        f"the checkpoint came with {own}",
-        str(extension.frequencies) if extension.frequencies else "plain RoPE",
-    )
+    came = f"the checkpoint came with {own}"
+    named = str(extension.frequencies) if extension.frequencies else "plain RoPE"
     if extension.instead:
         return f"{came}: {named} replaces it, and the trained length is {facts.undone.trained_len:,} tokens again"
     if extension.frequencies is None:

@@ -7,27 +7,10 @@ latent      every schedule is DeepSeek's YaRN, its temperature that of mscale an
 
 from __future__ import annotations
 
-from ropewalk.hf.engines.signature import (
-    Reading,
-    Stated,
-    is_lowered,
-    place_temperature,
-    require_halves,
-    require_latent,
-    state_mscale,
-)
+from ropewalk.hf.engines.signature import Stated
+from ropewalk.hf.engines.signature import read_as_deepseek_and_phi as read
 
-
-def read(stated: Stated) -> Reading:
-    """By name, with the temperature where it is looked for."""
-    if stated.latent:
-        require_latent(stated)
-        return Reading(lowered=False)
-    folded = place_temperature(stated)
-    if is_lowered(stated):
-        require_halves(stated)
-    state_mscale(stated)
-    return Reading(is_lowered(stated), folded)
+__all__ = ["command", "read"]
 
 
 def command(place: str, stated: Stated) -> str:

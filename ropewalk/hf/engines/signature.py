@@ -165,6 +165,18 @@ def require_latent(stated: Stated) -> None:
         parameters.pop(name, None)
 
 
+def read_as_deepseek_and_phi(stated: Stated) -> Reading:
+    """What vLLM and SGLang share: latent keys by DeepSeek's rule, longrope by Phi's, all else by name."""
+    if stated.latent:
+        require_latent(stated)
+        return Reading(lowered=False)
+    folded = place_temperature(stated)
+    if is_lowered(stated):
+        require_halves(stated)
+    state_mscale(stated)
+    return Reading(is_lowered(stated), folded)
+
+
 def require_halves(stated: Stated) -> None:
     """Refuse what the module for longrope of vLLM and SGLang does not compute."""
     if stated.interleaved:

@@ -10,32 +10,18 @@ from __future__ import annotations
 
 import math
 
-from ropewalk.hf.engines.signature import (
-    Reading,
-    Stated,
-    is_lowered,
-    lower,
-    place_temperature,
-    require_halves,
-    require_latent,
-    state_mscale,
-)
+from ropewalk.hf.engines.signature import Reading, Stated, lower, read_as_deepseek_and_phi
 
 
 def read(stated: Stated) -> Reading:
     """By name as far as the tables of that name reach, else pair by pair."""
-    if stated.latent:
-        require_latent(stated)
-        return Reading(lowered=False)
-    if _ends_early(stated) or (stated.type == "linear" and stated.kinds and not _is_gemma3(stated)):
+    multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
+    if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
-    folded = place_temperature(stated)
-    if is_lowered(stated):
-        require_halves(stated)
-    if stated.type == "linear" and not _is_gemma3(stated):
+    reading = read_as_deepseek_and_phi(stated)
+    if stated.type == "linear" and multiplies:
         stated.text.max_position_embeddings = math.ceil(stated.length / stated.parameters[0]["factor"])
-    state_mscale(stated)
-    return Reading(is_lowered(stated), folded)
+    return reading
 
 
 def command(place: str, stated: Stated) -> str:
