@@ -212,6 +212,9 @@ def _ask(model: PreTrainedModel, rotary: list[nn.Module], lie: Lie) -> tuple[lis
     return heard, calls
 
 
+Measured = tuple[tuple[float, ...], float]  # frequencies, and what cos and sin are multiplied by
+
+
 class Turned(NamedTuple):
     """Which dimensions a layer turns, and by what."""
 
@@ -232,14 +235,13 @@ def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
             if 2 * len(short[0]) != len(dims):
                 got = f"{len(dims)} dimensions that change with {len(short[0])} of its pairs"
                 raise DoesNotFit("rotary module", "one that turns queries and keys alone", got)
-            beyond = _beyond(call, len(dims)) if short != long else None
+            beyond = _beyond(call, len(dims), short, long) if short != long else None
             return Turned(dims, *short, varies=short != long, beyond=beyond, call=call)
     return Turned([])
 
 
-def _beyond(call: Call, dims: int) -> Beyond | None:
+def _beyond(call: Call, dims: int, short: Measured, long: Measured) -> Beyond | None:
     """The second of two tables and where it begins; nothing where a table changes with every length."""
-    short, long = (_table(call, dims, last) for last in (1, FAR))
     low, high = 1, FAR  # last positions at which the one and the other table is in force
     while high - low > 1:
         middle = (low + high) // 2
@@ -247,7 +249,7 @@ def _beyond(call: Call, dims: int) -> Beyond | None:
     return Beyond(low + 1, *long) if _table(call, dims, high) == long else None
 
 
-def _table(call: Call, dims: int, last: int) -> tuple[tuple[float, ...], float]:
+def _table(call: Call, dims: int, last: int) -> Measured:
     """The frequencies and the temperature of a rotary module for a text up to `last`: its answer at positions 0 and 1,
     from a copy of it."""
     x = call.args[0]
