@@ -24,8 +24,8 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import ropewalk as rw
 from ropewalk.attention import attend, explain, nll
-from ropewalk.attention.pruning import NEGLIGIBLE
-from ropewalk.attention.rotation import turn_at, turned
+from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE
+from ropewalk.attention.rotation.rotate import turn_at, turned
 
 from rounds import append, ratios, rounds
 

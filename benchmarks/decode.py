@@ -18,8 +18,8 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 import ropewalk as rw
 from ropewalk.attention import Memory, Session
-from ropewalk.attention.kernels import forward
-from ropewalk.attention.rotation import Turn, spread, turn_at, turned, turned_once
+from ropewalk.attention.rotation.rotate import Turn, spread, turn_at, turned, turned_once
+from ropewalk.attention.torch_kernels.verified import forward
 
 from rounds import append, ratios, rounds
 

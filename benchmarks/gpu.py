@@ -19,12 +19,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import ropewalk as rw
 from ropewalk.attention import attend, explain
-from ropewalk.attention.flash import flash
-from ropewalk.attention.fused_spans import fused_spans, plan_for
-from ropewalk.attention.kernels import fused
-from ropewalk.attention.rotation import Turn, turn_at, turned
-from ropewalk.attention.strands import Keys, strands
-from ropewalk.attention.variants import variants
+from ropewalk.attention.backends.flash import flash
+from ropewalk.attention.backends.triton.launch import fused_spans, plan_for
+from ropewalk.attention.layout.segments import Keys, strands
+from ropewalk.attention.rotation.rotate import Turn, turn_at, turned
+from ropewalk.attention.rotation.rotated_copies import variants
+from ropewalk.attention.torch_kernels.verified import fused
 
 from rounds import append, by_events, ratios, rounds
 

@@ -18,7 +18,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 import ropewalk as rw
-from ropewalk.lab.models import Shape, fresh
+from ropewalk.lab.small_models import Shape, fresh
 
 from rounds import append, ratios, rounds
 

@@ -17,9 +17,9 @@ import transformers
 
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import ATTENTION, extended
-from ropewalk.hf.inspecting import inspect
-from ropewalk.hf.probe import Layer, quiet
+from ropewalk.hf.attach.extend import ATTENTION, extended
+from ropewalk.hf.probe.rotary import Layer, quiet
+from ropewalk.hf.use.inspect import inspect
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

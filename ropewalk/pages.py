@@ -33,12 +33,12 @@ def listed(folder: str) -> Iterator[tuple[str, Page]]:
     place = Path(__file__).parent / folder
     init = ast.parse((place / "__init__.py").read_text("utf-8"))
     imports = [each for each in init.body if isinstance(each, ast.ImportFrom)]
-    homes = {alias.name: str(each.module).rpartition(".")[2] for each in imports for alias in each.names}
+    homes = {alias.name: str(each.module).split(".")[2:] for each in imports for alias in each.names}
     listing = next(each.value for each in init.body if isinstance(each, ast.AnnAssign))
     for name in [each.id for each in ast.walk(listing or init) if isinstance(each, ast.Name)]:
-        module = ast.parse((place / f"{homes[name]}.py").read_text("utf-8"))
+        module = ast.parse(place.joinpath(*homes[name]).with_suffix(".py").read_text("utf-8"))
         preset = next((each for each in module.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
-        yield (name if preset else homes[name]), _page(ast.get_docstring(preset or module))
+        yield (name if preset else homes[name][-1]), _page(ast.get_docstring(preset or module))
 
 
 def _page(docstring: str | None) -> Page:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks import Context, Passkey
 from ropewalk.models import DEFAULT
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ropewalk.attention.one_text import Terms, attend_text, told
-from ropewalk.attention.sharing import once
-from ropewalk.attention.strands import Keys
-from ropewalk.attention.texts import Text, cut, joined, texts
+from ropewalk.attention.dispatch import Terms, attend_text, told
+from ropewalk.attention.layout.segments import Keys
+from ropewalk.attention.layout.sequences import Text, cut, joined, texts
+from ropewalk.attention.layout.shared import once
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.inputs import in_force, number_keys, require_kinship, require_shapes

@@ -43,7 +43,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a verb and give its exit status; what is refused is said in one line."""
-    from ropewalk.cli.verbs import MISUSE, app
+    from ropewalk.cli.parser import MISUSE, app
 
     try:
         status = app(arguments, prog_name="ropewalk", standalone_mode=False)

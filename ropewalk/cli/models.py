@@ -96,9 +96,9 @@ def fitting(
 
     Where no length to reach is said it is the one that is needed, and no less than the trained one.
     """
-    from ropewalk.hf.extending import require_beyond
-    from ropewalk.hf.facts import lengths_of
-    from ropewalk.hf.own_schedule import parsed_for
+    from ropewalk.hf.attach.extend import require_beyond
+    from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+    from ropewalk.hf.probe.facts import lengths_of
     from ropewalk.parsing import stands_instead
 
     text = _config(model).get_text_config()
@@ -110,7 +110,7 @@ def fitting(
 
 def tokenizer_of(model: str) -> Any:
     """The model's tokenizer."""
-    from ropewalk.hf.fetching import fetch_tokenizer
+    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 
     return _quietly(fetch_tokenizer, model)
 
@@ -118,7 +118,7 @@ def tokenizer_of(model: str) -> Any:
 def weights_of(model: str) -> Any:
     """The model, loaded whole; extended again where that was saved with it."""
     from ropewalk.hf import load
-    from ropewalk.hf.facts import correct
+    from ropewalk.hf.probe.facts import correct
 
     loaded = _quietly(load, model)
     if stated() is not None:  # for other processes too, and other machines
@@ -151,7 +151,7 @@ def _keep_memory() -> None:
 
 
 def _config(model: str) -> Any:
-    from ropewalk.hf.fetching import fetch_config
+    from ropewalk.hf.checkpoint.fetch import fetch_config
 
     return _quietly(fetch_config, model)
 

@@ -1,10 +1,10 @@
 """Measuring: which extension serves a model, at which length, at what cost."""
 
-from ropewalk.evaluation.losses import Measured as Measured
-from ropewalk.evaluation.losses import measured as measured
-from ropewalk.evaluation.losses import passages as passages
-from ropewalk.evaluation.losses import repeated as repeated
-from ropewalk.evaluation.perplexity import breakdown as breakdown
-from ropewalk.evaluation.perplexity import rolling as rolling
-from ropewalk.evaluation.perplexity import strided as strided
-from ropewalk.evaluation.perplexity import truncated as truncated
+from ropewalk.evaluation.metrics.losses import Measured as Measured
+from ropewalk.evaluation.metrics.losses import measured as measured
+from ropewalk.evaluation.metrics.losses import passages as passages
+from ropewalk.evaluation.metrics.losses import repeated as repeated
+from ropewalk.evaluation.metrics.perplexity import breakdown as breakdown
+from ropewalk.evaluation.metrics.perplexity import rolling as rolling
+from ropewalk.evaluation.metrics.perplexity import strided as strided
+from ropewalk.evaluation.metrics.perplexity import truncated as truncated

@@ -7,10 +7,10 @@ from ropewalk.frequencies.interpolation import Interpolation as Interpolation
 from ropewalk.frequencies.llama3 import Llama3 as Llama3
 from ropewalk.frequencies.longrope import LongRoPE as LongRoPE
 from ropewalk.frequencies.none import NoPE as NoPE
-from ropewalk.frequencies.ntk import NTK as NTK
-from ropewalk.frequencies.ntk_fixed import NTKFixed as NTKFixed
-from ropewalk.frequencies.ntk_mixed import NTKMixed as NTKMixed
-from ropewalk.frequencies.ntk_old import NTKOld as NTKOld
+from ropewalk.frequencies.ntk.ntk import NTK as NTK
+from ropewalk.frequencies.ntk.ntk_fixed import NTKFixed as NTKFixed
+from ropewalk.frequencies.ntk.ntk_mixed import NTKMixed as NTKMixed
+from ropewalk.frequencies.ntk.ntk_old import NTKOld as NTKOld
 from ropewalk.frequencies.partial import Partial as Partial
 from ropewalk.frequencies.rope import RoPE as RoPE
 from ropewalk.frequencies.signature import Frequencies as Frequencies

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.diagnosis import Diagnosis, Side
+from ropewalk.evaluation.diagnostics.diagnose import Diagnosis, Side
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
 from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.extension import Extension

@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ropewalk.evaluation.comparison import Comparison, Contender
-from ropewalk.evaluation.scores import Estimate, share
+from ropewalk.evaluation.compare.compare import Comparison, Contender
+from ropewalk.evaluation.metrics.intervals import Estimate, share
 from ropewalk.evaluation.tasks import Task
 from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, doubling, legend, mark, named, panels, styles
 from ropewalk.report.sections import REACH

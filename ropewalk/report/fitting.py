@@ -13,10 +13,10 @@ import torch
 from matplotlib.axes import Axes
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.scores import Estimate
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
-from ropewalk.hf.static import static_table
+from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.notation import BARE
 from ropewalk.report.drawing import Drawn, axes, legend, lines, named, styles, written
 from ropewalk.report.sheet import Part, Table, sheet

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ropewalk.evaluation.diagnosis import Diagnosis, Side
+from ropewalk.evaluation.diagnostics.diagnose import Diagnosis, Side
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
 from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, legend, lines, mark, named, panels, stacked

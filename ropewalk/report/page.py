@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ropewalk.evaluation.comparison import Comparison, reach
+from ropewalk.evaluation.compare.compare import Comparison, reach
 from ropewalk.folders import replacing, write_text
 from ropewalk.report.drawing import Drawn, written
 from ropewalk.report.figures import figures

@@ -6,9 +6,9 @@ import math
 import sys
 from typing import NamedTuple
 
-from ropewalk.evaluation.comparison import Comparison, Contender, reach
-from ropewalk.evaluation.effective import LLAMA_2, OWN
-from ropewalk.evaluation.scores import Estimate
+from ropewalk.evaluation.compare.compare import Comparison, Contender, reach
+from ropewalk.evaluation.metrics.effective_length import LLAMA_2, OWN
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
 from ropewalk.report.tables import mark, ordered
 

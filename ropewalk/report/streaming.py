@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from rich.table import Table
 
-from ropewalk.evaluation.streaming import Streamed, Stretch
+from ropewalk.evaluation.metrics.streaming import Streamed, Stretch
 from ropewalk.folders import replacing, write_text
 from ropewalk.report.drawing import WIDTH, Drawn, written
 from ropewalk.report.tables import size

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.comparison import BREAKS, FINDS, HOLDS, Comparison, Contender
-from ropewalk.evaluation.runner import OUT_OF_MEMORY
-from ropewalk.evaluation.scores import Estimate
+from ropewalk.evaluation.compare.compare import BREAKS, FINDS, HOLDS, Comparison, Contender
+from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
 from ropewalk.extension import Extension
 from ropewalk.report.sheet import Table

@@ -9,11 +9,11 @@ from transformers import PreTrainedModel
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.exporting import require_exportable
-from ropewalk.hf.extending import attached_all
-from ropewalk.hf.facts import facts_of
-from ropewalk.hf.own import Own
-from ropewalk.hf.probe import Layer, probe
+from ropewalk.hf.attach.extend import attached_all
+from ropewalk.hf.attach.trained_extension import Own
+from ropewalk.hf.engine_export.export import require_exportable
+from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.rotary import Layer, probe
 from ropewalk.search.goal import ANY, STATIC, Goal
 
 

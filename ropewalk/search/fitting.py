@@ -12,9 +12,9 @@ from pathlib import Path
 import optuna
 import torch
 
-from ropewalk.evaluation.comparison import made_here
-from ropewalk.evaluation.store import Store
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.engines import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ropewalk.evaluation.scores import Estimate, difference
+from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.goal import Goal

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.cells import Cell
-from ropewalk.evaluation.runner import Finished, Progress, Row, here, run
-from ropewalk.evaluation.scores import difference
-from ropewalk.evaluation.side_by_side import side_by_side
-from ropewalk.evaluation.store import Store
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.compare.cells import Cell
+from ropewalk.evaluation.compare.runner import Finished, Progress, Row, here, run
+from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.compare.workers import side_by_side
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Figures, Goal

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ropewalk.evaluation.scores import Estimate
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
-from ropewalk.hf.slopes import slopes
+from ropewalk.hf.use.frequency_gradients import slopes
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.spec import Json
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from architecture.tree import FACTORS, FILES, imports, module_of
+from architecture.tree import FACTORS, FILES, factor_of, imports, module_of
 
 # From the ground up. A module may import from lower ranks and, outside the factors, from its own.
 RANKS = [
@@ -31,7 +31,7 @@ RANKS = [
     ("__main__",),
 ]
 # The one foreign package below hf/, loaded when a kernel is launched and not before.
-KERNELS = {"ropewalk.attention.triton_tiles", "ropewalk.attention.triton_kernels"}
+KERNELS = {"ropewalk.attention.backends.triton.tiles", "ropewalk.attention.backends.triton.kernels"}
 RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
 
 
@@ -55,11 +55,11 @@ def test_imports_run_one_way(path):
         assert allowed, f"{module_of(path)} imports {theirs}"
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name in FACTORS], ids=module_of)
+@pytest.mark.parametrize("path", [path for path in FILES if factor_of(path)], ids=module_of)
 def test_methods_import_their_signature_and_nothing_beside_it(path):
     if path.name == "__init__.py":
         return
-    folder = path.parent.name
+    folder = factor_of(path)
     inside = {name for name in own_imports(path) if part_of(name) == folder}
     assert inside <= {f"ropewalk.{folder}.signature"}
 
@@ -99,7 +99,7 @@ def test_importing_loads_nothing_heavy():
 
 
 def test_importing_does_not_load_torch_until_a_name_needs_it():
-    assert run("import sys, ropewalk, ropewalk.cli.verbs; print('torch' in sys.modules)") == "False"
+    assert run("import sys, ropewalk, ropewalk.cli.parser; print('torch' in sys.modules)") == "False"
     assert run("import sys, ropewalk; ropewalk.Extension; print('torch' in sys.modules)") == "True"
 
 
@@ -111,7 +111,7 @@ def test_importing_patches_nothing():
         "holders = [sys.modules[name] for name in names if sys.modules[name]] + [torch.Tensor, torch.nn.Module]\n"
         "def look(): return {(i, k): id(v) for i, h in enumerate(holders) for k, v in list(vars(h).items())}\n"
         "before, state = look(), torch.get_rng_state()\n"
-        "import ropewalk, ropewalk.cli.verbs, ropewalk.equation\n"
+        "import ropewalk, ropewalk.cli.parser, ropewalk.equation\n"
         "after = look()\n"
         "print([key for key in before if after.get(key) != before[key]],\n"
         "      torch.equal(state, torch.get_rng_state()), torch.get_default_dtype(), torch.is_grad_enabled())"

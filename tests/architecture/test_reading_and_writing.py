@@ -10,15 +10,15 @@ from architecture.tree import FILES, module_of, parsed
 # (`folders.replacing`, `folders.appearing`), or appends to one whose last line may be cut off.
 MAY = {
     # The second reads /proc, the third sources of its own.
-    "read_text": {"ropewalk.corpora", "ropewalk.evaluation.side_by_side", "ropewalk.pages"},
+    "read_text": {"ropewalk.corpora", "ropewalk.evaluation.compare.workers", "ropewalk.pages"},
     "read_bytes": {"ropewalk.files", "ropewalk.report.drawing"},
-    "write_text": {"ropewalk.folders", "ropewalk.hf.beside"},
+    "write_text": {"ropewalk.folders", "ropewalk.hf.checkpoint.sidecar"},
     "write_bytes": {"ropewalk.report.drawing"},
-    "open": {"ropewalk.files", "ropewalk.folders", "ropewalk.lab.questions"},
-    "from_pretrained": {"ropewalk.hf.fetching"},
-    "loads": {"ropewalk.files", "ropewalk.evaluation.store"},
+    "open": {"ropewalk.files", "ropewalk.folders", "ropewalk.lab.data.questions"},
+    "from_pretrained": {"ropewalk.hf.checkpoint.fetch"},
+    "loads": {"ropewalk.files", "ropewalk.evaluation.compare.store"},
     "load": set[str](),  # of json, torch, numpy
-    "load_file": {"ropewalk.hf.beside"},
+    "load_file": {"ropewalk.hf.checkpoint.sidecar"},
     "mkdtemp": set[str](),
 }
 OWN = {"write_text", "read_text", "read_bytes"}  # functions of ours by the same names

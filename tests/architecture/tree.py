@@ -16,6 +16,12 @@ def module_of(path: Path) -> str:
     return ".".join(("ropewalk", *(part for part in parts if part != "__init__")))
 
 
+def factor_of(path: Path) -> str:
+    """The factor whose folder a file lies in, however deep; empty where it lies in none."""
+    part = path.relative_to(PACKAGE).parts[0]
+    return part if part in FACTORS else ""
+
+
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())

@@ -17,18 +17,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ropewalk import Extension, Facts, biases, frequencies, parse, reach, reference_attention, scales
-from ropewalk.attention import Memory, Session, attend, direct, flash, flex, kernels, matmul, pruning, skewed, toeplitz
-from ropewalk.attention.choose import Choice
-from ropewalk.attention.cover import cover
+from ropewalk.attention import Memory, Session, attend
+from ropewalk.attention.backends import bias_diagonals, bias_pruning, dense, diagonal_gradients, flash, flex
+from ropewalk.attention.backends.choose import Choice
+from ropewalk.attention.layout.tiles import cover
+from ropewalk.attention.torch_kernels import matmul, verified
 from ropewalk.inputs import PAD
 from ropewalk.positions import Randomized
 from ropewalk.positions.pose import skipping
 
+from attention.backends.test_flex import defined
+from attention.layout.test_tiles import painted, wanted
 from attention.test_attend import CLOSE, learned
-from attention.test_cover import painted, wanted
-from attention.test_flex import defined
 
-one_text = importlib.import_module("ropewalk.attention.one_text")
+one_text = importlib.import_module("ropewalk.attention.dispatch")
 EXAMPLES = int(os.environ.get("ROPEWALK_EXAMPLES", "0"))
 TRAINED = 32
 SEEDS = st.integers(0, 2**31)
@@ -236,11 +238,11 @@ def small(monkeypatch):
     """Blocks, tiles and limits so small that short texts take every branch."""
     sizes = {
         flash: {"FORWARD_ROWS": 8, "BACKWARD_ROWS": dict.fromkeys(CLOSE, 6), "KEYS_AT_ONCE": 40},
-        direct: {"BLOCK": 16},
+        dense: {"BLOCK": 16},
         matmul: {"BLOCK": 16},
-        toeplitz: {"ROWS": 16},
-        skewed: {"KEYS": 16},
-        pruning: {"SMALL": 0, "FEWEST": 1, "AT_ONCE": 8},
+        bias_diagonals: {"ROWS": 16},
+        diagonal_gradients: {"KEYS": 16},
+        bias_pruning: {"SMALL": 0, "FEWEST": 1, "AT_ONCE": 8},
         one_text: {"AT_ONCE": 3},
     }
     for module, own in sizes.items():
@@ -280,9 +282,9 @@ def test_as_the_chooser_has_it(small, case):
 def pieces(request, small, monkeypatch):
     """What computes a piece: torch's kernels, or what stands in where there are none or where a band is one call."""
     if request.param != "fused kernels":
-        monkeypatch.setattr(kernels, "_entry", lambda like, sight: None)
+        monkeypatch.setattr(verified, "_entry", lambda like, sight: None)
     if request.param == "matmul with windows":
-        monkeypatch.setattr(kernels, "windows", lambda like: True)
+        monkeypatch.setattr(verified, "windows", lambda like: True)
 
 
 @drawn(60)
@@ -303,7 +305,7 @@ WINDOWS = st.integers(1, TRAINED).map(lambda window: reach.Window(window=window)
 @drawn(60)
 @given(case=cases(biases=some(LINES, fewest=1), reach=st.none() | WINDOWS, kinds=("in order",), softcap=None))
 def test_by_a_line_of_numbers(small, case):
-    assert_right_by("toeplitz", lambda own: toeplitz.why_not(own) is None, case)
+    assert_right_by("toeplitz", lambda own: bias_diagonals.why_not(own) is None, case)
 
 
 def on_cuda(own):
@@ -329,7 +331,7 @@ def test_by_flex_as_it_is_defined(monkeypatch, case):
     ).filter(lambda case: case.seed % 2 == 0 or not case.extension.biases)
 )
 def test_by_triton_in_its_interpreter(monkeypatch, case):
-    fused_spans = importlib.import_module("ropewalk.attention.fused_spans")
+    fused_spans = importlib.import_module("ropewalk.attention.backends.triton.launch")
     interpreter = pytest.importorskip("attention.interpreter")
     interpreter.mend(monkeypatch)
     launch = fused_spans.Launch(16, 16, 4, 1)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ropewalk import Facts, parse, reference_attention
-from ropewalk.attention import attend, explain, kernels
+from ropewalk.attention import attend, explain
+from ropewalk.attention.torch_kernels import verified
 
 from attention.test_attend import every, learned, tensors
 from examples import FACTS
@@ -82,8 +83,8 @@ def test_heads_of_every_size(head_dim, groups):
 
 
 def test_the_ways_are_those_that_are_meant():
-    assert kernels.fused(DEVICE, torch.bfloat16)
-    assert kernels.fused(DEVICE, torch.float16)
+    assert verified.fused(DEVICE, torch.bfloat16)
+    assert verified.fused(DEVICE, torch.float16)
     for text, dtype, way in (
         ("rerope:window=20", torch.bfloat16, "flash"),
         ("rerope:window=20", torch.float32, "flex"),

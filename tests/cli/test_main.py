@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.cli.verbs import EXAMPLES
+from ropewalk.cli.parser import EXAMPLES
 from ropewalk.lab.recipes import listing
 
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(5000))
@@ -76,7 +76,7 @@ def test_too_little_memory_is_said_to_be_too_little(monkeypatch, capsys):
     def gone(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("ropewalk.cli.detail.parse", gone)
+    monkeypatch.setattr("ropewalk.cli.extension_page.parse", gone)
     assert run(["show", "yarn:factor=2"]) == 2
     assert capsys.readouterr().err.startswith("ropewalk: memory must be enough")
 

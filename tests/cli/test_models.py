@@ -11,13 +11,13 @@ from hf.own_code import bringing_code
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ropewalk.cli.export import ENGINES
 from ropewalk.cli.main import run
-from ropewalk.cli.train import train
-from ropewalk.cli.verbs import EXAMPLES
+from ropewalk.cli.parser import EXAMPLES
+from ropewalk.cli.verbs.export import ENGINES
+from ropewalk.cli.verbs.train import train
 from ropewalk.errors import Unreadable
 from ropewalk.hf import inspect
-from ropewalk.hf.engines import ENGINES as WRITERS
+from ropewalk.hf.engine_export.engines import ENGINES as WRITERS
 from ropewalk.models import DEFAULT
 
 LONG = ("yarn", "--to", "128", "-o")

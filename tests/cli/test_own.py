@@ -8,10 +8,10 @@ import torch
 
 from ropewalk import Extension, parse
 from ropewalk.cli.main import run
-from ropewalk.evaluation.losses import measured
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.losses import measured
 from ropewalk.hf import extend, extended, load
-from ropewalk.lab.models import Shape, fresh
+from ropewalk.lab.small_models import Shape, fresh
 
 from lab.texts import folder_of, tokenizer
 

@@ -5,8 +5,8 @@ from collections import Counter
 
 import torch
 
-from ropewalk.evaluation import answers
-from ropewalk.hf.reading import Judged
+from ropewalk.evaluation.tasks import answers
+from ropewalk.hf.use.long_text import Judged
 
 FACT = re.compile(r"One of the special magic \S+ for (\S+) is: (\S+)\.\n")
 

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from ropewalk.evaluation.subject import Subject
-from ropewalk.lab.models import Shape, fresh
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.lab.small_models import Shape, fresh
 
 from lab.texts import folder_of, tokenizer
 

@@ -7,7 +7,7 @@ from transformers import DynamicCache
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.passes import make_pass
+from ropewalk.hf.runtime.forward_pass import make_pass
 
 LIMIT = 300
 RULE = rw.parse(f"randomized:limit={LIMIT}").positions

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from hf.attach.test_extend import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces
 from hf.models import tiny
-from hf.test_extending import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces
 from hf.traces import logits, trace
 from transformers import StaticCache
 
@@ -22,7 +22,7 @@ def model(request):
 @pytest.mark.parametrize(("name", "without"), [("gemma2", {"softcap": None}), ("gpt_oss", {"sinks": None})])
 def test_what_they_add_makes_a_difference(name, without, monkeypatch):
     """Left out of what is probed, the model is refused: its own logits are not reproduced."""
-    from ropewalk.hf import extending
+    from ropewalk.hf.attach import extend as extending
 
     honest = extending.probe
     monkeypatch.setattr(extending, "probe", lambda host: [each._replace(**without) for each in honest(host)])
@@ -33,7 +33,7 @@ def test_what_they_add_makes_a_difference(name, without, monkeypatch):
 @pytest.mark.parametrize("size", [1e-4, 1e4])
 def test_however_large_logits_are(size, monkeypatch):
     """An error is measured against them: of small ones none is too small, and rounding of large ones is none."""
-    from ropewalk.hf import extending
+    from ropewalk.hf.attach import extend as extending
 
     model, honest = tiny("gpt_oss"), extending.probe
     model.lm_head.weight.data *= size

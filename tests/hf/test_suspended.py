@@ -3,7 +3,7 @@
 import pytest
 import torch
 from hf.models import tiny
-from hf.test_contexts import CONTEXTS, QUESTION, WORDS
+from hf.use.test_contexts import CONTEXTS, QUESTION, WORDS
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace

@@ -6,8 +6,9 @@ from hf.models import tiny
 from hf.traces import logits
 from transformers import Trainer, TrainingArguments
 
-from ropewalk.hf import extend, extended, extending, load
-from ropewalk.hf.beside import FILE
+from ropewalk.hf import extend, extended, load
+from ropewalk.hf.attach import extend as extending
+from ropewalk.hf.checkpoint.sidecar import FILE
 
 accelerate = pytest.importorskip("accelerate")
 peft = pytest.importorskip("peft")

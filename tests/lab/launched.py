@@ -8,9 +8,9 @@ from pathlib import Path
 
 from transformers import TrainerCallback
 
-from ropewalk.lab.models import Shape, fresh
-from ropewalk.lab.packs import Packs
-from ropewalk.lab.training import Plan, train
+from ropewalk.lab.data.packs import Packs
+from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.training.train import Plan, train
 
 from lab.texts import tokenizer, tokens
 

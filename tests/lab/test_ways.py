@@ -7,9 +7,9 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 import ropewalk as rw
-from ropewalk.lab.models import Shape, fresh
-from ropewalk.lab.packs import Packs
-from ropewalk.lab.training import Plan, train
+from ropewalk.lab.data.packs import Packs
+from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.training.train import Plan, train
 
 from lab.texts import tokenizer, tokens
 from lab.watching import StopAt, losses

@@ -3,8 +3,8 @@
 from functools import cache
 from random import Random
 
-from ropewalk.lab.tokens import tokenised
-from ropewalk.lab.vocabulary import learned
+from ropewalk.lab.data.tokens import tokenised
+from ropewalk.lab.data.vocabulary import learned
 
 WORDS = "the of rope long short walk turns key value text reads far near model window bias scale a in to".split()  # noqa: SIM905
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.evaluation.diagnosis import StreamLosses, diagnose
+from ropewalk.evaluation.diagnostics.diagnose import StreamLosses, diagnose
 from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.report.diagnosis import as_json, findings, numbers, title
 from ropewalk.report.drawing import rendered

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import ropewalk as rw
-from ropewalk.evaluation.scores import Estimate
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.notation import BARE
 from ropewalk.report.fitting import figures, pareto, table, words, write_fit
 from ropewalk.search.goal import Figures, Goal

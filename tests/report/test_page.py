@@ -13,9 +13,9 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.comparison import Verdict, compare
-from ropewalk.evaluation.scores import Estimate
-from ropewalk.evaluation.store import Store
+from ropewalk.evaluation.compare.compare import Verdict, compare
+from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
 from ropewalk.report.drawing import rendered
 from ropewalk.report.figures import figures

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from ropewalk.evaluation.comparison import compare, reach
-from ropewalk.evaluation.effective import effective
-from ropewalk.evaluation.scores import Estimate
-from ropewalk.evaluation.store import Store
+from ropewalk.evaluation.compare.compare import compare, reach
+from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.metrics.effective_length import effective
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Needle, Ruler, StreamEval
 from ropewalk.report.figures import figures
 from ropewalk.report.page import as_json, write_report

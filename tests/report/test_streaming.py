@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ropewalk.evaluation.streaming import Streamed, Stretch
+from ropewalk.evaluation.metrics.streaming import Streamed, Stretch
 from ropewalk.report.streaming import summary, table, write_streamed
 
 STRETCHES = tuple(Stretch(100 * n + 1, 3 + n / 10, 0.5, 0.25, 4096) for n in range(1, 41))

@@ -11,10 +11,10 @@ import torch
 from optuna.trial import TrialState
 
 import ropewalk as rw
-from ropewalk.evaluation import runner
-from ropewalk.evaluation.losses import measured
-from ropewalk.evaluation.runner import FAILED
-from ropewalk.evaluation.scores import difference
+from ropewalk.evaluation.compare import runner
+from ropewalk.evaluation.compare.runner import FAILED
+from ropewalk.evaluation.metrics.intervals import difference
+from ropewalk.evaluation.metrics.losses import measured
 from ropewalk.notation import BARE
 from ropewalk.search import halving
 from ropewalk.search.fitting import Fitting

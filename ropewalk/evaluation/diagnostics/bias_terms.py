@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, distance_bins, middles, some_rows
-from ropewalk.hf.hearing import Heard, hear, hear_biases
+from ropewalk.hf.attach.capture import Heard, hear, hear_biases
 
 
 class Terms(NamedTuple):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, distance_bins, middles, some_rows
-from ropewalk.hf.hearing import Heard, hear
+from ropewalk.hf.attach.capture import Heard, hear
 
 
 class Growth(NamedTuple):

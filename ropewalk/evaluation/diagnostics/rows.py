@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.hearing import Heard, hear
+from ropewalk.hf.attach.capture import Heard, hear
 
 ROWS = 48  # query rows of a text that are looked at
 BINS_PER_DOUBLING = 4  # of distance

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.losses import measured
+from ropewalk.evaluation.metrics.losses import measured
 from ropewalk.extension import Extension
-from ropewalk.hf.extending import host_of
-from ropewalk.hf.own import Own
-from ropewalk.hf.probe import device_of
+from ropewalk.hf.attach.extend import host_of
+from ropewalk.hf.attach.trained_extension import Own
+from ropewalk.hf.probe.rotary import device_of
 from ropewalk.reach import Sinks, Window
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.extending import host_of
-from ropewalk.hf.probe import device_of, quiet
+from ropewalk.hf.attach.extend import host_of
+from ropewalk.hf.probe.rotary import device_of, quiet
 
 
 class Plane(NamedTuple):

@@ -15,8 +15,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ropewalk.evaluation.scores import ANY, LOSS, SHARE, Estimate, means
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import ANY, LOSS, SHARE, Estimate, means
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
 

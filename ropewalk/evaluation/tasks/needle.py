@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ropewalk.evaluation.answers import found_all, judged, written
-from ropewalk.evaluation.prompts import Prompt, with_needle
-from ropewalk.evaluation.scores import LOSS, Estimate, means, share
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.prompts import Prompt, with_needle
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.material.words import DAYS, TOWNS, compound
+from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
+from ropewalk.evaluation.tasks.answers import found_all, judged, written
 from ropewalk.evaluation.tasks.retrieval import Retrieval
-from ropewalk.evaluation.words import DAYS, TOWNS, compound
 from ropewalk.record import ABOVE_ONE
 from ropewalk.spec import Json
 

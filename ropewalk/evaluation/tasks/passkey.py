@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from ropewalk.evaluation.answers import Answer, judged
-from ropewalk.evaluation.prompts import Prompt, with_needle
-from ropewalk.evaluation.scores import LOSS, Estimate, means, share
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.prompts import Prompt, with_needle
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
+from ropewalk.evaluation.tasks.answers import Answer, judged
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.spec import Json
 

@@ -17,10 +17,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ropewalk.evaluation.losses import binned, bits_per_byte, edges, told_bytes
-from ropewalk.evaluation.perplexity import breakdown, exponential, strided_losses
-from ropewalk.evaluation.scores import Estimate, mean
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, edges, told_bytes
+from ropewalk.evaluation.metrics.perplexity import breakdown, exponential, strided_losses
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
 

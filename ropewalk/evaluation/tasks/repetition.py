@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ropewalk.evaluation.losses import measured, repeated
-from ropewalk.evaluation.scores import LOSS, SHARE, Estimate, means
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means
+from ropewalk.evaluation.metrics.losses import measured, repeated
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 
 

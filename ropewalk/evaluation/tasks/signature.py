@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, cast
 
-from ropewalk.evaluation.scores import Estimate
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.spec import Json, Spec, build
 

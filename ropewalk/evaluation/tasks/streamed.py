@@ -22,11 +22,11 @@ from typing import Annotated, ClassVar, NamedTuple
 import torch
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.prompts import require_given_back
-from ropewalk.evaluation.scores import LOSS, Estimate, means, share
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.prompts import require_given_back
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.material.words import compound
+from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.evaluation.tasks.retrieval import Retrieval
-from ropewalk.evaluation.words import compound
 from ropewalk.hf import judge
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.spec import Json

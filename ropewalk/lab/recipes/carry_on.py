@@ -8,10 +8,10 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from ropewalk.hf import extend
-from ropewalk.hf.facts import trained_len
-from ropewalk.lab.packs import NO_PUZZLES
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.lab.data.packs import NO_PUZZLES
 from ropewalk.lab.recipes.keeping import checkpoint, packs, trained_on
-from ropewalk.lab.training import Plan
+from ropewalk.lab.training.train import Plan
 
 
 def carry_on(

@@ -15,14 +15,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import appearing
 from ropewalk.hf import load, save
-from ropewalk.hf.extending import HANDLE
-from ropewalk.hf.fetching import fetch_tokenizer
-from ropewalk.hf.holding import require_held
-from ropewalk.hf.saving import FAILURES, save_tokenizer
-from ropewalk.lab.packs import Packs, Row
-from ropewalk.lab.passages import Passages
-from ropewalk.lab.tokens import tokenised
-from ropewalk.lab.training import Plan, train
+from ropewalk.hf.attach.extend import HANDLE
+from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.hf.probe.max_length import require_held
+from ropewalk.hf.use.save import FAILURES, save_tokenizer
+from ropewalk.lab.data.packs import Packs, Row
+from ropewalk.lab.data.passages import Passages
+from ropewalk.lab.data.tokens import tokenised
+from ropewalk.lab.training.train import Plan, train
 from ropewalk.models import path_of
 
 LAYERS = "all-linear"  # what peft is told: every projection but the head

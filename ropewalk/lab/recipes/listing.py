@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
 from ropewalk.folders import write_whole
-from ropewalk.lab.checkpoints import changed, steps_done
-from ropewalk.lab.models import Shape
-from ropewalk.lab.processes import together
 from ropewalk.lab.recipes import settings
 from ropewalk.lab.recipes.carry_on import carry_on
 from ropewalk.lab.recipes.long_instruct import QUESTIONS, long_instruct
 from ropewalk.lab.recipes.pretrain import PUZZLES, pretrain
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
-from ropewalk.lab.training import LONGER, PLAN, WATCHING, Plan
-from ropewalk.lab.zoo import PUZZLES as REPEATS
-from ropewalk.lab.zoo import zoo
+from ropewalk.lab.recipes.zoo import PUZZLES as REPEATS
+from ropewalk.lab.recipes.zoo import zoo
+from ropewalk.lab.small_models import Shape
+from ropewalk.lab.training.checkpoints import changed, steps_done
+from ropewalk.lab.training.processes import together
+from ropewalk.lab.training.train import LONGER, PLAN, WATCHING, Plan
 from ropewalk.notation import value
 from ropewalk.record import Checked, Parameter, ParameterRow, parameter_rows, parameters, written
 

@@ -19,11 +19,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ropewalk.corpora import Document, documents
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
-from ropewalk.lab.packs import IGNORED, Row, row_of
-from ropewalk.lab.questions import Pair, asker, pairs_of
+from ropewalk.lab.data.packs import IGNORED, Row, row_of
+from ropewalk.lab.data.questions import Pair, asker, pairs_of
+from ropewalk.lab.data.tokens import Numbers
 from ropewalk.lab.recipes.keeping import checkpoint, knows, rows_of, trained_on
-from ropewalk.lab.tokens import Numbers
-from ropewalk.lab.training import Plan
+from ropewalk.lab.training.train import Plan
 
 QUESTIONS = "questions.jsonl"
 ASKED = "\n\nQuestion: {question}\nAnswer:"

@@ -17,15 +17,15 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.folders import replacing
 from ropewalk.hf import convert, extend
-from ropewalk.hf.extending import HANDLE
-from ropewalk.hf.fetching import fetch_tokenizer
-from ropewalk.hf.saving import save_tokenizer
-from ropewalk.lab.models import Shape, fresh
-from ropewalk.lab.numbering import Numbered
-from ropewalk.lab.packs import Packs
+from ropewalk.hf.attach.extend import HANDLE
+from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.hf.use.save import save_tokenizer
+from ropewalk.lab.data.numbering import Numbered
+from ropewalk.lab.data.packs import Packs
+from ropewalk.lab.data.vocabulary import learned
 from ropewalk.lab.recipes.keeping import keep, packs
-from ropewalk.lab.training import Plan, train
-from ropewalk.lab.vocabulary import learned
+from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.training.train import Plan, train
 from ropewalk.parsing import parse
 from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE
 from ropewalk.surgery import QKBias

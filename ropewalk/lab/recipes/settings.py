@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ropewalk.lab.zoo import EVERY
+from ropewalk.lab.recipes.zoo import EVERY
 from ropewalk.record import AT_LEAST_ONE, NOT_NEGATIVE, Checked
 
 Corpus = Annotated[str, "python, stdlib, folder:PATH, FILE.jsonl, FILE.parquet or hub:NAME:FIELD"]

@@ -12,10 +12,10 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from ropewalk.hf import convert
-from ropewalk.hf.facts import trained_len
-from ropewalk.lab.packs import NO_PUZZLES
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.lab.data.packs import NO_PUZZLES
 from ropewalk.lab.recipes.keeping import checkpoint, knows, packs, trained_on
-from ropewalk.lab.training import Plan
+from ropewalk.lab.training.train import Plan
 from ropewalk.surgery import MHAToGQA
 
 

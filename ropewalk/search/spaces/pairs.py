@@ -25,7 +25,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.frequencies import LongRoPE
 from ropewalk.frequencies.signature import trained
-from ropewalk.hf.static import constant_scale, static_table
+from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
 from ropewalk.search.spaces.signature import Space, Values, scheduled, temperature

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from ropewalk.evaluation.prompts import Growing
+from ropewalk.evaluation.material.prompts import Growing
+from ropewalk.evaluation.material.words import COMPOUNDS, compounds
 from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
-from ropewalk.evaluation.words import COMPOUNDS, compounds
 
 TASK = (
     "Below is a numbered list of words. In these words, some appear more often than others."

@@ -12,7 +12,7 @@ import math
 import string
 from random import Random
 
-from ropewalk.evaluation.prompts import Growing
+from ropewalk.evaluation.material.prompts import Growing
 from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
 
 TASK = (

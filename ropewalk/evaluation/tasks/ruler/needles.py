@@ -17,9 +17,9 @@ from random import Random
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from ropewalk.evaluation.prompts import Growing, Hidden, scattered, without
+from ropewalk.evaluation.material.prompts import Growing, Hidden, scattered, without
+from ropewalk.evaluation.material.words import compound
 from ropewalk.evaluation.tasks.ruler.puzzle import NOISE, Maker, Material, Puzzle
-from ropewalk.evaluation.words import compound
 
 FACT = "One of the special magic {what} for {key} is: {value}.\n"
 SEVERAL = (

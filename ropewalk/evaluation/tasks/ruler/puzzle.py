@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from ropewalk.evaluation.prompts import Growing, Prompt
+from ropewalk.evaluation.material.prompts import Growing, Prompt
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
 

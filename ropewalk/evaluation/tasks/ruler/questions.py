@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ropewalk.errors import InvalidValue, Unreadable
-from ropewalk.evaluation.prompts import Growing
+from ropewalk.evaluation.material.prompts import Growing
 from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
 from ropewalk.files import holds, json_lines, read_bytes, require_text
 

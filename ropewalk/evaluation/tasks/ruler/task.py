@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-from ropewalk.evaluation.answers import found_all, found_any, judged, written
-from ropewalk.evaluation.prompts import Prompt, fitted, require_told
-from ropewalk.evaluation.scores import LOSS, Estimate, means, share
-from ropewalk.evaluation.subject import Subject
+from ropewalk.evaluation.material.prompts import Prompt, fitted, require_told
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
+from ropewalk.evaluation.tasks.answers import found_all, found_any, judged, written
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.evaluation.tasks.ruler import needles
 from ropewalk.evaluation.tasks.ruler.common_words import common_words

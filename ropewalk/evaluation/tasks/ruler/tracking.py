@@ -13,7 +13,7 @@ from __future__ import annotations
 import string
 from random import Random
 
-from ropewalk.evaluation.prompts import Growing, Hidden, scattered
+from ropewalk.evaluation.material.prompts import Growing, Hidden, scattered
 from ropewalk.evaluation.tasks.ruler.puzzle import NOISE, Material, Puzzle
 
 TASK = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"

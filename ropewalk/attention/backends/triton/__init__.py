@@ -1,0 +1,1 @@
+"""The Triton backend: its kernels, the tables they read, and how they are launched."""

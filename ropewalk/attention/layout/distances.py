@@ -1,0 +1,57 @@
+"""The distances that a strand shows, as places in one line: what a bias of the distance alone is read from.
+
+A line of numbers is enough where the distances lie evenly: q_at(i) - k_at(j) = origin + step (x_i - y_j).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.layout.segments import Strand
+
+LONGEST = 16  # times the text's own length: positions far apart show more distances than there are tokens
+EXACT = 1e-9
+
+
+class Line(NamedTuple):
+    """The distance at each place, and the whole numbers whose difference x_i - y_j is the place of a pair.
+
+    Pairs that no row sees may have a place off the line.
+    """
+
+    distance: Tensor
+    x_i: Tensor
+    y_j: Tensor
+
+
+def line(strand: Strand) -> Line | None:
+    """The line of a strand, or nothing where the distances it shows do not lie evenly on a short one."""
+    steps = _steps(strand.q_at, strand.k_at)
+    if steps is None:
+        return None
+    x_i, y_j, origin, step = steps
+    lowest = max(int(x_i.min() - y_j.max()), math.floor(-origin / step))
+    highest = max(int(x_i.max() - y_j.min()), lowest + 1)  # a line of one place would be compiled for apart
+    if highest - lowest > LONGEST * (len(x_i) + len(y_j)):
+        return None
+    distance = origin + step * torch.arange(lowest, highest + 1, dtype=torch.float64)
+    return Line(distance.clamp(min=0), x_i - lowest, y_j)
+
+
+def _steps(q_at: Tensor, k_at: Tensor) -> tuple[Tensor, Tensor, float, float] | None:
+    """Rows and keys in whole steps x and y, the distance where these are equal, and the size of a step."""
+    if _whole(q_at) and _whole(k_at):
+        return q_at.long(), k_at.long(), 0, 1
+    strides = torch.cat([q_at.diff(), k_at.diff()]).double()
+    step = float(strides.mean()) if len(strides) else 1.0
+    if step <= 0 or ((strides - step).abs() > EXACT).any():
+        return None
+    return torch.arange(len(q_at)), torch.arange(len(k_at)), float(q_at[0] - k_at[0]), step
+
+
+def _whole(places: Tensor) -> bool:
+    return not places.is_floating_point() or bool((places == places.round()).all())

@@ -1,0 +1,1 @@
+"""Rotating queries and keys: angles in float64, rounded once."""

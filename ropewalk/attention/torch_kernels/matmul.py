@@ -1,0 +1,93 @@
+"""What a fused kernel computes, by matmul in pieces: it stands in where there is none, and tells which keep their word.
+
+Legend: b batch, h query head, g key head, i query, j key, d head dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.rotation.precision import widened
+
+BLOCK = 256  # queries per matmul
+
+
+class Part(NamedTuple):
+    """A partial answer: the normalised output and the logarithm of what it was divided by."""
+
+    out_bhid: Tensor
+    lse_bhi: Tensor
+
+
+class Gradients(NamedTuple):
+    """Of a part's queries, keys and values."""
+
+    q_bhid: Tensor
+    k_bgjd: Tensor
+    v_bgjd: Tensor
+
+
+class Sight(NamedTuple):
+    """Which keys the rows of a piece see: all, unless one of these is given.
+
+    In a triangle, which has as many rows as keys, row t sees the keys up to its own. With a window it sees the `window`
+    keys from t on, of `rows + window - 1`. A mask is added to the logits.
+    """
+
+    triangle: bool = False
+    window: int | None = None
+    mask_ij: Tensor | None = None
+
+
+def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: Sight) -> Part:
+    """The answer and its log-sum-exp."""
+    k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
+    parts = []
+    for first in range(0, q_bhid.shape[2], BLOCK):
+        logit = _logits(q_bhid, k_bhjd, first, sight)
+        lse = torch.logsumexp(logit, -1)
+        weight = torch.exp(logit - lse[..., None].where(lse[..., None] > -torch.inf, 0))
+        parts.append(Part((weight @ v_bhjd).to(q_bhid.dtype), lse))
+    return Part(*(torch.cat(each, 2) for each in zip(*parts, strict=True)))
+
+
+def backward(grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: Part, sight: Sight) -> Gradients:
+    """The gradients, given the answer of the whole."""
+    k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
+    scale, by_key = 1 / math.sqrt(q_bhid.shape[-1]), torch.zeros_like(k_bhjd)
+    by_value, by_query = torch.zeros_like(v_bhjd), []
+    for first in range(0, q_bhid.shape[2], BLOCK):
+        rows = slice(first, first + BLOCK)
+        q, grad, out = (widened(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
+        lse = whole.lse_bhi[:, :, rows, None]
+        weight = torch.exp(_logits(q_bhid, k_bhjd, first, sight) - lse.where(lse > -torch.inf, 0))
+        by_value += weight.mT @ grad
+        by_logit = weight * (grad @ v_bhjd.mT - (grad * out).sum(-1, keepdim=True))
+        by_query.append(by_logit @ k_bhjd * scale)
+        by_key += by_logit.mT @ q * scale
+    group = (k_bgjd.shape[1], -1)
+    by_key, by_value = (x.unflatten(1, group).sum(2) for x in (by_key, by_value))  # type: ignore[no-untyped-call]
+    return Gradients(torch.cat(by_query, 2).to(q_bhid.dtype), by_key.to(k_bgjd.dtype), by_value.to(v_bgjd.dtype))
+
+
+def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, sight: Sight) -> Tensor:
+    """The logits of one block of queries."""
+    q = widened(q_bhid[:, :, first : first + BLOCK])
+    logit = q @ k_bhjd.mT / math.sqrt(q.shape[-1])
+    if sight.mask_ij is not None:
+        logit = logit + sight.mask_ij[..., first : first + BLOCK, :]
+    i = torch.arange(first, first + q.shape[2], device=q.device)[:, None]
+    j = torch.arange(k_bhjd.shape[2], device=q.device)
+    if sight.triangle:
+        logit = logit.masked_fill(j > i, -torch.inf)
+    if sight.window is not None:
+        logit = logit.masked_fill((j < i) | (j >= i + sight.window), -torch.inf)
+    return logit
+
+
+def _per_query_head(x_bgjd: Tensor, q_bhid: Tensor) -> Tensor:
+    return widened(x_bgjd).repeat_interleave(q_bhid.shape[1] // x_bgjd.shape[1], 1)

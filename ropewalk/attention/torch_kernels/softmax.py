@@ -1,0 +1,47 @@
+"""What the model itself adds to the softmax: a cap on its logits, and sinks that take a share and give no value.
+
+    cap(x) = softcap tanh(x / softcap)
+
+    weight(i,j) = exp(cap(logit(i,j)))  /  ( sum over j of exp(cap(logit(i,j)))  +  exp(sink_h) )
+
+A sink is one more part of the softmax, whose answer is zero and whose log-sum-exp is sink_h. So where kernels tell the
+log-sum-exp of theirs, it joins them exactly afterwards, and their backward pass, given the answer and the log-sum-exp
+of the whole, is right without knowing of it.
+
+Legend: b batch, h query head, i query, j key, d head dimension.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.rotation.precision import widened
+from ropewalk.attention.torch_kernels.matmul import Part
+
+
+def capped(logit: Tensor, softcap: float | None) -> Tensor:
+    """The logits under the model's cap, before anything is hidden."""
+    return logit if softcap is None else softcap * torch.tanh(logit / softcap)
+
+
+def softmax(logit: Tensor, sink: Tensor | None) -> Tensor:
+    """The weights of keys, in the last dimension; `sink` has one number there."""
+    if sink is None:
+        return torch.softmax(logit, -1)
+    every = torch.cat([logit, sink.to(logit.dtype).expand(*logit.shape[:-1], 1)], -1)
+    return torch.softmax(every, -1)[..., :-1]
+
+
+def with_sinks(part: Part, sink_h: Tensor) -> Part:
+    """The whole, where keys gave this part."""
+    total_bhi = torch.logaddexp(part.lse_bhi, sink_h[:, None].to(part.lse_bhi.dtype))
+    share_bhi = torch.exp(part.lse_bhi - total_bhi)
+    return Part((part.out_bhid * share_bhi[..., None]).to(part.out_bhid.dtype), total_bhi)
+
+
+def by_sinks(grad_bhid: Tensor, whole: Part, sink_h: Tensor) -> Tensor:
+    """The gradient of the sinks: that of a logit whose value is zero."""
+    weight_bhi = torch.exp(sink_h[:, None].to(whole.lse_bhi.dtype) - whole.lse_bhi)
+    common_bhi = (widened(grad_bhid) * widened(whole.out_bhid)).sum(-1)
+    return -(weight_bhi * common_bhi).sum((0, 2)).to(sink_h.dtype)

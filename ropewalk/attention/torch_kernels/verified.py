@@ -1,0 +1,135 @@
+"""Pieces of attention by the fastest means of a device: torch's fused kernels, or a matmul in their place.
+
+torch promises nothing about the kernels' private entry points, so each is tried on small cases at its first use on a
+device and in a type: the answer, the natural logarithm, grouped heads, what rows see, the backward pass. Where it does
+not hold, a matmul in pieces takes its place.
+
+Legend: b batch, h query head, g key head, i query, j key, d head dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.rotation.precision import wide
+from ropewalk.attention.torch_kernels import matmul
+from ropewalk.attention.torch_kernels.aten import BY_DEVICE, EntryPoint
+from ropewalk.attention.torch_kernels.matmul import Gradients as Gradients
+from ropewalk.attention.torch_kernels.matmul import Part as Part
+from ropewalk.attention.torch_kernels.matmul import Sight
+
+FEW, MANY, WINDOW = 5, 150, 3  # rows of the small cases: within one tile of a kernel, and over several
+
+
+def forward(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    *,
+    triangle: bool,
+    mask_ij: Tensor | None = None,
+    window: int | None = None,
+) -> Part:
+    """Attention of each query to all keys, to those up to its own place (triangle), to the `window` keys from its own
+    place on, or as an additive mask says."""
+    sight = Sight(triangle, window, mask_ij)
+    entry = _entry(q_bhid, sight)
+    if entry is None:
+        return matmul.forward(q_bhid, k_bgjd, v_bgjd, sight)
+    return entry.forward(q_bhid, k_bgjd, v_bgjd, sight)
+
+
+def backward(
+    grad_bhid: Tensor,
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    whole: Part,
+    *,
+    triangle: bool,
+    mask_ij: Tensor | None = None,
+    window: int | None = None,
+) -> Gradients:
+    """The part's gradients, given the answer of the *whole*: the softmax of one part divides by the sum over all."""
+    sight = Sight(triangle, window, mask_ij)
+    entry = _entry(q_bhid, sight)
+    if entry is None:
+        return matmul.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, sight)
+    return entry.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, sight)
+
+
+def missing(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
+    """Why there is no fused kernel for such vectors, or nothing."""
+    if not fused(str(device), dtype):
+        return f"torch has no such kernel for {dtype} on {device.type}"
+    largest = BY_DEVICE[device.type].largest_head
+    return f"torch's kernel for {device.type} takes heads of {largest} at most" if head_dim > largest else None
+
+
+def windows(like: Tensor) -> bool:
+    """Whether a band of such vectors is one call of a kernel; where not, it is cut into blocks with a mask."""
+    return _entry(like, Sight(window=1)) is not None
+
+
+@cache
+def fused(device: str, dtype: torch.dtype) -> bool:
+    """Whether the kernel exists for this device and type and does what it is taken to do."""
+    kind = torch.device(device).type
+    entry = BY_DEVICE.get(kind)
+    if entry is None:
+        return False
+    try:
+        # Asked once for all: whatever surrounds the first call must not colour the answer.
+        with torch.autocast(kind, enabled=False), torch.device(device), torch.no_grad():
+            return _keeps_its_word(entry, dtype)
+    except torch.OutOfMemoryError:  # says nothing of the kernel
+        raise
+    except (RuntimeError, AttributeError, TypeError, AssertionError):
+        return False
+
+
+def _entry(like: Tensor, sight: Sight) -> EntryPoint | None:
+    """The device's kernel if it carries such vectors and what the rows see."""
+    if not fused(str(like.device), like.dtype):
+        return None
+    entry = BY_DEVICE[like.device.type]
+    carried = (entry.masks or sight.mask_ij is None) and (entry.windows or sight.window is None)
+    return entry if carried and like.shape[-1] <= entry.largest_head else None
+
+
+def _keeps_its_word(entry: EntryPoint, dtype: torch.dtype) -> bool:
+    """Forward and backward against a matmul, with two query heads a key head."""
+    close = 1e-5 if dtype in (torch.float32, torch.float64) else 0.1
+    rng = torch.Generator().manual_seed(0)
+    for rows, keys, sight in _sights(entry, dtype):
+        q, grad, other = torch.randn(3, 2, 4, rows, 8, generator=rng, device="cpu").to(dtype)
+        k, v = torch.randn(2, 2, 2, keys, 8, generator=rng, device="cpu").to(dtype)
+        q, grad, other, k, v = (x.to(torch.get_default_device()) for x in (q, grad, other, k, v))
+        ours, theirs = matmul.forward(q, k, v, sight), entry.forward(q, k, v, sight)
+        # As if other keys had given another answer and doubled the sum: the backward pass has to take the whole's.
+        whole = Part(other, ours.lse_bhi + math.log(2))
+        slopes = matmul.backward(grad, q, k, v, whole, sight)
+        answers = entry.backward(grad, q, k, v, whole, sight)
+        pairs = zip((*ours, *slopes), (*theirs, *answers), strict=True)
+        if not all((one.double() - other.double()).abs().max() <= close for one, other in pairs):
+            return False
+    return True
+
+
+def _sights(entry: EntryPoint, dtype: torch.dtype) -> Iterator[tuple[int, int, Sight]]:
+    """Small cases of all that the kernel is to carry: rows, keys and what the rows see."""
+    for rows in (FEW, MANY):
+        yield rows, rows, Sight(triangle=True)
+        yield rows, rows + 2, Sight()
+        if entry.windows:
+            yield rows, rows + WINDOW - 1, Sight(window=WINDOW)
+        if entry.masks:
+            hidden = torch.ones(rows, rows).triu(2).bool()
+            for precision in (dtype, wide(dtype)):
+                mask = torch.zeros(rows, rows, dtype=precision).masked_fill(hidden, -torch.inf)
+                yield rows, rows, Sight(mask_ij=mask)

@@ -1,0 +1,43 @@
+"""The verbs with their examples, and the parser that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from ropewalk.cli.models import of_models
+from ropewalk.cli.verbs.compare import compare
+from ropewalk.cli.verbs.diagnose import diagnose
+from ropewalk.cli.verbs.eval import eval
+from ropewalk.cli.verbs.export import export
+from ropewalk.cli.verbs.extend import extend
+from ropewalk.cli.verbs.fit import fit
+from ropewalk.cli.verbs.generate import generate
+from ropewalk.cli.verbs.inspect import inspect
+from ropewalk.cli.verbs.show import show
+from ropewalk.cli.verbs.stream import stream
+from ropewalk.cli.verbs.train import train
+
+MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # all of the parser's own errors
+EXAMPLES: dict[Callable[..., None], str] = {
+    compare: "ropewalk compare ./model yarn rerope+log_n --lengths 4k,16k,32k",
+    diagnose: "ropewalk diagnose ./model rerope+log_n --length 16k -o ./inside",
+    eval: "ropewalk eval ./model yarn --to 32k --tasks niah_single_1,ruler_fwe --lengths 4k,16k",
+    fit: "ropewalk fit ./model --to 32k --budget 30m --deployable vllm",
+    show: "ropewalk show yarn:factor=8",
+    inspect: "ropewalk inspect ./model --to 32k",
+    extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",
+    export: "ropewalk export ./model yarn --to 32k --target vllm -o ./served",
+    generate: "ropewalk generate ./model rerope+log_n --prompt-file book.txt",
+    stream: "ropewalk stream ./model streaming --tokens 1m",
+    train: "ropewalk train pretrain --out ./model --set steps=1000",
+}
+
+app = typer.Typer(
+    help="Train short, run long: methods of length extrapolation for language models.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+for verb, example in EXAMPLES.items():
+    app.command(epilog=f"Example: {example}")(verb if verb is show else of_models(verb))

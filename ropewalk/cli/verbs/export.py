@@ -1,0 +1,32 @@
+"""`ropewalk export`: a model with an extension for an engine, and the command that starts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ropewalk.cli.models import Extension, Model, Out, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.errors import UnknownName
+from ropewalk.folders import require_new
+
+ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
+Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help="transformers, vllm, sglang or llama.cpp")]
+
+
+def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm", to: To = "") -> None:
+    """Write the model so that the engine reads the schedule, or say why it cannot."""
+    wanted = target(to)
+    if engine not in ENGINES:
+        raise UnknownName("--target", "an engine", engine, known=ENGINES)
+    require_new(Path(out))
+    require_plausible(model, extension)
+    asked, tokenizer = fitting(model, extension, to), tokenizer_of(model)
+    from ropewalk.hf import export as write
+    from ropewalk.hf.attach.trained_extension import taken_off
+
+    host = weights_of(model)
+    taken_off(host).put_on(host, asked, target_len=wanted)
+    result = write(host, out, target=engine, target_len=wanted, tokenizer=tokenizer)
+    typer.echo(str(result))

@@ -1,0 +1,60 @@
+"""`ropewalk show`: what there is, and what one extension comes to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ropewalk.cli.models import To, target
+from ropewalk.notation import length
+from ropewalk.pages import FACTORS, listed
+
+
+def show(
+    extension: Annotated[str, typer.Argument(help="such as yarn:factor=8+log_n; nothing lists everything")] = "",
+    trained_len: Annotated[str, typer.Option(help="of the model, e.g. 4096 or 4k")] = "4096",
+    to: To = "",
+    head_dim: Annotated[int, typer.Option(help="of the model")] = 128,
+    base: Annotated[float, typer.Option(help="of the model's rotary frequencies")] = 10_000.0,
+    layers: Annotated[int, typer.Option(help="of the model")] = 32,
+    heads: Annotated[int, typer.Option(help="of the model")] = 32,
+    kv_heads: Annotated[int | None, typer.Option(help="of the model; by default as many as heads")] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="dimensions that turn; by default all")] = None,
+) -> None:
+    """Print the formula, sources, parameters, turns per pair and distances of an extension, or list everything.
+
+    Without --to an extension that needs a length to reach is shown for eight times the trained one.
+    """
+    console = Console(highlight=False)
+    if not extension:
+        _list(console)
+        return
+    from ropewalk.cli.extension_page import detail
+    from ropewalk.facts import Facts
+
+    facts = Facts(
+        trained_len=length(trained_len, "--trained-len"),
+        head_dim=head_dim,
+        rotary_dim=rotary_dim,
+        base=base,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+    )
+    detail(console, extension, facts, target(to))
+
+
+def _list(console: Console) -> None:
+    papers = Table("preset", "what it is", title="Papers and systems", title_justify="left")
+    for name, page in listed("presets"):
+        papers.add_row(name, escape(page.idea))
+    console.print(papers)
+    for slot in FACTORS:
+        table = Table("method", "what it is", title=f"{slot}/", title_justify="left")
+        for name, page in listed(slot):
+            table.add_row(f"{slot}.{name}", escape(page.idea))
+        console.print(table)

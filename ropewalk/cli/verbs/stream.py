@@ -1,0 +1,84 @@
+"""`ropewalk stream`: a very long text through the cache, its loss, time and memory by position."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.progress import reading
+from ropewalk.cli.verbs.compare import Corpus
+from ropewalk.folders import require_writable
+from ropewalk.notation import length
+
+if TYPE_CHECKING:
+    from ropewalk import extension as extensions
+
+LARGEST, SMALLEST, POINTS = 8192, 512, 16  # tokens of a piece, and pieces of a text, where nothing is said
+
+Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="how long the text is, such as 100k or 1m")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure go")]
+Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; at most 8192, and 16 pieces or more, if none")]
+Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
+
+
+def stream(
+    model: Model,
+    extension: Extension,
+    tokens: Tokens = "1m",
+    corpus: Corpus = "stdlib",
+    out: Out = "",
+    piece: Piece = 0,
+    device: Device = "",
+) -> None:
+    """Read a very long text under an extension, in the precision that the model has."""
+    count = length(tokens, "--tokens")
+    require_plausible(model, extension)
+    if out:
+        require_writable(Path(out))
+    asked = fitting(model, extension, tokens, "--tokens")
+    pieces = piece or min(LARGEST, max(SMALLEST, count // POINTS))
+    _stream(model, extension, asked, count, corpus, Path(out) if out else None, pieces, device)
+
+
+def _stream(
+    model: str,
+    line: str,
+    asked: extensions.Extension,
+    count: int,
+    corpus: str,
+    out: Path | None,
+    piece: int,
+    device: str,
+) -> None:
+    import torch
+
+    from ropewalk.evaluation.metrics.streaming import long_text, streamed
+    from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.probe.facts import trained_len
+    from ropewalk.report.streaming import summary, table, write_streamed
+
+    tokenizer, host = tokenizer_of(model), placed(weights_of(model), device, small_in_float32=False)
+    text = long_text(tokenizer, corpus, count)
+    known = trained_len(host.config.get_text_config())
+    own = taken_off(host)
+    with reading() as bar, own.under(host, asked, target_len=count) as handle:
+        found = streamed(host, tokenizer, text, piece=piece, progress=bar)
+        bar.done()
+    Console().print(table(found))
+    print("\n" + "\n".join(summary(found)))
+    if out:
+        told = {
+            "command": shlex.join(["ropewalk", *sys.argv[1:]]),
+            "extension": handle.extension.to_json(),
+            "line": line,
+            "corpus": corpus,
+            "dtype": str(host.dtype),
+            "threads": torch.get_num_threads(),
+        }
+        print(f"written to {write_streamed(found, out, trained_len=known, told=told).parent}")

@@ -1,0 +1,136 @@
+"""A model looked into, bare and under one extension: every diagnostic on the same texts, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.diagnostics import Pair, bias_terms, logit_growth, states_in_a_plane, turns, without_sinks
+from ropewalk.evaluation.diagnostics.bias_terms import Terms
+from ropewalk.evaluation.diagnostics.entropy import entropy_of
+from ropewalk.evaluation.diagnostics.logit_growth import Growth
+from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS, share_of_first, share_of_last
+from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, by_row
+from ropewalk.evaluation.diagnostics.states import Plane
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.losses import binned, measured
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.hf.attach.capture import hear_biases
+from ropewalk.hf.probe.checkpoint_schedule import require_not_restated
+from ropewalk.notation import BARE
+from ropewalk.parsing import parse_for
+from ropewalk.reach import Sinks
+from ropewalk.spec import Json
+
+Progress = Callable[[str], None]  # told what is looked at now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """The model under one extension, or under none."""
+
+    line: str
+    extension: Extension
+    pairs: tuple[Pair, ...]
+    losses: tuple[float, ...]  # by position, in bins
+    entropy: Curves
+    last: Curves  # mass on the last NEAR keys
+    first: Curves  # mass on the first SINKS keys
+    growth: Growth
+    planes: tuple[Plane, ...]
+    terms: Terms | None  # nothing where queries and keys have no biases
+
+
+class StreamLosses(NamedTuple):
+    """Losses by position, in bins, of a stream with its sinks, with others, and without."""
+
+    kept: tuple[float, ...]
+    replaced: tuple[float, ...]
+    removed: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Both sides and the sinks, and everything needed to make it again."""
+
+    facts: Facts
+    length: int
+    sides: tuple[Side, ...]  # the bare model first
+    stream: Extension
+    streams: StreamLosses
+    marks: dict[str, str]
+    made: Json
+
+
+def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Progress = lambda words: None) -> Diagnosis:
+    """Look into a model at the subject's longest length. Losses are of all texts, everything else of the first."""
+    facts, length = subject.facts, subject.longest
+    if length <= facts.trained_len:
+        rule = f"above the trained length ({facts.trained_len})"
+        raise DoesNotFit("length", rule, length, remedy="what is beyond it is what is looked at")
+    require_not_restated(subject.model.config.get_text_config(), line)
+    asked = parse_for(line, facts, length) if line else Extension()
+    named = {BARE: Extension()} | ({line: asked} if asked != Extension() else {})
+    ids = torch.stack(subject.passages(texts))
+    stream = asked if isinstance(asked.reach, Sinks) else parse_for("streaming", facts, length)
+    marks = subject.marks  # of the bare model
+    sides = tuple(_side(subject, name, extension, ids, progress) for name, extension in named.items())
+    progress("sinks")
+    return Diagnosis(
+        facts=facts,
+        length=length,
+        sides=sides,
+        stream=stream,
+        streams=_streams(subject, ids, stream),
+        marks=marks,
+        made={**made_here(), "texts": subject.text_marks(texts)},
+    )
+
+
+def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, progress: Progress) -> Side:
+    model, first = subject.model, ids_bn[:1]
+    with subject.under(extension, way="attention") as handle:
+        progress(f"{line}: loss")
+        losses = measured(model, ids_bn.to(model.device)).losses_bn
+        progress(f"{line}: attention")
+        entropy, last, sinks = by_row(model, first, ROWS, entropy_of, share_of_last(NEAR), share_of_first(SINKS))
+        progress(f"{line}: logits")
+        growth = logit_growth(model, first)
+        progress(f"{line}: hidden states")
+        return Side(
+            line=line,
+            extension=handle.extension,
+            pairs=tuple(turns(handle.extension, subject.facts, subject.longest)),
+            losses=tuple(binned(losses.mean(0))),
+            entropy=entropy,
+            last=last,
+            first=sinks,
+            growth=growth,
+            planes=tuple(states_in_a_plane(model, first)),
+            terms=_terms(model, first),
+        )
+
+
+def _terms(model: nn.Module, ids_bn: Tensor) -> Terms | None:
+    """The four terms, where there are biases and a product has four."""
+    try:
+        biases = hear_biases(model)
+    except DoesNotFit:
+        return None
+    if not any(heard.q_bhid.any() or heard.k_bgjd.any() for heard in biases):
+        return None
+    return bias_terms(model, ids_bn)
+
+
+def _streams(subject: Subject, ids_bn: Tensor, stream: Extension) -> StreamLosses:
+    """With line breaks in the place of the first tokens."""
+    substitute = subject.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
+    found = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute, own=subject.own)
+    return StreamLosses(*(tuple(binned(losses.mean(0))) for losses in found))

@@ -1,0 +1,1 @@
+"""What models are measured on: a subject, its prompts and words."""

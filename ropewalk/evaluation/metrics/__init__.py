@@ -1,0 +1,1 @@
+"""Losses, perplexities, intervals and effective lengths."""

@@ -1,0 +1,1 @@
+"""The NTK-aware family: a larger base in place of slower positions."""

@@ -1,0 +1,1 @@
+"""Putting an extension on a model, and taking it off."""

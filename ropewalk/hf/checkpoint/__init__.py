@@ -1,0 +1,1 @@
+"""What is read and written on disk: configs, weights, and the extension's own file."""

@@ -1,0 +1,1 @@
+"""Exporting a model for an engine."""

@@ -1,0 +1,69 @@
+"""llama.cpp, as its converter writes a model and as it computes it (b11739, and the converter of 2026-08; both run):
+
+default, linear    as they are
+yarn               with betas 32 and 1, truncated, at the temperature 0.1 ln(factor) + 1, whatever a config, a key
+                   or a flag says
+nothing at all     where an architecture's converter writes keys of its own alone (Gemma 2, StableLM, Phi)
+any table          as the tensor rope.freqs.weight, a divisor for each pair, where the architecture reads it;
+                   elsewhere the converter or the loader stops at it, and llama3 is dropped without a word
+"""
+
+from __future__ import annotations
+
+import math
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.engine_export.engines.signature import Reading, Stated, fold, lower, yarn_temperature
+
+# Run with the tensor: what came out agreed with transformers. Others were run and stop, or were not run.
+READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
+TENSOR = "rope.freqs.weight"
+# Run by name as well, like these; with others nothing was run, which the answer says.
+RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
+# Whose converter does not come to what they all have in common, where base and schedule are written: it drops both.
+DROPS = {
+    *("gemma", "gemma2", "stablelm", "phi", "phi3", "phimoe", "gpt_neox", "falcon", "falcon_h1", "glm", "chatglm"),
+    *("dbrx", "codeshell", "minicpm3", "orion", "plamo", "plamo2", "openelm", "granitemoehybrid", "bamba", "jamba"),
+    "nemotron_h",
+}
+# No type of transformers, so that whoever loads the folder there is stopped instead of missing the tensor. The
+# converter notes that it does not know the type, and writes none.
+ROPE_TYPE = "rope_freqs"
+
+
+def read(stated: Stated) -> Reading:
+    """By name where that computes it, else by divisors among the weights and a temperature in the queries."""
+    if stated.window is not None:
+        raise DoesNotFit("reach", "the model's own, for llama.cpp's converter writes no other", "window")
+    if stated.latent and stated.type != "default":
+        raise DoesNotFit("schedule", "another base where keys are latent", stated.type)
+    if stated.text.model_type in DROPS:
+        rule = "of a model whose base and schedule llama.cpp's converter writes down"
+        raise DoesNotFit("schedule", rule, f"{stated.type} of {stated.text.model_type}")
+    if _computes(stated):
+        return Reading(lowered=False, unrun=stated.text.model_type not in RUN)
+    if stated.text.model_type not in READS_DIVISORS or stated.kinds:
+        rule = "linear, another base, or yarn with betas 32 and 1, truncated, at its own temperature, "
+        raise DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
+    lower(stated)
+    return Reading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
+
+
+def command(place: str, stated: Stated) -> str:
+    """Converts and serves it. The file holds the schedule; flags could only contradict it."""
+    converted = f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf"
+    return f"{converted} && llama-server -m {place}.gguf -c {stated.length}"
+
+
+def _computes(stated: Stated) -> bool:
+    """Whether llama.cpp's own schedule of this name is the one that is wanted."""
+    if stated.type in ("default", "linear"):
+        return stated.temperature == 1
+    if stated.type != "yarn" or not stated.reaches_all:
+        return False
+    own = stated.parameters[0]
+    betas = (own.get("beta_fast") or 32, own.get("beta_slow") or 1)
+    temperature = yarn_temperature(own["factor"])
+    return (
+        betas == (32, 1) and own.get("truncate", True) and math.isclose(stated.temperature, temperature, rel_tol=1e-6)
+    )

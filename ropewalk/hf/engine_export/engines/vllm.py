@@ -1,0 +1,40 @@
+"""vLLM, as it reads a config (0.32.0: layers/rotary_embedding, config/model.py; run on a processor):
+
+linear      the length it allows is max_position_embeddings * factor, except for Gemma 3
+yarn        its table ends at original_max_position_embeddings * factor; beyond it reads what is no table (NaN)
+longrope    its temperature is short_mscale and long_mscale; pairs must be halves
+latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
+"""
+
+from __future__ import annotations
+
+import math
+
+from ropewalk.hf.engine_export.engines.signature import Reading, Stated, lower, read_as_deepseek_and_phi
+
+
+def read(stated: Stated) -> Reading:
+    """By name as far as the tables of that name reach, else pair by pair."""
+    multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
+    if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
+        lower(stated)
+    reading = read_as_deepseek_and_phi(stated)
+    if stated.type == "linear" and multiplies:
+        stated.text.max_position_embeddings = math.ceil(stated.length / stated.parameters[0]["factor"])
+    return reading
+
+
+def command(place: str, stated: Stated) -> str:
+    """Serves it."""
+    return f"vllm serve {place} --max-model-len {stated.length}"
+
+
+def _ends_early(stated: Stated) -> bool:
+    """Whether the table ends before the length that is wanted."""
+    own = stated.parameters[0]
+    return stated.type == "yarn" and int(own["original_max_position_embeddings"] * own["factor"]) < stated.length
+
+
+def _is_gemma3(stated: Stated) -> bool:
+    """Whose length vLLM takes as it is."""
+    return "gemma3" in stated.config.model_type

@@ -1,0 +1,53 @@
+"""A temperature in the weights of what makes the queries, their norm or projection, for engines that read none."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.runtime.layer import Attached
+
+
+def folded_weights(host: PreTrainedModel, layers: Sequence[Attached], factor: float) -> dict[str, Tensor]:
+    """All weights of the model, with every query of the layers that are not left alone multiplied."""
+    state = dict(host.state_dict())
+    names = {module: name for name, module in host.named_modules()}
+    for own in _ruled(layers):
+        maker, name = own.layer.module, names[own.layer.module]
+        if hasattr(maker, "q_norm"):
+            key = f"{name}.q_norm.weight"
+            one = float(_adds_one(maker.q_norm))
+            state[key] = (state[key] + one) * factor - one
+        elif hasattr(maker, "q_proj"):
+            for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
+                state |= {key: state[key] * factor} if key in state else {}
+        else:
+            key, rows = f"{name}.qkv_proj.weight", own.layer.heads * own.layer.head_dim
+            state[key] = torch.cat([state[key][:rows] * factor, state[key][rows:]])
+    return state
+
+
+def require_foldable(layers: Sequence[Attached]) -> None:
+    """Refuse a model whose queries are made by nothing that is known here."""
+    for own in _ruled(layers):
+        maker = own.layer.module
+        if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
+            rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
+            raise DoesNotFit("model", rule, type(maker).__name__)
+
+
+def _ruled(layers: Sequence[Attached]) -> Iterator[Attached]:
+    return (own for own in layers if not own.left_alone)
+
+
+def _adds_one(norm: Any) -> bool:
+    """Whether a norm multiplies by its weight plus one."""
+    blank = copy.deepcopy(norm)
+    torch.nn.init.zeros_(blank.weight)
+    return bool(blank(torch.ones_like(blank.weight)).any())

@@ -1,0 +1,1 @@
+"""What a model does with positions, masks and caches, found out by running it."""

@@ -1,0 +1,59 @@
+"""A way into a model is right when an extension that says nothing leaves the model's own logits, and is asked first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.probe.capture import not_finite
+from ropewalk.hf.probe.rotary import device_of, quiet
+
+# Of the logits' root mean square. What is mistaken is off by more than 0.1; half precision by 0.05 in deep models.
+CLOSE = {torch.float32: 1e-3, torch.float64: 1e-6}
+HALF = 0.1
+TOKENS = 24  # of the text on which a model is asked, at least
+# Weights times tokens that it may cost: seconds on two cores. A window or a block beyond that is known by the mask and
+# the keywords that the probe saw, at any length.
+WORK = {"cpu": 2**35}
+ELSEWHERE = 2**41
+REACHES = re.compile("window|chunk|block|top_?k|budget|keep")  # what a config calls what it sees, in tokens
+FURTHEST = 4096
+
+
+def require_identity(host: PreTrainedModel, most: int, enter: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Refuse a model whose own logits this way does not reproduce, on a text of at most so many tokens."""
+    vocabulary: Any = host.get_input_embeddings().weight
+    ids = torch.arange(count(host, most), device=device_of(host))[None] * 7 % len(vocabulary)
+    with quiet(host), torch.no_grad():
+        expected = host(input_ids=ids, use_cache=False).logits.double()
+        if not expected.isfinite().all():
+            raise DoesNotFit("model", "one whose logits are finite", not_finite(host))
+        with enter():
+            got = host(input_ids=ids, use_cache=False).logits.double()
+    error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
+    if not error <= CLOSE.get(vocabulary.dtype, HALF):
+        rule = "one whose logits are reproduced when nothing is extended"
+        raise DoesNotFit("model", rule, f"{type(host).__name__}, relative error {error:.1e}")
+
+
+def count(host: PreTrainedModel, most: int) -> int:
+    """How many tokens to ask about: beyond every window, block and top-k of the config, as far as affordable."""
+    config = host.config.get_text_config()
+    weights = sum(value.numel() for value in host.parameters())
+    affordable = WORK.get(device_of(host).type, ELSEWHERE) // max(weights, 1)
+    wanted = max(TOKENS, 2 * _reach(config))
+    return min(wanted, max(TOKENS, affordable), FURTHEST, most)
+
+
+def _reach(config: Any) -> int:
+    """The most tokens that the config names as what a query sees; blocks count as often as they are kept."""
+    stated = {name: value for name, value in vars(config).items() if type(value) is int and REACHES.search(name)}
+    blocks = [value for name, value in stated.items() if "block" in name and "top" not in name]
+    kept = [value for name, value in stated.items() if "block" in name and "top" in name]
+    return max([*stated.values(), *(size * often for size in blocks for often in kept)], default=0)

@@ -1,0 +1,1 @@
+"""What runs in each forward pass of an extended model."""

@@ -1,0 +1,161 @@
+"""Several contexts and one question: every context is read on its own, and each token is answered from all of them.
+
+Contexts are rows of a batch, padded on the left, each continued by the same question; one more row has the question
+alone. Their next-token distributions become one by a rule of decoding/ (NBCE, or the mean of parallel windows), and
+the token that is chosen goes on in every row.
+
+Legend: b row, n token, v word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+
+from ropewalk.decoding import Decoding
+from ropewalk.errors import InvalidValue
+from ropewalk.hf.attach.extend import host_of
+from ropewalk.hf.probe.rotary import quiet
+from ropewalk.hf.use.long_text import PIECE, Progress, sampler
+from ropewalk.parsing import parse
+
+
+class Token(NamedTuple):
+    """One token of the answer, and the context it was taken from where the rule takes one (counted from 0)."""
+
+    id: int
+    context: int | None
+
+
+class Answer(NamedTuple):
+    """The whole answer."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+
+def nbce_generate(model: nn.Module, tokenizer: Any, contexts: Sequence[str], question: str, **given: Any) -> Answer:
+    """The answer to a question about several contexts; `given` as in `nbce_stream`."""
+    tokens = tuple(nbce_stream(model, tokenizer, contexts, question, **given))
+    return Answer(tokenizer.decode([token.id for token in tokens], skip_special_tokens=True), tokens)
+
+
+def nbce_stream(
+    model: nn.Module,
+    tokenizer: Any,
+    contexts: Sequence[str],
+    question: str,
+    *,
+    decoding: Decoding | str = "nbce",
+    max_new_tokens: int = 64,
+    rows_at_once: int | None = None,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[Token]:
+    """The answer's tokens as they come. `rows_at_once` bounds the batch; more contexts are read group by group.
+
+    `progress` is told how many tokens of all rows were read, their padding included, and of how many.
+    """
+    host, rule = host_of(model), _rule(decoding)
+    if not contexts or isinstance(contexts, str):
+        raise InvalidValue("contexts", "a list of texts, at least one", contexts)
+    if rows_at_once is not None and rows_at_once < 1:
+        raise InvalidValue("rows_at_once", "at least 1", rows_at_once)
+    rows = _rows(tokenizer, contexts, question)
+    choose = sampler(temperature, top_k, top_p, torch.Generator().manual_seed(seed))
+    begun = partial(_groups, host, rows, rows_at_once or len(rows), progress)
+    return _answered(begun, rule, choose, end_tokens(host, tokenizer), max_new_tokens)
+
+
+def _answered(
+    begun: Callable[[], list[_Group]], rule: Decoding, choose: Any, ends: set[int], count: int
+) -> Iterator[Token]:
+    """Token by token. Nothing of the model or of torch is held between two of them: a caller may train meanwhile."""
+    groups = begun()
+    last: int | None = None
+    for _ in range(count):
+        logp_bv = torch.cat([group.logits_bv.float().cpu() for group in groups]).log_softmax(-1)
+        combined = rule.combine(logp_bv, last)
+        last, token = combined.chosen, int(choose(combined.logp[None])[0])
+        if token in ends:
+            return
+        yield Token(token, None if last is None else last - 1)
+        for group in groups:
+            group.read(torch.full((len(group.mask), 1), token))
+
+
+class _Group:
+    """Some rows that are read together, with their cache."""
+
+    def __init__(self, host: PreTrainedModel, rows: Sequence[Sequence[int]]) -> None:
+        self._host, self._cache = host, DynamicCache(config=host.config)
+        longest = max(map(len, rows))
+        self.begins = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
+        self._real = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+        self.mask = self._real[:, :0]
+
+    def begin(self) -> Iterator[int]:
+        """Read what the rows begin with; how many tokens each piece of that was."""
+        for first in range(0, self.begins.shape[1], PIECE):
+            part = self.begins[:, first : first + PIECE]
+            self.read(part, self._real[:, first : first + PIECE])
+            yield part.numel()
+
+    def read(self, ids: Tensor, real: Tensor | None = None) -> None:
+        """Go on with these tokens in every row; the logits after them are kept."""
+        device = self._host.device
+        self.mask = torch.cat([self.mask, torch.ones_like(ids) if real is None else real], 1)
+        places = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        given = {"attention_mask": self.mask.to(device), "position_ids": places.to(device), "logits_to_keep": 1}
+        cached = {"past_key_values": self._cache, "use_cache": True}
+        with quiet(self._host), torch.no_grad():
+            self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **given, **cached).logits[:, -1]
+
+
+def _groups(host: PreTrainedModel, rows: list[list[int]], size: int, progress: Progress | None) -> list[_Group]:
+    """All rows, so many at once, with what they begin with read."""
+    groups = [_Group(host, rows[first : first + size]) for first in range(0, len(rows), size)]
+    done, total = 0, sum(group.begins.numel() for group in groups)
+    for group in groups:
+        for count in group.begin():
+            done += count
+            if progress:
+                progress(done, total)
+    return groups
+
+
+def _rule(decoding: Decoding | str) -> Decoding:
+    if isinstance(decoding, str):
+        parsed = parse(decoding)
+        rest = [name for name in parsed.specs if name != "decoding"]
+        if rest:
+            raise InvalidValue(
+                "decoding", "a rule of decoding alone", decoding, remedy=f"extend the model by {rest[0]}"
+            )
+        decoding = parsed.decoding or decoding
+    if not isinstance(decoding, Decoding):
+        raise InvalidValue("decoding", "a rule of decoding, such as nbce or parallel_windows", decoding)
+    return decoding
+
+
+def _rows(tokenizer: Any, contexts: Sequence[str], question: str) -> list[list[int]]:
+    """The question alone, and after each context; the tokenizer's own beginning comes first in every row."""
+    asked = tokenizer(question, add_special_tokens=False)["input_ids"]
+    if not asked:
+        raise InvalidValue("question", "not empty", question)
+    return [[*tokenizer(context)["input_ids"], *asked] for context in ("", *contexts)]
+
+
+def end_tokens(host: PreTrainedModel, tokenizer: Any) -> set[int]:
+    """The tokens that end an answer, by the model's and the tokenizer's own account."""
+    stated: Any = getattr(host.generation_config, "eos_token_id", None)
+    ends = stated if isinstance(stated, list) else [stated]
+    return {end for end in (*ends, tokenizer.eos_token_id) if end is not None}

@@ -1,0 +1,230 @@
+"""What a model brings, what of it is unfamiliar at a longer length, and which methods apply."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ropewalk.errors import RopewalkError
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.folders import require_plausible
+from ropewalk.frequencies import Interpolation
+from ropewalk.hf.attach.extend import ATTENTION, HANDLE, WIDENED, Ways, attached_all, followed, host_of, main_layer
+from ropewalk.hf.checkpoint.fetch import fetch_model
+from ropewalk.hf.probe.cache_contents import widened
+from ropewalk.hf.probe.checkpoint_schedule import came_with
+from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.rotary import Layer, probe
+from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
+from ropewalk.presets.lengths import require_whole
+
+WIDTH = 80
+SHOWN = 9  # pairs, of all there are
+NEEDS = {
+    "nothing": "as the model is",
+    "tuning": "after a short tuning",
+    "training": "for models trained with it",
+}
+BY = {"convert": " (rw.convert)", "nbce_generate": " (several contexts)"}
+
+STATIC = Extension(frequencies=Interpolation(factor=1))  # any would do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """The facts of a model and what follows from them at a target length."""
+
+    facts: Facts
+    layers: tuple[Layer, ...]
+    target_len: int
+    turns: tuple[float, ...]  # of each pair within the trained length
+    bytes_per_number: int
+    own_schedule: str  # that the checkpoint came with; empty where it turns as RoPE does
+    fixed_bytes: int  # of its cache, whatever the length: what layers keep that are no attention
+    tabled: str  # empty, or why static schedules cannot be written into its own tables
+    carried: str  # empty, or why this model's attention cannot be replaced
+    methods: tuple[Advice, ...]
+
+    @property
+    def applying(self) -> tuple[str, ...]:
+        """The presets that this model takes."""
+        return tuple(each.name for each in self.methods if each.applies)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why it does not take the others."""
+        return {each.name: each.why_not for each in self.methods if not each.applies}
+
+    @property
+    def under_trained(self) -> tuple[int, ...]:
+        """Pairs that never turn once within the trained length, and meet angles beyond it that they have not seen."""
+        return tuple(pair for pair, turns in enumerate(self.turns) if 0 < turns < min(1.0, turns * self._longer))
+
+    @property
+    def _longer(self) -> float:
+        return self.target_len / self.facts.trained_len
+
+    def cache_bytes(self, extension: Extension | None = None) -> int:
+        """Of one text of the target length: in the model's own cache, or in ours where an extension is given, whose
+        reach forgets what it can."""
+        if extension is None:
+            return kept_bytes(self.layers, self.target_len, self.bytes_per_number) + self.fixed_bytes
+        return held(self.layers, extension, self.facts, self.target_len) * self.bytes_per_number + self.fixed_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for machines."""
+        facts = self.facts
+        return {
+            "trained_len": facts.trained_len,
+            "target_len": self.target_len,
+            "layers": len(self.layers),
+            "heads": facts.heads,
+            "kv_heads": facts.groups,
+            "head_dim": facts.head_dim,
+            "rotary_dim": facts.rotating,
+            "base": facts.base,
+            "own_schedule": self.own_schedule,
+            "windows": [layer.window for layer in self.layers],
+            "turns_trained": list(self.turns),
+            "turns_at_target": [turns * self._longer for turns in self.turns],
+            "under_trained": list(self.under_trained),
+            "cache_bytes": self.cache_bytes(),
+            "tabled": self.tabled,
+            "carried": self.carried,
+            "methods": [{**each._asdict(), "applies": each.applies} for each in self.methods],
+        }
+
+    def __str__(self) -> str:
+        return "\n\n".join(["\n".join(self._model()), "\n".join(self._pairs()), "\n".join(self._applying())])
+
+    def _model(self) -> list[str]:
+        facts, windows = self.facts, sorted({layer.window for layer in self.layers if layer.window is not None})
+        still = sum(not layer.rotating for layer in self.layers)
+        windowed = sum(layer.window is not None for layer in self.layers)
+        rows = [
+            ("trained on", f"{facts.trained_len:,} tokens"),
+            ("planned for", f"{self.target_len:,} tokens, {self._longer:.3g} times as many"),
+            ("layers", f"{len(self.layers)}, of {facts.heads} heads of {facts.head_dim} over {facts.groups} of keys"),
+            (
+                "rotation",
+                f"{facts.rotating} of {facts.head_dim} dimensions by base {facts.base:g}, pairs are "
+                + ("neighbours" if facts.interleaved else "halves"),
+            ),
+            ("its own schedule", f"{self.own_schedule}; schedules build on this, add +instead to replace it"),
+            ("static schedules", self.tabled or "by its own tables, its attention untouched"),
+            ("all others", self.carried or "by attention of ours"),
+            ("cache at the target", f"{_size(self.cache_bytes())} a text, as the model is"),
+        ]
+        if not self.own_schedule:
+            rows = [(name, text) for name, text in rows if name != "its own schedule"]
+        if windowed:
+            rows.insert(3, ("windows", f"{windowed} layers have a window of their own ({windows}) and keep it"))
+        if facts.softcap:
+            rows.insert(4, ("cap", f"attention logits are capped at {facts.softcap:g}"))
+        if facts.sinks:
+            rows.insert(4, ("sinks", "a learned one in every head's softmax"))
+        times = widened(self.layers, self.bytes_per_number)
+        if times > 1 and not self.carried:
+            rows.append(("cache of ours", f"{times:.3g} times as much, since {WIDENED}"))
+        if still:
+            rows.insert(3, ("no rotation", f"{still} layers turn nothing"))
+        return [line for name, text in rows for line in _row(name, text)]
+
+    def _pairs(self) -> list[str]:
+        count, few = len(self.turns), self.under_trained
+        lines = [f"{'pair':>6}{'turns trained':>16}{'at the target':>16}"]
+        step = max((count - 1) // (SHOWN - 1), 1)
+        for pair in dict.fromkeys([*range(0, count, step), *([count - 1] if count else [])]):
+            seen = "   under-trained" if pair in few else ""
+            lines.append(f"{pair:>6}{self.turns[pair]:>16,.3g}{self.turns[pair] * self._longer:>16,.3g}{seen}")
+        if few:
+            said = f"{len(few)} of {count} pairs ({few[0]} to {few[-1]}) never come round in {self.facts.trained_len:,}"
+            lines += _wrapped(f"{said} tokens: beyond, they meet angles that the model has never seen.")
+        else:
+            lines += _wrapped("Every pair that turns comes round within the trained length.")
+        still = sum(turns == 0 for turns in self.turns)
+        lines += _wrapped(f"{still} pairs stand still by the model's design.") if still else []
+        return lines
+
+    def _applying(self) -> list[str]:
+        lines: list[str] = []
+        for needs, words in NEEDS.items():
+            own = [each for each in self.methods if each.applies and each.needs == needs]
+            lines += [f"{words}:{'cache':>{50 - len(words)}}"] if own else []
+            lines += [f"  {each.name + BY.get(each.by, ''):<36}{_size(each.cache_bytes):>13}" for each in own]
+        refused = [each for each in self.methods if not each.applies]
+        reasons = dict.fromkeys(each.why_not for each in refused)
+        lines += ["do not apply:"] if reasons else []
+        for reason in reasons:
+            names = ", ".join(each.name for each in refused if each.why_not == reason)
+            lines += [*_wrapped(names, "  "), *_wrapped(reason, "      ")]
+        return lines
+
+
+def inspect(
+    model: nn.Module | str | Path, *, target_len: int | None = None, trained_len: int | None = None
+) -> Inspection:
+    """Look at a model, or at one in a folder, with a longer length in mind, or with eight times the trained one.
+
+    `trained_len` corrects what the config says of the length that the model was trained to.
+    """
+    host = host_of(model if isinstance(model, nn.Module) else _read(model))
+    handle = host.__dict__.get(HANDLE)
+    layers = [own.layer for own in handle.layers] if handle else probe(host)
+    trained_len = handle.trained_len if handle and trained_len is None else trained_len
+    every = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
+    main = layers[main_layer(layers)]
+    facts = every[main_layer(layers)]
+    require_whole("target_len", target_len)
+    length = target_len or 8 * facts.trained_len
+    ways = Ways(host, attached_all(layers, every, Extension()))
+    fixed = next((layer.kept.fixed for layer in layers if layer.kept), 0)
+    return Inspection(
+        facts=facts,
+        layers=tuple(layers),
+        target_len=length,
+        turns=tuple(facts.trained_len * theta / (2 * math.pi) for theta in main.inv_freq),
+        bytes_per_number=host.dtype.itemsize,
+        own_schedule=came_with(host.config.get_text_config(), layers, every),
+        fixed_bytes=fixed,
+        tabled=_reason(lambda: followed(ways, STATIC, attached_all(layers, every, STATIC))),
+        carried=_reason(lambda: ways.require(ATTENTION)),
+        methods=tuple(advise(ways, facts, length, fixed)),
+    )
+
+
+def _read(model: str | Path) -> nn.Module:
+    require_plausible(str(model))
+    loaded: nn.Module = fetch_model(model)
+    return loaded
+
+
+def _reason(attempt: Callable[[], Any]) -> str:
+    """Why something is refused, or nothing."""
+    try:
+        attempt()
+    except RopewalkError as reason:
+        return str(reason)
+    return ""
+
+
+def _row(name: str, text: str) -> list[str]:
+    first, *rest = textwrap.wrap(text, WIDTH - 22)
+    return [f"{name:<22}{first}", *(f"{'':<22}{line}" for line in rest)]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _size(count: int) -> str:
+    """In the unit that leaves few digits."""
+    unit = min(max(count.bit_length() - 1, 0) // 10, 4)
+    return f"{count / 1024**unit:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"

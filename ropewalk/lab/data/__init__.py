@@ -1,0 +1,1 @@
+"""Training rows: tokens, packing, mixtures, puzzles and position numbers."""

@@ -1,0 +1,94 @@
+"""Data sets mixed at stated shares: of sources, or of documents by their length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.lab.data.packs import Packs, Row
+from ropewalk.lab.data.tokens import Numbers, Tokens
+
+CLOSE = 1e-6  # of shares to 1
+
+
+def drawn(shares: Sequence[float], count: int, seed: int) -> Numbers:
+    """Which of the shares each row belongs to: row i depends on the seed and on i alone."""
+    kinds: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
+    return kinds
+
+
+class Mixture(Dataset[Row]):
+    """`count` rows from several data sets of rows of one length, each at its share of the rows, so of the tokens."""
+
+    def __init__(self, parts: Sequence[tuple[float, Dataset[Row]]], *, count: int, seed: int = 0) -> None:
+        shares = [share for share, _ in parts]
+        if not shares or min(shares) < 0 or abs(sum(shares) - 1) > CLOSE:
+            raise InvalidValue("shares", "at least 0 each, and 1 together", shares)
+        self._parts = [rows for _, rows in parts]
+        _require_alike(self._parts)
+        self._kinds = drawn(np.divide(shares, sum(shares)).tolist(), count, seed)
+        self._ordinals = np.zeros(count, dtype=np.int64)
+        for kind, rows in enumerate(self._parts):
+            mine = self._kinds == kind
+            self._ordinals[mine] = np.arange(mine.sum())
+            _require_enough(kind, rows, int(mine.sum()))
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def __getitem__(self, index: int) -> Row:
+        row: Row = self._parts[self._kinds[index]][int(self._ordinals[index])]
+        return row
+
+
+def by_length(
+    corpus: Tokens,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    edges: Sequence[int],
+    shares: Sequence[float],
+    length: int,
+    count: int,
+    seed: int = 0,
+    **more: Any,
+) -> Mixture:
+    """Rows of short and of long documents: the first share is of those below the first edge (in tokens), and so on.
+
+    `more` goes to each Packs. A row holds documents of one kind.
+    """
+    if list(edges) != sorted(set(edges)) or len(shares) != len(edges) + 1:
+        raise InvalidValue("edges", f"rising, and one fewer than shares ({len(shares)})", list(edges))
+    parts = []
+    for share, (shortest, longest) in zip(shares, pairwise([0, *edges, None]), strict=True):
+        if share > 0:
+            found = corpus.between(shortest or 0, longest)
+            _require_documents(found, shortest, longest)
+            parts.append((share, Packs(found, tokenizer, length=length, count=count, seed=seed, **more)))
+    return Mixture(parts, count=count, seed=seed)
+
+
+def _require_alike(parts: Sequence[Dataset[Row]]) -> None:
+    """Refuse rows that make no batch together: of another length, or numbered where others are not."""
+    items = [rows[0] for rows in parts if len(rows)]  # type: ignore[arg-type]
+    kinds = [{name: value.shape[-1] for name, value in item.items()} for item in items]
+    for kind in kinds:
+        if kind != kinds[0]:
+            rule = f"of one kind and length in all data sets ({kinds[0]})"
+            raise DoesNotFit("rows", rule, kind, remedy="mix first, and number what is mixed")
+
+
+def _require_documents(found: Tokens, shortest: int | None, longest: int | None) -> None:
+    if not len(found):
+        rule = f"one with documents of {shortest} tokens and more" + (f", below {longest}" if longest else "")
+        raise DoesNotFit("corpus", rule, "none", remedy="move the edges, or name another corpus")
+
+
+def _require_enough(kind: int, rows: Any, wanted: int) -> None:
+    if len(rows) < wanted:
+        raise DoesNotFit(f"data set {kind}", f"at least {wanted} rows", len(rows), remedy="give it a larger count")

@@ -1,0 +1,126 @@
+"""Rows to train on: documents one after the other, cut to length, each numbered from 0; puzzles at a stated share.
+
+Row i is a function of the seed and of i alone: training goes on in the middle of an epoch where it stopped, on any
+number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.lab.data.puzzles import KINDS, Maker, packed
+from ropewalk.lab.data.tokens import Numbers, Tokens
+
+SHORTEST = 2  # tokens of a row
+IGNORED = -100  # a label that nothing is learned from
+NO_PUZZLES: Mapping[str, float] = {}
+Row = dict[str, Tensor]
+
+
+class Packs(Dataset[Row]):
+    """`count` rows of `length` tokens."""
+
+    def __init__(
+        self,
+        corpus: Tokens,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        length: int,
+        count: int,
+        seed: int = 0,
+        puzzles: Mapping[str, float] = NO_PUZZLES,
+    ) -> None:
+        _require_shares(puzzles)
+        if length < SHORTEST:
+            raise InvalidValue("length", f"at least {SHORTEST}: the first token of a row is asked of nobody", length)
+        self._whole = int(corpus.lengths.sum())
+        if self._whole < length:
+            rule = f"at least one row of {length} tokens"
+            raise DoesNotFit("corpus", rule, f"{self._whole} tokens", remedy="name a larger one, or a shorter length")
+        self._corpus, self._length, self._seed = corpus, length, seed
+        self._kinds = _kinds(puzzles, count, seed)
+        self._ordinals = np.cumsum(self._kinds == 0) - 1  # of each row of real text among its like
+        self._names = ("", *puzzles)
+        self._orders: dict[int, tuple[Numbers, Numbers]] = {}
+        encode = lambda text: tokenizer.encode(text, add_special_tokens=False)  # noqa: E731
+        self._maker = Maker(encode, self._filler, len(tokenizer))
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def __getitem__(self, index: int) -> Row:
+        kind = self._names[self._kinds[index]]
+        texts = self._puzzles(kind, index) if kind else self._documents(int(self._ordinals[index]))
+        return row_of(texts)
+
+    def _puzzles(self, kind: str, index: int) -> list[Numbers]:
+        made = packed(self._maker, kind, Random(f"{self._seed}/{index}"), self._length)
+        return [np.asarray(tokens, dtype=np.int64) for tokens in made]
+
+    def _documents(self, ordinal: int) -> list[Numbers]:
+        """The texts of one row of the endless stream: all documents, shuffled anew each time round."""
+        begin, texts, missing = ordinal * self._length, list[Numbers](), self._length
+        while missing:
+            turn, place = divmod(begin, self._whole)
+            order, ends = self._order(turn)
+            nth = int(np.searchsorted(ends, place, side="right"))
+            document = self._corpus[order[nth]]
+            first = place - int(ends[nth]) + len(document)
+            texts.append(document[first : first + missing])
+            begin, missing = begin + len(texts[-1]), missing - len(texts[-1])
+        return texts
+
+    def _order(self, turn: int) -> tuple[Numbers, Numbers]:
+        """The documents' order of one time round, and where each ends."""
+        if turn not in self._orders:
+            order = np.random.default_rng((self._seed, turn)).permutation(len(self._corpus))
+            self._orders = {turn: (order, np.cumsum(self._corpus.lengths[order]))}
+        return self._orders[turn]
+
+    def _filler(self, random: Random, length: int) -> list[int]:
+        """Real text from anywhere."""
+        tokens: list[int] = []
+        while len(tokens) < length:
+            document = self._corpus[random.randrange(len(self._corpus))]
+            begin = random.randrange(max(1, len(document) - length))
+            tokens += document[begin : begin + length - len(tokens)].tolist()
+        return tokens
+
+
+def row_of(texts: list[Numbers]) -> Row:
+    """Texts in one row: each numbered from 0, and nobody asked for the first token of a text."""
+    tokens = torch.from_numpy(np.concatenate(texts))
+    positions = torch.cat([torch.arange(len(text)) for text in texts])
+    return {
+        "input_ids": tokens,
+        "position_ids": positions,
+        "labels": tokens.masked_fill(positions == 0, IGNORED),
+    }
+
+
+def _kinds(puzzles: Mapping[str, float], count: int, seed: int) -> Numbers:
+    shares = [1 - sum(puzzles.values()), *puzzles.values()]
+    kinds: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
+    return kinds
+
+
+def _require_shares(puzzles: Mapping[str, float]) -> None:
+    unknown = [name for name in puzzles if name not in KINDS]
+    if unknown:
+        raise InvalidValue("puzzles", f"among {', '.join(KINDS)}", unknown)
+    if any(share < 0 for share in puzzles.values()) or sum(puzzles.values()) > 1:
+        raise InvalidValue("puzzles", "shares that are at least 0 and at most 1 in sum", dict(puzzles))
+
+
+def collated(items: list[Any]) -> Row:
+    """Items as one batch: each is a row, or several rows of one length."""
+    return {name: torch.cat([item[name].view(-1, item[name].shape[-1]) for item in items]) for name in items[0]}

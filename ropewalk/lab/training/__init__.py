@@ -1,0 +1,1 @@
+"""One training run: its loop, checkpoints, lengths, processes, and how it stops."""

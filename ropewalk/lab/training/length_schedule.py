@@ -1,0 +1,155 @@
+"""A course of lengths: at stated shares of the steps the rows become longer (and the base larger), the tokens per batch
+constant.
+
+Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 2 and 4.4: short rows first and long ones for the rest
+of the budget cost 40 % less than long ones throughout, and are as good; the base rises with the length.
+
+An item of the data set holds the tokens of one row of the longest length, as that row or as several shorter ones. Which
+it is depends on the item's number alone: where training goes on nothing is to be remembered, and loaders read ahead.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import TrainerCallback
+
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
+from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.probe.rotary import rotary_modules
+from ropewalk.lab.data.packs import Row, collated
+from ropewalk.lab.training.train import Plan
+
+CLOSE = 1e-6  # of shares to 1
+
+
+class Stage(NamedTuple):
+    """A part of the course."""
+
+    share: float  # of the steps
+    rows: Dataset[Row]  # of one length
+    base: float | None = None  # of the rotation from here on; nothing: as it was
+
+
+class Course(Dataset[Row]):
+    """Stages one after the other, as the data set of one plan."""
+
+    def __init__(self, stages: Sequence[Stage], plan: Plan, *, processes: int | None = None) -> None:
+        shares = [stage.share for stage in stages]
+        if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > CLOSE:
+            raise InvalidValue("shares", "above 0 each, and 1 together", shares)
+        self._stages = stages
+        lengths = [len(stage.rows[0]["input_ids"]) for stage in stages]
+        self._pieces = [_pieces(max(lengths), length) for length in lengths]
+        self.ends = _ends(shares, plan.steps)
+        per_step = plan.rows * plan.accumulate * (processes or int(os.environ.get("WORLD_SIZE", "1")))
+        self._ends = [end * per_step for end in self.ends]
+        _require_enough(stages, self._counts())
+        self.callbacks = (Switches(plan, self.ends, lengths, [stage.base for stage in stages]),)
+        self.record = {"course": [list(each) for each in zip(self._ends, lengths, self._bases(), strict=True)]}
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> Row:
+        nth = bisect_right(self._ends, index)
+        first = (index - (self._ends[nth - 1] if nth else 0)) * self._pieces[nth]
+        return collated([self._stages[nth].rows[first + n] for n in range(self._pieces[nth])])
+
+    def _bases(self) -> list[float | None]:
+        return [stage.base for stage in self._stages]
+
+    def _counts(self) -> list[int]:
+        """The rows that each stage reads."""
+        begins = [0, *self._ends]
+        return [(begins[n + 1] - begins[n]) * pieces for n, pieces in enumerate(self._pieces)]
+
+
+class Switches(TrainerCallback):
+    """What changes in the model where a stage begins: its base, and the length that it says it knows."""
+
+    def __init__(self, plan: Plan, ends: Sequence[int], lengths: Sequence[int], bases: Sequence[float | None]) -> None:
+        self._plan, self._ends, self._lengths, self._bases = plan, ends, lengths, bases
+        self._now = -1
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """What cannot be changed later is refused now; a course that is over already leaves the model as at its end."""
+        self._now = -1
+        _require_same(self._plan, args)
+        if any(base is not None for base in self._bases):
+            _require_own_base(given["model"])
+        self.on_step_begin(args, state, control, **given)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """The stage that this step belongs to, wherever training goes on."""
+        nth = min(bisect_right(self._ends, state.global_step), len(self._ends) - 1)
+        if nth == self._now:
+            return
+        self._now, config = nth, host_of(given["model"]).config.get_text_config()
+        config.max_position_embeddings = max(config.max_position_embeddings, self._lengths[nth])
+        stated = [base for base in self._bases[: nth + 1] if base is not None]
+        if stated:
+            set_base(given["model"], stated[-1])
+
+
+def set_base(model: nn.Module, base: float) -> None:
+    """Another base for a model's rotation from now on, in its config as well: what is saved has it."""
+    _require_own_base(model)
+    host = host_of(model)
+    config: Any = host.config.get_text_config()
+    config.rope_parameters = {**config.rope_parameters, "rope_theta": base}
+    for module in rotary_modules(host):
+        with torch.no_grad():
+            table = type(module)(config).inv_freq
+            for name in ("inv_freq", "original_inv_freq"):
+                own: Any = getattr(module, name)
+                own.copy_(table)
+
+
+def _require_same(plan: Plan, args: Any) -> None:
+    """Refuse a training whose steps are not those of the course."""
+    wanted = plan.steps, plan.rows, plan.accumulate
+    got = args.max_steps, args.per_device_train_batch_size, args.gradient_accumulation_steps
+    if got != wanted:
+        rule = "that of the course: {} steps of {} rows, {} batches each".format(*wanted)
+        raise Conflict("plan", rule, got, remedy="make the course with the plan that it is trained by")
+
+
+def _require_own_base(model: nn.Module) -> None:
+    """Refuse a rotation that has more than a base."""
+    host = host_of(model)
+    if HANDLE in host.__dict__:
+        remedy = "train the bare model with the course, and extend it afterwards"
+        raise Conflict("model", "bare where a course sets the base", "under an extension", remedy=remedy)
+    rotary_modules(host)
+    kind = (host.config.get_text_config().rope_parameters or {}).get("rope_type")
+    if kind != "default":
+        raise DoesNotFit("rope_type", "default where a course sets the base", kind)
+
+
+def _pieces(longest: int, length: int) -> int:
+    if longest % length:
+        raise DoesNotFit("length", f"a divisor of the longest ({longest}), so that batches stay as large", length)
+    return longest // length
+
+
+def _ends(shares: Sequence[float], steps: int) -> list[int]:
+    """The step at which each stage ends; the last is the plan's."""
+    ends = [round(steps * sum(shares[: n + 1])) for n in range(len(shares) - 1)] + [steps]
+    if any(end <= begin for begin, end in zip([0, *ends], ends, strict=False)):
+        raise DoesNotFit("shares", f"at least one step each of {steps}", list(shares))
+    return ends
+
+
+def _require_enough(stages: Sequence[Stage], counts: Sequence[int]) -> None:
+    for nth, (stage, count) in enumerate(zip(stages, counts, strict=True)):
+        rows: Any = stage.rows
+        if len(rows) < count:
+            remedy = "give it a larger count"
+            raise DoesNotFit(f"stage {nth}", f"at least {count} rows long", len(rows), remedy=remedy)

@@ -1,0 +1,62 @@
+"""Rows divided among processes (context parallelism): who can be trained so, refused before training begins where not.
+
+torch's context parallelism and DeepSpeed's Ulysses take the place of the model's attention and know a causal mask only.
+An extension in the model's own rotary module does not notice them; attention of ours, and packed texts, have no place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from accelerate import ParallelismConfig
+from torch import nn
+from transformers import TrainingArguments
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.runtime.layer import NAME
+from ropewalk.lab.data.packs import Row
+
+ASKED = "ACCELERATE_USE_PARALLELISM_CONFIG"  # what `accelerate launch` sets
+Collate = Callable[[list[Any]], Row]
+
+
+def dividing(arguments: TrainingArguments) -> int:
+    """Among how many processes each row is divided."""
+    config = arguments.parallelism_config
+    if config is None and os.environ.get(ASKED, "false").lower() in ("true", "1"):
+        config = ParallelismConfig()
+    return max(config.cp_size, config.sp_size) if config is not None else 1
+
+
+def require_divisible(model: nn.Module, parts: int) -> None:
+    """Refuse a model whose attention would be computed otherwise than it says where rows are divided."""
+    host = host_of(model)
+    attention = host.config.get_text_config()._attn_implementation
+    if parts == 1 or attention == "sdpa":
+        return
+    got, remedy = attention, "load the model with attn_implementation='sdpa'"
+    if attention == NAME:
+        got = str(host.__dict__[HANDLE].extension.to_json())
+        remedy = "shard the model alone (fsdp, docs/training.md), or take a static schedule (pi, ntk, yarn, abf)"
+    raise DoesNotFit("extension", "one in the model's own rotary module where rows are divided", got, remedy=remedy)
+
+
+def divisible(collate: Collate, parts: int) -> Collate:
+    """Refuse batches that cannot be divided: each row must be one text, of a length that comes out even."""
+    if parts == 1:
+        return collate
+
+    def checked(items: list[Any]) -> Row:
+        batch = collate(items)
+        if batch["input_ids"].shape[1] % (2 * parts):
+            rule = f"a multiple of {2 * parts} where rows are divided among {parts} processes"
+            raise DoesNotFit("length", rule, batch["input_ids"].shape[1])
+        if (batch["position_ids"][:, 1:] <= batch["position_ids"][:, :-1]).any():
+            remedy = "give one document each (Packs packs several)"
+            raise DoesNotFit("rows", "one text each where rows are divided", "packed texts", remedy=remedy)
+        return batch
+
+    return checked

@@ -1,0 +1,237 @@
+"""FlexAttention without a GPU: by what it is defined to do, as torch traces it, and once compiled to the end."""
+
+import importlib
+import math
+from dataclasses import replace
+from functools import cache
+from shutil import which
+
+import pytest
+import torch
+from torch.nn.attention import flex_attention as torchs
+from torch.nn.functional import pad
+
+from ropewalk import DoesNotFit, Extension, Facts, parse, reference_attention
+from ropewalk.attention import attend
+from ropewalk.attention.backends import flex
+from ropewalk.attention.backends.choose import Choice
+from ropewalk.attention.layout.block_lists import block_lists
+from ropewalk.attention.layout.segments import Keys, strands
+from ropewalk.attention.rotation.rotated_copies import variants
+from ropewalk.reach.signature import Reach, Span
+
+from attention.test_attend import EVERY, assert_equal, learned, tensors
+from examples import BIASES, FACTS, REACH
+
+one_text = importlib.import_module("ropewalk.attention.dispatch")
+ALONE = [spec for spec in BIASES if spec.of_distance_alone]
+CARRIED = [each for each in EVERY if all(spec.of_distance_alone for spec in each.biases)]
+name = lambda each: "+".join(str(spec) for group in each.specs.values() for spec in group)  # noqa: E731
+LONG = Facts(trained_len=160, head_dim=16, heads=4, kv_heads=2)
+
+
+def defined(q, k, v, *, score_mod, block_mask, enable_gqa, kernel_options, return_aux):
+    """FlexAttention's definition, from the block mask's lists and not its bounds alone, as its kernels are."""
+    group, dtype = q.shape[1] // k.shape[1], q.dtype
+    q, k, v = (x if dtype == torch.float64 else x.float() for x in (q, k, v))
+    b, h, i, j = torch.meshgrid(*(torch.arange(n) for n in (*q.shape[:3], k.shape[2])), indexing="ij")
+    score = q @ k.repeat_interleave(group, 1).mT / math.sqrt(q.shape[-1])
+    if score_mod is not None:
+        score = score_mod(score, b, h, i, j)
+    masked = listed(block_mask.kv_num_blocks, block_mask.kv_indices, *i.shape[2:])
+    full = listed(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, *i.shape[2:])
+    assert not (masked & full).any()
+    score = score.masked_fill(~(masked & block_mask.mask_mod(b, h, i, j) | full), -torch.inf)
+    seeing = (score > -torch.inf).any(-1, keepdim=True)
+    out = score.where(seeing, 0).softmax(-1).where(seeing, 0) @ v.repeat_interleave(group, 1)
+    lse = score.where(seeing, 0).logsumexp(-1).where(seeing[..., 0], -torch.inf)
+    return out.to(dtype), torchs.AuxOutput(lse=lse if return_aux.lse else None)
+
+
+def listed(counts, indices, rows, keys):
+    """The pairs of the blocks in the lists."""
+    dense = torch.zeros(rows, keys, dtype=torch.bool)
+    for row, (count, columns) in enumerate(zip(counts[0, 0].tolist(), indices[0, 0].tolist(), strict=True)):
+        for column in columns[:count]:
+            dense[row * 128 : (row + 1) * 128, column * 128 : (column + 1) * 128] = True
+    return dense
+
+
+@pytest.fixture
+def by_flex(monkeypatch):
+    """Every text goes by flex, which is computed as it is defined."""
+    monkeypatch.setattr(one_text, "choose", lambda case: Choice("flex", "a test wants it"))
+    monkeypatch.setattr(flex, "flex_attention", defined)
+    monkeypatch.setattr(flex, "compiled", lambda: flex.call)
+
+
+def text_of(extension, length, facts=FACTS):
+    """The strands of a whole text."""
+    numbers = torch.arange(length)
+    return strands(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+
+
+def computed(found, tensors, bias_at=None):
+    """Without the entry and its chooser."""
+    q, k, v = tensors
+    keys = [Keys(k, v, torch.arange(k.shape[2]))] * 2
+    return flex.flex(variants(q, keys, found, interleaved=False), found, bias_at)
+
+
+@pytest.mark.parametrize("extension", CARRIED, ids=name)
+def test_equals_the_oracle(by_flex, extension):
+    assert_equal(extension, tensors(63, batch=2))
+
+
+@pytest.mark.parametrize("extension", CARRIED, ids=name)
+@pytest.mark.parametrize("brought", [{"softcap": 1.5}, {"sinks": True}, {"softcap": 1.5, "sinks": True}], ids=str)
+def test_a_cap_and_sinks(by_flex, extension, brought):
+    assert_equal(extension, tensors(63), replace(FACTS, **brought))
+    if "sinks" in brought and extension.biases:
+        assert_learns(extension, replace(FACTS, **brought), length=31)
+
+
+def assert_learns(extension, facts=FACTS, length=63, dtype=torch.float64):
+    slopes = []
+    for way in (attend, reference_attention):
+        weights = learned(extension, facts)
+        leaves = [value.requires_grad_() for group in weights.values() for value in group.values()]
+        leaves += [x.requires_grad_() for x in tensors(length, facts, batch=2, dtype=dtype)]
+        way(*leaves[-3:], extension, facts, weights=weights).double().square().sum().backward()
+        slopes.append([leaf.grad.double() for leaf in leaves])
+    close = {torch.float64: 1e-9, torch.bfloat16: 5e-2}[dtype]
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=close * max(1, float(other.abs().max())))
+
+
+@pytest.mark.parametrize("bias", ALONE, ids=str)
+@pytest.mark.parametrize("reach", REACH, ids=str)
+def test_every_bias_learns_under_every_reach(by_flex, reach, bias):
+    assert_learns(Extension(reach=reach, biases=(bias,)), length=31)
+
+
+@pytest.mark.parametrize(
+    "text", ["rerope:window=140", "biases.t5+streaming:window=150", "dynamic_yarn", "bca:block=150"]
+)
+@pytest.mark.parametrize("queries", [1, 140])
+def test_texts_of_many_blocks_with_fewer_queries_than_keys(by_flex, text, queries):
+    assert_equal(parse(text), tensors(270, LONG, queries=queries), LONG)
+
+
+def test_padded_rows_half_precision_and_values_of_another_size(by_flex):
+    q, k, v = tensors(63, batch=2, dtype=torch.bfloat16)
+    positions = torch.arange(63).repeat(2, 1)
+    positions[1] = torch.cat([torch.full((20,), -1), torch.arange(43)])
+    for x in (q, k, v):
+        x.movedim(2, 1)[positions == -1] = 0.0
+    wide = torch.cat([v, v], -1)
+    assert_equal(parse("biases.alibi+rerope:window=9"), [q, k, wide], positions_bj=positions)
+
+
+class Blind(Reach):
+    """The first rows see nothing, and some of the others by one span alone."""
+
+    name = "blind"
+
+    def spans(self):
+        return (
+            Span(start=lambda i: i - 20, stop=lambda i: i - 9, q_at=lambda i: i, k_at=lambda j: j),
+            Span(start=lambda i: i * 0, stop=lambda i: i - 39, q_at=lambda i: i * 0 + 30, k_at=lambda j: j * 0),
+        )
+
+
+def test_rows_that_see_nothing_give_zeros(by_flex):
+    for facts in (FACTS, replace(FACTS, sinks=True)):
+        assert_equal(Extension(reach=Blind()), tensors(63, batch=2), facts)
+    near, rows = text_of(Extension(reach=Blind()), 63)[0], slice(20, 60)  # as if the others were of no strand
+    near = near._replace(rows=rows, start=near.start[rows], stop=near.stop[rows], q_at=near.q_at[rows])
+    answer = computed([near], tensors(63))
+    assert answer.any(-1).all(1).nonzero()[:, 1].tolist() == list(range(20, 60))
+
+
+@cache
+def traced():
+    """The graph as it goes to the compiler, with its backward pass; torch refuses these on the CPU for its kernels."""
+    return torch.compile(flex.never_uncompiled, backend="aot_eager", dynamic=True, fullgraph=True)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from within torch's tracing
+def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
+    """Two strands and one, with a bias and without, learned numbers, half precision."""
+    monkeypatch.setattr(flex, "flex_attention", torchs.flex_attention)
+    monkeypatch.setattr(torchs, "_validate_device", lambda *given: None)
+    monkeypatch.setattr(flex, "compiled", traced)
+    assert_equal(parse("rerope:window=9"), tensors(63, batch=2))
+    assert_learns(parse("biases.t5+rerope:window=9"))
+    for softcap in (1.5, 3.0):  # one graph for both
+        assert_learns(parse("biases.t5+rerope:window=9"), replace(FACTS, softcap=softcap, sinks=True))
+    assert_learns(parse("biases.t5"), LONG, length=140, dtype=torch.bfloat16)
+    assert_equal(parse("rerope:window=9"), tensors(140, batch=2))  # the graph of 63 serves this one too
+
+
+def test_a_bias_without_a_line_is_refused(by_flex):
+    """The chooser sends none here; if it did, the bias would not be left out."""
+    numbers = torch.arange(20) * 1000
+    found = strands(Extension(), FACTS, numbers, [numbers])
+    with pytest.raises(DoesNotFit, match="the distances shown to a bias must be even ones on a short line"):
+        computed(found, tensors(20), lambda far: -far[None].double())
+
+
+def test_nothing_is_ever_computed_uncompiled(monkeypatch):
+    """Uncompiled, FlexAttention holds all pairs in memory: whatever keeps torch from compiling is an error."""
+    monkeypatch.setattr(flex, "compiled", lambda: flex.never_uncompiled)
+    with pytest.raises(DoesNotFit, match="FlexAttention must be compiled"):
+        computed(text_of(Extension(), 63), tensors(63))
+
+
+def compiling(monkeypatch, **otherwise):
+    """torch compiles with other settings, and afresh."""
+    honest = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda each, **named: honest(each, **{**named, **otherwise}))
+    monkeypatch.setattr(flex, "compiled", cache(flex.compiled.__wrapped__))
+
+
+def test_the_limit_of_recompilations_is_an_error(monkeypatch):
+    """torch's own answer to it would be the uncompiled form, silently."""
+    monkeypatch.setattr(flex, "KINDS", 1)
+    compiling(monkeypatch, backend="eager")
+    found = text_of(Extension(), 63)
+    computed(found, tensors(63, dtype=torch.float32))
+    with pytest.raises(DoesNotFit, match="1 kinds of calls already"):
+        computed(found, tensors(63, dtype=torch.float64))
+
+
+def as_wide_as_the_keys(start, stop, keys):
+    """The lists of blocks as torch's C++ kernel demands them; that of cuda reads them by their steps in memory."""
+    lists = block_lists(start, stop, keys)
+    wide = [pad(each, (0, 8 - each.shape[-1])) for each in (lists.kv_indices, lists.full_kv_indices)]
+    return lists._replace(kv_indices=wide[0], full_kv_indices=wide[1])
+
+
+@pytest.mark.skipif(which("g++") is None, reason="there is no g++ to compile with")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_one_call_compiled_to_the_end(monkeypatch):
+    """By torch's C++ kernel, which has neither gradients nor a log-sum-exp: one span, forward."""
+    monkeypatch.setattr(flex, "block_lists", as_wide_as_the_keys)
+    compiling(monkeypatch, dynamic=False)  # the C++ backend mistakes one size for another where they are many
+    extension, facts = parse("biases.alibi+window:window=70"), Facts(trained_len=32, head_dim=16, heads=2, kv_heads=1)
+    inputs, slope = tensors(300, facts, dtype=torch.float32), torch.tensor([2.0**-4, 2.0**-8])
+    with torch.no_grad():
+        got = computed(text_of(extension, 300, facts), inputs, lambda far: -far * slope[:, None])
+    expected = reference_attention(*inputs, extension, facts)
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.skipif(which("g++") is None, reason="there is no g++ to compile with")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_capped_call_compiled_to_the_end(monkeypatch):
+    monkeypatch.setattr(flex, "block_lists", as_wide_as_the_keys)
+    compiling(monkeypatch, dynamic=False)
+    facts = Facts(trained_len=32, head_dim=16, heads=2, kv_heads=1, softcap=1.5)
+    inputs, found = tensors(300, facts, dtype=torch.float32), text_of(Extension(), 300, facts)
+    q, k, v = inputs
+    with torch.no_grad():
+        turned = variants(q, [Keys(k, v, torch.arange(300))], found, interleaved=False)
+        got = flex.flex(turned, found, None, facts.softcap)
+    expected = reference_attention(*inputs, Extension(), facts)
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)

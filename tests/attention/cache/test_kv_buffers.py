@@ -1,0 +1,87 @@
+"""Places: what came is found again, in order and in place, whatever the sizes of the pieces it came in."""
+
+import pytest
+import torch
+
+from ropewalk.attention.cache.kv_buffers import GROWTH, ROOM, Beginning, Ring, Whole
+
+CUTS = [[1] * 23, [23], [5, 1, 1, 7, 1, 8], [4, 4, 4, 4, 7]]
+
+
+def tokens(count):
+    """Tokens that are their own slots, in two rows."""
+    return torch.arange(count).double().expand(2, 3, count)[..., None]
+
+
+def fed(shelf, cuts):
+    """What is kept after these pieces; single ones are pushed."""
+    kept, count = [], 0
+    for size in cuts:
+        new = [tokens(count + size)[:, :, count:]]
+        if size == 1:
+            kept = shelf.push(kept, new, count)
+        else:
+            extended = shelf.extend(kept, new, count)
+            kept = extended.kept
+            yield extended, count
+        count += size
+    yield kept, count
+
+
+def held(shelf, kept, start, stop):
+    return sorted(int(x) for place in shelf.where(start, stop) for x in kept[0][0, 0, place, 0])
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+@pytest.mark.parametrize("shelf", [Whole(), Ring(size=6), Ring(size=6, spare=2), Ring(size=1), Ring(size=40)], ids=str)
+def test_every_slot_is_where_it_is_said_to_be(shelf, cuts):
+    *_, (kept, count) = fed(shelf, cuts)
+    oldest = max(0, count - getattr(shelf, "size", count))
+    for start in range(oldest, count):
+        for stop in range(start, count + 1):
+            assert held(shelf, kept, start, stop) == list(range(start, stop))
+    for place in shelf.where(oldest, count):
+        assert kept[0][1, 2, place, 0].tolist() == shelf.slots(place, count - 1).tolist()
+    everything = held(shelf, kept, max(0, count - getattr(shelf, "room", count)), count)
+    assert everything == sorted(kept[0][0, 0, shelf.held(count), 0].tolist())
+
+
+@pytest.mark.parametrize("cuts", CUTS[1:], ids=str)
+@pytest.mark.parametrize("shelf", [Whole(), Ring(size=6), Ring(size=3, spare=2)], ids=str)
+def test_a_piece_sees_what_is_kept_and_itself_in_order(shelf, cuts):
+    for (size, before), (extended, count) in zip(
+        [(cut, sum(cuts[:n])) for n, cut in enumerate(cuts) if cut > 1], fed(shelf, cuts), strict=False
+    ):
+        first = 0 if isinstance(shelf, Whole) else max(0, before - shelf.size)
+        assert (extended.first, count) == (first, before)
+        assert extended.ordered[0][0, 0, :, 0].tolist() == list(range(first, before + size))
+
+
+def test_room_is_filled_before_more_is_made():
+    kept, count = Whole().extend([], [tokens(ROOM - 1)], 0).kept, ROOM - 1
+    for more, room in ((1, ROOM), (1, int(ROOM * GROWTH))):
+        kept = Whole().push(kept, [tokens(more)], count)
+        count += more
+        assert kept[0].shape[2] == room
+
+
+def test_a_ring_never_grows():
+    shelf = Ring(size=6, spare=2)
+    *_, (kept, _) = fed(shelf, [5, 100, 1, 1])
+    assert kept[0].shape == (2, 3, 8, 1)
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+def test_the_beginning_of_each_row(cuts):
+    shelf = Beginning(size=4, begins=(0, -7))
+    *_, (kept, count) = fed(shelf, cuts)
+    assert kept[0][:, 0, :, 0].tolist() == [[0, 1, 2, 3], [7, 8, 9, 10]]
+    assert shelf.takes(10)
+    assert not shelf.takes(11)
+    assert not shelf.takes(count)
+
+
+def test_growing_keeps_what_is_there():
+    kept = Whole().extend([], [tokens(200)], 0).kept
+    kept = Whole().extend(kept, [tokens(900)[:, :, 200:]], 200).kept
+    assert kept[0][0, 0, :900, 0].tolist() == list(range(900))

@@ -1,0 +1,202 @@
+"""Promise P2: a memory answers as the definition does over all keys so far, however the text is cut; P3 and P6 too."""
+
+import itertools
+
+import pytest
+import torch
+
+from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
+from ropewalk.attention import Memory, Session
+from ropewalk.attention.rotation.rotate import Turn, spread, turned, turned_once
+from ropewalk.inputs import PAD
+
+from attention.test_attend import CLOSE, EVERY, FACTS, learned, tensors
+
+READ_ON = [extension for extension in EVERY if extension.numbering.name == "sequential"]
+every = pytest.mark.parametrize(
+    "extension", READ_ON, ids=lambda each: "+".join(str(s) for g in each.specs.values() for s in g)
+)
+CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "pieces": [20, 1, 17, 1, 1, 20]}
+
+
+def read(extension, x, cuts, facts=FACTS, begins=(0,)):
+    """The answers of a memory that reads the text in these pieces, and the memory."""
+    memory = Memory(Session(extension, facts, begins=begins, weights=learned(extension, facts)))
+    edges = [sum(cuts[:n]) for n in range(len(cuts) + 1)]
+    parts = [memory.read(*(each[:, :, a:b] for each in x)) for a, b in itertools.pairwise(edges)]
+    return torch.cat(parts, 2), memory
+
+
+def assert_reads(extension, x, cuts, facts=FACTS, begins=(0,)):
+    got, _ = read(extension, x, cuts, facts, begins)
+    numbers = torch.stack([torch.arange(x[0].shape[2]) + begin for begin in begins]).clamp(min=PAD)
+    positions = numbers.expand(len(x[0]), -1)
+    expected = reference_attention(*x, extension, facts, positions_bj=positions, weights=learned(extension, facts))
+    assert got.dtype == x[0].dtype
+    error = float((got.double() - expected).abs().max())
+    assert error <= CLOSE[got.dtype] * max(1.0, float(expected.abs().max())), error
+
+
+@every
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+def test_equals_the_oracle_however_it_is_cut(extension, cuts):
+    assert_reads(extension, tensors(60, batch=2), cuts)
+
+
+@every
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+def test_rows_padded_on_the_left(extension, cuts):
+    assert_reads(extension, tensors(60, batch=3), cuts, begins=(0, -25, -7))
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_in_the_models_precision(extension, dtype):
+    assert_reads(extension, tensors(60, dtype=dtype), CUTS["a prompt, then tokens"])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+@pytest.mark.parametrize("text", ["rerope:window=7", "streaming:window=6,n_sink=2", "biases.alibi", "dynamic_ntk"])
+def test_grouped_heads(groups, text):
+    facts = Facts(trained_len=16, head_dim=16, heads=8, kv_heads=groups)
+    assert_reads(parse(text), tensors(40, facts, batch=2), [9] + [1] * 31, facts)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rotary_dim", [None, 4])
+def test_layouts_of_pairs(interleaved, rotary_dim):
+    facts = Facts(trained_len=16, head_dim=8, heads=2, interleaved=interleaved, rotary_dim=rotary_dim)
+    for text in ("self_extend:window=5,group=3", "streaming:window=6,n_sink=2", "xpos"):
+        assert_reads(parse(text), tensors(40, facts), [9] + [1] * 31, facts)
+
+
+@every
+def test_blank_memory_is_never_read(extension, monkeypatch):
+    """What is allocated holds NaN, as it may."""
+    blank = torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *size: blank(self, *size).fill_(torch.nan))
+    assert_reads(extension, tensors(60, batch=2), CUTS["pieces"], begins=(0, -7))
+
+
+@every
+def test_a_row_does_not_depend_on_its_batch_mates(extension):
+    x = tensors(60, batch=3)
+    together, _ = read(extension, x, CUTS["a prompt, then tokens"], begins=(0, -25, -7))
+    for row, begin in enumerate((0, -25, -7)):
+        alone, _ = read(extension, [each[row : row + 1] for each in x], CUTS["pieces"], begins=(begin,))
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("window:window=12", 12), ("streaming:window=10,n_sink=3", 10 + 3), ("lm_infinite:window=8", 8 + 10)],
+)
+def test_memory_stays_what_its_reach_needs(text, kept):
+    """Promise P6: what is held after 100 tokens is held after 1,000."""
+    extension, facts = parse(text), Facts(trained_len=64, head_dim=8, heads=2)
+    x = tensors(1000, facts)
+    sizes = {read(extension, [each[:, :, :n] for each in x], [n - 3, 1, 1, 1], facts)[1].nbytes for n in (100, 1000)}
+    assert sizes == {2 * 2 * kept * 8 * x[0].element_size()}
+
+
+@pytest.mark.parametrize("begin", [2000, 2**22, 2**30])
+def test_exact_far_out(begin):
+    """Angles in float64: float32 ones are noise from about 100,000 on."""
+    x = tensors(200, dtype=torch.float32)
+    got, _ = read(parse("window:window=50"), x, [1] * 200, begins=(begin,))
+    positions = torch.arange(begin, begin + 200)[None]
+    expected = reference_attention(
+        *(each.double() for each in x), parse("window:window=50"), FACTS, positions_bj=positions
+    )
+    assert float((got - expected).abs().max() / expected.abs().max()) < 1e-5
+
+
+def test_a_turn_for_a_token_is_the_turn_of_all():
+    x, angle = torch.randn(2, 3, 4, 10, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    turn = Turn(angle.cos(), angle.sin())
+    for interleaved in (False, True):
+        once = turned_once(x, spread(turn, interleaved), interleaved)
+        torch.testing.assert_close(once, turned(x, turn, interleaved), rtol=0, atol=1e-15)
+
+
+def test_layers_share_a_session():
+    extension = parse("streaming:window=6,n_sink=2")
+    session, layers = Session(extension, FACTS), [tensors(40, seed=seed) for seed in (1, 2)]
+    memories = [Memory(session) for _ in layers]
+    for t in range(40):
+        for memory, x in zip(memories, layers, strict=True):
+            got = memory.read(*(each[:, :, t : t + 1] for each in x))
+            upto = [x[0][:, :, t : t + 1], *(each[:, :, : t + 1] for each in x[1:])]
+            torch.testing.assert_close(got, reference_attention(*upto, extension, FACTS), rtol=0, atol=1e-11)
+
+
+@every
+@pytest.mark.parametrize("begins", [(0,), (0, -25)], ids=["plain", "padded"])
+def test_tokens_are_taken_back(extension, begins):
+    """As if they had never come: others come after them, one by one or together."""
+    x, others = tensors(60, batch=2), tensors(60, batch=2, seed=5)
+    session = Session(extension, FACTS, begins=begins, weights=learned(extension, FACTS), spare=6)
+    memory, text = Memory(session), [each[:, :, :0] for each in x]
+    got = torch.zeros_like(x[0][:, :, :0])
+    for size, kept in ((33, 30), (1, 1), (6, 0), (6, 1), (1, 1), (5, 5), (1, 0), (4, 2)):
+        source, at = (x, others)[kept == size], text[1].shape[2]
+        parts = [each[:, :, at : at + size] for each in source]
+        answer = memory.read(*parts)[:, :, :kept]
+        memory.forget(size - kept)
+        got = torch.cat([got, answer], 2)
+        text = [torch.cat([old, new[:, :, :kept]], 2) for old, new in zip(text, parts, strict=True)]
+    assert memory.count == got.shape[2] == 40
+    numbers = torch.stack([torch.arange(40) + begin for begin in begins]).clamp(min=PAD).expand(2, -1)
+    given = {"positions_bj": numbers, "weights": learned(extension, FACTS)}
+    torch.testing.assert_close(got, reference_attention(*text, extension, FACTS, **given), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("spare", [0, 3])
+def test_no_more_is_taken_back_than_there_is_room_for(spare):
+    """Also by halves, and after others have come in their place."""
+    x, session = tensors(60), Session(parse("window:window=8"), FACTS, spare=spare)
+    memory = Memory(session)
+    memory.read(*(each[:, :, :40] for each in x))
+    for _ in range(spare):
+        memory.forget(1)
+    with pytest.raises(InvalidValue, match=f"at most {spare} once a window is full"):
+        memory.forget(1)
+    memory.read(*(each[:, :, memory.count : memory.count + 1] for each in x))
+    assert memory.count == 41 - spare
+    if spare:
+        memory.forget(1)
+    with pytest.raises(InvalidValue, match="spare room"):
+        memory.forget(1)
+    fresh = Memory(session)
+    fresh.read(*(each[:, :, : 8 + spare] for each in x))
+    fresh.forget(8 + spare)  # nothing was written over yet
+    assert fresh.count == 0
+
+
+def test_refusals():
+    q, k, v = tensors(4, batch=2)
+    with pytest.raises(InvalidValue, match="sequential"):
+        Session(parse("positions.randomized:limit=64"), FACTS)
+    memory = Memory(Session(Extension(), FACTS, begins=(0, -1)))
+    with pytest.raises(InvalidValue, match="2 rows"):
+        memory.read(q[:1], k[:1], v[:1])
+    with pytest.raises(InvalidValue, match="as many tokens"):
+        memory.read(q[:, :, :2], k, v)
+    memory.read(q, k, v)
+    with pytest.raises(InvalidValue, match="type that is held"):
+        memory.read(q.float(), k.float(), v.float())
+    assert memory.count == 4
+    with pytest.raises(InvalidValue, match="gradient"):
+        memory.read(q.requires_grad_(), k, v)
+    with torch.no_grad():  # what wants one elsewhere may be read all the same
+        assert not memory.read(q, k, v).requires_grad
+
+
+@pytest.mark.parametrize("tokens", [-1, 5])
+def test_only_tokens_that_were_read_are_taken_back(tokens):
+    memory = Memory(Session(Extension(), FACTS))
+    memory.read(*tensors(4))
+    with pytest.raises(InvalidValue, match="tokens must be between 0 and the 4 that were read"):
+        memory.forget(tokens)
+    memory.forget(4)
+    assert memory.count == 0

@@ -1,0 +1,61 @@
+"""What may be forgotten: nothing that a later query sees, and all else."""
+
+import pytest
+import torch
+
+from ropewalk import parse
+from ropewalk.attention.layout.retention import Kept, kept, retained
+from ropewalk.reach import Span
+from ropewalk.reach.signature import after, always, itself
+
+from examples import EXAMPLES
+
+LENGTH = 300
+
+
+@pytest.mark.parametrize("reach", EXAMPLES["reach"], ids=str)
+def test_no_query_sees_what_may_be_forgotten_and_some_query_sees_the_last_that_is_kept(reach):
+    first, last = retained(reach)
+    i = torch.arange(LENGTH)
+    seen = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
+    for span in reach.spans():
+        start, stop = span.bounds(i)
+        seen |= (start[:, None] <= i) & (i < stop[:, None])
+    old = i[:, None] - i
+    if last is None:
+        assert seen[-1, :10].any(), "kept without need"
+        return
+    forgotten = (old >= last) & (i >= first)
+    assert not (seen & forgotten).any()
+    beyond_the_first = seen & (i >= first)
+    assert int(old[beyond_the_first].max()) + 1 == last, "kept longer than needed"
+    assert first == 0 or seen[-1, first - 1], "a beginning kept without need"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("window:window=5", Kept(0, 5)),
+        ("bca:block=8", Kept(0, 8)),
+        ("streaming:window=6,n_sink=2", Kept(2, 6)),
+        ("lm_infinite:window=9,n_sink=3", Kept(3, 9)),
+        ("window:window=1", Kept(0, 1)),
+        ("rerope:window=5", Kept(0, None)),
+        ("dual_chunk:chunk=9,local=4", Kept(0, None)),
+    ],
+)
+def test_by_hand(text, expected):
+    assert retained(parse(text).spans) == expected
+
+
+@pytest.mark.parametrize("size", [10**6, 2**35])
+def test_large_windows_and_steps(size):
+    assert kept(parse(f"window:window={size}").spans.spans()[0]) == Kept(0, size)
+    assert kept(parse(f"bca:block={2 * (size // 4)}").spans.spans()[0]) == Kept(0, 2 * (size // 4))
+
+
+def test_a_beginning_and_everything():
+    assert kept(Span(always(0), always(7), itself, itself)) == Kept(7, 0)
+    assert kept(Span(always(0), after, itself, itself)) == Kept(0, None)
+    assert Kept(3, 0) | Kept(0, 8) == Kept(3, 8)
+    assert Kept(3, 8) | Kept(0, None) == Kept(0, None)

@@ -1,0 +1,57 @@
+"""What is shared is what would have been made: by content, for as long as it is held, and once in a pass."""
+
+import pytest
+import torch
+from hf.models import tiny
+
+from ropewalk.attention import dispatch
+from ropewalk.attention.layout.shared import MOST, Shared, once, sharing
+from ropewalk.hf import extended
+
+
+def made_of(calls, tensors, spec=("spec",), **given):
+    return once("sum", spec, tensors, lambda: calls.append(1) or sum(int(each.sum()) for each in tensors), **given)
+
+
+def test_the_same_content_is_made_once():
+    calls, shared = [], Shared()
+    with sharing(shared):
+        first, again = (made_of(calls, (torch.arange(4), torch.arange(3))) for _ in range(2))
+        assert (first, again, len(calls)) == (9, 9, 1)
+        assert made_of(calls, (torch.arange(4), torch.arange(5))) == 16
+        assert made_of(calls, (torch.arange(4, dtype=torch.int32), torch.arange(3))) == 9
+        assert made_of(calls, (torch.arange(4), torch.arange(3)), spec=("other",)) == 9
+    assert len(calls) == 4
+    with sharing(shared):
+        made_of(calls, (torch.arange(4), torch.arange(3)))
+    assert len(calls) == 4
+
+
+def test_nothing_is_kept_outside_or_beyond_the_most():
+    calls = []
+    for _ in range(2):
+        made_of(calls, (torch.arange(4),))
+    with sharing(Shared()):
+        for _ in range(2):
+            made_of(calls, (torch.arange(4),), size=MOST + 1)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("text", ["rerope:window=8", "window:window=8+log_n", "dynamic_yarn", "hwfa"])
+@pytest.mark.parametrize("cached", [True, False])
+def test_layers_of_one_pass_share_and_answer_the_same(text, cached, monkeypatch):
+    """Of four layers hwfa's last differs from the rest."""
+    model, ids = tiny("llama"), torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
+    mask = torch.ones_like(ids)
+    mask[0, :7] = 0
+    calls, strands = [], dispatch.strands
+    monkeypatch.setattr(dispatch, "strands", lambda *given: calls.append(given) or strands(*given))
+    with extended(model, text), torch.no_grad():
+        calls.clear()
+        shared = model(input_ids=ids, attention_mask=mask, use_cache=cached).logits
+        few = len(calls)
+        monkeypatch.setattr("ropewalk.attention.layout.shared.MOST", -1)
+        alone = model(input_ids=ids, attention_mask=mask, use_cache=cached).logits
+    kinds = 2 if text == "hwfa" else 1
+    assert (few, len(calls) - few) == (2 * kinds, 2 * 4)
+    assert torch.equal(shared, alone)

@@ -1,0 +1,189 @@
+"""What stands between us and torch's private kernels. No GPU is needed: the cuda operators are written out in torch."""
+
+import inspect
+import math
+
+import pytest
+import torch
+
+from ropewalk import Facts, parse
+from ropewalk.attention.torch_kernels import aten, matmul, verified
+from ropewalk.attention.torch_kernels.matmul import Part, Sight
+
+from attention import flash_attention_2
+from attention.test_attend import assert_equal, every, tensors
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """The adapters of cuda on the CPU, over its operators written out."""
+    monkeypatch.setattr(aten, "CUDA_FORWARD", flash_attention_2.forward)
+    monkeypatch.setattr(aten, "CUDA_BACKWARD", flash_attention_2.backward)
+    monkeypatch.setitem(aten.BY_DEVICE, "cpu", aten.BY_DEVICE["cuda"])
+    verified.fused.cache_clear()
+    yield
+    monkeypatch.undo()
+    verified.fused.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["CUDA_FORWARD", "CUDA_BACKWARD"])
+def test_torchs_operators_still_take_what_they_are_given(name):
+    """A torch that adds, drops or moves an argument turns this red before it meets a GPU."""
+    operator = getattr(aten, name).default
+    written = inspect.signature(getattr(flash_attention_2, name.removeprefix("CUDA_").lower())).parameters.values()
+    named = [each.name for each in written if each.kind is each.KEYWORD_ONLY]
+    placed = [each.name for each in written if each.kind is not each.KEYWORD_ONLY]
+    theirs = operator._schema.arguments
+    assert [each.name for each in theirs if not each.kwarg_only] == placed
+    assert {each.name for each in theirs if each.kwarg_only} >= set(named)
+    assert all(each.has_default_value() for each in theirs if each.kwarg_only and each.name not in named)
+
+
+SIGHTS = [(6, 6, Sight(triangle=True)), (6, 9, Sight()), (6, 9, Sight(window=4)), (1, 1, Sight(window=1))]
+
+
+@pytest.mark.parametrize(("rows", "keys", "sight"), SIGHTS)
+def test_torchs_operators_accept_the_call(rows, keys, sight):
+    """The real ones, on tensors without numbers: types and shapes, not answers."""
+    q, k, v = (torch.zeros(2, heads, n, 12, device="meta").half() for heads, n in ((4, rows), (2, keys), (2, keys)))
+    part = aten.cuda_forward(q, k, v, sight)
+    assert part.out_bhid.shape == q.shape
+    assert (part.lse_bhi.shape, part.lse_bhi.dtype) == (q.shape[:3], torch.float32)
+    slopes = aten.cuda_backward(part.out_bhid, q, k, v, part, sight)
+    assert [each.shape for each in slopes] == [q.shape, k.shape, v.shape]
+
+
+@pytest.mark.parametrize(("rows", "keys", "sight"), SIGHTS)
+@pytest.mark.parametrize("head_dim", [8, 12])
+def test_cuda_adapters_give_what_a_matmul_gives(cuda, rows, keys, sight, head_dim):
+    rng = torch.Generator().manual_seed(0)
+    q, grad, other = torch.randn(3, 2, 4, rows, head_dim, generator=rng, dtype=torch.float64)
+    k, v = torch.randn(2, 2, 2, keys, head_dim, generator=rng, dtype=torch.float64)
+    ours, theirs = matmul.forward(q, k, v, sight), aten.cuda_forward(q, k, v, sight)
+    torch.testing.assert_close(theirs, ours)
+    whole = Part(other, ours.lse_bhi + math.log(2))
+    slopes = matmul.backward(grad, q, k, v, whole, sight)
+    torch.testing.assert_close(aten.cuda_backward(grad, q, k, v, whole, sight), slopes)
+
+
+def test_vectors_that_lie_askew_are_laid_straight(cuda):
+    """Steps and addresses that are no multiple of sixteen bytes, and numbers that are not neighbours."""
+    memory = torch.randn(10_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    straight = memory[: 2 * 4 * 6 * 8].view(2, 4, 6, 8)
+    shifted = memory[1 : 1 + straight.numel()].view(2, 4, 6, 8)
+    stepping = memory.as_strided((2, 4, 6, 8), (4 * 6 * 9, 6 * 9, 9, 1))
+    turned = straight.transpose(2, 3).contiguous().transpose(2, 3)
+    by_token = memory[1 : 1 + straight.numel()].view(2, 6, 4, 8).transpose(1, 2)
+    two_heads = memory.as_strided((1, 2, 6, 8), (0, 8 * 6 + 3, 8, 1))  # the step between two heads alone is odd
+    for x in (straight, shifted, stepping, turned, by_token, two_heads):
+        expected = matmul.forward(x, x, x, Sight(triangle=True))
+        torch.testing.assert_close(aten.cuda_forward(x, x, x, Sight(triangle=True)), expected)
+        slopes = matmul.backward(x, x, x, x, expected, Sight(triangle=True))
+        whole = expected._replace(lse_bhi=expected.lse_bhi.mT.contiguous().mT)
+        torch.testing.assert_close(aten.cuda_backward(x, x, x, x, whole, Sight(triangle=True)), slopes)
+
+
+def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
+    """The cuda kernel says plus infinity, which would drown every other part."""
+    q, k = torch.ones(1, 1, 5, 8), torch.ones(1, 1, 3, 8)
+    part = aten.cuda_forward(q, k, k, Sight(triangle=True))
+    assert part.lse_bhi[0, 0, :2].tolist() == [-torch.inf] * 2
+    assert part.lse_bhi[0, 0, 2:].isfinite().all()
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_gradients_in_one_order_and_the_users_setting_as_it_was(cuda, mode):
+    """The operator written out demands the deterministic order."""
+    x = torch.ones(1, 1, 4, 8)
+    part = aten.cuda_forward(x, x, x, Sight())
+    before = torch.get_deterministic_debug_mode()
+    try:
+        torch.set_deterministic_debug_mode(mode)
+        aten.cuda_backward(x, x, x, x, part, Sight())
+        assert torch.get_deterministic_debug_mode() == mode
+        with pytest.raises(AssertionError):
+            aten.cuda_backward(x, x, x, x, part._replace(lse_bhi=part.lse_bhi[..., :2]), Sight())
+        assert torch.get_deterministic_debug_mode() == mode
+    finally:
+        torch.set_deterministic_debug_mode(before)
+
+
+@every
+def test_attention_over_the_cuda_kernels_equals_the_oracle(cuda, extension):
+    assert_equal(extension, tensors(97, batch=2))
+    assert_equal(extension, tensors(77, queries=50, dtype=torch.bfloat16))
+    assert verified.fused("cpu", torch.float64)
+    assert verified.fused("cpu", torch.bfloat16)
+
+
+@pytest.mark.parametrize("text", ["window:window=200", "streaming:window=128", "dual_chunk:chunk=400,local=64"])
+def test_a_band_is_one_call(cuda, text, monkeypatch):
+    assert verified.fused("cpu", torch.float64)  # whose small cases are not counted
+    calls, honest = [], flash_attention_2.forward
+    noted = lambda *given, **named: calls.append(named["window_size_left"]) or honest(*given, **named)  # noqa: E731
+    monkeypatch.setattr(aten, "CUDA_FORWARD", noted)
+    facts = Facts(trained_len=1024, head_dim=16, heads=2)
+    assert_equal(parse(text), tensors(700, facts), facts)
+    assert 1 <= len(calls) <= 6
+    assert any(left > 10 for left in calls) != text.startswith("dual_chunk")
+
+
+def bottom_left(query, key, *given, **named):
+    """As if rows were counted from the first key."""
+    named["window_size_left"] -= 1
+    return flash_attention_2.forward(query, key, *given, **named)
+
+
+def top_left(query, key, value, *given, **named):
+    out, lse, *rest = flash_attention_2.forward(query.flip(1), key.flip(1), value.flip(1), *given, **named)
+    return out.flip(1), lse.flip(2), *rest
+
+
+def base_two(*given, **named):
+    out, lse, *rest = flash_attention_2.forward(*given, **named)
+    return out, lse / math.log(2), *rest
+
+
+def poisoned(*given, **named):
+    out, lse, *rest = flash_attention_2.forward(*given, **named)
+    return out * torch.nan, lse, *rest
+
+
+def own_sum(grad, query, key, value, out, lse, *given, **named):
+    return flash_attention_2.backward(grad, query, key, value, out, lse - math.log(2), *given, **named)
+
+
+def own_answer(grad, query, key, value, out, *given, **named):
+    return flash_attention_2.backward(grad, query, key, value, torch.zeros_like(out), *given, **named)
+
+
+def gone(*given, **named):
+    raise NotImplementedError("no such operator")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        *[("CUDA_FORWARD", each) for each in (bottom_left, top_left, base_two, poisoned, gone)],
+        *[("CUDA_BACKWARD", each) for each in (own_sum, own_answer, gone)],
+    ],
+)
+def test_a_kernel_that_counts_otherwise_is_not_used(cuda, monkeypatch, name, broken, dtype):
+    assert verified.fused("cpu", dtype)
+    monkeypatch.setattr(aten, name, broken)
+    verified.fused.cache_clear()
+    assert not verified.fused("cpu", dtype)
+
+
+def test_what_cuda_cannot_carry_goes_by_matmul(cuda, monkeypatch):
+    """Masks, and heads beyond its size."""
+    monkeypatch.setattr(aten, "CUDA_FORWARD", gone)
+    monkeypatch.setattr(verified, "fused", lambda device, dtype: True)
+    x, big = torch.ones(1, 1, 4, 8), torch.ones(1, 1, 4, 264)
+    assert verified.forward(x, x, x, triangle=False, mask_ij=torch.zeros(4, 4)).lse_bhi.isfinite().all()
+    assert verified.forward(big, big, big, triangle=True).lse_bhi.isfinite().all()
+    assert not verified.windows(big)
+    assert verified.windows(x)
+    with pytest.raises(NotImplementedError):
+        verified.forward(x, x, x, triangle=True)

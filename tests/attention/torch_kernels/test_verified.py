@@ -1,0 +1,89 @@
+"""torch's kernels behind their one file, and the matmul that stands in for them."""
+
+import pytest
+import torch
+
+from ropewalk.attention.torch_kernels import aten, verified
+from ropewalk.attention.torch_kernels.verified import Part
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_the_kernels_of_this_torch_are_used(dtype):
+    assert verified.fused("cpu", dtype)
+
+
+def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
+    honest = aten.CPU_FORWARD
+
+    def base_two(*given, **named):
+        out, lse = honest(*given, **named)
+        return out, lse / torch.log(torch.tensor(2.0))
+
+    def gone(*given, **named):
+        raise RuntimeError("no such operator")
+
+    for broken in (base_two, gone):
+        monkeypatch.setattr(aten, "CPU_FORWARD", broken)
+        verified.fused.cache_clear()
+        assert not verified.fused("cpu", torch.float32)
+    monkeypatch.undo()
+    verified.fused.cache_clear()
+    assert verified.fused("cpu", torch.float32)
+
+
+def test_a_full_memory_says_nothing_of_a_kernel(monkeypatch):
+    def full(*given, **named):
+        raise torch.OutOfMemoryError
+
+    verified.fused.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(aten, "CPU_FORWARD", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            verified.fused("cpu", torch.float32)
+    assert verified.fused("cpu", torch.float32)
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    monkeypatch.setattr(verified, "fused", lambda device, dtype: False)
+
+
+def test_there_is_none_for_a_device_that_torch_has_no_kernels_for():
+    assert not verified.fused("mps", torch.float32)
+    why = verified.missing(torch.device("mps"), torch.float32, 64)
+    assert why == "torch has no such kernel for torch.float32 on mps"
+
+
+def test_heads_may_be_too_large(monkeypatch):
+    monkeypatch.setattr(verified, "fused", lambda device, dtype: True)
+    half = torch.bfloat16
+    assert verified.missing(torch.device("cuda"), half, 256) is None
+    assert verified.missing(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of 256 at most"
+    assert verified.missing(torch.device("cpu"), half, 264) is None
+
+
+@pytest.mark.parametrize("triangle", [False, True])
+def test_the_stand_in_is_the_definition(no_kernels, triangle):
+    rng = torch.Generator().manual_seed(0)
+    q, grad = torch.randn(2, 1, 4, 300, 8, generator=rng, dtype=torch.float64)
+    k, v = torch.randn(2, 1, 2, 300, 8, generator=rng, dtype=torch.float64)
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    logit = q @ k.repeat_interleave(2, 1).mT / 8**0.5
+    if triangle:
+        logit = logit.masked_fill(torch.ones(300, 300).triu(1).bool(), -torch.inf)
+    expected = logit.softmax(-1) @ v.repeat_interleave(2, 1)
+    expected.backward(grad)
+    part = verified.forward(q.detach(), k.detach(), v.detach(), triangle=triangle)
+    torch.testing.assert_close(part, Part(expected.detach(), logit.logsumexp(-1).detach()))
+    slopes = verified.backward(grad, q.detach(), k.detach(), v.detach(), part, triangle=triangle)
+    for got, leaf in zip(slopes, (q, k, v), strict=True):
+        torch.testing.assert_close(got, leaf.grad)
+
+
+def test_attention_is_the_same_without_the_kernels(no_kernels):
+    from ropewalk import parse
+
+    from attention.test_attend import assert_equal, tensors
+
+    for text in ("rerope:window=5", "streaming:window=6,n_sink=2", "dual_chunk:chunk=8,local=3", "dynamic_yarn"):
+        assert_equal(parse(text), tensors(90, batch=2))

@@ -1,0 +1,170 @@
+"""`ropewalk compare`, as it is called."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ropewalk.cli.main import run
+from ropewalk.evaluation.compare import runner
+from ropewalk.evaluation.compare.store import Store
+from ropewalk.lab.small_models import Shape, fresh
+
+from lab.texts import folder_of, tokenizer
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    path = tmp_path_factory.mktemp("compare")
+    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(path / "model")
+    tokenizer().save_pretrained(path / "model")
+    folder_of(path / "texts", count=120, words=200)
+    return path
+
+
+def line(place, out, *more):
+    given = ["--lengths", "256", "--samples", "2", "--corpus", f"folder:{place / 'texts'}", "-o", str(out), *more]
+    return ["compare", str(place / "model"), "yarn", "window:window=32", *given]
+
+
+def compare(place, out, *more):
+    return run(line(place, out, *more))
+
+
+@pytest.fixture(scope="module")
+def whole(place, tmp_path_factory):
+    """A report that was made in one go."""
+    out = tmp_path_factory.mktemp("whole")
+    assert compare(place, out) == 0
+    return out
+
+
+def measured(out):
+    """Every number of a report but for how long it took."""
+    found = json.loads((out / "results.json").read_text())["contenders"]
+    return [(each["line"], row["task"], row["length"], row["samples"]) for each in found for row in each["rows"]]
+
+
+def test_a_table_a_report_and_advice(place, tmp_path, capsys):
+    assert compare(place, tmp_path / "report") == 0
+    said = capsys.readouterr().out
+    results = json.loads((tmp_path / "report" / "results.json").read_text())
+    assert [each["line"] for each in results["contenders"]] == ["bare", "yarn", "window:window=32"]
+    assert results["lengths"] == [128, 256]
+    assert "The report:" in said
+    assert ("Use " in said) or ("use none" in said)
+    assert (tmp_path / "report" / "report.html").stat().st_size > 20_000
+
+
+def test_the_same_command_measures_nothing_again(place, whole, monkeypatch):
+    first = json.loads((whole / "results.json").read_text())
+    monkeypatch.setattr(runner, "result_of", None)  # would fail where it is called
+    assert compare(place, whole) == 0
+    again = json.loads((whole / "results.json").read_text())
+    assert again["contenders"] == first["contenders"]
+
+
+def test_the_bare_model_is_among_them_once(place, whole, monkeypatch, tmp_path):
+    shutil.copy(whole / "cells.sqlite", tmp_path)
+    monkeypatch.setattr(runner, "result_of", None)
+    asked = line(place, tmp_path)
+    asked.insert(2, "bare")
+    assert run(asked) == 0
+    assert measured(tmp_path) == measured(whole)
+
+
+def test_a_wrong_extension_is_refused_before_the_model_is_read(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ropewalk.cli.verbs.compare.weights_of", None)  # would fail where it is called
+    assert compare(place, tmp_path, "yern") == 2
+    assert "'yern'" in capsys.readouterr().err
+
+
+def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
+    assert compare(place, tmp_path, "--tasks", "stream:samples=1,every=1,back=1") == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [(task["name"], task["samples"]) for task in results["tasks"]] == [("context", 2), ("stream", 1)]
+    assert "stream: right" in capsys.readouterr().out
+
+
+def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatch):
+    asked = []
+
+    def on_cluster(address):
+        asked.append(address)
+        return runner.here
+
+    monkeypatch.setattr("ropewalk.evaluation.compare.ray_cluster.on_cluster", on_cluster)
+    monkeypatch.setattr("ropewalk.report.page.write_report", lambda *_, **__: "nowhere")
+    shutil.copy(whole / "cells.sqlite", tmp_path)
+    assert compare(place, tmp_path, "--ray", "head:6379") == 0
+    assert asked == ["head:6379"]
+
+
+def test_several_processes_measure_the_same(place, whole, tmp_path):
+    assert compare(place, tmp_path, "--workers", "2") == 0
+    for (*one, ours), (*other, theirs) in zip(measured(tmp_path), measured(whole), strict=True):
+        assert one == other
+        assert [each.keys() for each in ours] == [each.keys() for each in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            assert a == {name: pytest.approx(value, abs=1e-5) for name, value in b.items()}
+
+
+KILLED = """
+import os, signal
+from ropewalk.cli.main import run
+from ropewalk.evaluation.compare import runner
+from ropewalk.evaluation.compare.store import Store
+
+def dying(*given, measure=runner.result_of, left=[{after}]):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return measure(*given)
+
+runner.result_of = dying
+run({line})
+"""
+
+
+def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
+    code = KILLED.format(line=line(place, tmp_path), after=11)
+    environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, env=environment)
+    assert done.returncode == -signal.SIGKILL
+    assert len(Store(tmp_path / "cells.sqlite").keys()) == 11
+    again = []
+
+    def counted(subject, cell, measure=runner.result_of):
+        again.append(cell)
+        return measure(subject, cell)
+
+    monkeypatch.setattr(runner, "result_of", counted)
+    assert compare(place, tmp_path) == 0
+    assert len(again) == len(set(again)) == len(Store(whole / "cells.sqlite").keys()) - 11
+    assert measured(tmp_path) == measured(whole)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--lengths", "many"], "--lengths must be"),
+        (["--lengths", "64"], "--lengths must be at least the trained length (128)"),
+        (["--corpus", "nowhere"], "corpus must be one of"),
+        (["--samples", "1"], "samples"),
+        (["yern"], "'yern'"),
+        (["--tasks", "nedle"], "task must be one that there is, got 'nedle'; known: context"),
+        (["--tasks", "needle"], "length must be at least"),
+        (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
+        (["--ray", "local", "--device", "cpu"], "--device must be left out where --ray is given"),
+        (["--ray", "local", "--workers", "2"], "--workers must be left out where --ray is given"),
+        (["--device", "bread"], "--device must be one that is there, got 'bread'"),
+    ],
+)
+def test_errors_are_one_line(place, tmp_path, capsys, given, words):
+    assert compare(place, tmp_path, *given) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1

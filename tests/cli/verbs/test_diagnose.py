@@ -1,0 +1,58 @@
+"""`ropewalk diagnose`, as it is called."""
+
+import json
+import re
+
+import pytest
+
+from ropewalk.cli.main import run
+from ropewalk.lab.small_models import Shape, fresh
+
+from lab.texts import folder_of, tokenizer
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    path = tmp_path_factory.mktemp("diagnose")
+    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(path / "model")
+    tokenizer().save_pretrained(path / "model")
+    folder_of(path / "texts", count=120, words=200)
+    return path
+
+
+def diagnose(place, *more):
+    return run(["diagnose", str(place / "model"), *more, "--corpus", f"folder:{place / 'texts'}"])
+
+
+def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys):
+    assert diagnose(place, "rerope:window=8", "--length", "64", "-o", str(tmp_path / "out")) == 0
+    said = capsys.readouterr().out
+    page = (tmp_path / "out" / "diagnose.html").read_text()
+    assert str(tmp_path / "out" / "diagnose.html") in said.replace("\n", "")
+    assert max(map(len, said.splitlines()[:-1])) <= 80
+    stored = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    assert [side["line"] for side in stored["sides"]] == ["bare", "rerope:window=8"]
+    assert stored["length"] == 64
+    assert " ".join(stored["findings"][0].split()) in " ".join(said.split())
+    named = re.findall(r'href="([\w.]+)"', page)
+    assert len(named) == 3 * page.count('<img src="data:image/png;base64,') == 27
+    assert all((tmp_path / "out" / name).stat().st_size for name in named)
+    assert not re.findall(r"(?:src|href)=\"(?:https?:|//)|<script|<link|@import", page)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--length", "32"], "length must be above the trained length (32)"),
+        (["--length", "many"], "--length must be"),
+        (["rerop"], "'rerop'"),
+        (["nbce"], "decoding must be left to a call of its own"),
+        (["--texts", "0"], "--texts"),
+    ],
+)
+def test_errors_are_one_line(place, tmp_path, capsys, given, words):
+    assert diagnose(place, *given, "-o", str(tmp_path / "out")) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,146 @@
+"""`ropewalk fit`, as it is called."""
+
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import ropewalk as rw
+from ropewalk.cli.main import run
+from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.search import fitting, searching
+
+from lab.texts import folder_of, tokenizer
+
+TRIALS = 11  # two more than what is set by hand
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fit")
+    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(path / "model")
+    tokenizer().save_pretrained(path / "model")
+    folder_of(path / "texts", count=160, words=200)
+    return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _so_many_trials():
+    """Counted in trials, since time would make it another search on another machine."""
+
+    def counted(study, goal, objective, *, trials, watch, leads):
+        return searching.search(study, goal, objective, trials=TRIALS, watch=watch, leads=leads)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "search", counted)
+        yield
+
+
+def fit(place, out, *more):
+    given = [
+        "--to",
+        "128",
+        "--budget",
+        "2h",
+        "--samples",
+        "2",
+        "--judges",
+        "3",
+        "--corpus",
+        f"folder:{place / 'texts'}",
+        "-o",
+        str(out),
+    ]
+    return run(["fit", str(place / "model"), *given, "--deployable", "vllm", *more])
+
+
+@pytest.fixture(scope="module")
+def answered(place):
+    """A folder with an answer, and what was said."""
+    with redirect_stdout(StringIO()) as said:
+        assert fit(place, place / "out", "--save") == 0
+    return place / "out", said.getvalue()
+
+
+def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
+    out, said = answered
+    assert "Written: " in said
+    assert "vllm serve" in said
+    extension = rw.Extension.from_json((out / "extension.json").read_text())
+    results = json.loads((out / "results.json").read_text())
+    assert results["goal"]["deployable"] == "vllm"
+    assert len(results["trials"]) == TRIALS
+    assert (out / "report.html").stat().st_size > 20_000
+    bare = AutoModelForCausalLM.from_pretrained(place / "model")
+    ids = torch.arange(60)[None]
+    loaded = AutoModelForCausalLM.from_pretrained(out / "model")
+    with rw.extended(bare, extension), torch.no_grad():
+        assert torch.allclose(loaded(ids).logits, bare(ids).logits, atol=1e-4)
+
+
+def test_the_same_command_goes_on_and_measures_nothing_again(place, answered, capsys, monkeypatch):
+    out, _ = answered
+    first = json.loads((out / "results.json").read_text())
+    monkeypatch.setattr("ropewalk.evaluation.compare.runner.result_of", None)  # would fail where it is called
+    assert fit(place, out) == 0
+    again = json.loads((out / "results.json").read_text())
+    assert {**again, "made": first["made"]} == first
+
+
+def test_another_goal_is_another_study(place, answered, capsys):
+    out, _ = answered
+    assert fit(place, out, "--seed", "1") == 2
+    assert "study fit must be of the same model, text and goal, got 'seed 0 (now 1)'" in capsys.readouterr().err
+
+
+def test_a_model_is_not_written_over(place, answered, capsys):
+    out, _ = answered
+    assert fit(place, out, "--save") == 2
+    assert "new or empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--to", "32"], "--to must be above the trained length (32)"),
+        (["--to", "long"], "--to must be"),
+        (["--budget", "soon"], "--budget must be a time above 0 such as 90s, 20m or 2h"),
+        (["--deployable", "mlx"], "--deployable must be one who loads models, got 'mlx'; known: any, static"),
+        (["--corpus", "nowhere"], "corpus must be one of"),
+        (["--samples", "0"], "Invalid value for '--samples'"),
+        (["--judges", "1"], "Invalid value for '--judges'"),
+        (["--samples", "400"], "400 held-out documents"),
+        (["--max-damage", "-1"], "max_damage must be at least 0"),
+        (["--min-retrieval", "3"], "min_retrieval must be above 0 and at most 1"),
+        (["--max-slowdown", "0.0001"], "max_slowdown must be reachable, got '0.0001'"),
+        (["--storage", "nonsense"], "storage must be one that Optuna opens"),
+    ],
+)
+def test_errors_are_one_line(place, tmp_path, capsys, given, words):
+    assert fit(place, tmp_path, *given) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_refused_texts_leave_no_store(place, tmp_path):
+    assert fit(place, tmp_path / "out", "--samples", "400") == 2
+    assert not (tmp_path / "out" / "cells.sqlite").exists()
+
+
+def test_a_budget_that_is_too_small_is_said_to_be(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(fitting, "reserve", lambda *given: 10_000.0)
+    assert fit(place, tmp_path / "out", "--budget", "1000s") == 0
+    said = capsys.readouterr()
+    assert "short of what judging takes: it takes longer" in said.err
+    assert "\nWritten: " in said.out
+
+
+def test_an_empty_text(place, tmp_path, capsys):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "empty.txt").write_text("")
+    assert fit(place, tmp_path / "out", "--corpus", f"folder:{tmp_path / 'texts'}") == 2
+    assert "documents of at least" in capsys.readouterr().err

@@ -1,0 +1,153 @@
+"""`ropewalk generate`: the tokens are those of the library, shown as they come, the text read in pieces."""
+
+import math
+
+import pytest
+from transformers import AutoTokenizer
+
+from ropewalk import Facts, parse
+from ropewalk.cli.length_limits import familiar
+from ropewalk.cli.main import run
+from ropewalk.hf import extended, load, nbce_generate, stream
+
+PROMPT = " ".join(f"w{1 + n % 90}" for n in range(50))
+
+
+def by_library(folder, extension, **given):
+    model, tokenizer = load(folder), AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(PROMPT, return_tensors="pt")["input_ids"]
+    with extended(model, extension):
+        return tokenizer.decode([int(token) for token in stream(model, ids, **given)])
+
+
+@pytest.mark.parametrize("drawn", [{}, {"temperature": 0.8, "top_p": 0.9, "seed": 4}])
+def test_from_a_file(folder, tmp_path, capsys, drawn):
+    (tmp_path / "prompt.txt").write_text(PROMPT)
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in {**drawn, "max_new_tokens": 9}.items()]
+    text = "streaming:window=10,n_sink=2"
+    assert run(["generate", str(folder), text, "--prompt-file", str(tmp_path / "prompt.txt"), *given]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == by_library(folder, text, max_new_tokens=9, **drawn) + "\n"
+    assert shown.err == ""
+
+
+def test_a_prompt_is_read_in_pieces(folder, monkeypatch, capsys):
+    read = []
+    monkeypatch.setattr("ropewalk.hf.use.long_text.stream.__kwdefaults__", stream.__kwdefaults__ | {"piece": 16})
+    monkeypatch.setattr("ropewalk.cli.progress.Reading.__call__", lambda _, *told: read.append(told))
+    assert run(["generate", str(folder), "rerope:window=8", "--prompt", PROMPT, "--max-new-tokens", "2"]) == 0
+    assert read == [(16, 50), (32, 50), (48, 50), (50, 50)]
+
+
+def test_from_contexts_with_the_rest_of_the_extension_around_the_model(folder, tmp_path, capsys):
+    contexts = [f"w5 w6 {PROMPT}", f"w9 {PROMPT}"]
+    for name, text in zip(("one", "two"), contexts, strict=True):
+        (tmp_path / name).write_text(text)
+    asked = ["--contexts", str(tmp_path), "--question", "w7 w8", "--max-new-tokens", "5"]
+    assert run(["generate", str(folder), "nbce+rerope:window=8", *asked]) == 0
+    model, tokenizer = load(folder), AutoTokenizer.from_pretrained(folder)
+    with extended(model, "rerope:window=8"):
+        answer = nbce_generate(model, tokenizer, contexts, "w7 w8", max_new_tokens=5)
+    assert capsys.readouterr().out == f"{answer.text}\n"
+
+
+def test_the_models_own_end_and_no_end(folder, tmp_path, capsys):
+    """The third token of the answer is made the end; with --stream it is one among others."""
+    text = by_library(folder, "log_n", max_new_tokens=8).split()
+    model, tokenizer = load(folder), AutoTokenizer.from_pretrained(folder)
+    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(text[2])
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    for more, expected in (([], text[: text.index(text[2])]), (["--stream"], text)):
+        given = ["--prompt", PROMPT, "--max-new-tokens", "8", *more]
+        assert run(["generate", str(tmp_path), "log_n", *given]) == 0
+        assert capsys.readouterr().out.split() == expected
+
+
+def test_without_a_count_it_is_128(folder, capsys):
+    assert run(["generate", str(folder), "--prompt", "w1 w2"]) == 0
+    assert len(capsys.readouterr().out.split()) == 128
+
+
+def generated(folder, capsys, *given):
+    assert run(["generate", str(folder), *given]) == 0
+    return capsys.readouterr()
+
+
+def test_without_a_length_it_is_what_the_prompt_and_its_answer_need(folder, capsys):
+    """50 tokens and 14 to come, by a model of 32: a factor of 2."""
+    given = ["--prompt", PROMPT, "--max-new-tokens", "14"]
+    shown = generated(folder, capsys, "yarn", *given)
+    assert shown.out == generated(folder, capsys, "yarn", "--to", "64", *given).out
+    assert shown.out == by_library(folder, "yarn:factor=2", max_new_tokens=14) + "\n"
+    assert shown.err == ""
+
+
+def test_a_short_prompt_needs_no_extension(folder, capsys):
+    given = ["--prompt", "w1 w2", "--max-new-tokens", "9"]
+    assert generated(folder, capsys, "yarn", *given).out == generated(folder, capsys, *given).out
+
+
+def test_without_end_no_length_is_known(folder, capsys):
+    assert run(["generate", str(folder), "yarn", "--prompt", "w1 w2", "--stream"]) == 2
+    assert "the length to reach (--to)" in capsys.readouterr().err
+
+
+def test_a_prompt_beyond_the_length_to_reach_is_refused(folder, capsys, monkeypatch):
+    monkeypatch.setattr("ropewalk.cli.verbs.generate.weights_of", None)  # would fail where it is called
+    assert run(["generate", str(folder), "yarn", "--to", "49", "--prompt", PROMPT]) == 2
+    assert capsys.readouterr().err == "ropewalk: --to must be at least the 50 tokens that are read, got 49\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ([], "beyond 32 tokens, the length that the model was trained on; yarn, rerope"),
+        (["log_n"], "beyond 32 tokens, the length that its extension is made for; yarn, rerope"),
+        (["pi:factor=1.75"], "beyond 56 tokens, the length that its extension is made for; "),
+        (
+            ["leaky_rerope:window=8,leak=2"],
+            "beyond 55 tokens, the length that its extension is made for",
+        ),  # 8 + 46 / 2 = 31
+        (["yarn", "--to", "60"], "beyond 60 tokens, the length of --to\n"),
+        (["rerope", "--to", "52"], "beyond 52 tokens, the length of --to\n"),
+    ],
+)
+def test_what_is_beyond_is_said_once(folder, capsys, line, said):
+    """20 tokens after 50."""
+    shown = generated(folder, capsys, *line, "--prompt", PROMPT, "--max-new-tokens", "20")
+    assert shown.err.startswith("ropewalk: from here on ")
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+    assert len(shown.out.split()) == 20
+
+
+@pytest.mark.parametrize("line", ["rerope", "streaming", "dynamic_yarn", "window", "self_extend", "nope", "xpos+bca"])
+def test_what_shows_no_new_distances_is_not_warned_of(folder, capsys, line):
+    assert generated(folder, capsys, line, "--prompt", PROMPT, "--max-new-tokens", "20").err == ""
+
+
+def test_an_answer_about_contexts_is_as_long_as_the_longest_of_them(folder, tmp_path, capsys):
+    for name, text in (("one", "w5 w6"), ("two", " ".join(["w9"] * 28))):
+        (tmp_path / name).write_text(text)
+    asked = ["--contexts", str(tmp_path), "--question", "w7 w8", "--max-new-tokens", "5"]
+    assert "beyond 32 tokens" in generated(folder, capsys, "nbce", *asked).err
+    assert generated(folder, capsys, "nbce", *asked[:-1], "2").err == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "length"),
+    [
+        ("rope", 32),
+        ("yarn:factor=4", 128),
+        ("rerope:window=8", math.inf),
+        ("window:window=20", math.inf),
+        ("window:window=40", 32),  # distances up to 39
+        ("self_extend:window=8,group=4", 104),  # i//4 + 8 - 8//4 is 31 up to i = 103
+        ("hwfa:window=4", math.inf),  # its last layer turns nothing
+        ("hwfa_rerope:window=4,rerope_window=20", math.inf),
+    ],
+)
+def test_lengths_that_are_familiar(line, length):
+    facts = Facts(trained_len=32, head_dim=8, layers=3)
+    assert familiar(parse(line, trained_len=32, layers=3), facts) == length

@@ -1,0 +1,76 @@
+"""`ropewalk stream`, as it is called."""
+
+import json
+
+import pytest
+import torch
+
+from ropewalk.cli.main import run
+from ropewalk.cli.verbs import stream as verb
+from ropewalk.lab.small_models import Shape, fresh
+
+from lab.texts import folder_of, tokenizer
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stream")
+    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=64)).save_pretrained(path / "model")
+    tokenizer().save_pretrained(path / "model")
+    folder_of(path / "texts", count=60)
+    return path
+
+
+def stream(place, *given):
+    return run(["stream", str(place / "model"), *given, "--corpus", f"folder:{place / 'texts'}"])
+
+
+def test_a_table_words_and_files(place, tmp_path, capsys):
+    assert stream(place, "streaming", "--tokens", "2k", "--piece", "128", "-o", str(tmp_path / "out")) == 0
+    said = capsys.readouterr().out
+    assert "2,048 tokens in" in said
+    assert "begun again" in said
+    stored = json.loads((tmp_path / "out" / "stream.json").read_text())
+    assert stored["extension"]["reach"]["name"] == "sinks"
+    assert stored["line"] == "streaming"
+    assert stored["cache_bytes"] == 2 * 2 * 2 * 16 * 64 * 4  # layers, heads, both, dimensions, the trained length
+    assert len(stored["stretches"]) == 16
+
+
+def test_without_a_folder_nothing_is_written(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert stream(place, "yarn", "--tokens", "200") == 0
+    assert list(tmp_path.iterdir()) == []
+    assert "200 tokens in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["streaming", "--tokens", "many"], "--tokens must be a whole number"),
+        (["streaming", "--tokens", "64"], "--tokens must be above the trained length (64)"),
+        (["streeming"], "'streeming'"),
+        (["nbce", "--tokens", "200"], "decoding must be left to a call of its own"),
+    ],
+)
+def test_errors_are_one_line(place, capsys, given, words):
+    assert stream(place, *given) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_want_of_memory_is_one_line(place, capsys, monkeypatch):
+    def greedy(*_):
+        torch.empty(2**60, dtype=torch.uint8)
+
+    monkeypatch.setattr(verb, "_stream", greedy)
+    assert stream(place, "streaming") == 2
+    assert "memory must be enough" in capsys.readouterr().err
+
+
+def test_a_short_text_is_read_in_pieces_too(place, tmp_path):
+    assert stream(place, "streaming", "--tokens", "2k", "-o", str(tmp_path / "out")) == 0
+    found = json.loads((tmp_path / "out" / "stream.json").read_text())
+    assert found["piece"] == 512
+    assert len(found["stretches"]) == 4

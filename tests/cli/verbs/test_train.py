@@ -1,0 +1,181 @@
+"""`ropewalk train`, as a user runs it: recipes listed, run, gone on with, refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ropewalk.cli.main import run
+from ropewalk.cli.parser import app
+from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
+from ropewalk.lab.recipes.listing import ALL, recipe
+
+from lab.texts import folder_of
+
+SMALL = {"vocabulary": 300, "width": 32, "inner": 48, "layers": 2, "heads": 2, "trained_len": 32, "rows": 2}
+
+
+def ropewalk(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "ropewalk", "train", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"COLUMNS": "200", "PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def settings(**given):
+    return [part for name, value in {**SMALL, **given}.items() for part in ("--set", f"{name}={value}")]
+
+
+def within(*arguments):
+    """In this process, for speed; what is refused is raised."""
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["train", *map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
+    asked = ["pretrain", "--out", tmp_path / "run", *settings(corpus=folder_of(tmp_path / "texts"), extension="alibi")]
+    said = within(*asked, "--set", "steps=3")
+    assert "3/3" in said  # Trainer's bar
+    assert f"Trained: {tmp_path / 'run' / 'model'}" in said
+    kept = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    within(*asked, "--set", "steps=3")
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == kept
+    within(*asked, "--set", "steps=5", "--set", "progress=false")  # longer is the same run
+    assert (tmp_path / "run" / "checkpoint-5").is_dir()
+    assert json.loads((tmp_path / "run" / "model" / "ropewalk.json").read_text())["extension"]["biases"]
+    with pytest.raises(Conflict, match=r"as they were when .* began, got 'learning_rate'"):
+        within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
+
+
+def test_what_was_refused_before_it_began_may_be_said_anew(tmp_path):
+    asked = ["pretrain", "--out", tmp_path / "run", *settings(steps=1, progress="false")]
+    with pytest.raises(RopewalkError, match="a path that exists"):
+        within(*asked, "--set", "corpus=folder:/nowhere")
+    assert not (tmp_path / "run").exists()
+    corpus = folder_of(tmp_path / "texts")
+    assert "Trained" in within(*asked, "--set", f"corpus={corpus}")
+    with pytest.raises(Conflict, match=r"as they were when .* began, got 'corpus'"):
+        within(*asked, "--set", "corpus=python")
+
+
+def test_questions_that_were_made_are_kept_whatever_is_refused_then(tmp_path, monkeypatch):
+    def asks_and_refuses(out, plan, **settings):
+        (Path(out) / "questions.jsonl").write_text("{}")
+        raise InvalidValue("length", "longer", 8)
+
+    ours = recipe("pretrain")._replace(run=asks_and_refuses)
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    with pytest.raises(InvalidValue, match="length must be longer"):
+        within("pretrain", "--out", tmp_path / "run", *settings(steps=1))
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["questions.jsonl", "recipe.json"]
+
+
+def test_a_folder_with_somebodys_model_is_left_alone(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "NOTES.txt").write_text("mine")
+    with pytest.raises(InvalidValue, match="out must be new, or where a recipe was begun"):
+        within("pretrain", "--out", tmp_path, *settings(steps=1))
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "NOTES.txt"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_first_step_ends_it_as_any_other(tmp_path, monkeypatch, number):
+    ours = recipe("pretrain")._replace(run=lambda *_, **__: os.kill(os.getpid(), number))
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    assert run(["train", "pretrain", "-o", str(tmp_path / "run"), "--set", "steps=3"]) == 130
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_without_progress_nobody_shows_a_bar(tmp_path):
+    quiet = settings(corpus=folder_of(tmp_path / "texts"), steps=2, progress="false")
+    done = ropewalk("pretrain", "--out", tmp_path / "run", *quiet)
+    assert done.stdout.endswith(f"Trained: {tmp_path / 'run' / 'model'}\n")
+    assert not [line for line in done.stderr.splitlines() if "%|" in line or "examples" in line]  # nor those of loading
+
+
+def test_what_a_signal_stopped_is_said_to_be_stopped(tmp_path, monkeypatch, capsys):
+    ours = recipe("pretrain")._replace(run=lambda *_, **__: None)  # no step was done
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    assert run(["train", "pretrain", "-o", str(tmp_path / "run"), "--set", "steps=3"]) == 130
+    said = capsys.readouterr().err
+    assert "the same command goes on" in said
+    assert said.endswith("ropewalk: stopped\n")
+
+
+def test_a_zoo_takes_more_methods_and_seeds_and_no_other_budget(tmp_path, monkeypatch):
+    begun = []
+    ours = recipe("zoo")._replace(run=lambda out, plan, **settings: begun.append(settings["methods"]))
+    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    within("zoo", "--out", tmp_path, "--set", "methods=rope")
+    within("zoo", "--out", tmp_path, "--set", "methods=rope,hwfa", "--set", "seeds=5", "--set", "progress=false")
+    assert begun == ["rope", "rope,hwfa"]
+    with pytest.raises(Conflict, match=r"as they were when .* began, got 'steps'"):
+        within("zoo", "--out", tmp_path, "--set", "steps=6000")
+
+
+def test_everything_is_listed_with_what_it_must_be():
+    shown = within("--list")
+    for each in ALL:
+        assert f"{each.name}: " in shown
+        for row in each.rows():
+            assert row.meaning, row.name
+            assert f" {row.name} " in shown
+    assert "0.18" in shown  # pretrain's share of pass keys
+    alone = within("uptrain_gqa", "--list")
+    assert "kv_heads" in alone
+    assert "answers_only" not in alone
+
+
+def test_defaults_that_are_listed_are_those_that_run():
+    for each in ALL:
+        stated = {row.name: row.default for row in each.rows()}
+        missing = {name: "1" for name, default in stated.items() if default == "must be given"}
+        arguments = each.arguments(missing)
+        assert arguments["plan"].learning_rate == float(stated["learning_rate"])
+    assert recipe("pretrain").arguments({"steps": "1"})["puzzles"]["passkey"] == 0.18
+    assert "passkey" not in recipe("pretrain").arguments({"steps": "1", "passkey": "0"})["puzzles"]
+    given = {"steps": "2k", "extension": "yarn:factor=4+log_n", "model": "x", "length": "1k"}
+    read = recipe("carry_on").arguments(given)
+    assert (read["plan"].steps, read["extension"], read["length"]) == (2048, "yarn:factor=4+log_n", 1024)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "said"),
+    [
+        (["fly"], UnknownName, "recipe must be one there is, got 'fly'; known: pretrain"),
+        ([], UnknownName, "recipe must be one there is"),
+        (["pretrain"], InvalidValue, "out must be given"),
+        (["pretrain", "-o", "{out}"], InvalidValue, "steps must be given, got None; say --set steps=..."),
+        (
+            ["pretrain", "-o", "{out}", "--set", "steps"],
+            RopewalkError,
+            "setting must be written key=value, got 'steps'",
+        ),
+        (["pretrain", "-o", "{out}", "--set", "steps=1", "--set", "steps=2"], RopewalkError, "given once"),
+        (["pretrain", "-o", "{out}", "--set", "step=1"], UnknownName, "setting of pretrain must be one it has"),
+        (["pretrain", "-o", "{out}", "--set", "steps=0"], InvalidValue, "steps must be at least 1, got 0"),
+        (["pretrain", "-o", "{out}", "--set", "steps=few"], InvalidValue, "steps must be a whole number, got 'few'"),
+    ],
+)
+def test_what_is_refused(tmp_path, arguments, kind, said):
+    with pytest.raises(kind) as refused:
+        within(*(part.format(out=tmp_path / "x") for part in arguments))
+    assert said in str(refused.value)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_refusal_is_one_line(tmp_path):
+    done = ropewalk("carry_on", "-o", tmp_path / "x", "--set", "steps=1", "--set", "model=none")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("ropewalk: extension must be given")
+    assert "Traceback" not in done.stderr

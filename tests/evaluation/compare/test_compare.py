@@ -1,0 +1,119 @@
+"""Comparisons: who is compared, on what, and the words of a verdict."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.evaluation.compare.compare import compare, verdict
+from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.metrics.intervals import Estimate, difference
+from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
+
+from evaluation.subjects import TRAINED, subject
+
+TASKS = [Context(samples=3), Repetition(samples=2), Damage(samples=2)]
+
+
+@pytest.fixture
+def made(tmp_path):
+    return compare(subject(tmp_path, longest=128), ["yarn", "window"], [64, 128], Store(tmp_path / "s"), tasks=TASKS)
+
+
+def test_the_bare_model_comes_first_and_the_trained_length_is_there(made):
+    assert [each.line for each in made.contenders] == ["bare", "yarn", "window"]
+    assert made.lengths == (TRAINED, 64, 128)
+    assert made.contenders[1].extension == rw.parse("yarn", trained_len=TRAINED, target_len=128)
+
+
+def test_a_change_is_against_the_bare_model_at_its_trained_length(made):
+    bare, yarn, _ = made.contenders
+    short = [each["loss"] for each in bare.at("context", TRAINED).samples]
+    for each in (bare, yarn):
+        long = [sample["loss"] for sample in each.at("context", 128).samples]
+        assert each.change == difference(long, short)
+    assert bare.slowdown == 1.0
+
+
+def test_damage_is_measured_once_and_a_window_keeps_less(made):
+    bare, _, window = made.contenders
+    assert [row.length for row in bare.rows if row.task.name == "damage"] == [TRAINED]
+    assert bare.at("damage", TRAINED).numbers["loss"].value == 0
+    assert window.cache_bytes < bare.cache_bytes
+    assert made.best.change.value == min(each.change.value for each in made.contenders)
+
+
+def estimate(value, half=0.01):
+    return Estimate(value, value - half, value + half, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "harm", "keys", "words"),
+    [
+        (estimate(2.0), None, None, "breaks"),
+        (estimate(0.1, half=0.05), None, None, "loses a little"),
+        (estimate(0.3, half=0.1), None, None, "loses"),  # it may be more or less than what is called a break
+        (estimate(0.005), estimate(0.0), estimate(0.0), "as it was, does not find the pass key"),
+        (estimate(-0.1), estimate(0.0), estimate(1.0), "uses more text, finds the pass key"),
+        (estimate(-0.1), estimate(0.3), estimate(0.5), "uses more text, harms short texts (+0.30)"),
+        (estimate(0.005), estimate(0.03, half=0.02), None, "as it was"),  # the harm may be too small to be seen
+        (estimate(-0.1, half=math.inf), None, None, "too few texts to tell"),  # one passage shows nothing
+    ],
+)
+def test_words(change, harm, keys, words):
+    assert verdict(change, harm, keys).words == words
+
+
+def test_pass_keys_are_part_of_the_verdict(tmp_path):
+    tasks = [Context(samples=2), Passkey(samples=2, filler="grass")]
+    made = compare(subject(tmp_path, longest=128), [], [128], Store(tmp_path / "s"), tasks=[tasks[0]])
+    assert "pass key" not in made.contenders[0].verdict.words
+    who = subject(tmp_path, longest=200)
+    with pytest.raises(rw.DoesNotFit, match=r"^passkey: length must be at least"):  # 32 tokens hold no such prompt
+        compare(who, [], [200], Store(tmp_path / "s"), tasks=tasks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(Context):
+    """Memory does not suffice from a length on, but under a window."""
+
+    most: ClassVar[int] = 100
+
+    def measure(self, subject, length, sample):
+        if length >= self.most and subject.model.__dict__["_ropewalk_handle"].extension.reach is None:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().measure(subject, length, sample)
+
+
+def test_who_runs_out_of_memory_is_said_to_and_comes_last(tmp_path):
+    who = subject(tmp_path, longest=128)
+    made = compare(who, ["yarn", "window"], [64, 128], Store(tmp_path / "s"), tasks=[Greedy(samples=2), *TASKS[1:]])
+    bare, yarn, window = made.contenders
+    for each in (bare, yarn):
+        assert each.verdict.words == "out of memory at 128 tokens"
+        assert each.failed("context", 128) == "out of memory"
+        assert each.at("context", 128) is None
+        assert each.at("context", 64).numbers["loss"].of == 2
+        assert math.isnan(each.change.value)
+    assert made.best is window
+    assert window.failures == ()
+    assert window.change.of == 2
+    assert math.isnan(window.slowdown)  # against the bare model, whose time there is none of
+
+
+def test_no_comparison_without_the_bare_model_at_its_trained_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(Greedy, "most", TRAINED)
+    who = subject(tmp_path, longest=64)
+    with pytest.raises(rw.DoesNotFit, match=r"enough to read 32 tokens.*, got 'out of memory'"):
+        compare(who, ["window"], [64], Store(tmp_path / "s"), tasks=[Greedy(samples=2)])
+
+
+def test_the_lead_is_over_the_second_on_the_same_texts(made):
+    ordered = sorted(made.contenders, key=lambda each: each.change.value)
+    losses = [[sample["loss"] for sample in each.at("context", 128).samples] for each in ordered[:2]]
+    assert made.lead.value == pytest.approx(sum(losses[1]) / 3 - sum(losses[0]) / 3)
+    assert made.lead.value > 0
+    assert made.second is ordered[1]

@@ -1,0 +1,97 @@
+"""Intervals, against tables and against simulation."""
+
+import math
+from random import Random
+
+import pytest
+
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, difference, mean, means, share
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    # Worked by hand from the formula, and as in Newcombe 1998, table I, for 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_shares_have_the_published_intervals(successes, trials, low, high):
+    got = share(successes, trials)
+    assert got.value == successes / trials
+    assert got.low == pytest.approx(low, abs=5e-5)
+    assert got.high == pytest.approx(high, abs=5e-5)
+
+
+def test_all_and_none_touch_the_ends():
+    assert share(0, 7).low == 0.0
+    assert share(7, 7).high == 1.0
+    assert share(7, 7).low == pytest.approx(1 - share(0, 7).high)
+
+
+def test_nineteen_of_twenty_intervals_hold_the_truth():
+    random, held = Random(0), 0
+    for n in range(300):
+        got = mean([random.gauss(3.0, 2.0) for _ in range(40)], seed=n)
+        held += got.low <= 3.0 <= got.high
+    assert 0.90 <= held / 300 <= 0.98
+
+
+def test_a_mean_is_weighted():
+    assert mean([1.0, 4.0], [3.0, 1.0]).value == 1.75
+    assert mean([1.0, 1.0, 1.0]).clear_of(1.1)
+    assert not mean([0.0, 2.0, 1.0]).clear_of(1.1)
+    alone = mean([2.0])
+    assert (alone.low, alone.high) == (-math.inf, math.inf)
+
+
+def test_what_documents_share_falls_out_of_a_difference():
+    random = Random(1)
+    hard = [random.gauss(0, 5) for _ in range(30)]
+    mine = [each + 0.5 + random.gauss(0, 0.1) for each in hard]
+    paired = difference(mine, hard)
+    assert paired.clear_of(0.4)
+    assert not paired.clear_of(0.5)
+    assert mean(mine).high - mean(mine).low > 20 * (paired.high - paired.low)
+
+
+def test_what_is_refused():
+    with pytest.raises(InvalidValue, match="from 0 to the trials"):
+        share(3, 2)
+    with pytest.raises(InvalidValue, match="from 0 to the trials"):
+        share(0, 0)
+    with pytest.raises(InvalidValue, match="at least one"):
+        mean([])
+    with pytest.raises(InvalidValue, match="as many as there are to compare with"):
+        difference([1.0], [1.0, 2.0])
+
+
+def test_few_documents_have_students_interval():
+    """By hand: 1 and 3 have the mean 2, s = sqrt 2, s / sqrt n = 1, and t = 12.706 for one degree of freedom."""
+    found = mean([1.0, 3.0])
+    assert (found.low, found.high) == pytest.approx((2 - 12.706, 2 + 12.706))
+    many = [float(n % 7) for n in range(40)]
+    assert 1 < mean(many).high - mean(many).low < 2
+
+
+def test_an_interval_ends_where_values_must():
+    samples = [{"accuracy": 0.6, "loss": 0.1}, {"accuracy": 0.95, "loss": 2.0}, {"accuracy": 1.0, "loss": 4.0}]
+    free, bound = mean([0.6, 0.95, 1.0]), means(samples, accuracy=SHARE, loss=LOSS)
+    assert free.high > 1
+    assert bound["accuracy"] == free._replace(high=1.0)
+    assert bound["loss"].low == 0
+    assert bound["loss"].high == mean([0.1, 2.0, 4.0]).high
+    assert mean([0.5], least=0.0, most=1.0) == (0.5, 0.0, 1.0, 1)
+
+
+def test_differences_are_of_the_same_document():
+    """By hand: -2, 0 and 2 have the mean 0, s = 2, and t = 4.303 for two degrees of freedom; in rank all are alike."""
+    found = difference([1.0, 5.0, 9.0], [3.0, 5.0, 7.0])
+    crossed = difference([0.0, 1.0, 2.0], [2.0, 1.0, 0.0])
+    for each in (found, crossed):
+        assert (each.value, each.low, each.high) == pytest.approx((0, -4.303 * 2 / 3**0.5, 4.303 * 2 / 3**0.5))
+
+
+def test_what_is_drawn_keeps_its_weight():
+    """Five of 0 weigh 9, five of 1 weigh 1: of ten drawn, 2 to 8 are ones in 98 of 100 cases, and 3 to 7 in 89."""
+    found = mean([0.0] * 5 + [1.0] * 5, [9.0] * 5 + [1.0] * 5)
+    assert found.value == pytest.approx(0.1)
+    assert (found.low, found.high) == pytest.approx((2 / (2 + 8 * 9), 8 / (8 + 2 * 9)))

@@ -1,0 +1,185 @@
+"""Each task, on models whose answers are known beforehand."""
+
+import math
+from copy import deepcopy
+from random import Random
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.evaluation.material.subject import bare
+from ropewalk.evaluation.metrics.losses import Measured
+from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Perplexity, Repetition, Ruler, StreamEval
+
+from evaluation.subjects import TRAINED, model, subject
+
+EXAMPLES = [
+    (Context(samples=3), (100, 120)),
+    (Repetition(samples=3), (100, 120)),
+    (Passkey(samples=3), (100, 120)),
+    (Damage(samples=3), (100, 120)),
+    (Perplexity(samples=3), (100, 120)),
+    (Needle(samples=3), (220, 250)),
+    (StreamEval(samples=3, every=2, back=2), (200, 300)),
+    (Ruler(kind="vt", samples=3), (900, 1000)),
+]
+
+
+def test_every_task_has_an_example():
+    assert {type(task) for task, _ in EXAMPLES} == set(ALL)
+
+
+@pytest.mark.parametrize(("task", "lengths"), EXAMPLES, ids=lambda each: getattr(each, "title", ""))
+def test_every_task_measures_and_condenses(tmp_path, task, lengths):
+    who = subject(tmp_path, longest=120)
+    for length in lengths:
+        found = [task.measure(who, length, sample) for sample in range(3)]
+        assert found == [task.measure(who, length, sample) for sample in range(3)]
+        assert task.headline in task.condense(found)
+        for estimate in task.condense(found).values():
+            assert estimate.of >= 3
+            assert estimate.low <= estimate.value <= estimate.high
+
+
+def test_context_judges_the_same_tokens_at_every_length(tmp_path):
+    who, task = subject(tmp_path), Context(samples=2)
+    passage = who.passages(2)[1]
+    for length in (32, 64):
+        got = task.measure(who, length, 1)
+        with torch.no_grad():
+            logits = who.model(input_ids=passage[None, -length:]).logits[0]
+        losses = torch.nn.functional.cross_entropy(logits[:-1], passage[-length:][1:], reduction="none")
+        assert got["loss"] == pytest.approx(float(losses[-TRAINED // 2 :].mean()), abs=1e-5)
+        assert ("curve" in got) == (length == 64)
+
+
+def test_bits_per_byte_are_of_the_tokens_that_were_judged(tmp_path):
+    who, task = subject(tmp_path), Context(samples=1, last=10)
+    got = task.measure(who, 64, 0)
+    told = who.tokenizer.decode(who.passages(1)[0][-10:])
+    assert got["bits_per_byte"] == pytest.approx(got["loss"] * 10 / math.log(2) / len(told.encode()))
+
+
+def test_damage_of_nothing_is_nothing(tmp_path):
+    who = subject(tmp_path)
+    assert Damage(samples=1).measure(who, TRAINED, 0) == {
+        "loss": 0.0,
+        "kl": pytest.approx(0, abs=1e-12),
+        "agreement": 1.0,
+    }
+    with rw.extended(who.model, "pi:factor=8"):
+        harm = Damage(samples=1).measure(who, TRAINED, 0)
+    assert harm["kl"] > 1e-3
+    with rw.extended(who.model, "dynamic_yarn"):
+        assert Damage(samples=1).measure(who, TRAINED, 0)["kl"] < 1e-8  # untouched within the trained length
+
+
+def test_damage_by_its_formulas(tmp_path):
+    who = subject(tmp_path, model_=deepcopy(model()))
+    who.model.lm_head.weight.data *= 20  # so that shares are far from even, and the two directions from each other
+    ids = who.passages(1)[0][:TRAINED]
+    with torch.no_grad():
+        p = who.model(input_ids=ids[None]).logits[0].double().softmax(-1)
+        with rw.extended(who.model, "pi:factor=8"):
+            q = who.model(input_ids=ids[None]).logits[0].double().softmax(-1)
+            got = Damage(samples=1).measure(who, TRAINED, 0)
+    told = [float(p[n - 1, ids[n]] / q[n - 1, ids[n]]) for n in range(1, TRAINED)]
+    assert got["loss"] == pytest.approx(sum(map(math.log, told)) / (TRAINED - 1), abs=1e-5)
+    assert got["kl"] == pytest.approx(float((p * (p / q).log()).sum() / TRAINED), rel=1e-4)
+    assert got["kl"] != pytest.approx(float((q * (q / p).log()).sum() / TRAINED), rel=1e-2)
+    assert got["agreement"] == pytest.approx(sum(map(int, p.argmax(-1) == q.argmax(-1))) / TRAINED)
+    assert 0 < got["agreement"] < 1
+
+
+def test_bare_for_a_block(tmp_path):
+    who = subject(tmp_path)
+    ids = who.passages(1)[0][None]
+    original = who.model(input_ids=ids).logits
+    with rw.extended(who.model, "window:window=8"):
+        extended = who.model(input_ids=ids).logits
+        with bare(who.model):
+            assert torch.equal(who.model(input_ids=ids).logits, original)
+        assert torch.equal(who.model(input_ids=ids).logits, extended)
+    assert not torch.allclose(original, extended)
+
+
+def test_an_oracle_of_the_answer_is_right_at_every_depth(tmp_path, monkeypatch):
+    who, task = subject(tmp_path, longest=200), Passkey(samples=5)
+    prompts = [task.prompt(who, 200, sample) for sample in range(5)]
+    assert [task.depth(n) for n in range(5)] == [0.1, 0.3, 0.5, 0.7, 0.9]
+    for prompt in prompts:
+        assert prompt.length == 200
+        assert prompt.text.count(prompt.answer.strip()) == 2  # told once, in two ways
+        assert prompt.answer.strip() in prompt.text
+    assert len({prompt.answer for prompt in prompts}) == 5
+    _know(who.model, monkeypatch)
+    assert all(task.measure(who, 200, sample)["right"] for sample in range(5))
+    monkeypatch.undo()
+    assert not any(task.measure(who, 200, sample)["right"] for sample in range(5))
+
+
+def _know(model, monkeypatch):
+    """Every token is followed by what comes next in the text: the model reads ahead."""
+    import ropewalk.evaluation.tasks.answers as answers
+    from ropewalk.hf.use.long_text import Judged
+
+    def told(model, ids, **_):
+        return Judged(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
+
+    monkeypatch.setattr(answers, "judge", told)
+
+
+def test_the_same_prompt_for_every_extension(tmp_path):
+    who, task = subject(tmp_path, longest=200), Passkey(samples=2)
+    plain = task.prompt(who, 150, 1)
+    with rw.extended(who.model, "window:window=8"):
+        assert task.prompt(who, 150, 1) == plain
+    assert "The sky is blue. The sun is yellow." in Passkey(samples=2, filler="grass").prompt(who, 200, 1).text
+
+
+def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
+    who = subject(tmp_path)
+    got = Repetition(samples=1).measure(who, 64, 0)
+    once = who.passages(1)[0][: TRAINED // 2]
+    text = torch.cat([once] * 4)
+    with torch.no_grad():
+        logits = model()(input_ids=text[None]).logits[0]
+    hits = (logits[:-1].argmax(-1) == text[1:])[-TRAINED // 2 :]
+    assert got["accuracy"] == pytest.approx(float(hits.float().mean()))
+
+
+@pytest.mark.parametrize(("length", "judged"), [(100, 16), (64, 16), (12, 11)])
+def test_repetition_repeats_half_the_trained_length_and_judges_as_much(tmp_path, monkeypatch, length, judged):
+    who, read = subject(tmp_path), []
+
+    def told(model, ids):
+        """The last 16 are right and cost 1, what is before them is wrong and costs 0."""
+        read.append(ids[0])
+        late = torch.arange(ids.shape[1] - 1, 0, -1) <= 16
+        return Measured(late[None].float(), late[None])
+
+    monkeypatch.setattr("ropewalk.evaluation.tasks.repetition.measured", told)
+    assert Repetition(samples=2).measure(who, length, 1) == {"accuracy": 1.0, "loss": 1.0}
+    once = who.passages(2)[1][:16].tolist()
+    assert read[0].tolist() == [once[n % 16] for n in range(length)]
+    monkeypatch.setattr(Measured, "accuracy", lambda self, last: last)
+    assert Repetition(samples=2).measure(who, length, 1)["accuracy"] == judged
+
+
+def test_repetition_is_asked_at_the_shortest_and_the_longest():
+    assert Repetition(samples=1).at([128, 64, 256], TRAINED) == (64, 256)
+    assert Repetition(samples=1).at([64], TRAINED) == (64,)
+
+
+def test_filler_is_all_the_text_from_any_line_on(tmp_path):
+    who = subject(tmp_path, longest=60, count=200)
+    texts = who.tokenizer.batch_decode([ids.tolist() for ids in who.passages(8)])
+    whole = "".join(text + "\n" for text in texts)
+    begins = {whole.index(who.filler(Random(n)).partition("\n")[0] + "\n") for n in range(30)}
+    assert len(begins) > 4
+    assert all(begin == 0 or whole[begin - 1] == "\n" for begin in begins)
+    for n in range(5):
+        filler = who.filler(Random(n))
+        assert len(filler) == len(whole)
+        assert filler in whole + whole

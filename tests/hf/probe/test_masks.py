@@ -1,0 +1,102 @@
+"""What masks let a query see: what is known is what the mask shows, and what is not known is refused or asked."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.masking_utils import (
+    and_masks,
+    bidirectional_mask_function,
+    blockwise_overlay,
+    causal_mask_function,
+    chunked_overlay,
+    or_masks,
+    packed_sequence_mask_function,
+    remap_positions_for_packed_sequence,
+    sdpa_mask,
+    sliding_window_causal_mask_function,
+    sliding_window_overlay,
+)
+
+from ropewalk import DoesNotFit
+from ropewalk.hf.probe.masks import Sight, require_causal, sight
+
+LENGTH = 17
+IDS = torch.tensor([[-1] * 5 + [0] * 4 + [-1] * 3 + [1] * 5])
+NONE = torch.full((1, LENGTH), -1)
+ONE_TEXT = torch.zeros(1, LENGTH, dtype=torch.long)
+
+
+def shown(function, queries=LENGTH):
+    """The mask itself."""
+    places = {"batch_size": 1, "q_length": queries, "kv_length": LENGTH, "q_offset": LENGTH - queries, "kv_offset": 0}
+    return sdpa_mask(mask_function=function, allow_is_causal_skip=False, **places)[0, 0]
+
+
+def required(function, queries=LENGTH):
+    places = {"batch_size": 1, "q_length": queries, "kv_length": LENGTH, "q_offset": LENGTH - queries, "kv_offset": 0}
+    require_causal(function, use_vmap=False, device="cpu", **places)
+
+
+LEAVES = st.one_of(
+    st.just(causal_mask_function),
+    st.integers(1, LENGTH + 2).map(sliding_window_overlay),
+    st.integers(1, LENGTH + 2).map(sliding_window_causal_mask_function),
+    st.just(packed_sequence_mask_function(ONE_TEXT)),
+    st.just(bidirectional_mask_function),
+    st.integers(1, LENGTH).map(lambda size: chunked_overlay(size, torch.zeros(1, dtype=torch.long))),
+    st.sampled_from([IDS, NONE]).map(blockwise_overlay),
+)
+FUNCTIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: and_masks(*parts)),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: or_masks(*parts)),
+        inner.map(lambda part: remap_positions_for_packed_sequence(part, torch.arange(LENGTH)[None])),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(FUNCTIONS, st.integers(1, LENGTH))
+def test_what_is_known_or_let_through_is_what_the_mask_shows(function, queries):
+    i, j = torch.arange(LENGTH - queries, LENGTH)[:, None], torch.arange(LENGTH)
+    seen = sight(function)
+    if seen is not None:
+        expected = (j <= i) if seen.causal else torch.ones(queries, LENGTH, dtype=torch.bool)
+        expected = expected if seen.window is None else expected & (j > i - seen.window)
+        assert torch.equal(shown(function, queries), expected)
+    try:
+        required(function, queries)
+    except DoesNotFit:
+        return
+    mask = shown(function, queries)  # then it is causal, and hides what a window hides and nothing else
+    widths = mask.sum(1)
+    assert not (mask & (j > i)).any()
+    assert torch.equal(mask, (j <= i) & (j > i - widths[:, None]))
+    assert torch.equal(widths, (i[:, 0] + 1).clamp(max=int(widths.max())))
+
+
+def test_transformers_own_masks_are_known():
+    assert sight(causal_mask_function) == Sight(True)
+    assert sight(sliding_window_causal_mask_function(9)) == Sight(True, 9)
+    both = and_masks(packed_sequence_mask_function(ONE_TEXT), sliding_window_causal_mask_function(9))
+    assert sight(both) == Sight(True, 9)
+
+
+CHUNKS = and_masks(chunked_overlay(4, torch.zeros(1, dtype=torch.long)), causal_mask_function)
+
+
+@pytest.mark.parametrize(
+    "function", [bidirectional_mask_function, CHUNKS, or_masks(causal_mask_function, bidirectional_mask_function)]
+)
+def test_what_is_not_causal_or_hides_otherwise_is_refused(function):
+    with pytest.raises(DoesNotFit, match="attention mask must be causal"):
+        required(function)
+
+
+def test_token_types_that_are_all_alike_are_causal_and_others_are_not():
+    required(or_masks(causal_mask_function, blockwise_overlay(NONE)))
+    with pytest.raises(DoesNotFit, match="token_type_ids"):
+        required(or_masks(causal_mask_function, blockwise_overlay(IDS)))

@@ -1,0 +1,95 @@
+"""What the probe says of architectures, against what their sources say."""
+
+import pytest
+import torch
+from hf.models import tiny
+from hf.traces import trace
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from ropewalk import DoesNotFit
+from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.rotary import probe
+
+# rotating dimensions from and to, neighbours, windows of the four layers; by reading the sources.
+W = 12
+SOURCES = {
+    "llama": ((0, 16), False, [None] * 4),
+    "qwen3": ((0, 16), False, [None] * 4),
+    "mistral": ((0, 16), False, [W] * 4),
+    "gemma2": ((0, 16), False, [W, None, W, None]),
+    "gemma3_text": ((0, 16), False, [W] * 4),
+    "gpt_neox": ((0, 4), False, [None] * 4),
+    "glm4": ((0, 8), True, [None] * 4),
+    "cohere2": ((0, 16), True, [W, W, W, None]),
+    "stablelm": ((0, 4), False, [None] * 4),
+    "phi": ((0, 8), False, [None] * 4),
+    "gpt_oss": ((0, 16), False, [W, None, W, None]),
+    "deepseek_v3": ((8, 16), False, [None] * 4),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_which_dimensions_turn_and_who_has_a_window(name):
+    layers = probe(tiny(name))
+    (first, stop), neighbours, windows = SOURCES[name]
+    assert (layers[0].first, layers[0].first + layers[0].rotating) == (first, stop)
+    assert layers[0].interleaved is neighbours
+    assert [layer.window for layer in layers] == windows
+
+
+def test_layers_that_turn_nothing():
+    assert [layer.rotating for layer in probe(tiny("cohere2"))] == [16, 16, 16, 0]
+    assert [layer.rotating for layer in probe(tiny("smollm3"))] == [16, 16, 16, 0]
+    assert [layer.rotating for layer in probe(tiny("granite_swa"))] == [0] * 4
+
+
+def test_what_stands_in_the_way():
+    assert all(layer.norm_follows for layer in probe(tiny("hunyuan_v1_dense")))
+    assert not any(layer.norm_follows for layer in probe(tiny("qwen3")))
+
+
+def test_a_norm_without_weights_turns_with_its_pairs():
+    """nanochat's comes after the rotation and might as well come before; its pairs turn the other way round."""
+    layers = probe(tiny("nanochat"))
+    assert {(layer.norm_follows, layer.interleaved, layer.clockwise) for layer in layers} == {(True, False, True)}
+    assert not any(layer.clockwise for layer in probe(tiny("llama")))
+
+
+def test_what_the_model_adds_to_the_softmax():
+    assert [layer.softcap for layer in probe(tiny("gemma2"))] == [5.0] * 4
+    assert [layer.sinks for layer in probe(tiny("gpt_oss"))] == ["sinks"] * 4
+    assert {(layer.softcap, layer.sinks) for layer in probe(tiny("llama"))} == {(None, None)}
+
+
+def test_tables_of_its_own_for_each_kind_of_layer():
+    """gemma3 turns by base 10,000 in windows and by 1,000,000 elsewhere."""
+    model = tiny("gemma3_text", num_hidden_layers=6)
+    layers = probe(model)
+    slowest = [layer.inv_freq[-1] for layer in layers]
+    assert slowest[:5] == pytest.approx([10_000 ** (-14 / 16)] * 5, rel=1e-5)
+    assert slowest[5] == pytest.approx(1_000_000 ** (-14 / 16), rel=1e-5)
+    assert [layer.kind for layer in layers] == ["sliding_attention"] * 5 + ["full_attention"]
+    bases = [facts_of(model, layer, 6).base for layer in layers]
+    assert bases == [10_000.0] * 5 + [1_000_000.0]
+
+
+def test_a_stretched_table_and_its_temperature():
+    yarn = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 8}
+    (layer, *_) = probe(tiny("llama", rope_parameters=yarn))
+    assert layer.temperature == pytest.approx(0.1 * torch.tensor(4.0).log().item() + 1, rel=1e-6)
+    assert layer.inv_freq[-1] == pytest.approx(10_000 ** (-14 / 16) / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt_neox"])
+def test_leaves_no_trace(name):
+    model = tiny(name)
+    model.model.layers[0].train() if name != "gpt_neox" else model.gpt_neox.layers[0].train()
+    before = trace(model)
+    probe(model)
+    assert trace(model) == before
+
+
+def test_refuses_models_that_turn_nothing():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50))
+    with pytest.raises(DoesNotFit, match="rotary"):
+        probe(model)

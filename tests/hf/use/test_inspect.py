@@ -1,0 +1,191 @@
+"""What is said of a model, against numbers worked by hand."""
+
+import json
+
+import pytest
+import torch
+from hf.architectures import small
+from hf.kinds import hiding
+from hf.models import tiny
+
+from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse, presets
+from ropewalk.hf import convert, extended, inspect
+from ropewalk.hf.use.inspect import _size
+from ropewalk.hf.use.long_text import stream
+from ropewalk.presets import training
+from ropewalk.presets.needs import TRAINED, TUNED
+
+
+def test_a_model_by_hand():
+    """32 tokens, 8 pairs of base 10,000: pair i turns 32 / (2 pi 10^(i/2)) times."""
+    seen = inspect(tiny("llama"), target_len=256)
+    assert (seen.facts.trained_len, seen.facts.heads, seen.facts.groups) == (32, 4, 2)
+    assert seen.turns[:3] == pytest.approx([5.09296, 1.61054, 0.509296], rel=1e-5)
+    assert seen.cache_bytes() == 4 * 256 * 2 * (16 + 16) * 4
+    assert seen.cache_bytes(parse("streaming:window=10,n_sink=2")) == 4 * 12 * 2 * 32 * 4
+    assert "yarn" in seen.applying
+    assert seen.under_trained == (2, 3, 4, 5, 6, 7)
+    assert "6 of 8 pairs (2 to 7) never come round in 32" in str(seen)
+    assert "     2           0.509            4.07   under-trained" in str(seen).splitlines()
+
+
+def test_windows_bound_the_cache_and_nope_layers_are_counted():
+    seen = inspect(tiny("cohere2"), target_len=256)
+    assert seen.cache_bytes() == (3 * 12 + 256) * 2 * 32 * 4
+    assert "3 layers have a window" in str(seen)
+    assert "1 layers turn nothing" in str(seen)
+
+
+def test_why_a_method_does_not_apply():
+    seen = inspect(tiny("llama"), target_len=256)
+    assert seen.refused
+    assert all("must be" in reason for reason in seen.refused.values())
+    assert not set(seen.refused) & set(seen.applying)
+    before, heading, after = str(seen).partition("do not apply:\n")
+    assert heading
+    for name in seen.refused:
+        assert f"  {name} " not in before
+        assert name in after
+
+
+def test_what_the_model_adds_to_the_softmax_is_said():
+    assert "attention logits are capped at 5\n" in str(inspect(tiny("gemma2")))
+    assert "a learned one in every head's softmax" in str(inspect(tiny("gpt_oss")))
+    for word in ("capped", "softmax"):
+        assert word not in str(inspect(tiny("llama")))
+
+
+def test_what_attention_cannot_carry_is_said():
+    assert "a norm after the rotation" in str(inspect(tiny("hunyuan_v1_dense")))
+    assert inspect(tiny("llama")).carried == inspect(tiny("llama")).tabled == ""
+
+
+def test_which_way_static_schedules_go():
+    assert "share" in inspect(tiny("gemma2")).tabled
+    seen = inspect(tiny("hunyuan_v1_dense"))
+    assert "norm" in seen.carried
+    assert seen.tabled == ""
+    assert "its attention untouched" in str(seen)
+
+
+def test_a_folder_and_an_extended_model(tmp_path):
+    model = tiny("llama", num_hidden_layers=1)
+    model.save_pretrained(tmp_path / "model")
+    bare = inspect(model)
+    with extended(model, "yarn:factor=4"):
+        assert inspect(model) == bare
+    assert inspect(tmp_path / "model").turns == bare.turns
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_model_that_does_not_say_how_long_it_was_trained(length):
+    model = tiny("llama", num_hidden_layers=1)
+    model.config.max_position_embeddings = length
+    with pytest.raises(DoesNotFit, match="max_position_embeddings"):
+        inspect(model)
+
+
+def test_the_first_layer_that_turns_speaks_for_all():
+    plain, seen = (inspect(tiny("smollm3", no_rope_layers=layers)) for layers in ([1, 1, 1, 1], [0, 1, 1, 0]))
+    assert seen.turns == plain.turns
+    assert seen.facts == plain.facts
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        *((0, "0.0 B"), (1, "1.0 B"), (1023, "1,023.0 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB")),
+        *((1024**2 - 1, "1,024.0 KiB"), (1024**2, "1.0 MiB"), (3 * 1024**3, "3.0 GiB"), (1024**5, "1,024.0 TiB")),
+    ],
+)
+def test_bytes_are_said_in_the_unit_that_leaves_few_digits(count, words):
+    assert _size(count) == words
+
+
+def test_a_target_within_the_trained_length_meets_nothing_new():
+    assert inspect(tiny("llama", num_hidden_layers=1), target_len=16).under_trained == ()
+    with pytest.raises(InvalidValue, match="target_len"):
+        inspect(tiny("llama", num_hidden_layers=1), target_len=0)
+
+
+def refusal(model, advice):
+    """What `extend` and `convert` themselves say."""
+    try:
+        if advice.by == "convert":
+            convert(model, parse(advice.name, target_len=256).surgery[0])
+        else:
+            with extended(model, advice.name, target_len=256):
+                pass
+    except RopewalkError as reason:
+        return str(reason)
+    return ""
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "hunyuan_v1_dense"])
+def test_what_is_said_to_apply_is_taken_and_nothing_else(name):
+    assert_promises_kept(tiny(name, num_hidden_layers=3))
+
+
+@pytest.mark.parametrize("name", ["doge", "diffllama", "deepseek_v32", "gemma3n_text", "lfm2_moe", "qwen3_next"])
+def test_so_it_is_on_models_of_every_kind(name):
+    """Masks of their own, attention twice, top-k keys, shared keys, layers that are no attention."""
+    assert_promises_kept(small(name))
+
+
+def test_a_way_by_which_a_model_does_not_stay_itself_is_not_promised():
+    """Its own attention hides what 24 tokens do not show: it goes by tables alone."""
+    model = hiding(tiny("llama", num_hidden_layers=2, keep_window=20))
+    seen = inspect(model, target_len=256)
+    assert "reproduced when nothing is extended" in seen.carried
+    assert "yarn" in seen.applying
+    assert "rerope" not in seen.applying
+    assert_promises_kept(model)
+
+
+def assert_promises_kept(model):
+    """`extend` takes what applies, and says the same of what does not."""
+    said = {each: each.why_not for each in inspect(model, target_len=256).methods if each.by != "nbce_generate"}
+    assert said == {each: refusal(model, each) for each in said}
+
+
+@pytest.mark.parametrize("name", ["streaming", "lm_infinite", "rerope", "dual_chunk", "dynamic_yarn", "hwfa", "yarn"])
+def test_the_cache_of_a_method_is_what_its_memory_holds(name, monkeypatch):
+    """mistral keeps its window of 12 in every layer, llama has none. Without the room that memories make in advance."""
+    monkeypatch.setattr("ropewalk.attention.cache.kv_buffers.ROOM", 1)
+    monkeypatch.setattr("ropewalk.attention.cache.kv_buffers.GROWTH", 1)
+    for model in (tiny("llama", num_hidden_layers=3), tiny("mistral", num_hidden_layers=2)):
+        seen = inspect(model, target_len=100)
+        caches = []
+        watch = model.model.register_forward_pre_hook(
+            lambda _, __, given, caches=caches: caches.append(given["past_key_values"]), with_kwargs=True
+        )
+        with extended(model, name, target_len=100, way="attention"):
+            ids = torch.arange(100)[None]
+            list(stream(model, ids, max_new_tokens=1))
+        watch.remove()
+        expected = sum(layer.memory.nbytes for layer in caches[-1].layers)
+        assert {each.name: each.cache_bytes for each in seen.methods}[name] == expected
+
+
+def test_needs_are_stated_of_presets_that_exist():
+    names = [preset.__name__ for preset in presets.ALL]
+    assert len({*TUNED, *TRAINED}) == len(TUNED) + len(TRAINED)
+    assert {*TUNED, *TRAINED} <= set(names)
+    learned = [each.__name__ for each in presets.ALL if each.__module__ == training.__name__]
+    assert set(learned) <= {*TUNED, *TRAINED}
+    seen = {each.name: each.needs for each in inspect(tiny("llama", num_hidden_layers=2), target_len=64).methods}
+    assert list(seen) == names
+    assert (seen["yarn"], seen["pi"], seen["alibi"]) == ("nothing", "tuning", "training")
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "cohere2", "hunyuan_v1_dense"])
+def test_it_is_read_on_80_columns_and_by_machines(name):
+    seen = inspect(tiny(name), target_len=1 << 20)
+    assert max(map(len, str(seen).splitlines())) <= 80
+    read = json.loads(json.dumps(seen.to_json()))
+    assert read["trained_len"] == 32
+    assert read["turns_at_target"] == pytest.approx([turns * 2**15 for turns in seen.turns])
+    for each in read["methods"]:
+        assert each["applies"] == (each["name"] in seen.applying)
+        assert bool(each["why_not"]) != each["applies"]
+        assert (each["cache_bytes"] > 0) == each["applies"]

@@ -1,0 +1,40 @@
+"""A tokenised corpus on a disk without room, and one that was changed."""
+
+import pytest
+from full_disk import room
+
+from ropewalk.errors import DoesNotFit, RopewalkError
+from ropewalk.lab.data.tokens import tokenised
+
+from lab.texts import folder_of, tokenizer
+
+
+def every(path):
+    found = tokenised(folder_of(path / "texts"), "train", tokenizer(), path / "kept")
+    return [found[index].tolist() for index in range(len(found))]
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_that_is_read_again(tmp_path):
+    with (
+        room(2000),
+        pytest.raises(DoesNotFit, match=r"disk must be large enough to write to .*kept, got 'File too large"),
+    ):
+        every(tmp_path)
+    assert not [each for each in (tmp_path / "kept").rglob("*") if each.is_file() and each.stat().st_size]
+    assert len(every(tmp_path)) > 30
+
+
+def test_a_corpus_that_was_changed_is_refused_by_name(tmp_path):
+    whole = every(tmp_path)
+    files = [each for each in (tmp_path / "kept").rglob("*") if each.is_file() and each.stat().st_size]
+    assert any(each.suffix == ".arrow" for each in files)
+    for file in files:
+        good = file.read_bytes()
+        for content in (b"", b"garbage", good[: len(good) // 2], b"[" * 100_000):
+            file.write_bytes(content)
+            try:
+                assert every(tmp_path) == whole  # of what is in that file nothing is asked
+            except RopewalkError as refused:
+                assert "tokenised again" in str(refused)  # noqa: PT017
+        file.write_bytes(good)
+    assert every(tmp_path) == whole

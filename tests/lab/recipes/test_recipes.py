@@ -1,0 +1,260 @@
+"""Training a checkpoint on, grouping its heads, and teaching it with questions of its own."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from full_disk import room
+from transformers import AutoModelForCausalLM
+
+import ropewalk as rw
+from ropewalk.corpora import Document
+from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
+from ropewalk.lab.data import questions
+from ropewalk.lab.data.packs import IGNORED
+from ropewalk.lab.data.questions import Pair, asker, pairs_of
+from ropewalk.lab.recipes import listing
+from ropewalk.lab.recipes import long_instruct as instructing
+from ropewalk.lab.recipes.carry_on import carry_on
+from ropewalk.lab.recipes.listing import recipe
+from ropewalk.lab.recipes.long_instruct import Answered, long_instruct
+from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
+from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.training.train import Plan
+from ropewalk.models import DEFAULT
+
+from lab.texts import folder_of, text, tokenizer
+
+# peft asks transformers for a name that is to go.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+PLAN = Plan(steps=6, rows=2, progress=False, log_every=1, learning_rate=1e-2)
+IDS = torch.randint(5, 290, (1, 60), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def model(tmp_path):
+    place = tmp_path / "short"
+    shape = Shape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=32)
+    fresh(shape, end=tokenizer().eos_token_id).save_pretrained(place)
+    tokenizer().save_pretrained(place)
+    return place
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return folder_of(tmp_path / "texts", count=12)
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(input_ids=IDS, use_cache=False).logits
+
+
+@pytest.mark.parametrize(("extension", "lora"), [("pi", 0), ("ntk", 0), ("yarn", 4), ("abf:new_base=500000", 0)])
+def test_a_schedule_is_trained_on_and_kept_in_a_standard_config(tmp_path, model, corpus, extension, lora):
+    done = carry_on(tmp_path / "long", PLAN, model=model, extension=extension, length=64, corpus=corpus, lora=lora)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "long" / "model")
+    torch.testing.assert_close(logits(plain), logits(done), rtol=1e-3, atol=1e-3)
+    assert plain.config.max_position_embeddings == 64
+    before, after = rw.load(model).state_dict(), plain.state_dict()
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    projections = {name for name in after if "proj" in name}
+    assert changed == projections if lora else changed > projections
+
+
+def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
+    done = carry_on(tmp_path / "more", PLAN, model=model, extension="rope", length=32, corpus=corpus)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "more" / "model")
+    torch.testing.assert_close(logits(plain), logits(done), rtol=1e-4, atol=1e-4)
+    assert plain.config.max_position_embeddings == 32
+    assert plain.config.rope_parameters == {"rope_type": "default", "rope_theta": 10_000.0}
+    assert plain.config.use_cache  # which Trainer turns off
+    assert not torch.equal(plain.lm_head.weight, rw.load(model).lm_head.weight)
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_going_on_gives_what_one_run_gives(tmp_path, model, corpus, lora):
+    given = {"model": model, "extension": "yarn", "length": 64, "corpus": corpus, "lora": lora}
+    plan = {"rows": 2, "progress": False, "decay": 0.1, "warmup": 0.1}
+    whole = carry_on(tmp_path / "whole", Plan(steps=6, **plan), **given)
+    stopped = tmp_path / "stopped"
+    carry_on(stopped, Plan(steps=6, save_every=3, **plan), **given)
+    for path in sorted((stopped / "checkpoint-6").iterdir()):
+        path.unlink()  # as if it had been killed after the third step
+    again = carry_on(stopped, Plan(steps=6, save_every=3, **plan), **given)
+    torch.testing.assert_close(logits(again), logits(whole), rtol=1e-4, atol=1e-4)
+
+
+def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
+    uptrain_gqa(tmp_path / "grouped", replace(PLAN, learning_rate=1e-4), model=model, kv_heads=2, corpus=corpus)
+    grouped = AutoModelForCausalLM.from_pretrained(tmp_path / "grouped" / "model")
+    assert grouped.config.num_key_value_heads == 2
+    pooled = rw.convert(rw.load(model), "gqa:kv_heads=2").state_dict()
+    name = "model.layers.0.self_attn.k_proj.weight"
+    assert grouped.state_dict()[name].shape == pooled[name].shape
+    assert 0 < float((grouped.state_dict()[name] - pooled[name]).norm() / pooled[name].norm()) < 0.1
+
+
+def test_what_is_trained_on_longer_rows_says_so(tmp_path, model, corpus):
+    done = uptrain_gqa(tmp_path / "grouped", PLAN, model=model, kv_heads=2, length=64, corpus=corpus)
+    assert done.config.max_position_embeddings == 64
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "grouped" / "model")
+    assert plain.config.max_position_embeddings == 64
+
+
+def test_the_model_to_begin_from_is_not_written_over(tmp_path, model, corpus):
+    mine = model.rename(tmp_path / "model")
+    with pytest.raises(InvalidValue, match="out must be another folder than the model's"):
+        carry_on(tmp_path, PLAN, model=mine, extension="yarn", length=64, corpus=corpus)
+    assert rw.load(mine).config.max_position_embeddings == 32
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "words"),
+    [("foo", InvalidValue, "one of python, stdlib"), ("folder:/nowhere", Unreadable, "a path that exists")],
+)
+def test_a_corpus_that_is_none(tmp_path, model, source, kind, words):
+    with pytest.raises(kind, match=words):
+        carry_on(tmp_path / "x", PLAN, model=model, extension="pi", length=64, corpus=source)
+
+
+def test_a_model_that_is_none(tmp_path, corpus):
+    with pytest.raises(Unreadable, match="model must be a folder that is there"):
+        carry_on(tmp_path / "x", PLAN, model=tmp_path / "none", extension="pi", length=64, corpus=corpus)
+
+
+class Scripted:
+    """A model that knows what to say, and counts how often it is asked."""
+
+    def __init__(self, question="What turns?", answer="rope", verdict="Yes.", without="no idea"):
+        self.said, self.asked = (question, answer, verdict, without), 0
+
+    def __call__(self, prompt):
+        self.asked += 1
+        question, answer, verdict, without = self.said
+        if prompt.endswith("Question:"):
+            return question
+        if prompt.endswith("(yes or no)?"):
+            return verdict
+        return without if prompt.startswith("Question:") else answer
+
+
+def made(tmp_path, ask, count=3):
+    documents = [Document(str(n), text(n)) for n in range(count)]
+    return list(pairs_of(documents, tokenizer(), ask, passage=40, kept=tmp_path / "questions.jsonl"))
+
+
+def test_pairs_are_kept_where_the_model_vouches_for_them_and_needs_the_passage(tmp_path):
+    found = made(tmp_path, Scripted())
+    assert [pair.document for pair in found] == ["0", "1", "2"]
+    assert {(pair.question, pair.answer) for pair in found} == {("What turns?", "rope")}
+    for n, wrong in enumerate([{"question": "Nothing."}, {"answer": ""}, {"verdict": "no"}, {"without": "Rope"}]):
+        (tmp_path / str(n)).mkdir()
+        assert made(tmp_path / str(n), Scripted(**wrong)) == []
+
+
+def test_documents_are_asked_about_once(tmp_path):
+    first = made(tmp_path, Scripted())
+    with (tmp_path / "questions.jsonl").open("a") as lines:
+        lines.write('{"document": "3", "pai')  # killed in the middle of a line
+    ask = Scripted()
+    every = made(tmp_path, ask, count=4)
+    assert every[:3] == first
+    assert ask.asked == 4
+    assert made(tmp_path, ask, count=4) == every
+    assert ask.asked == 4
+
+
+LINES = ["{}", "[]", "null", "garbage", "[" * 100_000, '{"document": 5, "pairs": []}', '{"document": "0", "pairs": 5}']
+PAIRS = [["1", 0, "What?", "this"], ["0", -1, "What?", "this"], ["0", "x", "What?", "this"], ["0", 0], ["0", 0, 5, "x"]]
+PAIRED = [json.dumps({"document": "0", "pairs": [pair]}) for pair in PAIRS]
+
+
+@pytest.mark.parametrize("line", [*LINES, *PAIRED, '{"document": "0", "document": "0", "pairs": []}'], ids=range(13))
+def test_questions_that_were_changed_are_refused_by_name(tmp_path, line):
+    (tmp_path / "questions.jsonl").write_text(f"{line}\n")
+    with pytest.raises(Unreadable, match=r"questions\.jsonl must be questions that a run has made"):
+        made(tmp_path, Scripted())
+
+
+def test_a_full_disk_costs_the_line_that_is_written_and_no_other(tmp_path):
+    first = made(tmp_path, Scripted(), count=2)
+    place = tmp_path / "questions.jsonl"
+    with room(place.stat().st_size + 10), pytest.raises(DoesNotFit, match="disk must be large enough"):
+        made(tmp_path, Scripted(), count=4)
+    ask = Scripted()
+    assert made(tmp_path, ask, count=4)[:2] == first
+    assert ask.asked == 8
+
+
+def test_a_model_answers_with_its_likeliest_line(model):
+    own = rw.load(model)
+    said = asker(own, tokenizer())("the rope")
+    ids = tokenizer().encode("the rope")
+    with torch.no_grad():
+        for _ in range(questions.ANSWER):
+            ids.append(int(own(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+            if ids[-1] == tokenizer().eos_token_id:
+                break
+    whole = tokenizer().decode(ids[len(tokenizer().encode("the rope")) :], skip_special_tokens=True)
+    assert said == whole.strip().partition("\n")[0].strip()
+    assert "\n" not in said
+
+
+def test_rows_hold_the_passage_the_question_and_the_answer(tmp_path):
+    texts = {str(n): Document(str(n), text(n)) for n in range(3)}
+    pairs = [Pair(str(n), 30 * n, f"Which is {n}?", f"number {n}") for n in range(3)]
+    rows = Answered(pairs, texts, tokenizer(), length=160, count=40, passage=40, answers_only=True)
+    depths = set()
+    for n in range(40):
+        row = rows[n]
+        assert torch.equal(row["input_ids"], rows[n]["input_ids"])
+        assert len(row["input_ids"]) == 160
+        begins = [*torch.nonzero(row["position_ids"] == 0).flatten().tolist(), 160]
+        first = row["input_ids"][: begins[1]]
+        own = next(pair for pair in pairs if f"Which is {pair.document}?" in tokenizer().decode(first))
+        tokens = tokenizer().encode(texts[own.document].text)
+        needed = torch.tensor(tokens[own.begin : own.begin + 40])
+        places = [k for k in range(len(first) - 39) if torch.equal(first[k : k + 40], needed)]
+        assert places
+        depths.add(places[0])
+        asked = row["labels"] != IGNORED
+        assert tokenizer().decode(row["labels"][: len(first)][asked[: len(first)]]).strip() == f"{own.answer}<|end|>"
+    assert len(depths) > 5
+
+
+def test_the_whole_recipe(tmp_path, model, corpus, monkeypatch):
+    monkeypatch.setattr(instructing, "asker", lambda own, tokenizer: Scripted())
+    given = {"model": model, "extension": "yarn", "length": 128, "corpus": corpus, "passage": 32}
+    done = long_instruct(tmp_path / "taught", PLAN, **given)
+    lines = (tmp_path / "taught" / "questions.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["pairs"][0][2:] == ["What turns?", "rope"] for line in lines)
+    torch.testing.assert_close(logits(rw.load(tmp_path / "taught" / "model")), logits(done), rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_that_cannot_ask(tmp_path, model, corpus):
+    with pytest.raises(DoesNotFit, match="at least one that the model vouches for"):
+        long_instruct(tmp_path / "x", PLAN, model=model, length=64, corpus=corpus, passage=16, characters=2000)
+    texts = {"0": Document("0", text(0))}
+    with pytest.raises(DoesNotFit, match="a passage with its question"):
+        Answered([Pair("0", 0, "Why?", "so")], texts, tokenizer(), length=20, count=1, passage=40)
+
+
+@pytest.mark.parametrize("name", ["carry_on", "uptrain_gqa", "long_instruct"])
+def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypatch):
+    asked = []
+
+    def plausible(model):
+        asked.append(model)
+        raise InvalidValue("model", "another", model)
+
+    monkeypatch.setattr("ropewalk.lab.recipes.keeping.load", plausible)
+    needed = {"extension": "yarn", "length": "1024", "kv_heads": "2", "steps": "1"}
+    rows = {row.name for row in recipe(name).rows()}
+    given = {"model": "default", **{each: value for each, value in needed.items() if each in rows}}
+    with pytest.raises(InvalidValue, match="model must be another"):
+        listing.run(name, tmp_path / "out", given)
+    assert asked == [str(DEFAULT)]
+    assert not (tmp_path / "out").exists()
