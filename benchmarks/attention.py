@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 import ropewalk as rw
 from ropewalk.attention import attend, explain, nll
 from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE
-from ropewalk.attention.rotation.rotate import turn_at, turned
+from ropewalk.attention.rotation.rotate import rotate, rotation_at
 
 from rounds import append, ratios, rounds
 
@@ -64,8 +64,8 @@ DTYPES = (torch.float32, torch.bfloat16)
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The baseline: one table of angles, two rotations, torch's causal attention."""
     at = torch.arange(q.shape[2])
-    turn = turn_at(at, rw.Extension().theta.table(FACTS, 1), at)
-    return scaled_dot_product_attention(turned(q, turn, False), turned(k, turn, False), v, is_causal=True)
+    turn = rotation_at(at, rw.Extension().theta.table(FACTS, 1), at)
+    return scaled_dot_product_attention(rotate(q, turn, False), rotate(k, turn, False), v, is_causal=True)
 
 
 def contender(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 import ropewalk as rw
-from ropewalk.attention import Memory, Session
-from ropewalk.attention.rotation.rotate import Turn, spread, turn_at, turned, turned_once
+from ropewalk.attention import LayerCache, Session
+from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few, rotation_at
 from ropewalk.attention.torch_kernels.verified import forward
 
 from rounds import append, ratios, rounds
@@ -53,10 +53,10 @@ class Model:
         return linear(rms_norm(x[:, -1:], (WIDTH,)), self.words)
 
 
-def turn(places: Tensor, dtype: torch.dtype) -> Turn:
+def turn(places: Tensor, dtype: torch.dtype) -> Rotation:
     """cos and sin at these places, as wide as a head."""
     wide = torch.float32 if dtype == torch.bfloat16 else dtype
-    return Turn(*(part.to(wide) for part in spread(turn_at(places, ROPE, places), False)))
+    return Rotation(*(part.to(wide) for part in expand_rotation(rotation_at(places, ROPE, places), False)))
 
 
 class Floor:
@@ -69,8 +69,8 @@ class Floor:
     def __call__(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """One step."""
         keys, values = self.kept[index]
-        keys[:, :, -1:], values[:, :, -1:] = turned_once(k, self.turn, False), v
-        folded = turned_once(q, self.turn, False).view(1, k.shape[1], -1, q.shape[-1])
+        keys[:, :, -1:], values[:, :, -1:] = rotate_few(k, self.turn, False), v
+        folded = rotate_few(q, self.turn, False).view(1, k.shape[1], -1, q.shape[-1])
         return forward(folded, keys, values, triangle=False).out_bhid.view(q.shape)
 
 
@@ -80,8 +80,8 @@ class Official:
     def __init__(self, dtype: torch.dtype) -> None:
         self.size, self.dtype = SINKS + WINDOW, dtype
         self.kept = [[torch.randn(1, HEADS, self.size, 64).to(dtype) for _ in range(2)] for _ in range(LAYERS)]
-        cos, sin = turn_at(torch.arange(self.size), ROPE, torch.arange(self.size))
-        self.turn = Turn(*(torch.cat([part, part], -1).to(dtype) for part in (cos, sin)))
+        cos, sin = rotation_at(torch.arange(self.size), ROPE, torch.arange(self.size))
+        self.turn = Rotation(*(torch.cat([part, part], -1).to(dtype) for part in (cos, sin)))
 
     def __call__(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """One step."""
@@ -90,12 +90,12 @@ class Official:
             for old, new in zip(self.kept[index], (k, v), strict=True)
         ]
         keys, values = self.kept[index]
-        q = authors_turn(q, Turn(*(part[-1:] for part in self.turn)))
+        q = authors_turn(q, Rotation(*(part[-1:] for part in self.turn)))
         weight = torch.softmax(q @ authors_turn(keys, self.turn).mT / math.sqrt(64), -1, dtype=torch.float32)
         return weight.to(self.dtype) @ values
 
 
-def authors_turn(x: Tensor, own: Turn) -> Tensor:
+def authors_turn(x: Tensor, own: Rotation) -> Tensor:
     """As their code turns, and transformers': halves are joined anew, products rounded to the model's precision."""
     return x * own.cos + torch.cat([-x[..., 32:], x[..., :32]], -1) * own.sin
 
@@ -103,7 +103,7 @@ def authors_turn(x: Tensor, own: Turn) -> Tensor:
 def ours(dtype: torch.dtype, count: int) -> Attention:
     """Memories under StreamingLLM that have read `count` tokens."""
     session = rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}")
-    memories = [Memory(shared) for shared in [Session(session, FACTS)] for _ in range(LAYERS)]
+    memories = [LayerCache(shared) for shared in [Session(session, FACTS)] for _ in range(LAYERS)]
     for memory in memories:
         for part in torch.randn(3, 1, HEADS, count, 64).to(dtype).split(8192, 3):
             memory.read(*part)
@@ -113,8 +113,8 @@ def ours(dtype: torch.dtype, count: int) -> Attention:
 def recomputing(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """A window computed anew."""
     at = torch.arange(q.shape[2])
-    own = turn_at(at, ROPE, at)
-    return scaled_dot_product_attention(turned(q, own, False), turned(k, own, False), v, is_causal=True)
+    own = rotation_at(at, ROPE, at)
+    return scaled_dot_product_attention(rotate(q, own, False), rotate(k, own, False), v, is_causal=True)
 
 
 def streaming(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
@@ -156,9 +156,9 @@ def far_and_near(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def ours_alone(count: int) -> Memory:
+def ours_alone(count: int) -> LayerCache:
     """One layer under StreamingLLM after so many tokens."""
-    memory = Memory(Session(rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}"), FACTS))
+    memory = LayerCache(Session(rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}"), FACTS))
     chunk = torch.randn(3, 1, HEADS, 16_384, 64)
     while memory.count < count:
         memory.read(*chunk[:, :, :, : count - memory.count])
@@ -169,7 +169,7 @@ def long_cache(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
     """S7: ReRoPE over 8,192 cached keys against plain attention over as many."""
     new = torch.randn(3, 1, HEADS, 1, 64).to(dtype)
     session = Session(rw.parse("rerope:window=512"), FACTS)
-    memories, floor = [Memory(session) for _ in range(LAYERS)], Floor(8192, dtype)
+    memories, floor = [LayerCache(session) for _ in range(LAYERS)], Floor(8192, dtype)
     for memory in memories:
         memory.read(*torch.randn(3, 1, HEADS, 8192, 64).to(dtype))
     steps: dict[str, Callable[[], object]] = {
@@ -198,7 +198,7 @@ def far_out() -> list[dict[str, Any]]:
     for begin in (2000, 2**17, 2**22, 2**30):
         q, k, v = torch.randn(3, 1, HEADS, 200, 64, generator=torch.Generator().manual_seed(begin))
         extension = rw.parse("window:window=128")
-        memory = Memory(Session(extension, FACTS, begins=(begin,)))
+        memory = LayerCache(Session(extension, FACTS, begins=(begin,)))
         got = torch.cat([memory.read(*(x[:, :, t : t + 1] for x in (q, k, v))) for t in range(200)], 2)
         positions = torch.arange(begin, begin + 200)[None]
         expected = rw.reference_attention(q.double(), k.double(), v.double(), extension, FACTS, positions_bj=positions)

@@ -20,11 +20,11 @@ from torch.nn.functional import scaled_dot_product_attention
 import ropewalk as rw
 from ropewalk.attention import attend, explain
 from ropewalk.attention.backends.flash import flash
-from ropewalk.attention.backends.triton.launch import fused_spans, plan_for
-from ropewalk.attention.layout.segments import Keys, strands
-from ropewalk.attention.rotation.rotate import Turn, turn_at, turned
-from ropewalk.attention.rotation.rotated_copies import variants
-from ropewalk.attention.torch_kernels.verified import fused
+from ropewalk.attention.backends.triton.launch import plan_for, triton_attention
+from ropewalk.attention.layout.segments import SpanKeys, segments
+from ropewalk.attention.rotation.rotate import Rotation, rotate, rotation_at
+from ropewalk.attention.rotation.rotated_copies import rotated_copies
+from ropewalk.attention.torch_kernels.verified import has_fused_kernel
 
 from rounds import append, by_events, ratios, rounds
 
@@ -34,12 +34,12 @@ TARGETS = {8192: 1.15, 32_768: 1.08}
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def plain(turn: Turn) -> Attention:
+def plain(turn: Rotation) -> Attention:
     """The baseline; its angles are made beforehand."""
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return scaled_dot_product_attention(turned(q, turn, False), turned(k, turn, False), v, is_causal=True)
+            return scaled_dot_product_attention(rotate(q, turn, False), rotate(k, turn, False), v, is_causal=True)
 
     return run
 
@@ -47,19 +47,19 @@ def plain(turn: Turn) -> Attention:
 def contenders(q: Tensor, v: Tensor) -> dict[str, Attention]:
     """The baseline, the whole call, and every backend that carries it."""
     at = torch.arange(q.shape[2])
-    found = strands(EXTENSION, FACTS, at, [at] * len(EXTENSION.spans.spans()))
+    found = segments(EXTENSION, FACTS, at, [at] * len(EXTENSION.spans.spans()))
     one = torch.ones(1, len(at), dtype=torch.float64)
-    turn = turn_at(at, rw.Extension().theta.table(FACTS, 1), at)
+    turn = rotation_at(at, rw.Extension().theta.table(FACTS, 1), at)
     made: dict[str, Attention] = {
-        "plain": plain(Turn(*(part.to(q.device, torch.float32) for part in turn))),
+        "plain": plain(Rotation(*(part.to(q.device, torch.float32) for part in turn))),
         "attend": lambda q, k, v: attend(q, k, v, EXTENSION, FACTS),
     }
     plan = plan_for(found, q, v, False)
-    made["triton"] = lambda q, k, v: fused_spans(q, k, v, plan, one, None)
-    if fused(q.device.type, q.dtype):
+    made["triton"] = lambda q, k, v: triton_attention(q, k, v, plan, one, None)
+    if has_fused_kernel(q.device.type, q.dtype):
 
         def pieces(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return flash(variants(q, [Keys(k, v, at)] * len(EXTENSION.spans.spans()), found, False))
+            return flash(rotated_copies(q, [SpanKeys(k, v, at)] * len(EXTENSION.spans.spans()), found, False))
 
         made["flash"] = pieces
     return made

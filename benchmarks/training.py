@@ -18,7 +18,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 import ropewalk as rw
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 
 from rounds import append, ratios, rounds
 
@@ -72,7 +72,7 @@ def stepping(model: LlamaForCausalLM, rows: dict[str, torch.Tensor], dtype: torc
 def compare(case: Case, dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
     """One case: every extension beside the bare model."""
     rows = batch(case)
-    shape = Shape(trained_len=case.length)
+    shape = ModelShape(trained_len=case.length)
     contenders = {"bare": stepping(fresh(shape), rows, dtype)}
     for text in case.extensions:
         model = fresh(shape)

@@ -18,7 +18,7 @@ import transformers
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.hf.attach.extend import ATTENTION, extended
-from ropewalk.hf.probe.rotary import Layer, quiet
+from ropewalk.hf.probe.rotary import ProbedLayer, quiet
 from ropewalk.hf.use.inspect import inspect
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
 
     name: str
     word: str  # right, static only, refused; or wrong, of which there may be none
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[ProbedLayer, ...] = ()
     static: str = ""
     why: str = ""
 
@@ -211,7 +211,7 @@ def _line(text: str) -> str:
     return " ".join(text.split()).replace("|", "/")[:200]
 
 
-def _cells(layers: tuple[Layer, ...]) -> str:
+def _cells(layers: tuple[ProbedLayer, ...]) -> str:
     if not layers:
         return "- | - | - | -"
     turning = next((layer for layer in layers if layer.rotating), layers[0])

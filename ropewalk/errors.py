@@ -1,21 +1,24 @@
-"""Everything Ropewalk refuses, as one tree.
+"""All errors of Ropewalk, as one tree.
 
     RopewalkError                a ValueError, so that plain callers catch it too
     ├── InvalidValue             a field breaks its rule
     ├── UnknownName              a method, preset, key or slot that does not exist
     ├── Unreadable               a text or JSON that cannot be parsed
     ├── Conflict                 two terms fill the same slot
-    ├── DoesNotFit               a sound extension, but not for this model
+    ├── DoesNotFit               a valid extension, but not for this model
     └── NotInstalled             a package that is missing, with what brings it
 
-Every message reads *field must be rule, got value; known values; remedy*.
+Every message has the field, its rule, the value and a remedy. Most read *field must be rule, got value; known: values;
+remedy*. A name that does not exist reads *yarn has no parameter 'faktor'; did you mean 'factor'? It has: factor*. Where
+neither is good English, `because` takes the whole sentence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 EXTRAS = {
     "accelerate": "train",
@@ -30,26 +33,28 @@ EXTRAS = {
     "triton": "triton",
 }
 
-LONGEST = 400  # characters of a value that is refused
+LONGEST = 400  # characters of a value in a message
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # what torch's allocators say
 
 
+Error = TypeVar("Error", bound="RopewalkError")
+
+
 class RopewalkError(ValueError):
-    """The root: catch it to catch everything this library refuses."""
+    """The root: catch it to catch every error that this library raises on purpose."""
 
     def __init__(self, field: str, rule: str, got: object, *, known: Iterable[str] = (), remedy: str = "") -> None:
-        parts = [f"{field} must be {rule}, got {_shown(got)}"]
-        names = list(known)
-        if names:
-            parts.append(f"known: {', '.join(names)}")
-        if remedy:
-            parts.append(remedy)
-        super().__init__("; ".join(parts))
+        super().__init__(_joined(f"{field} must be {rule}, got {_shown(got)}", known, remedy))
         self.field = field
 
+    @classmethod
+    def because(cls: type[Error], field: str, sentence: str, *, known: Iterable[str] = (), remedy: str = "") -> Error:
+        """An error in a sentence of its own, for rules that "must be" would bend."""
+        return _restored(cls, field, _joined(sentence, known, remedy))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process: the message as it stands, for what was got may be anything."""
-        return _said, (type(self), self.field, str(self))
+        """For another process: the message as it stands, since the value may be anything."""
+        return _restored, (type(self), self.field, str(self))
 
 
 class InvalidValue(RopewalkError):
@@ -58,6 +63,20 @@ class InvalidValue(RopewalkError):
 
 class UnknownName(RopewalkError):
     """A method, preset, key or slot that does not exist."""
+
+    def __init__(
+        self, kind: str, name: object, *, known: Iterable[str] | None = None, owner: str = "", remedy: str = ""
+    ) -> None:
+        names = list(known or ())
+        sentence = f"{owner} has no {kind} {_shown(name)}" if owner else f"there is no {kind} {_shown(name)}"
+        close = get_close_matches(str(name), names, n=1)
+        sentence += f"; did you mean {close[0]!r}?" if close else "."
+        if names:
+            sentence += f" {'It has' if owner else 'Known'}: {', '.join(names)}"
+        elif known is not None:
+            sentence += " It has none"
+        ValueError.__init__(self, f"{sentence}; {remedy}" if remedy else sentence)
+        self.field = kind
 
 
 class Unreadable(RopewalkError):
@@ -69,7 +88,7 @@ class Conflict(RopewalkError):
 
 
 class DoesNotFit(RopewalkError):
-    """A sound extension, but not for this model."""
+    """A valid extension, but not for this model."""
 
 
 class NotInstalled(RopewalkError, ImportError):
@@ -77,7 +96,7 @@ class NotInstalled(RopewalkError, ImportError):
 
 
 def _shown(got: object) -> str:
-    """A value as Python writes it, cut where it is endless; its type where it cannot be written."""
+    """A value as Python writes it, cut where it is too long; its type where it cannot be written."""
     try:
         written = repr(got)
     except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists
@@ -85,7 +104,12 @@ def _shown(got: object) -> str:
     return written if len(written) <= LONGEST else f"{written[:LONGEST]} ..."
 
 
-def _said(kind: type[RopewalkError], field: str, message: str) -> RopewalkError:
+def _joined(sentence: str, known: Iterable[str], remedy: str) -> str:
+    names = list(known)
+    return "; ".join([sentence, *([f"known: {', '.join(names)}"] if names else []), *([remedy] if remedy else [])])
+
+
+def _restored(kind: type[Error], field: str, message: str) -> Error:
     error = kind.__new__(kind)
     error.args, error.field = (message,), field
     return error
@@ -93,21 +117,21 @@ def _said(kind: type[RopewalkError], field: str, message: str) -> RopewalkError:
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """What is refused within a block is said of this: a task, a file, one of several things that were asked for."""
+    """Errors inside the block begin with its name: a task, a file, one item of several."""
     try:
         yield
     except RopewalkError as reason:
-        raise _said(type(reason), reason.field, f"{what}: {reason}") from reason
+        raise _restored(type(reason), reason.field, f"{what}: {reason}") from reason
 
 
 def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
     """The refusal that names the extra which brings the package, or the package itself."""
     name = (missing.name or str(missing)).partition(".")[0]
     wanted = f"'ropewalk[{EXTRAS[name]}]'" if name in EXTRAS else name
-    return NotInstalled(name, "installed", None, remedy=f"pip install {wanted}")
+    return NotInstalled.because(name, f"{name} is not installed", remedy=f"pip install {wanted}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it is for want of memory, which on a processor torch says by a plain RuntimeError."""
+    """Whether memory ran out; on a CPU torch raises a plain RuntimeError for that."""
     says = isinstance(error, RuntimeError) and any(words in str(error) for words in MEMORY)
     return says or isinstance(error, MemoryError)

@@ -81,7 +81,7 @@ def _extension(term: Term, context: Mapping[str, int]) -> Extension:
 
 def _instead(term: Term) -> Extension:
     for name in term.values:
-        raise UnknownName(f"parameter of {INSTEAD}", "one it has", name, known=["(it has none)"])
+        raise UnknownName("parameter", name, known=(), owner=INSTEAD)
     return Extension(instead=True)
 
 
@@ -99,7 +99,9 @@ def _preset(term: Term, context: Mapping[str, int]) -> Extension:
     given = {**{name: value for name, value in context.items() if name in accepted}, **term.values}
     missing = [name for name, one in accepted.items() if one.default is inspect.Parameter.empty and name not in given]
     if missing:
-        raise InvalidValue(missing[0], "given", None, remedy=f"write {term.name}:{missing[0]}=...")
+        raise InvalidValue.because(
+            missing[0], f"{term.name} needs {missing[0]}", remedy=f"write {term.name}:{missing[0]}=..."
+        )
     return preset(**given)
 
 
@@ -107,23 +109,24 @@ def _unknown_parameter(preset: str, name: str, accepted: list[str]) -> UnknownNa
     """A refusal that leads on to the method of the preset's name, which may have the parameter."""
     own = [f"{slot}.{preset}" for slot, (_, methods, *_) in SLOTS.items() if preset in [each.name for each in methods]]
     remedy = f"the method alone is {own[0]}:..." if own else ""
-    known = accepted or ["(it has none)"]
-    return UnknownName(f"parameter of {preset}", "one it has", name, known=known, remedy=remedy)
+    return UnknownName("parameter", name, known=accepted, owner=preset, remedy=remedy)
 
 
 def _slot_and_name(name: str) -> tuple[str, str]:
     slot, dot, rest = name.partition(".")
     if dot:
         if slot not in SLOTS:
-            raise UnknownName("slot", "one of the equation's", slot, known=SLOTS)
+            raise UnknownName("slot", slot, known=SLOTS, owner="the equation")
         return slot, rest
     slots = [slot for slot, (_, methods, *_) in SLOTS.items() if name in [each.name for each in methods]]
     if len(slots) > 1:
-        raise UnknownName("name", "unambiguous", name, known=[f"{slot}.{name}" for slot in slots])
+        raise UnknownName.because(
+            "name", f"{name} is the name of several methods", known=[f"{slot}.{name}" for slot in slots]
+        )
     if not slots:
         methods = [f"{slot}.{each.name}" for slot, (_, methods, *_) in SLOTS.items() for each in methods]
         known = [*PRESETS, *methods, INSTEAD]
-        raise UnknownName("name", "a preset or a method", name, known=get_close_matches(name, known) or known)
+        raise UnknownName("preset or method", name, known=get_close_matches(name, known) or known)
     return slots[0], name
 
 

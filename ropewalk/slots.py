@@ -44,4 +44,4 @@ def method(slot: str, name: str) -> type[Spec]:
     for each in methods:
         if each.name == name:
             return each
-    raise UnknownName(f"{slot} method", "one that exists", name, known=[each.name for each in methods])
+    raise UnknownName("method", name, known=[method.name for method in methods], owner=slot)

@@ -62,8 +62,10 @@ def build(cls: type[Spec], values: Mapping[str, Any]) -> Spec:
     known = [parameter.name for parameter in parameters(cls)]
     for name in values:
         if name not in known:
-            raise UnknownName(f"parameter of {cls.name}", "one it has", name, known=known or ["(it has none)"])
+            raise UnknownName("parameter", name, known=known, owner=cls.name)
     for parameter in parameters(cls):
         if parameter.default is dataclasses.MISSING and parameter.name not in values:
-            raise InvalidValue(parameter.name, "given", None, remedy=f"write {cls.name}:{parameter.name}=...")
+            raise InvalidValue.because(
+                parameter.name, f"{cls.name} needs {parameter.name}", remedy=f"write {cls.name}:{parameter.name}=..."
+            )
     return cls(**values)

@@ -22,7 +22,7 @@ def load(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
         raise Unreadable("extension", "a JSON object of slots", read)
     for name in read:
         if name not in (*SLOTS, "layers", INSTEAD):
-            raise UnknownName("slot", "one of the equation's", name, known=[*SLOTS, "layers", INSTEAD])
+            raise UnknownName("slot", name, known=[*SLOTS, "layers", INSTEAD], owner="the equation")
     return read
 
 

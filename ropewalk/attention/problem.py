@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import torch
 
-from ropewalk.attention.layout.segments import Strand
+from ropewalk.attention.layout.segments import Segment
 from ropewalk.extension import Extension
 
 
-class Case(NamedTuple):
+class Problem(NamedTuple):
     """A text's strands, its sizes, whether biases want gradients for what they learned (`learning`), whether all
     spans read the same keys as they came (`fresh`), and the model's cap on its logits."""
 
     extension: Extension
-    strands: Sequence[Strand]
+    strands: Sequence[Segment]
     queries: int
     keys: int
     head_dim: int

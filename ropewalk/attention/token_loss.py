@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ropewalk.attention.rotation.precision import LOG2_E, wide
+from ropewalk.attention.rotation.precision import LOG2_E, compute_dtype
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import TYPES
 
@@ -33,15 +33,15 @@ def nll(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None 
     """
     _check(hidden, head_vd, targets, bias_v)
     if not targets.numel():
-        return torch.zeros(targets.shape, dtype=wide(hidden.dtype), device=hidden.device)
+        return torch.zeros(targets.shape, dtype=compute_dtype(hidden.dtype), device=hidden.device)
     with torch.autocast(hidden.device.type, enabled=False):
-        flat: Tensor = TokenLoss.apply(  # type: ignore[no-untyped-call]
+        flat: Tensor = TokenLossFunction.apply(  # type: ignore[no-untyped-call]
             hidden.flatten(0, -2), head_vd, bias_v, targets.flatten().long()
         )
     return flat.view(targets.shape)
 
 
-class Judged(NamedTuple):
+class TokenScores(NamedTuple):
     """What is said of each target."""
 
     losses: Tensor  # in nats
@@ -49,25 +49,25 @@ class Judged(NamedTuple):
 
 
 @torch.no_grad()
-def judged(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None = None) -> Judged:
+def token_scores(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None = None) -> TokenScores:
     """The losses of `nll`, and whether each target is the likeliest word, by one walk over the tiles."""
     _check(hidden, head_vd, targets, bias_v)
-    flat, target_n, room = hidden.flatten(0, -2), targets.flatten().long(), Room(hidden)
+    flat, target_n, room = hidden.flatten(0, -2), targets.flatten().long(), LogitTile(hidden)
     loss_n, hit_n = room.tile.new_zeros(len(flat)), torch.zeros_like(target_n, dtype=torch.bool)
     with torch.autocast(hidden.device.type, enabled=False):
         for rows in _tiles(len(flat), TOKENS):
             lse_n, own_n, hit_n[rows] = _walked(flat[rows], head_vd, bias_v, target_n[rows], room, hits=True)
             loss_n[rows] = (lse_n - own_n).where(target_n[rows] != IGNORED, 0)
-    return Judged(loss_n.view(targets.shape), hit_n.view(targets.shape))
+    return TokenScores(loss_n.view(targets.shape), hit_n.view(targets.shape))
 
 
-class TokenLoss(torch.autograd.Function):
+class TokenLossFunction(torch.autograd.Function):
     """Losses by tiles; in the backward pass each tile's logits are made again."""
 
     @staticmethod
     def forward(ctx: Any, hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor) -> Tensor:
         """The losses, and the log-sum-exp for the way back."""
-        room = Room(hidden_nd)
+        room = LogitTile(hidden_nd)
         lse_n, own_n = room.tile.new_zeros(2, len(hidden_nd))
         for rows in _tiles(len(hidden_nd), TOKENS):
             lse_n[rows], own_n[rows], _ = _walked(hidden_nd[rows], head_vd, bias_v, target_n[rows], room)
@@ -83,7 +83,7 @@ class TokenLoss(torch.autograd.Function):
         by_hidden = torch.zeros_like(hidden_nd, dtype=lse_n.dtype)
         by_head = torch.zeros_like(head_vd, dtype=lse_n.dtype)
         by_bias = None if bias_v is None else torch.zeros_like(bias_v, dtype=lse_n.dtype)
-        slope_n, room = grads[0].where(target_n != IGNORED, 0), Room(hidden_nd)
+        slope_n, room = grads[0].where(target_n != IGNORED, 0), LogitTile(hidden_nd)
         for rows in _tiles(len(hidden_nd), TOKENS):
             for words in _tiles(len(head_vd), WORDS):
                 share = room.logits(hidden_nd[rows], head_vd, bias_v, words)
@@ -104,13 +104,13 @@ def _tiles(length: int, size: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, length, size)]
 
 
-class Room:
+class LogitTile:
     """Where every tile of logits stands in turn."""
 
     def __init__(self, hidden_nd: Tensor) -> None:
         # A product soon leaves the range of float16.
         self.multiplied = torch.float32 if hidden_nd.dtype == torch.float16 else hidden_nd.dtype
-        self.tile = hidden_nd.new_empty(TOKENS * WORDS, dtype=wide(hidden_nd.dtype))
+        self.tile = hidden_nd.new_empty(TOKENS * WORDS, dtype=compute_dtype(hidden_nd.dtype))
         self.product = self.tile
         if self.multiplied != self.tile.dtype:
             self.product = hidden_nd.new_empty(TOKENS * WORDS, dtype=self.multiplied)
@@ -127,7 +127,7 @@ class Room:
 
 
 def _walked(
-    hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor, room: Room, *, hits: bool = False
+    hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, target_n: Tensor, room: LogitTile, *, hits: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Of a few tokens the log-sum-exp over all words and the target's own logit, and if asked for whether that is the
     first of the highest: all from the same rounded tiles.

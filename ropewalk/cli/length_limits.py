@@ -18,14 +18,14 @@ from ropewalk.reach import furthest
 FAR = 2**40  # tokens: what is not exceeded by then never is
 
 
-class Limit(NamedTuple):
+class LengthLimit(NamedTuple):
     """So many tokens, and what they are."""
 
     tokens: float
     words: str
 
 
-def limit_of(host: Any, to: int | None) -> Limit:
+def limit_of(host: Any, to: int | None) -> LengthLimit:
     """Of a model as it is, bare or extended, and of the length that was said, whichever comes first."""
     config, handle = host.config.get_text_config(), host.__dict__.get(HANDLE)
     own = handle.extension if handle else Extension()
@@ -33,12 +33,12 @@ def limit_of(host: Any, to: int | None) -> Limit:
         trained, original = lengths_of(config, corrected=handle.trained_len if handle else None)
         facts = Facts(trained_len=trained, original_len=original, head_dim=2, layers=config.num_hidden_layers)
     except DoesNotFit:  # nobody knows
-        return Limit(math.inf if to is None else to, "the length of --to")
+        return LengthLimit(math.inf if to is None else to, "the length of --to")
     known = familiar(own, facts)
     if to is not None and to <= known:
-        return Limit(to, "the length of --to")
+        return LengthLimit(to, "the length of --to")
     words = f"the length that {'its extension is made for' if handle else 'the model was trained on'}"
-    return Limit(known, f"{words}; yarn, rerope+log_n and others reach further, with --to")
+    return LengthLimit(known, f"{words}; yarn, rerope+log_n and others reach further, with --to")
 
 
 def familiar(extension: Extension, facts: Facts) -> float:
@@ -54,7 +54,7 @@ def _familiar(own: Extension, length: float) -> float:
     return bisect_left(range(FAR), True, key=exceeds) if exceeds(FAR) else math.inf
 
 
-def watched(tokens: Iterable[int], read: int, limit: Limit) -> Iterator[int]:
+def watched(tokens: Iterable[int], read: int, limit: LengthLimit) -> Iterator[int]:
     """The same tokens, after so many that were read; that they are beyond the limit is said once."""
     said = False
     for length, token in enumerate(tokens, read + 1):

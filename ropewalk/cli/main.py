@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
+from ropewalk.cli.exit_status import REFUSED, STOPPED
 from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
 IMPORTS = "<frozen importlib._bootstrap>"  # the file of Python's own importing
-REFUSED = 2
-STOPPED, SAID = 130, "ropewalk: stopped\n"  # of what a signal has ended
+SAID = "ropewalk: stopped\n"
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ LONGEST = 64  # tokens of a line that are decoded together
 PATIENCE = 30.0  # seconds between two lines where no terminal shows a bar
 
 
-class Doing:
+class WorkProgress:
     """How much is done: a bar on a terminal, a line now and then elsewhere."""
 
     def __init__(self, bar: Progress, label: str) -> None:
@@ -32,15 +32,15 @@ class Doing:
 
 
 @contextmanager
-def doing(label: str) -> Iterator[Doing]:
+def doing(label: str) -> Iterator[WorkProgress]:
     """For as long as it is done."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield Doing(bar, label)
+        yield WorkProgress(bar, label)
 
 
-class Reading:
+class ReadingBar:
     """A bar on the error stream, from the first piece that is read to the first token that is shown."""
 
     def __init__(self, bar: Progress) -> None:
@@ -57,11 +57,11 @@ class Reading:
 
 
 @contextmanager
-def reading() -> Iterator[Reading]:
+def reading() -> Iterator[ReadingBar]:
     """A bar, where there is a terminal; nothing at all elsewhere."""
     console = Console(stderr=True, quiet=not sys.stderr.isatty())
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    bar = Reading(Progress(*columns, console=console, transient=True, redirect_stdout=False))
+    bar = ReadingBar(Progress(*columns, console=console, transient=True, redirect_stdout=False))
     with bar.shown:
         yield bar
 

@@ -21,7 +21,7 @@ from ropewalk.record import AT_LEAST_ONE, POSITIVE, Checked
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape(Checked):
+class ModelShape(Checked):
     """The sizes of a small model: a Llama, unless it says otherwise."""
 
     vocabulary: Annotated[int, AT_LEAST_ONE, "tokens it knows"] = 2048
@@ -49,7 +49,7 @@ class Shape(Checked):
             raise InvalidValue("places", "rotary with key_norm or kv_heads, which GPT-2 has not", self.places)
 
 
-def fresh(shape: Shape, *, end: int = 0, seed: int = 0, numbers: int | None = None) -> PreTrainedModel:
+def fresh(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None = None) -> PreTrainedModel:
     """A model of a shape, the same for the same seed; `numbers` is how many places a table of learned ones has."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -74,7 +74,7 @@ def fresh(shape: Shape, *, end: int = 0, seed: int = 0, numbers: int | None = No
         return LlamaForCausalLM(LlamaConfig(**given))
 
 
-def _gpt2(shape: Shape, end: int, numbers: int) -> GPT2Config:
+def _gpt2(shape: ModelShape, end: int, numbers: int) -> GPT2Config:
     """Without dropout: a small model sees no text twice."""
     return GPT2Config(
         vocab_size=shape.vocabulary,

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.diagnostics.diagnose import Diagnosis, Side
+from ropewalk.evaluation.diagnostics.diagnose import DiagnosedSide, Diagnosis
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
 from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.extension import Extension
@@ -17,7 +17,7 @@ from ropewalk.facts import Facts
 from ropewalk.folders import replacing, write_text
 from ropewalk.report.drawing import written
 from ropewalk.report.inside import insides
-from ropewalk.report.sheet import Part, Table, sheet
+from ropewalk.report.sheet import PagePart, PageTable, sheet
 
 NOTES = (
     "within, beyond: positions of queries below the trained length and from it on",
@@ -28,7 +28,7 @@ NOTES = (
 MUCH = 1.5  # times as much is worth a sentence
 
 
-class Around(NamedTuple):
+class WithinAndBeyond(NamedTuple):
     """A number within the trained length and beyond; NaN where there is none."""
 
     within: float
@@ -47,7 +47,7 @@ def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = 
             advice=findings(diagnosis),
             table=numbers(diagnosis),
             notes=NOTES,
-            parts=[Part("", "", tuple(drawn))],
+            parts=[PagePart("", "", tuple(drawn))],
             command=command,
             made={**diagnosis.made, **diagnosis.marks},
             folder=place,
@@ -62,7 +62,7 @@ def title(diagnosis: Diagnosis) -> str:
     return f"Trained on {diagnosis.facts.trained_len:,} tokens, looked into at {diagnosis.length:,}: {sides}"
 
 
-def numbers(diagnosis: Diagnosis) -> Table:
+def numbers(diagnosis: Diagnosis) -> PageTable:
     """Each number within the trained length and beyond, side by side."""
     trained = diagnosis.facts.trained_len
     head = [f"{side.line}, {where} {trained:,}" for side in diagnosis.sides for where in ("within", "beyond")]
@@ -70,7 +70,7 @@ def numbers(diagnosis: Diagnosis) -> Table:
     for name, (digits, of) in MEASURES.items():
         found = [number for side in diagnosis.sides for number in of(side, diagnosis)]
         rows.append((name, *("-" if math.isnan(number) else f"{number:.{digits}f}" for number in found)))
-    return Table(("mean of", *head), tuple(rows))
+    return PageTable(("mean of", *head), tuple(rows))
 
 
 def findings(diagnosis: Diagnosis) -> list[str]:
@@ -82,13 +82,13 @@ def findings(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
-def _angles(side: Side, diagnosis: Diagnosis) -> str:
+def _angles(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
     count, length = sum(pair.unseen for pair in side.pairs), f"{diagnosis.length:,}"
     asked = f"{count} of {len(side.pairs)} pairs meet" if count else "no pair meets"
     return f"{side.line}: {asked} angles in {length} tokens that training has not shown."
 
 
-def _logits(side: Side, diagnosis: Diagnosis) -> str:
+def _logits(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
     """Of the layer whose logits grow most, where they do."""
     found = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
     rises = [each.beyond / each.within if each.within > 0 else math.nan for each in found]
@@ -101,7 +101,7 @@ def _logits(side: Side, diagnosis: Diagnosis) -> str:
     return f"{side.line}: logits of far keys leave what training knew, most in layer {worst}: {known}."
 
 
-def _hold(side: Side, diagnosis: Diagnosis) -> str:
+def _hold(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
     """Of the layer that loses most of what is near, where one does."""
     found = [_around(Curves(side.last.at, (curve,)), diagnosis) for curve in side.last.layers]
     worst = min(range(len(found)), key=lambda layer: found[layer].beyond / max(found[layer].within, 1e-9))
@@ -120,37 +120,37 @@ def _sinks(diagnosis: Diagnosis) -> str:
     return f"{share} A stream has a loss of {losses}."
 
 
-def _around(curves: Curves, diagnosis: Diagnosis) -> Around:
+def _around(curves: Curves, diagnosis: Diagnosis) -> WithinAndBeyond:
     """The means of all layers' curves on either side of the trained length."""
     return _parted(curves.at, [sum(values) / len(values) for values in zip(*curves.layers, strict=True)], diagnosis)
 
 
-def _parted(at: tuple[float, ...], curve: list[float], diagnosis: Diagnosis) -> Around:
+def _parted(at: tuple[float, ...], curve: list[float], diagnosis: Diagnosis) -> WithinAndBeyond:
     trained = diagnosis.facts.trained_len
     parts = [[y for x, y in zip(at, curve, strict=True) if (x >= trained) == beyond] for beyond in (False, True)]
-    return Around(*(sum(part) / len(part) if part else math.nan for part in parts))
+    return WithinAndBeyond(*(sum(part) / len(part) if part else math.nan for part in parts))
 
 
-def _largest(layer: int, curves: Curves, diagnosis: Diagnosis) -> Around:
+def _largest(layer: int, curves: Curves, diagnosis: Diagnosis) -> WithinAndBeyond:
     """The largest of a layer at distances on either side of the trained length, those that are near left out."""
     trained = diagnosis.facts.trained_len
     far = [pair for pair in zip(curves.at, curves.layers[layer], strict=True) if pair[0] >= trained / 4]
     pairs = [pair for pair in far if not math.isnan(pair[1])]
     parts = [[y for x, y in pairs if (x >= trained) == beyond] for beyond in (False, True)]
-    return Around(*(max(part, default=math.nan) for part in parts))
+    return WithinAndBeyond(*(max(part, default=math.nan) for part in parts))
 
 
-def _loss(side: Side, diagnosis: Diagnosis) -> Around:
+def _loss(side: DiagnosedSide, diagnosis: Diagnosis) -> WithinAndBeyond:
     bins = len(side.losses)
     return _parted(tuple((n + 0.5) * diagnosis.length / bins for n in range(bins)), list(side.losses), diagnosis)
 
 
-def _logit(side: Side, diagnosis: Diagnosis) -> Around:
+def _logit(side: DiagnosedSide, diagnosis: Diagnosis) -> WithinAndBeyond:
     found = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
-    return Around(*(sum(part) / len(part) for part in zip(*found, strict=True)))
+    return WithinAndBeyond(*(sum(part) / len(part) for part in zip(*found, strict=True)))
 
 
-MEASURES: dict[str, tuple[int, Callable[[Side, Diagnosis], Around]]] = {
+MEASURES: dict[str, tuple[int, Callable[[DiagnosedSide, Diagnosis], WithinAndBeyond]]] = {
     "loss, nats per token": (2, _loss),
     f"mass on the last {NEAR} keys": (2, lambda side, diagnosis: _around(side.last, diagnosis)),
     f"mass on the first {SINKS} keys": (2, lambda side, diagnosis: _around(side.first, diagnosis)),

@@ -29,7 +29,7 @@ LETTERS, SMALL = 9, 8  # points
 DPI = 150
 
 
-class Drawn(NamedTuple):
+class ReportFigure(NamedTuple):
     """A figure, its name, what it shows, and the numbers behind it."""
 
     name: str
@@ -117,12 +117,12 @@ def doubling(own: Axes, lengths: Sequence[int]) -> None:
     own.minorticks_off()
 
 
-def embedded(drawn: Drawn, folder: Path) -> str:
+def embedded(drawn: ReportFigure, folder: Path) -> str:
     """A figure that was written to a folder, as an address that a page carries within itself."""
     return "data:image/png;base64," + base64.b64encode((folder / f"{drawn.name}.png").read_bytes()).decode()
 
 
-def rendered(drawn: Drawn, kind: str) -> bytes:
+def rendered(drawn: ReportFigure, kind: str) -> bytes:
     """A figure as a file's bytes, the same for the same figure."""
     out = io.BytesIO()
     _as_it_is(drawn.figure)
@@ -131,7 +131,7 @@ def rendered(drawn: Drawn, kind: str) -> bytes:
     return out.getvalue()
 
 
-def written(drawn: Drawn, folder: Path) -> None:
+def written(drawn: ReportFigure, folder: Path) -> None:
     """A figure as PNG and SVG, and its numbers as CSV."""
     for kind in ("png", "svg"):
         (folder / f"{drawn.name}.{kind}").write_bytes(rendered(drawn, kind))

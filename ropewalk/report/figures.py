@@ -8,16 +8,16 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ropewalk.evaluation.compare.compare import Comparison, Contender
+from ropewalk.evaluation.compare.compare import Candidate, Comparison
 from ropewalk.evaluation.metrics.intervals import Estimate, share
 from ropewalk.evaluation.tasks import Task
-from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, doubling, legend, mark, named, panels, styles
+from ropewalk.report.drawing import LETTERS, SMALL, ReportFigure, axes, doubling, legend, mark, named, panels, styles
 from ropewalk.report.sections import REACH
 
 APART = 0.3  # doublings over which the marks of one length are spread
 
 
-def figures(comparison: Comparison) -> list[Drawn]:
+def figures(comparison: Comparison) -> list[ReportFigure]:
     """Every figure for which there are numbers."""
     found = [loss_by_length(comparison), loss_by_position(comparison)]
     measured = list(dict.fromkeys(task.name for task in comparison.tasks))
@@ -42,25 +42,25 @@ def _has_depths(comparison: Comparison, name: str) -> bool:
     return any("depth" in sample for row in rows for sample in row.samples)
 
 
-def loss_by_length(comparison: Comparison) -> Drawn:
+def loss_by_length(comparison: Comparison) -> ReportFigure:
     """The same last tokens under growing context."""
     caption = "Loss of the same last tokens, with more and more text before them. The trained length is marked."
     return _by_length(comparison, "loss_by_length", caption, "context", "loss", "loss, nats per token")
 
 
-def repetition_by_length(comparison: Comparison) -> Drawn:
+def repetition_by_length(comparison: Comparison) -> ReportFigure:
     """Accuracy on text told again."""
     caption = "Next-token accuracy where a text of half the trained length is told again and again."
     return _by_length(comparison, "repetition_by_length", caption, "repetition", "accuracy", "accuracy")
 
 
-def perplexity_by_length(comparison: Comparison) -> Drawn:
+def perplexity_by_length(comparison: Comparison) -> ReportFigure:
     """Windows of each length, half overlapping."""
     caption = "Perplexity of whole texts, read in windows that move on by half their length; every token counts once."
     return _by_length(comparison, "perplexity_by_length", caption, "perplexity", "strided", "perplexity")
 
 
-def found_by_length(comparison: Comparison, name: str) -> Drawn:
+def found_by_length(comparison: Comparison, name: str) -> ReportFigure:
     """The share of what a task asks for that was found; the mean over all tasks of that name."""
     titles = [task.title for task in comparison.tasks if task.name == name]
     if len(titles) == 1:
@@ -77,10 +77,10 @@ def found_by_length(comparison: Comparison, name: str) -> Drawn:
     legend(figure, own)
     doubling(own, comparison.lengths)
     caption = f"{name}: the share found, averaged over {', '.join(titles)}."
-    return Drawn(f"{name}_by_length", caption, figure, ("extension", "length", "score"), tuple(numbers), REACH)
+    return ReportFigure(f"{name}_by_length", caption, figure, ("extension", "length", "score"), tuple(numbers), REACH)
 
 
-def loss_by_position(comparison: Comparison) -> Drawn:
+def loss_by_position(comparison: Comparison) -> ReportFigure:
     """Where in a long text a method breaks down: a panel for each, the bare model behind it in grey."""
     bare, *others = comparison.contenders
     figure, grid = panels([each.line for each in others or [bare]], columns=2, height=1.25)
@@ -94,10 +94,10 @@ def loss_by_position(comparison: Comparison) -> Drawn:
     numbers = tuple((line, *pair) for line, curve in curves.items() for pair in zip(*curve, strict=True))
     caption = f"Loss by position in texts of {comparison.lengths[-1]:,} tokens: black the extension, grey the bare one."
     caption += " The trained length is marked."
-    return Drawn("loss_by_position", caption, figure, ("extension", "position", "loss"), numbers, "context")
+    return ReportFigure("loss_by_position", caption, figure, ("extension", "position", "loss"), numbers, "context")
 
 
-def _curve(comparison: Comparison, each: Contender) -> tuple[list[int], list[float]]:
+def _curve(comparison: Comparison, each: Candidate) -> tuple[list[int], list[float]]:
     """Positions and losses of the longest texts, the means over texts."""
     longest = comparison.lengths[-1]
     row = each.at("context", longest)
@@ -105,7 +105,7 @@ def _curve(comparison: Comparison, each: Contender) -> tuple[list[int], list[flo
     return [round((n + 0.5) * longest / len(curve)) for n in range(len(curve))], curve
 
 
-def found_by_depth(comparison: Comparison, name: str) -> Drawn:
+def found_by_depth(comparison: Comparison, name: str) -> ReportFigure:
     """One small map for each contender: length across, depth downwards."""
     figure, maps = panels([each.line for each in comparison.contenders], columns=3, height=1.4)
     numbers: list[tuple[Any, ...]] = []
@@ -118,10 +118,10 @@ def found_by_depth(comparison: Comparison, name: str) -> Drawn:
     figure.supylabel("depth", fontsize=SMALL)
     caption = f"{what} by length (across) and depth (down): white is found, black is not."
     head = ("extension", "length", "depth", "right", "low", "high")
-    return Drawn(f"{name}_by_depth", caption, figure, head, tuple(numbers), name)
+    return ReportFigure(f"{name}_by_depth", caption, figure, head, tuple(numbers), name)
 
 
-def _grid(each: Contender, name: str) -> dict[tuple[int, float], Estimate]:
+def _grid(each: Candidate, name: str) -> dict[tuple[int, float], Estimate]:
     """The share found in each cell of length and depth."""
     cells: dict[tuple[int, float], list[bool]] = {}
     for row in each.rows:
@@ -156,7 +156,7 @@ def _short(length: int) -> str:
     return f"{length // 1024}k" if length % 1024 == 0 else str(length)
 
 
-def _by_length(comparison: Comparison, name: str, caption: str, task: str, number: str, label: str) -> Drawn:
+def _by_length(comparison: Comparison, name: str, caption: str, task: str, number: str, label: str) -> ReportFigure:
     figure, own = axes("tokens of context", label)
     numbers = []
     for place, (each, style) in enumerate(zip(comparison.contenders, styles(), strict=False)):
@@ -174,4 +174,4 @@ def _by_length(comparison: Comparison, name: str, caption: str, task: str, numbe
     mark(own, comparison.trained_len)
     legend(figure, own)
     doubling(own, comparison.lengths)
-    return Drawn(name, caption, figure, ("extension", "length", number, "low", "high"), tuple(numbers), task)
+    return ReportFigure(name, caption, figure, ("extension", "length", number, "low", "high"), tuple(numbers), task)

@@ -18,12 +18,12 @@ from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.notation import BARE
-from ropewalk.report.drawing import Drawn, axes, legend, lines, named, styles, written
-from ropewalk.report.sheet import Part, Table, sheet
+from ropewalk.report.drawing import ReportFigure, axes, legend, lines, named, styles, written
+from ropewalk.report.sheet import PagePart, PageTable, sheet
 from ropewalk.report.tables import brief, interval
-from ropewalk.search.judging import Fit, Judged
+from ropewalk.search.judging import FitResult, TestedExtension
 from ropewalk.search.spaces import HandSet
-from ropewalk.search.tried import Tried
+from ropewalk.search.tried import MeasuredTrial
 
 CUT = "Fitting texts; the worse half is cut off."
 NOTES = (
@@ -35,7 +35,7 @@ NOTES = (
 )
 
 
-def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
+def write_fit(fit: FitResult, folder: Path, *, command: str = "") -> Path:
     """The extension, the page, its figures and every number."""
     drawn = figures(fit)
     with replacing(folder) as place:
@@ -48,7 +48,7 @@ def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
             advice=[words(fit)],
             table=table(fit),
             notes=NOTES,
-            parts=[Part("", "", tuple(drawn))],
+            parts=[PagePart("", "", tuple(drawn))],
             command=command,
             made={**fit.made, **fit.marks, "goal": fit.goal.to_json()},
             folder=place,
@@ -57,14 +57,14 @@ def write_fit(fit: Fit, folder: Path, *, command: str = "") -> Path:
     return folder / "report.html"
 
 
-def title(fit: Fit) -> str:
+def title(fit: FitResult) -> str:
     """What was looked for."""
     goal = fit.goal
     lengths = f"{goal.target_len:,} tokens, trained on {goal.facts.trained_len:,}"
     return f"The best for {lengths} (deployable: {goal.deployable})"
 
 
-def words(fit: Fit) -> str:
+def words(fit: FitResult) -> str:
     """What was written, over what, by how much, with what certainty."""
     goal, own = fit.goal, fit.written
     said = [
@@ -79,19 +79,19 @@ def words(fit: Fit) -> str:
     return " ".join(each for each in said if each)
 
 
-def _standing(fit: Fit) -> str:
+def _standing(fit: FitResult) -> str:
     if fit.written is not fit.answer:
         return "the best of those set by hand on the texts that judge"
     return f"the best on the fitting texts of {_searched(fit)}"
 
 
-def _searched(fit: Fit) -> str:
+def _searched(fit: FitResult) -> str:
     """How much was tried."""
     by_hand = sum(each.seed for each in fit.history)
     return f"{by_hand} set by hand and {len(fit.history) - by_hand} proposed"
 
 
-def _over_the_rival(fit: Fit) -> str:
+def _over_the_rival(fit: FitResult) -> str:
     rival = fit.rival
     if rival is None:
         return ""
@@ -101,7 +101,7 @@ def _over_the_rival(fit: Fit) -> str:
     return f"{said}: {_certainty(rival)}.{_kept(fit, rival)}"
 
 
-def _over_the_search(fit: Fit) -> str:
+def _over_the_search(fit: FitResult) -> str:
     """Why the search's own choice is not what is written."""
     value, low, high, of = fit.written.behind
     less = _margin(Estimate(-value, -high, -low, of))
@@ -109,7 +109,7 @@ def _over_the_search(fit: Fit) -> str:
     return f"That is {less} what the search chose ({chosen}): {_certainty(fit.written)}."
 
 
-def _out_of_budget(fit: Fit) -> str:
+def _out_of_budget(fit: FitResult) -> str:
     """What there was no time for."""
     if not fit.untried or fit.budget is None:
         return ""
@@ -123,14 +123,14 @@ def _margin(behind: Estimate) -> str:
     return f"{-behind.value:.3f} [{-behind.high:.3f}, {-behind.low:.3f}] more than"
 
 
-def _certainty(rival: Judged) -> str:
+def _certainty(rival: TestedExtension) -> str:
     """What may be said of a difference; a rival that is surely better is what is written."""
     if not rival.behind.clear_of(0):
         return "no difference that so few texts can show"
     return "its 95 % interval puts the difference beyond chance"
 
 
-def _kept(fit: Fit, rival: Judged) -> str:
+def _kept(fit: FitResult, rival: TestedExtension) -> str:
     """Over-fitting, seen: the same margin on the texts that the search saw."""
     seen = next((each.figures.loss for each in fit.history if each.extension == rival.extension and each.figures), None)
     if seen is None or fit.chosen.figures is None:
@@ -142,16 +142,16 @@ def _signed(found: Estimate) -> str:
     return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
-def table(fit: Fit) -> Table:
+def table(fit: FitResult) -> PageTable:
     """The answer and everything it was judged beside, the lowest loss first."""
     keys = fit.answer.keys is not None
     head = ("extension", "texts", "loss", "behind", "short", "time", *(["pass keys"] * keys), "what it is")
     others = [each for each in fit.beside if each.extension != fit.answer.extension]
     every = sorted([fit.answer, *others], key=lambda each: (each.behind.value, each is not fit.answer))
-    return Table(head, tuple(_row(each, fit) for each in every), ends_in_words=True)
+    return PageTable(head, tuple(_row(each, fit) for each in every), ends_in_words=True)
 
 
-def _row(each: Judged, fit: Fit) -> tuple[str, ...]:
+def _row(each: TestedExtension, fit: FitResult) -> tuple[str, ...]:
     behind = "" if each is fit.answer else interval(each.behind)
     found = [] if each.keys is None else [f"{100 * each.keys.value:.0f}%"]
     cells = (
@@ -165,13 +165,13 @@ def _row(each: Judged, fit: Fit) -> tuple[str, ...]:
     return (*cells, *found, "" if each.line == BARE else brief(each.extension))
 
 
-def figures(fit: Fit) -> list[Drawn]:
+def figures(fit: FitResult) -> list[ReportFigure]:
     """The front, the history, and what each pair of dimensions does where that is one table."""
     found = [front(fit), history(fit)]
     return [*found, *stretches(fit)]
 
 
-def front(fit: Fit) -> Drawn:
+def front(fit: FitResult) -> ReportFigure:
     """Long loss against short damage; the size of a point is its cost."""
     figure, own = axes("loss under long context, nats per token", "what short texts lose, nats per token")
     numbers = []
@@ -187,7 +187,7 @@ def front(fit: Fit) -> Drawn:
     _focused(own, whole)
     legend(figure, own)
     caption = f"What can be had at which price: the line is the front, the size of a point its time. {CUT}"
-    return Drawn("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
+    return ReportFigure("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
 
 
 def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -199,7 +199,7 @@ def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept
 
 
-def history(fit: Fit) -> Drawn:
+def history(fit: FitResult) -> ReportFigure:
     """Every trial that was measured wholly, and the best so far of those that keep to the goal."""
     figure, own = axes("trial", "loss, nats per token")
     numbers = []
@@ -219,10 +219,10 @@ def history(fit: Fit) -> Drawn:
     _focused(own, whole, up=True)
     legend(figure, own)
     caption = f"The trials that were measured wholly; the line is the best so far. {CUT}"
-    return Drawn("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
+    return ReportFigure("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
 
 
-def stretches(fit: Fit) -> list[Drawn]:
+def stretches(fit: FitResult) -> list[ReportFigure]:
     """How many times more slowly each pair turns; nothing where no one table says it."""
     facts = fit.goal.facts
     shown = [fit.answer, *([fit.rival] if fit.rival else [])]
@@ -239,17 +239,17 @@ def stretches(fit: Fit) -> list[Drawn]:
     own.set_yscale("log", base=2)
     legend(figure, own)
     caption = "What the answer does to each pair, beside the best that was set by hand."
-    return [Drawn("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers))]
+    return [ReportFigure("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers))]
 
 
-def _by_space(found: Sequence[Tried]) -> dict[str, list[Tried]]:
-    groups: dict[str, list[Tried]] = {HandSet.name: []}
+def _by_space(found: Sequence[MeasuredTrial]) -> dict[str, list[MeasuredTrial]]:
+    groups: dict[str, list[MeasuredTrial]] = {HandSet.name: []}
     for each in found:
         groups.setdefault(each.space, []).append(each)
     return {space: group for space, group in groups.items() if group}
 
 
-def _focused(own: Axes, whole: Sequence[Tried], *, up: bool = False) -> None:
+def _focused(own: Axes, whole: Sequence[MeasuredTrial], *, up: bool = False) -> None:
     """Show the better half and the best that was set by hand: what breaks would press the rest together."""
     losses = sorted(each.figures.loss for each in whole if each.figures)
     by_hand = min((each.figures.loss for each in whole if each.figures and each.seed), default=losses[0])
@@ -258,7 +258,7 @@ def _focused(own: Axes, whole: Sequence[Tried], *, up: bool = False) -> None:
     (own.set_ylim if up else own.set_xlim)(low - room / 10, high + room / 2)
 
 
-def as_json(fit: Fit, command: str = "") -> dict[str, Any]:
+def as_json(fit: FitResult, command: str = "") -> dict[str, Any]:
     """Every number, and everything needed to measure it again."""
     return {
         "command": command,
@@ -273,7 +273,7 @@ def as_json(fit: Fit, command: str = "") -> dict[str, Any]:
     }
 
 
-def _judged_json(each: Judged) -> dict[str, Any]:
+def _judged_json(each: TestedExtension) -> dict[str, Any]:
     return {
         "line": each.line,
         "extension": each.extension.to_json(),
@@ -285,7 +285,7 @@ def _judged_json(each: Judged) -> dict[str, Any]:
     }
 
 
-def _tried_json(each: Tried) -> dict[str, Any]:
+def _tried_json(each: MeasuredTrial) -> dict[str, Any]:
     return {
         "trial": each.number,
         "space": each.space,

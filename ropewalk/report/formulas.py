@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ropewalk.evaluation.diagnostics import Pair, decay, turns
+from ropewalk.evaluation.diagnostics import PairAngles, decay, turns
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.report.drawing import LETTERS, Drawn, axes, legend, lines, mark, named, panels
+from ropewalk.report.drawing import LETTERS, ReportFigure, axes, legend, lines, mark, named, panels
 
 BINS = 96  # of distance, in a panel
 SHOWN = 9  # pairs in a table
@@ -22,12 +22,12 @@ FORMULAS = "formulas"  # the section of both
 Extensions = Mapping[str, Extension]  # by the line that names them
 
 
-def formulas(extensions: Extensions, facts: Facts, length: int) -> list[Drawn]:
+def formulas(extensions: Extensions, facts: Facts, length: int) -> list[ReportFigure]:
     """Both figures, for texts of a length."""
     return [decay_by_distance(extensions, facts, length), turns_by_pair(extensions, facts, length)]
 
 
-def decay_by_distance(extensions: Extensions, facts: Facts, length: int) -> Drawn:
+def decay_by_distance(extensions: Extensions, facts: Facts, length: int) -> ReportFigure:
     """A panel for each method: the mean over distances that lie together, and between which values it swings."""
     figure, grid = panels(list(extensions), columns=2, height=1.25)
     numbers: list[tuple[Any, ...]] = []
@@ -45,7 +45,7 @@ def decay_by_distance(extensions: Extensions, facts: Facts, length: int) -> Draw
         " the method's formula alone: line the mean, grey the range it swings in, nothing where a key is out of reach."
         " The trained length is marked."
     )
-    return Drawn(
+    return ReportFigure(
         "decay_by_distance", caption, figure, ("extension", "distance", "mean", "low", "high"), tuple(numbers), FORMULAS
     )
 
@@ -62,7 +62,7 @@ def _extent(values: Tensor) -> tuple[float, float, float]:
     return (float(seen.mean()), float(seen.min()), float(seen.max())) if len(seen) else (math.nan, math.nan, math.nan)
 
 
-def turns_by_pair(extensions: Extensions, facts: Facts, length: int) -> Drawn:
+def turns_by_pair(extensions: Extensions, facts: Facts, length: int) -> ReportFigure:
     """How much further each pair turns than it did in training; methods that ask for the same share a line."""
     figure, own = axes("pair, fastest first", "turns asked for, over turns trained")
     found = {line: turns(extension, facts, length) for line, extension in extensions.items()}
@@ -76,17 +76,17 @@ def turns_by_pair(extensions: Extensions, facts: Facts, length: int) -> Drawn:
     own.set_yticks([0, *ticks], ["0", *(f"{tick:g}x" for tick in ticks)])
     own.set_ylim(0, 1.3 * ticks[-1])
     legend(figure, own, columns=1)
-    head = ("extension", *Pair._fields, "unseen")
+    head = ("extension", *PairAngles._fields, "unseen")
     rows = [(line, *pair, pair.unseen) for line, pairs in found.items() for pair in pairs]
     caption = (
         f"How far each pair of dimensions turns in {length:,} tokens, over how far it turned in training on"
         f" {facts.trained_len:,}. Grey: pairs that never came round in training, for which anything above 1 is an angle"
         " never seen."
     )
-    return Drawn("turns_by_pair", caption, figure, head, tuple(rows), FORMULAS, tuple(_table(found)))
+    return ReportFigure("turns_by_pair", caption, figure, head, tuple(rows), FORMULAS, tuple(_table(found)))
 
 
-def _alike(found: Mapping[str, list[Pair]]) -> dict[tuple[float, ...], list[str]]:
+def _alike(found: Mapping[str, list[PairAngles]]) -> dict[tuple[float, ...], list[str]]:
     """The names of the methods behind each curve."""
     curves: dict[tuple[float, ...], list[str]] = {}
     for line, pairs in found.items():
@@ -104,7 +104,7 @@ def _listed(names: list[str]) -> str:
     return "\n".join(rows)
 
 
-def _table(found: Mapping[str, list[Pair]]) -> list[tuple[str, ...]]:
+def _table(found: Mapping[str, list[PairAngles]]) -> list[tuple[str, ...]]:
     """Some pairs of each method, in words."""
     rows = []
     for line, pairs in found.items():

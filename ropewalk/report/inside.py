@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ropewalk.evaluation.diagnostics.diagnose import Diagnosis, Side
+from ropewalk.evaluation.diagnostics.diagnose import DiagnosedSide, Diagnosis
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
 from ropewalk.evaluation.diagnostics.rows import Curves
-from ropewalk.report.drawing import LETTERS, SMALL, Drawn, axes, legend, lines, mark, named, panels, stacked
+from ropewalk.report.drawing import LETTERS, SMALL, ReportFigure, axes, legend, lines, mark, named, panels, stacked
 from ropewalk.report.formulas import formulas
 
 MOST = 6  # layers in a figure of lines; files have all
@@ -21,7 +21,7 @@ MARK = "#d1495b"
 MAPS = "Above, the mean over layers; the maps have every layer; the trained length is marked."
 
 
-def insides(diagnosis: Diagnosis) -> list[Drawn]:
+def insides(diagnosis: Diagnosis) -> list[ReportFigure]:
     """Every figure for which there are numbers."""
     extensions = {side.line: side.extension for side in diagnosis.sides}
     found = [
@@ -43,14 +43,14 @@ def some_layers(count: int) -> list[int]:
     return sorted({round(n * (count - 1) / max(1, few - 1)) for n in range(few)})
 
 
-def loss(diagnosis: Diagnosis) -> Drawn:
+def loss(diagnosis: Diagnosis) -> ReportFigure:
     """By position, both sides in one."""
     curves = {side.line: side.losses for side in diagnosis.sides}
     caption = "Loss by position; the trained length is marked."
     return _by_position(diagnosis, "loss", caption, curves, begin=1)
 
 
-def sinks(diagnosis: Diagnosis) -> Drawn:
+def sinks(diagnosis: Diagnosis) -> ReportFigure:
     """By position, of a stream whose first tokens stay, are others, or go."""
     kept, replaced, removed = diagnosis.streams
     curves = {"sinks kept": kept, "replaced by line breaks": replaced, "removed": removed}
@@ -64,7 +64,7 @@ def sinks(diagnosis: Diagnosis) -> Drawn:
 
 def _by_position(
     diagnosis: Diagnosis, name: str, caption: str, curves: dict[str, tuple[float, ...]], *, begin: int
-) -> Drawn:
+) -> ReportFigure:
     """Curves in bins over positions from `begin` on."""
     figure, own = axes("position in the text", "loss, nats per token")
     numbers: list[tuple[Any, ...]] = []
@@ -75,28 +75,30 @@ def _by_position(
         numbers += [(label, *pair) for pair in zip(at, curve, strict=True)]
     mark(own, diagnosis.facts.trained_len)
     legend(figure, own)
-    return Drawn(name, caption, figure, ("curve", "position", "loss"), tuple(numbers))
+    return ReportFigure(name, caption, figure, ("curve", "position", "loss"), tuple(numbers))
 
 
-def entropy(diagnosis: Diagnosis) -> Drawn:
+def entropy(diagnosis: Diagnosis) -> ReportFigure:
     """How many keys a query spreads itself over."""
     caption = "Entropy of attention by the position of the query: the logarithm of how many keys share it evenly."
     return _by_query(diagnosis, "entropy", caption, "entropy, nats", lambda side: side.entropy)
 
 
-def mass_of_last(diagnosis: Diagnosis) -> Drawn:
+def mass_of_last(diagnosis: Diagnosis) -> ReportFigure:
     """What stays near."""
     caption = f"Attention on the last {NEAR} keys by the position of the query."
     return _by_query(diagnosis, "mass_of_last", caption, "share of attention", lambda side: side.last)
 
 
-def mass_of_first(diagnosis: Diagnosis) -> Drawn:
+def mass_of_first(diagnosis: Diagnosis) -> ReportFigure:
     """What goes to the sinks."""
     caption = f"Attention on the first {SINKS} keys of the text by the position of the query."
     return _by_query(diagnosis, "mass_of_first", caption, "share of attention", lambda side: side.first)
 
 
-def _by_query(diagnosis: Diagnosis, name: str, caption: str, label: str, of: Callable[[Side], Curves]) -> Drawn:
+def _by_query(
+    diagnosis: Diagnosis, name: str, caption: str, label: str, of: Callable[[DiagnosedSide], Curves]
+) -> ReportFigure:
     figure, (own, *maps) = _over_maps(diagnosis, label, of)
     for side, style in zip(diagnosis.sides, lines(), strict=False):
         own.plot(of(side).at, _mean(of(side)), label=named(side.line), **style)
@@ -105,10 +107,10 @@ def _by_query(diagnosis: Diagnosis, name: str, caption: str, label: str, of: Cal
     legend(figure, own)
     numbers = [(side.line, *row) for side in diagnosis.sides for row in _rows(of(side))]
     head = ("extension", "layer", "position", label.split(",")[0])
-    return Drawn(name, f"{caption} {MAPS}", figure, head, tuple(numbers))
+    return ReportFigure(name, f"{caption} {MAPS}", figure, head, tuple(numbers))
 
 
-def logits_by_distance(diagnosis: Diagnosis) -> Drawn:
+def logits_by_distance(diagnosis: Diagnosis) -> ReportFigure:
     """The largest of each layer; above, with the means."""
     figure, (own, *maps) = _over_maps(diagnosis, "logit", lambda side: side.growth.largest)
     styles = lines()
@@ -123,10 +125,10 @@ def logits_by_distance(diagnosis: Diagnosis) -> Drawn:
     legend(figure, own)
     caption = f"Logits by distance: the largest over heads and rows, and their mean. {MAPS} They show the largest."
     head = ("extension", "layer", "distance", "mean", "spread", "largest")
-    return Drawn("logits_by_distance", caption, figure, head, tuple(_grown(diagnosis)))
+    return ReportFigure("logits_by_distance", caption, figure, head, tuple(_grown(diagnosis)))
 
 
-def _over_maps(diagnosis: Diagnosis, label: str, of: Callable[[Side], Curves]) -> tuple[Figure, list[Axes]]:
+def _over_maps(diagnosis: Diagnosis, label: str, of: Callable[[DiagnosedSide], Curves]) -> tuple[Figure, list[Axes]]:
     """Axes for lines, and below them a map for each side: places across, layers downwards."""
     figure, grid = stacked([2.0, *(1.2 for _ in diagnosis.sides)])
     values = [value for side in diagnosis.sides for curve in of(side).layers for value in curve if value == value]
@@ -175,7 +177,7 @@ def _trained(grid: Sequence[Axes], diagnosis: Diagnosis) -> None:
         mark(own, diagnosis.facts.trained_len, colour=MARK)
 
 
-def states(diagnosis: Diagnosis) -> Drawn:
+def states(diagnosis: Diagnosis) -> ReportFigure:
     """A row of panels for each side: dark is the beginning of the text, light its end."""
     planes = [(side, plane) for side in diagnosis.sides for plane in side.planes]
     columns = len(diagnosis.sides[0].planes)
@@ -190,10 +192,10 @@ def states(diagnosis: Diagnosis) -> Drawn:
     figure.colorbar(dots, ax=grid, label="position", shrink=0.8).ax.tick_params(labelsize=SMALL)
     caption = "Hidden states after some layers in the plane in which they vary most: dark is the beginning of the text."
     rows = [(s.line, p.layer - 1, at, *xy) for s, p in planes for at, xy in zip(p.positions, p.points, strict=True)]
-    return Drawn("states", caption, figure, ("extension", "layer", "position", "x", "y"), tuple(rows))
+    return ReportFigure("states", caption, figure, ("extension", "layer", "position", "x", "y"), tuple(rows))
 
 
-def bias_terms(diagnosis: Diagnosis) -> Drawn:
+def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
     """Of the bare model, a panel for each of some layers."""
     side = next(side for side in diagnosis.sides if side.terms)
     terms = side.terms
@@ -210,7 +212,7 @@ def bias_terms(diagnosis: Diagnosis) -> Drawn:
     legend(figure, grid[0])
     caption = f"The four terms of a product of queries and keys with biases, by distance ({side.line})."
     rows = [(name, *row) for name, curves in zip(names, terms or (), strict=True) for row in _rows(curves)]
-    return Drawn("bias_terms", caption, figure, ("term", "layer", "distance", "product"), tuple(rows))
+    return ReportFigure("bias_terms", caption, figure, ("term", "layer", "distance", "product"), tuple(rows))
 
 
 def _rows(curves: Curves) -> list[tuple[Any, ...]]:

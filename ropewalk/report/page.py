@@ -9,11 +9,11 @@ from typing import Any
 
 from ropewalk.evaluation.compare.compare import Comparison, reach
 from ropewalk.folders import replacing, write_text
-from ropewalk.report.drawing import Drawn, written
+from ropewalk.report.drawing import ReportFigure, written
 from ropewalk.report.figures import figures
 from ropewalk.report.formulas import FORMULAS, formulas
 from ropewalk.report.sections import Section, sections
-from ropewalk.report.sheet import Part, Table, sheet
+from ropewalk.report.sheet import PagePart, PageTable, sheet
 from ropewalk.report.tables import advice, notes, table, title
 
 ABOUT_FORMULAS = "What the methods do by themselves, whatever the model has learned."
@@ -43,11 +43,13 @@ def write_report(comparison: Comparison, folder: str | Path, *, command: str = "
     return out / "report.html"
 
 
-def _parts(found: list[Section], drawn: list[Drawn]) -> list[Part]:
+def _parts(found: list[Section], drawn: list[ReportFigure]) -> list[PagePart]:
     """A part for each task, and one for the formulas."""
     by_name = {name: tuple(each for each in drawn if each.section == name) for name in (each.section for each in drawn)}
-    tasks = [Part(each.name, each.about, by_name.get(each.name, ()), Table(each.head, each.rows)) for each in found]
-    return [*tasks, Part(FORMULAS, ABOUT_FORMULAS, by_name[FORMULAS])]
+    tasks = [
+        PagePart(each.name, each.about, by_name.get(each.name, ()), PageTable(each.head, each.rows)) for each in found
+    ]
+    return [*tasks, PagePart(FORMULAS, ABOUT_FORMULAS, by_name[FORMULAS])]
 
 
 def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 import sys
 from typing import NamedTuple
 
-from ropewalk.evaluation.compare.compare import Comparison, Contender, reach
+from ropewalk.evaluation.compare.compare import Candidate, Comparison, reach
 from ropewalk.evaluation.metrics.effective_length import LLAMA_2, OWN
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
@@ -44,7 +44,7 @@ def _of(comparison: Comparison, task: Task) -> Section:
     return Section(task.title, about, head, tuple(rows))
 
 
-def _rows(each: Contender, task: Task, lengths: tuple[int, ...]) -> list[tuple[str, ...]]:
+def _rows(each: Candidate, task: Task, lengths: tuple[int, ...]) -> list[tuple[str, ...]]:
     """One for each number of the task; some numbers there are at one length alone."""
     found = {length: row.numbers for length in lengths if (row := each.at(task.title, length))}
     names = dict.fromkeys(name for numbers in found.values() for name in numbers)
@@ -65,7 +65,7 @@ def _reach(comparison: Comparison, names: list[str]) -> Section:
     return Section(REACH, ABOUT_REACH, head, tuple(rows))
 
 
-def _reached(comparison: Comparison, each: Contender, name: str) -> tuple[str, ...]:
+def _reached(comparison: Comparison, each: Candidate, name: str) -> tuple[str, ...]:
     found = reach(comparison, each, name)
     lengths = (_length(comparison, length) for length in (found.fixed, found.own))
     return each.line, name, f"{found.rising:.2f}", f"{found.falling:.2f}", *lengths

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.report.drawing import Drawn, embedded
+from ropewalk.report.drawing import ReportFigure, embedded
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -55,7 +55,7 @@ pre {{ overflow-x: auto; font-size: .8rem; background: #f4f4f4; padding: .75rem;
 """
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """Words in rows; `ends_in_words`: the last column is no number and may take several lines."""
 
     head: tuple[str, ...]
@@ -63,22 +63,22 @@ class Table(NamedTuple):
     ends_in_words: bool = False
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """Figures under a heading, and numbers folded away below them; where either is empty it is left out."""
 
     name: str
     about: str
-    figures: tuple[Drawn, ...]
-    numbers: Table | None = None
+    figures: tuple[ReportFigure, ...]
+    numbers: PageTable | None = None
 
 
 def sheet(
     *,
     title: str,
     advice: Sequence[str],
-    table: Table,
+    table: PageTable,
     notes: Sequence[str],
-    parts: Sequence[Part],
+    parts: Sequence[PagePart],
     command: str,
     made: Mapping[str, Any],
     folder: Path,
@@ -95,7 +95,7 @@ def sheet(
     )
 
 
-def _table(table: Table) -> str:
+def _table(table: PageTable) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in table.head)
     kind = ' class="words"' if table.ends_in_words else ""
     body = "".join(_row(*row) for row in table.rows)
@@ -107,7 +107,7 @@ def _row(first: str, *cells: str) -> str:
     return f'<tr><th scope="row">{html.escape(first)}</th>{shown}</tr>'
 
 
-def _part(part: Part, folder: Path) -> str:
+def _part(part: PagePart, folder: Path) -> str:
     heading = f"<h2>{html.escape(part.name)}</h2>" if part.name else ""
     about = f'<p class="notes">{html.escape(part.about)}</p>' if part.about else ""
     figures = "".join(_figure(each, folder) for each in part.figures)
@@ -115,19 +115,19 @@ def _part(part: Part, folder: Path) -> str:
     return heading + about + shown + (_folded("Numbers", part.numbers) if part.numbers else "")
 
 
-def _folded(name: str, table: Table) -> str:
+def _folded(name: str, table: PageTable) -> str:
     return f'<details><summary>{name}</summary><div class="wide">{_table(table)}</div></details>'
 
 
-def _figure(drawn: Drawn, folder: Path) -> str:
+def _figure(drawn: ReportFigure, folder: Path) -> str:
     caption = html.escape(drawn.caption)
     files = "".join(f'<a href="{drawn.name}.{kind}" download>{kind.upper()}</a>' for kind in ("png", "svg", "csv"))
     image = f'<img src="{embedded(drawn, folder)}" alt="{caption}">'
     return f"<figure>{image}<figcaption>{caption} {files}</figcaption>{_numbers(drawn)}</figure>"
 
 
-def _numbers(drawn: Drawn) -> str:
+def _numbers(drawn: ReportFigure) -> str:
     if not drawn.shown:
         return ""
     head = tuple(name.replace("_", " ") for name in drawn.head)
-    return _folded("As a table", Table(head, drawn.shown))
+    return _folded("As a table", PageTable(head, drawn.shown))

@@ -11,16 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from rich.table import Table
 
-from ropewalk.evaluation.metrics.streaming import Streamed, Stretch
+from ropewalk.evaluation.metrics.streaming import StreamResult, StreamSection
 from ropewalk.folders import replacing, write_text
-from ropewalk.report.drawing import WIDTH, Drawn, written
+from ropewalk.report.drawing import WIDTH, ReportFigure, written
 from ropewalk.report.tables import size
 from ropewalk.spec import Json
 
 ROWS = 8  # of the table
 
 
-def table(found: Streamed) -> Table:
+def table(found: StreamResult) -> Table:
     """All stretches, several in each row."""
     drawn = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("tokens read", "loss", "accuracy", "ms a token", "cache"):
@@ -31,7 +31,7 @@ def table(found: Streamed) -> Table:
     return drawn
 
 
-def _few(stretches: Sequence[Stretch]) -> list[Stretch]:
+def _few(stretches: Sequence[StreamSection]) -> list[StreamSection]:
     """The means of as many rows as there is room for."""
     begins = [1, *(each.stop for each in stretches)]  # the first token is read and not told
     sizes = [stop - begin for begin, stop in pairwise(begins)]
@@ -39,15 +39,15 @@ def _few(stretches: Sequence[Stretch]) -> list[Stretch]:
     return [_together(stretches[a:b], sizes[a:b]) for a, b in pairwise(cuts) if a < b]
 
 
-def _together(own: Sequence[Stretch], sizes: Sequence[int]) -> Stretch:
+def _together(own: Sequence[StreamSection], sizes: Sequence[int]) -> StreamSection:
     def mean(values: Iterable[float]) -> float:
         return sum(size * value for size, value in zip(sizes, values, strict=True)) / sum(sizes)
 
     loss, accuracy = mean(each.loss for each in own), mean(each.accuracy for each in own)
-    return Stretch(own[-1].stop, loss, accuracy, mean(each.milliseconds for each in own), own[-1].cache_bytes)
+    return StreamSection(own[-1].stop, loss, accuracy, mean(each.milliseconds for each in own), own[-1].cache_bytes)
 
 
-def summary(found: Streamed) -> list[str]:
+def summary(found: StreamResult) -> list[str]:
     """In words."""
     lines = [
         f"{found.tokens:,} tokens in {found.seconds:.1f} s ({found.processor_seconds:.1f} s of processor): "
@@ -62,11 +62,11 @@ def summary(found: Streamed) -> list[str]:
     return lines
 
 
-def _process(found: Streamed) -> str:
+def _process(found: StreamResult) -> str:
     return f", the whole process {size(found.process_bytes)}" if found.process_bytes else ""
 
 
-def write_streamed(found: Streamed, folder: str | Path, *, trained_len: int, told: Json) -> Path:
+def write_streamed(found: StreamResult, folder: str | Path, *, trained_len: int, told: Json) -> Path:
     """`stream.json` with what was asked (`told`), the figure as PNG and SVG, and its numbers as CSV."""
     out = Path(folder)
     numbers = told | {"trained_len": trained_len} | found.to_json()
@@ -76,7 +76,7 @@ def write_streamed(found: Streamed, folder: str | Path, *, trained_len: int, tol
     return out / "stream.json"
 
 
-def figure(found: Streamed, trained_len: int) -> Drawn:
+def figure(found: StreamResult, trained_len: int) -> ReportFigure:
     """Loss, time and cache against the position, one below the other."""
     drawn = Figure(figsize=(WIDTH, 6.0), layout="constrained")
     places = [each.stop for each in found.stretches]
@@ -96,4 +96,6 @@ def figure(found: Streamed, trained_len: int) -> Drawn:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M
     axes.set_xlabel("position in the text")
     caption = "Loss, time and cache by position in one long text; the trained length is marked."
-    return Drawn("stream", caption, drawn, Stretch._fields, tuple(tuple(each) for each in found.stretches), "stream")
+    return ReportFigure(
+        "stream", caption, drawn, StreamSection._fields, tuple(tuple(each) for each in found.stretches), "stream"
+    )

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.compare.compare import BREAKS, FINDS, HOLDS, Comparison, Contender
+from ropewalk.evaluation.compare.compare import BREAKS, FINDS, HOLDS, Candidate, Comparison
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
 from ropewalk.extension import Extension
-from ropewalk.report.sheet import Table
+from ropewalk.report.sheet import PageTable
 
 NOTES = (
     "loss: nats per token of the same last tokens of each text, with so much text before them",
@@ -31,7 +31,7 @@ MEMORY_NOTE = "mem: memory did not suffice; the same command tries again"
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
-def table(comparison: Comparison) -> Table:
+def table(comparison: Comparison) -> PageTable:
     """One row for each contender, the lowest loss first."""
     lengths = comparison.lengths
     measured = {task.name for task in comparison.tasks}
@@ -40,7 +40,7 @@ def table(comparison: Comparison) -> Table:
     head += [task.title for task in beside(comparison)]
     head += ["short"] * ("damage" in measured) + ["time", "cache", "verdict"]
     rows = (tuple(_cells(comparison, each, measured)) for each in ordered(comparison))
-    return Table(tuple(head), tuple(rows), ends_in_words=True)
+    return PageTable(tuple(head), tuple(rows), ends_in_words=True)
 
 
 def beside(comparison: Comparison) -> list[Task]:
@@ -48,7 +48,7 @@ def beside(comparison: Comparison) -> list[Task]:
     return [task for task in comparison.tasks if task.name not in BY_DEFAULT]
 
 
-def _cells(comparison: Comparison, each: Contender, measured: set[str]) -> list[str]:
+def _cells(comparison: Comparison, each: Candidate, measured: set[str]) -> list[str]:
     lengths = comparison.lengths
     cells = [each.line, *(_number(each, "context", length, "loss") for length in lengths), interval(each.change)]
     if "passkey" in measured:
@@ -62,7 +62,7 @@ def _cells(comparison: Comparison, each: Contender, measured: set[str]) -> list[
     return [*cells, _slowdown(each), size(each.cache_bytes), each.verdict.words]
 
 
-def mark(each: Contender, task: str, length: int) -> str:
+def mark(each: Candidate, task: str, length: int) -> str:
     """What stands in the place of a number that could not be measured; nothing where nobody tried."""
     return SHORTLY.get(each.failed(task, length), "")
 
@@ -143,7 +143,7 @@ def _terminal_of(comparison: Comparison, task: Task) -> RichTable:
     return shown
 
 
-def _slowdown(each: Contender) -> str:
+def _slowdown(each: Candidate) -> str:
     return "-" if math.isnan(each.slowdown) else f"{each.slowdown:.1f}x"
 
 
@@ -154,12 +154,12 @@ def verdicts(comparison: Comparison) -> list[str]:
     return [f"{line:<{widest}}  {change:<{wide}}  {words}" for line, change, words in found]
 
 
-def ordered(comparison: Comparison) -> list[Contender]:
+def ordered(comparison: Comparison) -> list[Candidate]:
     """The lowest loss first."""
     return sorted(comparison.contenders, key=lambda each: each.rank)
 
 
-def _short(comparison: Comparison, each: Contender) -> str:
+def _short(comparison: Comparison, each: Candidate) -> str:
     found = each.at("damage", comparison.trained_len)
     return f"{found.numbers['loss'].value:+.2f}" if found else mark(each, "damage", comparison.trained_len) or "-"
 
@@ -190,7 +190,7 @@ def advice(comparison: Comparison) -> str:
     return words
 
 
-def _cheap(contenders: Sequence[Contender]) -> Contender | None:
+def _cheap(contenders: Sequence[Candidate]) -> Candidate | None:
     """Of those whose cache is smaller than the bare model's, the best that does not break."""
     small = [each for each in contenders if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind in HOLDS]
     return min(small, key=lambda each: each.rank, default=None)
@@ -200,16 +200,16 @@ def _times(comparison: Comparison, length: int) -> str:
     return f"{length / comparison.trained_len:.3g}x"
 
 
-def _number(each: Contender, task: str, length: int, name: str) -> str:
+def _number(each: Candidate, task: str, length: int, name: str) -> str:
     found = each.at(task, length)
     return f"{found.numbers[name].value:.2f}" if found else mark(each, task, length)
 
 
-def _headline(each: Contender, task: Task, length: int) -> str:
+def _headline(each: Candidate, task: Task, length: int) -> str:
     """The number of a task that is shown first; a share in percent."""
     return (_percent if task.scored else _number)(each, task.title, length, task.headline)
 
 
-def _percent(each: Contender, task: str, length: int, name: str) -> str:
+def _percent(each: Candidate, task: str, length: int, name: str) -> str:
     found = each.at(task, length)
     return f"{100 * found.numbers[name].value:.0f}%" if found else mark(each, task, length) or "-"

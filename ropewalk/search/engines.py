@@ -10,27 +10,32 @@ from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.extend import attached_all
-from ropewalk.hf.attach.trained_extension import Own
+from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.engine_export.export import require_exportable
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.rotary import Layer, probe
+from ropewalk.hf.probe.rotary import ProbedLayer, probe
 from ropewalk.search.goal import ANY, STATIC, Goal
 
 
 @dataclass(frozen=True)
-class Engine:
+class DeployTarget:
     """A model, and who is to load it under an extension."""
 
     model: PreTrainedModel
-    layers: tuple[Layer, ...]
+    layers: tuple[ProbedLayer, ...]
     facts: tuple[Facts, ...]  # of each layer
-    own: Own
+    own: TrainedExtension
 
     @classmethod
-    def of(cls, model: PreTrainedModel, own: Own | None = None) -> Engine:
+    def of(cls, model: PreTrainedModel, own: TrainedExtension | None = None) -> DeployTarget:
         """The layers as they are while the model is bare."""
         layers = probe(model)
-        return cls(model, tuple(layers), tuple(facts_of(model, layer, len(layers)) for layer in layers), own or Own())
+        return cls(
+            model,
+            tuple(layers),
+            tuple(facts_of(model, layer, len(layers)) for layer in layers),
+            own or TrainedExtension(),
+        )
 
     def require(self, goal: Goal, extension: Extension) -> None:
         """Refuse what does not fit the model, or what could not be loaded."""

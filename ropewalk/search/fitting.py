@@ -17,14 +17,14 @@ from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
-from ropewalk.search.engines import Engine
+from ropewalk.search.engines import DeployTarget
 from ropewalk.search.goal import Goal
-from ropewalk.search.judging import Fit, judged, lines, name_of, reserve
+from ropewalk.search.judging import FitResult, lines, name_of, reserve, tested
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposing import taken
 from ropewalk.search.searching import OutOfTime, Watch, search, winner
 from ropewalk.search.studies import opened
-from ropewalk.search.tried import Tried, tried
+from ropewalk.search.tried import MeasuredTrial, tried
 
 STUDY = "fit"
 LEAST = 6  # texts that anything is judged on, where there are so many
@@ -63,9 +63,9 @@ class Fitting:
         return {**self.subject.marks, **texts}
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> DeployTarget:
         """Made while the model is bare."""
-        return Engine.of(self.subject.model, self.subject.own)
+        return DeployTarget.of(self.subject.model, self.subject.own)
 
     @cached_property
     def _taken(self) -> dict[Extension, bool]:
@@ -127,7 +127,7 @@ class Fitting:
         self._until = self.end  # for which the bare model is measured, before anything is extended
         timed = replace(self.fitted_on, watch=lambda cell: self._require_time())
 
-        def seen(each: Tried) -> None:
+        def seen(each: MeasuredTrial) -> None:
             self._until = self.end  # what held is judged on more texts
             watch(each)
 
@@ -140,16 +140,16 @@ class Fitting:
             own.long(extension)
             own.short_losses(extension)
 
-    def judge(self, step: Step = lambda line, done, of: None) -> Fit:
+    def judge(self, step: Step = lambda line, done, of: None) -> FitResult:
         """The answer, beside the bare model and what was set by hand."""
         history, chosen = tried(self.study), winner(self.study, self.goal)
         beside = {BARE: (Extension(), self.goal.judges), **self._to_judge()}
         found = []
         for done, (line, (extension, count)) in enumerate(beside.items()):
             step(line, done, len(beside) + 1)
-            found.append(judged(replace(self.judged_on, count=count), line, extension, chosen.extension))
-        answer = judged(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
-        return Fit(
+            found.append(tested(replace(self.judged_on, count=count), line, extension, chosen.extension))
+        answer = tested(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
+        return FitResult(
             goal=self.goal,
             chosen=chosen,
             answer=answer,

@@ -18,7 +18,7 @@ Deployable = Literal["any", "static", "transformers", "vllm", "sglang", "llama.c
 LOADERS: tuple[str, ...] = get_args(Deployable)
 
 
-class Figures(NamedTuple):
+class Measurements(NamedTuple):
     """What was measured of one extension, on the fitting texts."""
 
     loss: float  # of the last tokens under the whole context
@@ -60,7 +60,7 @@ class Goal(Checked):
         """Every condition; the facts are the model's."""
         return {each.name: getattr(self, each.name) for each in parameters(type(self)) if each.name != "facts"}
 
-    def violations(self, figures: Figures) -> dict[str, float]:
+    def violations(self, figures: Measurements) -> dict[str, float]:
         """By how much each condition is broken: above 0 is broken."""
         found: dict[str, float] = {}
         if self.max_damage is not None:

@@ -12,14 +12,14 @@ from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposing import Takes, made
 from ropewalk.search.spaces import HandSet
-from ropewalk.search.tried import Tried
+from ropewalk.search.tried import MeasuredTrial
 from ropewalk.spec import Json
 
 DEAR = 1.3  # times the bare model's seconds that an extension takes, at a guess
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class TestedExtension:
     """One extension on the texts that were held back."""
 
     line: str
@@ -37,14 +37,14 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class FitResult:
     """What a search has come to."""
 
     goal: Goal
-    chosen: Tried
-    answer: Judged
-    beside: tuple[Judged, ...]  # the bare model first
-    history: tuple[Tried, ...]
+    chosen: MeasuredTrial
+    answer: TestedExtension
+    beside: tuple[TestedExtension, ...]  # the bare model first
+    history: tuple[MeasuredTrial, ...]
     marks: Mapping[str, str]
     made: Json
     own: Extension = field(default_factory=Extension)  # that the model was trained under
@@ -52,13 +52,13 @@ class Fit:
     untried: int = 0  # of what is set by hand, so many the search had no time to measure
 
     @property
-    def rival(self) -> Judged | None:
+    def rival(self) -> TestedExtension | None:
         """The best of what was set by hand, on these very texts: the hardest to beat."""
         by_hand = [each for each in self.beside if each.line != BARE]
         return min(by_hand, key=lambda each: each.behind.value, default=None)
 
     @property
-    def written(self) -> Judged:
+    def written(self) -> TestedExtension:
         """What to load: the answer, unless one that was set by hand is surely better on texts that nobody has seen."""
         rival = self.rival
         return rival if rival and rival.surely_better else self.answer
@@ -69,7 +69,7 @@ class Fit:
         return self.written.extension.over(self.own)
 
 
-def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = None) -> dict[str, Extension]:
+def lines(goal: Goal, takes: Takes, found: Sequence[MeasuredTrial], most: int | None = None) -> dict[str, Extension]:
     """What was set by hand and keeps to the class, the best on the fitting texts first; at most so many."""
     space = HandSet()
     fitted = {each.extension: _rank(each) for each in found}
@@ -79,17 +79,17 @@ def lines(goal: Goal, takes: Takes, found: Sequence[Tried], most: int | None = N
     return dict(sorted(fitting, key=lambda pair: fitted.get(pair[1], unknown))[:most])
 
 
-def _rank(each: Tried) -> tuple[int, float, float]:
+def _rank(each: MeasuredTrial) -> tuple[int, float, float]:
     """Who got further comes first, then who lost less."""
     last = max(each.rungs)
     return 0, -last, each.rungs[last]
 
 
-def judged(on: OnTexts, line: str, extension: Extension, answer: Extension) -> Judged:
+def tested(on: OnTexts, line: str, extension: Extension, answer: Extension) -> TestedExtension:
     """One extension, beside the answer and the bare model."""
     mine, theirs, bare = (on.long(each) for each in (extension, answer, Extension()))
     losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
-    return Judged(
+    return TestedExtension(
         line=line,
         extension=extension,
         loss=mine.numbers["loss"],
@@ -109,6 +109,6 @@ def reserve(goal: Goal, seconds: float, count: float, workers: int) -> float:
     return whole * (1 + DEAR * (2 + count / workers))
 
 
-def name_of(chosen: Tried) -> str:
+def name_of(chosen: MeasuredTrial) -> str:
     """What to call it: its line where it has one, else where it was found."""
     return str(chosen.values["line"]) if chosen.space == HandSet.name else f"{chosen.space} #{chosen.number}"

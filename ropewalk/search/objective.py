@@ -16,15 +16,15 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.compare.cells import Cell
-from ropewalk.evaluation.compare.runner import Finished, Progress, Row, here, run
+from ropewalk.evaluation.compare.runner import Finished, Progress, ResultRow, here, run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
-from ropewalk.search.goal import Figures, Goal
-from ropewalk.search.slopes import Slopes
+from ropewalk.search.goal import Goal, Measurements
+from ropewalk.search.slopes import MeasuredGradients
 
 KEYS = 5  # pass keys in a text of the target length
 
@@ -38,7 +38,7 @@ class Objective(Protocol):
     def damage(self, extension: Extension) -> float:
         """What short texts lose; cheap."""
 
-    def figures(self, extension: Extension) -> Figures:
+    def figures(self, extension: Extension) -> Measurements:
         """Everything, once all rungs are climbed."""
 
     def slopes(self, extension: Extension) -> Tensor | None:
@@ -64,10 +64,10 @@ class OnTexts:
         """Against the bare model on the same texts."""
         return difference(self.short_losses(extension), self.short_losses(Extension())).value
 
-    def figures(self, extension: Extension) -> Figures:
+    def figures(self, extension: Extension) -> Measurements:
         """On all texts."""
         mine, bare = self.long(extension), self.long(Extension())
-        return Figures(
+        return Measurements(
             loss=mine.numbers["loss"].value,
             damage=self.damage(extension),
             slowdown=mine.seconds / bare.seconds,
@@ -76,7 +76,7 @@ class OnTexts:
 
     def slopes(self, extension: Extension) -> Tensor | None:
         """One backward pass for each text; nothing where the model, or its memory, does not allow that."""
-        task = Slopes(samples=self.count, last=self.goal.last)
+        task = MeasuredGradients(samples=self.count, last=self.goal.last)
         try:
             found = self._measured(extension, task, self.goal.target_len).samples
         except DoesNotFit:
@@ -85,7 +85,7 @@ class OnTexts:
         by_temperature = torch.tensor([each["by_temperature"] for each in found], dtype=torch.float64)
         return torch.cat([-math.log(self.goal.factor) * by_pair, by_temperature[:, None]], 1)
 
-    def long(self, extension: Extension, count: int | None = None) -> Row:
+    def long(self, extension: Extension, count: int | None = None) -> ResultRow:
         """The last tokens of so many texts of the target length."""
         task = Context(samples=count or self.count, last=self.goal.last)
         return self._measured(extension, task, self.goal.target_len)
@@ -95,11 +95,11 @@ class OnTexts:
         row = self._measured(extension, Context(samples=self.count), self.goal.facts.trained_len)
         return [each["loss"] for each in row.samples]
 
-    def keys(self, extension: Extension) -> Row:
+    def keys(self, extension: Extension) -> ResultRow:
         """Pass keys in texts of the target length."""
         return self._measured(extension, Passkey(samples=KEYS), self.goal.target_len)
 
-    def _measured(self, extension: Extension, task: Task, length: int) -> Row:
+    def _measured(self, extension: Extension, task: Task, length: int) -> ResultRow:
         given: dict[str, Any] = {"measuring": measuring, "progress": self.watch}
         row = run(self.subject, [extension], [task], [length], self.store, **given)[0]
         if row.failed:
@@ -109,5 +109,5 @@ class OnTexts:
 
 def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
     """In several processes, but for slopes: autograd does not outlive a fork."""
-    sloping = any(isinstance(cell.task, Slopes) for cell in missing)
+    sloping = any(isinstance(cell.task, MeasuredGradients) for cell in missing)
     return here(subject, missing) if sloping else side_by_side()(subject, missing)

@@ -19,7 +19,7 @@ from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces import ALL, HandSet, Space
 from ropewalk.search.spaces.signature import Values
-from ropewalk.search.tried import EXTENSION, SPACE, Tried, ranked, tried
+from ropewalk.search.tried import EXTENSION, SPACE, MeasuredTrial, ranked, tried
 
 SPACES = {space.name: space for space in ALL}
 NAMES = CategoricalDistribution(tuple(SPACES))
@@ -89,7 +89,7 @@ def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
     return found
 
 
-def whose_turn(spaces: Sequence[Space], goal: Goal, past: Sequence[Tried], turn: int) -> Space:
+def whose_turn(spaces: Sequence[Space], goal: Goal, past: Sequence[MeasuredTrial], turn: int) -> Space:
     """Every other turn goes to the spaces that can better the best so far, the rest to all; both in a circle."""
     leaders = ranked(past)[:1] if turn % 2 == 0 else []
     bettering = [space for space in spaces if any(space.betters(goal, each.extension) for each in leaders)]

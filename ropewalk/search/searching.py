@@ -14,16 +14,27 @@ from ropewalk.search.objective import Objective
 from ropewalk.search.proposing import standing, taken
 from ropewalk.search.spaces.descent import Descent, direction
 from ropewalk.search.studies import asked, give_up, storing
-from ropewalk.search.tried import EXTENSION, FIGURES, REFUSED, SEED, Tried, best, direction_of, ranked, read, tried
+from ropewalk.search.tried import (
+    EXTENSION,
+    FIGURES,
+    REFUSED,
+    SEED,
+    MeasuredTrial,
+    best,
+    direction_of,
+    ranked,
+    read,
+    tried,
+)
 
 # Damage beyond the limit is cheap to know, and counts so many times on every rung: else those that keep to the limit
 # would be dropped for losing more than those that do not.
 DEAR_HARM = 10.0
 
-Watch = Callable[[Tried], None]
+Watch = Callable[[MeasuredTrial], None]
 
 
-def ignored(_: Tried) -> None:
+def ignored(_: MeasuredTrial) -> None:
     """Nobody watches."""
 
 
@@ -117,7 +128,7 @@ def _frozen(study: optuna.Study, trial: Trial) -> optuna.trial.FrozenTrial:
     return next(each for each in study.get_trials(deepcopy=False) if each.number == trial.number)
 
 
-def winner(study: optuna.Study, goal: Goal) -> Tried:
+def winner(study: optuna.Study, goal: Goal) -> MeasuredTrial:
     """The best that keeps to the goal, or a refusal that says how far it is from being reachable."""
     found = tried(study)
     chosen = best(found)

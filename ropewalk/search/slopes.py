@@ -15,7 +15,7 @@ from ropewalk.spec import Json
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slopes(Task):
+class MeasuredGradients(Task):
     name: ClassVar[str] = "slopes"
     last: Annotated[int, AT_LEAST_ONE, "tokens whose loss is meant"]
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ropewalk import Extension, Facts, biases, frequencies, parse, reach, reference_attention, scales
-from ropewalk.attention import Memory, Session, attend
+from ropewalk.attention import LayerCache, Session, attend
 from ropewalk.attention.backends import bias_diagonals, bias_pruning, dense, diagonal_gradients, flash, flex
 from ropewalk.attention.backends.choose import Choice
-from ropewalk.attention.layout.tiles import cover
+from ropewalk.attention.layout.tiles import tiles_of
 from ropewalk.attention.torch_kernels import matmul, verified
 from ropewalk.inputs import PAD
 from ropewalk.positions import Randomized
@@ -284,7 +284,7 @@ def pieces(request, small, monkeypatch):
     if request.param != "fused kernels":
         monkeypatch.setattr(verified, "_entry", lambda like, sight: None)
     if request.param == "matmul with windows":
-        monkeypatch.setattr(verified, "windows", lambda like: True)
+        monkeypatch.setattr(verified, "has_window_kernel", lambda like: True)
 
 
 @drawn(60)
@@ -358,7 +358,7 @@ def test_read_through_a_memory(small, case, reading):
     """However it is cut, whatever is taken back and whichever order its rows are put in, it is the whole text's."""
     (begins, pieces, order), (extension, facts, _, dtype, seed) = reading, case
     rng, weights = torch.Generator().manual_seed(seed), numbers_learned(extension, facts)
-    memory = Memory(Session(extension, facts, begins=begins, weights=weights, spare=3))
+    memory = LayerCache(Session(extension, facts, begins=begins, weights=weights, spare=3))
     heads, answers = (facts.heads, facts.groups, facts.groups), []
     text = [torch.zeros(len(begins), n, 0, facts.head_dim, dtype=dtype) for n in heads]
     for size, back in pieces:
@@ -383,7 +383,7 @@ def test_pieces_cover_every_span_once(own, row, before):
     asking = row[min(before, len(row) - 1) :]
     for span in (own or reach.Causal()).spans():
         start, stop = (torch.searchsorted(row, bound) for bound in span.bounds(asking))
-        found = cover(start, stop)
+        found = tiles_of(start, stop)
         assert torch.equal(painted(found, len(asking), len(row)), wanted(start, stop, len(row)))
         assert sum(piece.pairs for piece in found) == int((stop - start).sum())
 
@@ -398,7 +398,7 @@ def test_pieces_cover_whatever_rises(steps, wide):
     start, stop = torch.tensor(steps).cumsum(0).T
     stop = (stop + wide - 10).maximum(start)
     keys = int(stop.max())
-    assert torch.equal(painted(cover(start, stop), len(start), keys), wanted(start, stop, keys))
+    assert torch.equal(painted(tiles_of(start, stop), len(start), keys), wanted(start, stop, keys))
 
 
 # At the sizes that blocks and tiles really have.

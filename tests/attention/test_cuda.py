@@ -83,8 +83,8 @@ def test_heads_of_every_size(head_dim, groups):
 
 
 def test_the_ways_are_those_that_are_meant():
-    assert verified.fused(DEVICE, torch.bfloat16)
-    assert verified.fused(DEVICE, torch.float16)
+    assert verified.has_fused_kernel(DEVICE, torch.bfloat16)
+    assert verified.has_fused_kernel(DEVICE, torch.float16)
     for text, dtype, way in (
         ("rerope:window=20", torch.bfloat16, "flash"),
         ("rerope:window=20", torch.float32, "flex"),

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ropewalk import InvalidValue
-from ropewalk.attention import judged, nll
+from ropewalk.attention import nll, token_scores
 from ropewalk.attention.token_loss import IGNORED, TOKENS, WORDS
 
 
@@ -52,7 +52,7 @@ def test_a_hit_is_the_first_of_the_highest_logits(tokens, words, bias):
     logits = hidden @ head.mT + (0 if shift is None else shift)
     chosen = logits.argmax(-1)
     targets = torch.where(torch.arange(tokens) % 2 == 0, chosen, (chosen + 1) % words)
-    got = judged(hidden[None], head, targets[None], shift)
+    got = token_scores(hidden[None], head, targets[None], shift)
     assert torch.equal(got.hits[0], targets == chosen)
     assert torch.equal(got.losses[0], nll(hidden, head, targets, shift))
 
@@ -63,7 +63,7 @@ def test_the_highest_of_all_tiles_and_not_of_the_last_ones():
     head[[5, WORDS + 5, 2 * WORDS + 5], 0] = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
     hidden = torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=torch.float64)[:, None]
     targets = torch.tensor([5, WORDS + 5, 2 * WORDS + 5, 0])
-    got = judged(hidden, head, targets)
+    got = token_scores(hidden, head, targets)
     assert got.hits.tolist() == [True, False, False, True]
     torch.testing.assert_close(got.losses, naive(hidden, head, targets, None))
 
@@ -78,7 +78,7 @@ def test_products_beyond_the_range_of_float16(bias):
     one, other = ([x.half().to(dtype).requires_grad_() for x in (hidden, head)] for dtype in (torch.half, torch.double))
     got, expected = nll(*one, targets, shift), naive(*other, targets, None if shift is None else shift.double())
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=0.02)
-    torch.testing.assert_close(judged(*one, targets, shift).losses, got, rtol=0, atol=0)
+    torch.testing.assert_close(token_scores(*one, targets, shift).losses, got, rtol=0, atol=0)
     for way, leaves in ((got, one), (expected, other)):
         way.sum().backward()
         assert all(leaf.grad.isfinite().all() for leaf in leaves)
@@ -88,7 +88,7 @@ def test_products_beyond_the_range_of_float16(bias):
 
 def test_what_is_not_scored_is_no_hit():
     hidden, head, _, _ = inputs(4, 9)
-    got = judged(hidden, head, torch.full((4,), IGNORED))
+    got = token_scores(hidden, head, torch.full((4,), IGNORED))
     assert (got.losses.tolist(), got.hits.tolist()) == ([0.0] * 4, [False] * 4)
 
 

@@ -11,7 +11,7 @@ from ropewalk.cli.main import run
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.losses import measured
 from ropewalk.hf import extend, extended, load
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 
 from lab.texts import folder_of, tokenizer
 
@@ -22,7 +22,7 @@ TRAINED = 32
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("own")
-    model = fresh(Shape(vocabulary=300, width=32, inner=64, layers=3, heads=2, trained_len=TRAINED))
+    model = fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=3, heads=2, trained_len=TRAINED))
     for name, value in model.named_parameters():
         if "proj" in name:
             value.data *= 10

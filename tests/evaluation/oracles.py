@@ -6,7 +6,7 @@ from collections import Counter
 import torch
 
 from ropewalk.evaluation.tasks import answers
-from ropewalk.hf.use.long_text import Judged
+from ropewalk.hf.use.long_text import TokenScores
 
 FACT = re.compile(r"One of the special magic \S+ for (\S+) is: (\S+)\.\n")
 
@@ -64,7 +64,7 @@ def put(monkeypatch, who, solve):
         yield from (torch.tensor([token]) for token in reply[:max_new_tokens])
 
     def known(model, ids, **_):
-        return Judged(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
+        return TokenScores(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
 
     monkeypatch.setattr(answers, "stream", told)
     monkeypatch.setattr(answers, "judge", known)

@@ -9,7 +9,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
-from ropewalk.hf import extended, judge, nbce_stream, read, score, stream
+from ropewalk.hf import extended, nbce_stream, read, score, score_tokens, stream
 
 IDS = torch.arange(3, 33)[None]
 
@@ -79,6 +79,6 @@ def test_whoever_watches_finds_them_so_too(model, started):
     assert all(each == before for each in seen)
 
 
-@pytest.mark.parametrize("scored", [score, lambda model, ids: judge(model, ids).losses])
+@pytest.mark.parametrize("scored", [score, lambda model, ids: score_tokens(model, ids).losses])
 def test_what_is_scored_holds_no_graph(model, scored):
     assert not scored(model, IDS).requires_grad

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from transformers import TrainerCallback
 
-from ropewalk.lab.data.packs import Packs
-from ropewalk.lab.small_models import Shape, fresh
-from ropewalk.lab.training.train import Plan, train
+from ropewalk.lab.data.packs import PackedRows
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.train import TrainingPlan, train
 
 from lab.texts import tokenizer, tokens
 
-SHAPE = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
+SHAPE = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
 STEPS = 10
 
 
@@ -31,8 +31,8 @@ class EndTheLauncher(TrainerCallback):
 
 
 def run(folder, rows, name, stop=None):
-    data = Packs(tokens(folder), tokenizer(), length=32, count=200, puzzles={"repeats": 0.5})
-    plan = Plan(steps=STEPS, rows=rows, save_every=4, log_every=1, progress=False)
+    data = PackedRows(tokens(folder), tokenizer(), length=32, count=200, puzzles={"repeats": 0.5})
+    plan = TrainingPlan(steps=STEPS, rows=rows, save_every=4, log_every=1, progress=False)
     callbacks = [] if stop is None else [EndTheLauncher(stop)]
     return train(fresh(SHAPE), data, plan, folder / name, callbacks=callbacks)
 

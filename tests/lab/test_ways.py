@@ -7,19 +7,19 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 import ropewalk as rw
-from ropewalk.lab.data.packs import Packs
-from ropewalk.lab.small_models import Shape, fresh
-from ropewalk.lab.training.train import Plan, train
+from ropewalk.lab.data.packs import PackedRows
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.train import TrainingPlan, train
 
 from lab.texts import tokenizer, tokens
 from lab.watching import StopAt, losses
 
-SMALL = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
-PLAN = Plan(steps=6, rows=4, save_every=50, log_every=1, progress=False, learning_rate=1e-2)
+SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
+PLAN = TrainingPlan(steps=6, rows=4, save_every=50, log_every=1, progress=False, learning_rate=1e-2)
 
 
 def run(path, model, name, *callbacks, plan=PLAN, **more):
-    rows = Packs(tokens(path, count=20), tokenizer(), length=32, count=400)
+    rows = PackedRows(tokens(path, count=20), tokenizer(), length=32, count=400)
     return train(model, rows, plan, path / name, callbacks=callbacks, **more)
 
 
@@ -97,7 +97,7 @@ def test_compiled(tmp_path):
         return model
 
     short = {**vars(PLAN), "steps": 3}
-    plain = losses(run(tmp_path, made(), "plain", plan=Plan(**short)))
-    plan = Plan(**{**short, "compile": True})
+    plain = losses(run(tmp_path, made(), "plain", plan=TrainingPlan(**short)))
+    plan = TrainingPlan(**{**short, "compile": True})
     compiled = losses(run(tmp_path, made(), "compiled", plan=plan, torch_compile_backend="aot_eager"))
     assert compiled == pytest.approx(plain, abs=1e-4)

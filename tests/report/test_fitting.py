@@ -10,9 +10,9 @@ import ropewalk as rw
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.notation import BARE
 from ropewalk.report.fitting import figures, pareto, table, words, write_fit
-from ropewalk.search.goal import Figures, Goal
-from ropewalk.search.judging import Fit, Judged
-from ropewalk.search.tried import Tried
+from ropewalk.search.goal import Goal, Measurements
+from ropewalk.search.judging import FitResult, TestedExtension
+from ropewalk.search.tried import MeasuredTrial
 
 FACTS = rw.Facts(trained_len=32, head_dim=8)
 YARN, PI, BRED = (
@@ -25,7 +25,7 @@ def estimate(value, half=0.01, of=8):
 
 
 def judged(line, extension, loss, behind):
-    return Judged(
+    return TestedExtension(
         line=line,
         extension=extension,
         loss=estimate(loss, 0.3),
@@ -37,8 +37,8 @@ def judged(line, extension, loss, behind):
 
 
 def tried(number, space, extension, loss, damage=0.1, whole=True):
-    figures = Figures(loss, damage, 1.1) if whole else None
-    return Tried(number, space, {"line": "yarn"}, extension, {0: loss}, figures, {}, seed=space == "hand_set")
+    figures = Measurements(loss, damage, 1.1) if whole else None
+    return MeasuredTrial(number, space, {"line": "yarn"}, extension, {0: loss}, figures, {}, seed=space == "hand_set")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def fit():
         judged("yarn", YARN, 2.55, estimate(0.05)),
         judged("pi", PI, 3.0, estimate(0.5)),
     )
-    return Fit(
+    return FitResult(
         goal=Goal(facts=FACTS, target_len=256, deployable="static"),
         chosen=history[3],
         answer=judged("pairs #3", BRED, 2.5, estimate(0.0, 0.0)),

@@ -8,15 +8,15 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ropewalk.evaluation.metrics.streaming import Streamed, Stretch
+from ropewalk.evaluation.metrics.streaming import StreamResult, StreamSection
 from ropewalk.report.streaming import summary, table, write_streamed
 
-STRETCHES = tuple(Stretch(100 * n + 1, 3 + n / 10, 0.5, 0.25, 4096) for n in range(1, 41))
+STRETCHES = tuple(StreamSection(100 * n + 1, 3 + n / 10, 0.5, 0.25, 4096) for n in range(1, 41))
 
 
 @pytest.fixture
 def found():
-    return Streamed(
+    return StreamResult(
         tokens=4001, piece=100, documents=3, rounds=2.5, loss=5.05, accuracy=0.5, bits_per_byte=2.1, seconds=1.0,
         processor_seconds=1.9, cache_bytes=4096, process_bytes=600 * 2**20, stretches=STRETCHES,
     )  # fmt: skip
@@ -43,7 +43,7 @@ def test_the_table_is_short_and_has_every_stretch(found):
     assert lines[-1].split()[:2] == ["4,001", "6.800"]
     mean = sum(float(line.split()[1]) for line in lines[1:]) / 8
     assert mean == pytest.approx(sum(each.loss for each in STRETCHES) / 40, abs=1e-3)
-    short = replace(found, stretches=(Stretch(101, 3.0, 0.5, 1.0, 1), Stretch(111, 5.0, 0.5, 1.0, 1)))
+    short = replace(found, stretches=(StreamSection(101, 3.0, 0.5, 1.0, 1), StreamSection(111, 5.0, 0.5, 1.0, 1)))
     out = StringIO()
     Console(file=out, width=80).print(table(short))
     assert [line.split()[1] for line in out.getvalue().splitlines()[1:]] == ["3.000", "5.000"]
@@ -52,7 +52,7 @@ def test_the_table_is_short_and_has_every_stretch(found):
 def test_a_row_weighs_its_stretches_by_their_tokens(found, monkeypatch):
     monkeypatch.setattr("ropewalk.report.streaming.ROWS", 1)
     out = StringIO()
-    uneven = replace(found, stretches=(Stretch(91, 3.0, 0.5, 1.0, 1), Stretch(101, 5.0, 0.5, 1.0, 1)))
+    uneven = replace(found, stretches=(StreamSection(91, 3.0, 0.5, 1.0, 1), StreamSection(101, 5.0, 0.5, 1.0, 1)))
     Console(file=out, width=80).print(table(uneven))
     assert out.getvalue().splitlines()[1].split()[:2] == ["101", "3.200"]
 
@@ -63,6 +63,6 @@ def test_the_words(found):
     assert "5.050 nats a token, 2.100 bits a byte" in said
     assert "cache 4 KiB at most, the whole process 600 MiB" in said
     assert "begun again: 2.5 rounds of 3 documents" in said
-    unknown = Streamed(**{**vars(found), "rounds": 0.5, "process_bytes": 0})
+    unknown = StreamResult(**{**vars(found), "rounds": 0.5, "process_bytes": 0})
     assert "process" not in summary(unknown)[2]
     assert len(summary(unknown)) == 3

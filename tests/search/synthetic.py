@@ -7,7 +7,7 @@ import torch
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Dynamic
-from ropewalk.search.goal import Figures, Goal
+from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.spaces.pairs import genes, read_genes
 from ropewalk.search.studies import opened
 from ropewalk.search.tried import tried
@@ -68,7 +68,7 @@ class Distance:
         return torch.tensor(found, dtype=torch.float64) + scatter
 
     def figures(self, extension):
-        return Figures(self.loss(extension), damage=self.damage(extension), slowdown=1.0)
+        return Measurements(self.loss(extension), damage=self.damage(extension), slowdown=1.0)
 
 
 class Coefficient:
@@ -82,7 +82,7 @@ class Coefficient:
         return None
 
     def figures(self, extension):
-        return Figures(next(self.rungs(extension)), damage=0.0, slowdown=1.0)
+        return Measurements(next(self.rungs(extension)), damage=0.0, slowdown=1.0)
 
 
 def study(wanted=None, takes=is_static, storage=None, name="fit", marks=None):

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.search.goal import Figures
+from ropewalk.search.goal import Measurements
 from ropewalk.search.searching import look_around, search, winner
 from ropewalk.search.spaces import Descent, Pairs
 from ropewalk.search.spaces.descent import HALVINGS, LONGEST, direction
 from ropewalk.search.spaces.pairs import MOST, read_genes
-from ropewalk.search.tried import Tried, tried
+from ropewalk.search.tried import MeasuredTrial, tried
 
 from search.synthetic import Distance, goal, is_dynamic, is_static, study
 
@@ -21,7 +21,7 @@ YARN = rw.parse("yarn:factor=8")
 
 
 def leader(extension=YARN, way=DIRECTION, number=0):
-    return Tried(number, "hand_set", {}, extension, {0: 1.0}, Figures(1.0, 0.0, 1.0), {}, True, way)
+    return MeasuredTrial(number, "hand_set", {}, extension, {0: 1.0}, Measurements(1.0, 0.0, 1.0), {}, True, way)
 
 
 def test_a_step_points_down_the_slopes():
@@ -100,7 +100,7 @@ def test_slopes_are_asked_for_once_and_of_the_best_alone():
 def test_what_is_no_table_has_no_slopes():
     own, objective = study(takes=is_dynamic), Distance()
     objective.rungs = lambda extension: iter([1.0])
-    objective.figures = lambda extension: Figures(1.0, 0.0, 1.0)
+    objective.figures = lambda extension: Measurements(1.0, 0.0, 1.0)
     objective.slopes = lambda extension: pytest.fail("asked for slopes of what is dynamic")
     search(own, goal(), objective, trials=12)
 

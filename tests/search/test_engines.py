@@ -4,7 +4,7 @@ import pytest
 from hf.models import tiny
 
 import ropewalk as rw
-from ropewalk.search.engines import Engine
+from ropewalk.search.engines import DeployTarget
 from ropewalk.search.goal import LOADERS, Goal
 from ropewalk.search.spaces import Pairs
 
@@ -39,13 +39,13 @@ def lines(model):
     ],
 )
 def test_who_takes_what(llama, deployable, taken):
-    engine, wanted = Engine.of(llama), goal_of(llama, deployable)
+    engine, wanted = DeployTarget.of(llama), goal_of(llama, deployable)
     assert {line for line, each in lines(llama).items() if engine.takes(wanted, each)} == taken
 
 
 def test_llama_cpp_takes_divisors_in_some_architectures_only():
     qwen3 = tiny("qwen3", num_hidden_layers=2)
-    engine, wanted = Engine.of(qwen3), goal_of(qwen3, "llama.cpp")
+    engine, wanted = DeployTarget.of(qwen3), goal_of(qwen3, "llama.cpp")
     assert {line for line, each in lines(qwen3).items() if engine.takes(wanted, each)} == {"yarn"}
 
 
@@ -53,7 +53,7 @@ def test_llama_cpp_takes_divisors_in_some_architectures_only():
 @pytest.mark.parametrize("line", ["yarn", "pairs", "rerope"])
 def test_it_agrees_with_export(llama, tmp_path, target, line):
     extension = lines(llama)[line]
-    expected = Engine.of(llama).takes(goal_of(llama, target), extension)
+    expected = DeployTarget.of(llama).takes(goal_of(llama, target), extension)
     with rw.extended(llama, extension):
         try:
             written = rw.export(llama, tmp_path / "out", target=target, target_len=256).kind != "frozen"
@@ -63,7 +63,7 @@ def test_it_agrees_with_export(llama, tmp_path, target, line):
 
 
 def test_what_does_not_fit_the_model_is_not_taken(llama):
-    engine = Engine.of(llama)
+    engine = DeployTarget.of(llama)
     assert not engine.takes(goal_of(llama, "any"), rw.parse("rerope:window=32"))  # as long as the trained length
     assert engine.takes(goal_of(llama, "any"), rw.parse("rerope:window=31"))
 
@@ -71,7 +71,7 @@ def test_what_does_not_fit_the_model_is_not_taken(llama):
 def test_a_model_whose_config_knows_divisors_alone():
     """Phi-3's queries, keys and values come from one matrix; vLLM reads the temperature beside the divisors."""
     phi3 = tiny("phi3", num_hidden_layers=2)
-    engine, warm = Engine.of(phi3), lines(phi3)["pairs"]
+    engine, warm = DeployTarget.of(phi3), lines(phi3)["pairs"]
     cold = rw.Extension(frequencies=warm.frequencies)
     assert engine.takes(goal_of(phi3, "vllm"), warm)
     assert engine.takes(goal_of(phi3, "vllm"), cold)

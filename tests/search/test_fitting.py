@@ -22,7 +22,7 @@ from ropewalk.search.goal import Goal
 from ropewalk.search.judging import lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.spaces import Pairs
-from ropewalk.search.tried import Tried, tried
+from ropewalk.search.tried import MeasuredTrial, tried
 
 from evaluation.subjects import TRAINED, model, subject
 
@@ -97,7 +97,7 @@ def test_who_got_further_comes_first_and_then_who_lost_less_there(made):
     own, _ = made
     rungs = {"yarn": {0: 9.0, 1: 2.0}, "pi": {0: 1.0, 1: 3.0}, "abf": {0: 0.5}}
     every = lines(own.goal, own.takes, ())
-    past = [Tried(0, "hand_set", {}, every[line], own, None, {}, seed=True) for line, own in rungs.items()]
+    past = [MeasuredTrial(0, "hand_set", {}, every[line], own, None, {}, seed=True) for line, own in rungs.items()]
     assert list(lines(own.goal, own.takes, past))[:3] == ["yarn", "pi", "abf"]
     assert list(lines(own.goal, own.takes, past))[3:] == [line for line in every if line not in rungs]
 

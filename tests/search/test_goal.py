@@ -3,24 +3,24 @@
 import pytest
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.search.goal import Figures, Goal
+from ropewalk.search.goal import Goal, Measurements
 
 from search.synthetic import FACTS, goal
 
 
 def test_conditions_are_broken_by_so_much():
     wanted = goal(max_damage=0.1, min_retrieval=0.8, max_slowdown=2.0)
-    broken = wanted.violations(Figures(loss=9.0, damage=0.3, slowdown=2.5, retrieval=0.5))
+    broken = wanted.violations(Measurements(loss=9.0, damage=0.3, slowdown=2.5, retrieval=0.5))
     assert broken == pytest.approx({"max_damage": 0.2, "min_retrieval": 0.3, "max_slowdown": 0.5}, abs=2e-5)
-    kept = wanted.violations(Figures(loss=9.0, damage=0.1, slowdown=2.0, retrieval=0.8))
+    kept = wanted.violations(Measurements(loss=9.0, damage=0.1, slowdown=2.0, retrieval=0.8))
     assert all(each <= 0 for each in kept.values())
-    assert goal().violations(Figures(9.0, 9.0, 9.0)) == {}
+    assert goal().violations(Measurements(9.0, 9.0, 9.0)) == {}
 
 
 def test_no_damage_at_all_bears_rounding_and_no_more():
     wanted = goal(max_damage=0.0)
-    assert wanted.violations(Figures(1.0, 2e-7, 1.0))["max_damage"] <= 0
-    assert wanted.violations(Figures(1.0, 2e-4, 1.0))["max_damage"] > 0
+    assert wanted.violations(Measurements(1.0, 2e-7, 1.0))["max_damage"] <= 0
+    assert wanted.violations(Measurements(1.0, 2e-4, 1.0))["max_damage"] > 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.search.proposing import open_spaces, seeds, whose_turn
 from ropewalk.search.spaces import ALL, Descent, DynamicSchedules, HandSet, Mixed, Pairs, Parts, Reaches, WindowsBelow
 from ropewalk.search.spaces.pairs import MOST, crossed, genes, monotone, mutated
-from ropewalk.search.tried import Tried
+from ropewalk.search.tried import MeasuredTrial
 
 from search.synthetic import FACTS, everything, goal, is_static
 
@@ -162,9 +162,9 @@ def test_parents_are_the_best_static_ones_of_any_space():
 
 
 def _tried(number, extension, loss):
-    from ropewalk.search.goal import Figures
+    from ropewalk.search.goal import Measurements
 
-    return Tried(number, "parts", {}, extension, {0: loss}, Figures(loss, 0.0, 1.0), {}, seed=False)
+    return MeasuredTrial(number, "parts", {}, extension, {0: loss}, Measurements(loss, 0.0, 1.0), {}, seed=False)
 
 
 def test_what_is_not_static_has_no_genes():

@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.backends import diagonal_gradients
-from ropewalk.attention.backends.bias_pruning import Band, bands, whole
-from ropewalk.attention.layout.segments import Strand
-from ropewalk.attention.problem import Case
-from ropewalk.attention.rotation.precision import wide
+from ropewalk.attention.backends.bias_pruning import HeadBand, all_heads, head_bands
+from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.problem import Problem
+from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.torch_kernels import verified
 from ropewalk.attention.torch_kernels.softmax import by_sinks, with_sinks
-from ropewalk.attention.torch_kernels.verified import Gradients, Part
+from ropewalk.attention.torch_kernels.verified import Gradients, PartialAttention
 
 ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 
@@ -32,7 +32,7 @@ ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 BiasAt = Callable[[Tensor], Tensor]
 
 
-def why_not(case: Case) -> str | None:
+def why_not(case: Problem) -> str | None:
     """Why this way cannot carry the case, or nothing."""
     if not case.extension.biases:
         return "there is no bias to make a line of"
@@ -46,7 +46,7 @@ def why_not(case: Case) -> str | None:
     return None if case.value_dim == case.head_dim else "the fused kernels want values of the queries' size"
 
 
-class Diagonal(NamedTuple):
+class DiagonalRows(NamedTuple):
     """Rows that see the keys at distances nearest .. furthest, as slots: row r stands at key slot `ahead + r`."""
 
     rows: slice
@@ -60,7 +60,7 @@ class Diagonal(NamedTuple):
         return self.ahead + int(self.rows.stop) - 1
 
 
-def diagonal(strand: Strand, queries: int, keys: int) -> Diagonal | None:
+def diagonal(strand: Segment, queries: int, keys: int) -> DiagonalRows | None:
     """The strand as one, or nothing where what it shows or hides is not a matter of the distance alone."""
     ahead = keys - queries
     slot = torch.arange(strand.rows.start, strand.rows.stop) + ahead
@@ -75,13 +75,13 @@ def diagonal(strand: Strand, queries: int, keys: int) -> Diagonal | None:
     widest = int(bounded.max()) if len(bounded) else keys
     if (nearest != nearest[0]).any() or (bounded != widest).any() or (furthest[cut] > widest).any():
         return None
-    return Diagonal(strand.rows, ahead, int(nearest[0]), widest)
+    return DiagonalRows(strand.rows, ahead, int(nearest[0]), widest)
 
 
-def toeplitz(
+def bias_diagonals(
     copies: Sequence[tuple[Tensor, Tensor]],
     v_bgjd: Tensor,
-    diagonals: Sequence[Diagonal],
+    diagonals: Sequence[DiagonalRows],
     bias_at: BiasAt,
     sink_h: Tensor | None,
 ) -> Tensor:
@@ -94,27 +94,27 @@ def toeplitz(
         q_bhid = q_bhid[:, :, own.rows]
         line_hx = bias_at(_distances(own, q_bhid.device).clamp(min=0)).expand(q_bhid.shape[1], -1)
         given = (q_bhid, k_bgjd, v_bgjd, line_hx, sink_h, own, _bands(own, line_hx, q_bhid, k_bgjd))
-        parts.append(Toeplitz.apply(*given))  # type: ignore[no-untyped-call]
+        parts.append(BiasDiagonalsFunction.apply(*given))  # type: ignore[no-untyped-call]
     return torch.cat(parts, 2)
 
 
-def _distances(own: Diagonal, device: torch.device) -> Tensor:
+def _distances(own: DiagonalRows, device: torch.device) -> Tensor:
     """Of the line's numbers: from the text's furthest down to that of a block's first row and its last key."""
     return torch.arange(own.last, -ROWS - 1, -1, device=device)
 
 
 @torch.no_grad()
-def _bands(own: Diagonal, line_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor) -> list[Band]:
+def _bands(own: DiagonalRows, line_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor) -> list[HeadBand]:
     """How far each head looks. A line that learns is kept whole: nothing certifies the slopes of its far end."""
     furthest = min(own.furthest, own.last)
     if line_hx.requires_grad:
-        return whole(q_bhid, k_bgjd, furthest - own.nearest + 1)
+        return all_heads(q_bhid, k_bgjd, furthest - own.nearest + 1)
     f_hx = line_hx[:, own.last - furthest : own.last - own.nearest + 1].flip(-1)
     first = own.ahead + own.rows.start - own.nearest
-    return bands(f_hx, q_bhid, k_bgjd, slice(first, first + q_bhid.shape[2]), ROWS)
+    return head_bands(f_hx, q_bhid, k_bgjd, slice(first, first + q_bhid.shape[2]), ROWS)
 
 
-class Toeplitz(torch.autograd.Function):
+class BiasDiagonalsFunction(torch.autograd.Function):
     """Forward and backward, band by band and block of rows by block of rows."""
 
     @staticmethod
@@ -125,13 +125,13 @@ class Toeplitz(torch.autograd.Function):
         v_bgjd: Tensor,
         line_hx: Tensor,
         sink_h: Tensor | None,
-        own: Diagonal,
-        bands: list[Band],
+        own: DiagonalRows,
+        head_bands: list[HeadBand],
     ) -> Tensor:
         """The answer of all rows."""
         out = q_bhid.new_empty(*q_bhid.shape[:3], v_bgjd.shape[-1])
-        lse = torch.empty(q_bhid.shape[:3], dtype=wide(q_bhid.dtype), device=q_bhid.device)
-        for block in _blocks(own, bands, line_hx, q_bhid):
+        lse = torch.empty(q_bhid.shape[:3], dtype=compute_dtype(q_bhid.dtype), device=q_bhid.device)
+        for block in _blocks(own, head_bands, line_hx, q_bhid):
             q, k, v = block.queries(q_bhid), block.keys(k_bgjd), block.keys(v_bgjd)
             part = verified.forward(q, k, v, triangle=False, mask_ij=block.mask)
             if sink_h is not None:
@@ -139,7 +139,7 @@ class Toeplitz(torch.autograd.Function):
             block.put(out, part.out_bhid)
             block.put(lse, part.lse_bhi)
         ctx.save_for_backward(q_bhid, k_bgjd, v_bgjd, out, lse, line_hx, sink_h)
-        ctx.own, ctx.bands = own, bands
+        ctx.own, ctx.bands = own, head_bands
         return out
 
     @staticmethod
@@ -148,25 +148,25 @@ class Toeplitz(torch.autograd.Function):
         """The gradients of queries, keys, values and, where they want one, of the line and the sinks."""
         q_bhid, k_bgjd, v_bgjd, out, lse, line_hx, sink_h = ctx.saved_tensors
         by_q = torch.empty_like(q_bhid)
-        by_k, by_v = (torch.zeros_like(x, dtype=wide(x.dtype)) for x in (k_bgjd, v_bgjd))
+        by_k, by_v = (torch.zeros_like(x, dtype=compute_dtype(x.dtype)) for x in (k_bgjd, v_bgjd))
         by_line = torch.zeros_like(line_hx) if ctx.needs_input_grad[3] else None
         by_sink = torch.zeros_like(sink_h) if ctx.needs_input_grad[4] else None
         with torch.autocast(q_bhid.device.type, enabled=False):
             for block in _blocks(ctx.own, ctx.bands, line_hx, q_bhid):
                 grad, q, answer, sums = (block.queries(x) for x in (grads[0], q_bhid, out, lse))
-                found = block.backward(grad, q, k_bgjd, v_bgjd, Part(answer, sums), by_line)
+                found = block.backward(grad, q, k_bgjd, v_bgjd, PartialAttention(answer, sums), by_line)
                 block.put(by_q, found.q_bhid)
                 block.keys(by_k).add_(found.k_bgjd)
                 block.keys(by_v).add_(found.v_bgjd)
                 if by_sink is not None:
-                    by_sink[block.band.heads] += by_sinks(grad, Part(answer, sums), block.sinks(sink_h))
+                    by_sink[block.band.heads] += by_sinks(grad, PartialAttention(answer, sums), block.sinks(sink_h))
         return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), by_line, by_sink, None, None
 
 
-class Block(NamedTuple):
+class MaskedBlock(NamedTuple):
     """Rows of a band, the keys that any of them sees, and the mask between the two."""
 
-    band: Band
+    band: HeadBand
     rows: slice
     seen: slice
     begin: int  # of the mask in the line
@@ -190,7 +190,7 @@ class Block(NamedTuple):
         target_bhi[self.band.batch, self.band.heads, self.rows] = found_bhi.flip(2)
 
     def backward(
-        self, grad: Tensor, q: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, answer: Part, by_line: Tensor | None
+        self, grad: Tensor, q: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, answer: PartialAttention, by_line: Tensor | None
     ) -> Gradients:
         """The gradients of the block's vectors; those of the line are added to it."""
         k, v = self.keys(k_bgjd), self.keys(v_bgjd)
@@ -201,11 +201,13 @@ class Block(NamedTuple):
         return found.vectors
 
 
-def _blocks(own: Diagonal, bands: Sequence[Band], line_hx: Tensor, q_bhid: Tensor) -> Iterator[Block]:
+def _blocks(
+    own: DiagonalRows, head_bands: Sequence[HeadBand], line_hx: Tensor, q_bhid: Tensor
+) -> Iterator[MaskedBlock]:
     """All rows of all bands, once."""
-    for band in bands:
+    for band in head_bands:
         reach = own._replace(furthest=own.nearest + band.width - 1)
-        mask_hx, highest_h = _mask_line(reach, line_hx[band.heads], wide(q_bhid.dtype))
+        mask_hx, highest_h = _mask_line(reach, line_hx[band.heads], compute_dtype(q_bhid.dtype))
         for first in range(0, q_bhid.shape[2], ROWS):
             rows = slice(first, min(first + ROWS, q_bhid.shape[2]))
             lowest, highest = (own.ahead + own.rows.start + row for row in (first, rows.stop - 1))
@@ -213,10 +215,10 @@ def _blocks(own: Diagonal, bands: Sequence[Band], line_hx: Tensor, q_bhid: Tenso
             begin = own.last - (highest - seen.start)
             size = (1, len(mask_hx), rows.stop - first, seen.stop - seen.start)
             mask = mask_hx.as_strided(size, (0, mask_hx.shape[1], 1, 1), begin)
-            yield Block(band, rows, seen, begin, mask, highest_h)
+            yield MaskedBlock(band, rows, seen, begin, mask, highest_h)
 
 
-def _mask_line(own: Diagonal, line_hx: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _mask_line(own: DiagonalRows, line_hx: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The line as the kernels add it, hidden distances at -inf, less each head's largest; and that."""
     distance = _distances(own, line_hx.device)
     line_hx = line_hx.masked_fill((distance < own.nearest) | (distance > own.furthest), -torch.inf)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vecdot, vector_norm
 
-from ropewalk.attention.rotation.precision import LOG2_E, widened
+from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
 
 # The base-2 logarithm of the share of a row's weight that may be left out: less than rounding takes.
 NEGLIGIBLE = {torch.float64: -56, torch.float32: -24, torch.float16: -16, torch.bfloat16: -16}
@@ -35,7 +35,7 @@ AT_ONCE = 1024  # tokens whose norms are taken together: what fits the cache
 WORTH = 0.125  # of a head's pairs must be saved to give it calls of its own
 
 
-class Band(NamedTuple):
+class HeadBand(NamedTuple):
     """Some heads of some batch rows, their key heads, and how many distances they keep."""
 
     batch: slice
@@ -44,19 +44,19 @@ class Band(NamedTuple):
     width: int
 
 
-def whole(q_bhid: Tensor, k_bgjd: Tensor, width: int) -> list[Band]:
+def all_heads(q_bhid: Tensor, k_bgjd: Tensor, width: int) -> list[HeadBand]:
     """All heads of all rows at one width."""
     batch, heads = q_bhid.shape[:2]
-    return [Band(slice(0, batch), slice(0, heads), slice(0, k_bgjd.shape[1]), width)]
+    return [HeadBand(slice(0, batch), slice(0, heads), slice(0, k_bgjd.shape[1]), width)]
 
 
-def bands(f_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor, near: slice, block: int) -> list[Band]:
+def head_bands(f_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor, near: slice, block: int) -> list[HeadBand]:
     """All heads of all batch rows, in as few bands as their widths allow.
 
     `near` are the rows' nearest keys, `block` says how many rows are computed together: a head costs as many keys more
     than its width.
     """
-    everything = whole(q_bhid, k_bgjd, f_hx.shape[-1])
+    everything = all_heads(q_bhid, k_bgjd, f_hx.shape[-1])
     seen_i = torch.arange(near.start + 1, near.stop + 1).clamp(max=f_hx.shape[-1])
     if q_bhid.shape[2] < FEWEST or seen_i.sum() < SMALL:
         return everything
@@ -78,11 +78,11 @@ def _widths(beyond_hx: Tensor, allowed_bh: Tensor) -> Tensor:
 def _demand(q_bhid: Tensor, k_bgjd: Tensor, near: slice) -> Tensor:
     """By how much a row's logits may exceed that of its nearest key, [batch, heads], float64."""
     every, queries, nearest = (torch.split(x, AT_ONCE, 2) for x in (k_bgjd, q_bhid, k_bgjd[:, :, near]))
-    longest_bg = torch.stack([vector_norm(widened(k), dim=-1).amax(-1) for k in every]).amax(0) * ROUNDING
+    longest_bg = torch.stack([vector_norm(to_compute_dtype(k), dim=-1).amax(-1) for k in every]).amax(0) * ROUNDING
     above = []
     for q, k in zip(queries, nearest, strict=True):
-        q_bgrid = widened(q).unflatten(1, (k.shape[1], -1))  # type: ignore[no-untyped-call]
-        own_bgri = vecdot(q_bgrid, widened(k)[:, :, None])
+        q_bgrid = to_compute_dtype(q).unflatten(1, (k.shape[1], -1))  # type: ignore[no-untyped-call]
+        own_bgri = vecdot(q_bgrid, to_compute_dtype(k)[:, :, None])
         above.append((vector_norm(q_bgrid, dim=-1) * longest_bg[:, :, None, None] - own_bgri).amax(-1))
     return torch.stack(above).amax(0).flatten(1).double() / math.sqrt(q_bhid.shape[-1])
 
@@ -93,14 +93,14 @@ def _worthwhile(width_bh: Tensor, seen_i: Tensor, block: int) -> Tensor:
     return width_bh.where(kept_bh <= (1 - WORTH) * seen_i.sum(), int(seen_i[-1]))
 
 
-def _grouped(width_bh: Tensor, groups: int) -> list[Band]:
+def _grouped(width_bh: Tensor, groups: int) -> list[HeadBand]:
     """Neighbouring heads of one width together, as far as each key head's query heads stay together."""
     alike = bool((width_bh == width_bh[:1]).all())
     rows = [slice(0, len(width_bh))] if alike else [slice(b, b + 1) for b in range(len(width_bh))]
     return [band for row in rows for band in _of_row(row, width_bh[row.start].tolist(), groups)]
 
 
-def _of_row(row: slice, widths: Sequence[int], groups: int) -> list[Band]:
+def _of_row(row: slice, widths: Sequence[int], groups: int) -> list[HeadBand]:
     each = len(widths) // groups
     found = []
     for width, run in itertools.groupby(range(len(widths)), key=widths.__getitem__):
@@ -109,5 +109,5 @@ def _of_row(row: slice, widths: Sequence[int], groups: int) -> list[Band]:
         inner = (-(-first // each) * each, stop // each * each)  # whole key heads lie between these
         edges = sorted({first, *(edge for edge in inner if first < edge < stop), stop})
         for start, end in itertools.pairwise(edges):
-            found.append(Band(row, slice(start, end), slice(start // each, (end - 1) // each + 1), width))
+            found.append(HeadBand(row, slice(start, end), slice(start // each, (end - 1) // each + 1), width))
     return found

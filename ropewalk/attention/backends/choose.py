@@ -17,7 +17,7 @@ import torch
 from ropewalk.attention.backends import bias_diagonals, dense, flash, flex
 from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE
 from ropewalk.attention.backends.triton import launch
-from ropewalk.attention.problem import Case
+from ropewalk.attention.problem import Problem
 from ropewalk.attention.torch_kernels import verified
 from ropewalk.errors import DoesNotFit
 
@@ -37,11 +37,11 @@ class Way(NamedTuple):
     """A backend: why it cannot carry a case (or nothing), and what it does with one that it carries."""
 
     backend: str
-    why_not: Callable[[Case], str | None]
-    why: Callable[[Case], str]
+    why_not: Callable[[Problem], str | None]
+    why: Callable[[Problem], str]
 
 
-def choose(case: Case) -> Choice:
+def choose(case: Problem) -> Choice:
     """The fastest way that carries the extension over this text."""
     growth = max((strand.growth for strand in case.strands), default=0.0)
     if growth > EXPONENTS[torch.float64]:
@@ -58,7 +58,7 @@ def choose(case: Case) -> Choice:
     return Choice(way.backend, "; ".join(filter(None, [way.why(case), *refusals])))
 
 
-def ways(case: Case) -> list[Way]:
+def ways(case: Problem) -> list[Way]:
     """Those to be asked, the fastest first; the last carries everything."""
     on_cuda = case.device.type == "cuda"
     if case.extension.biases:
@@ -66,13 +66,13 @@ def ways(case: Case) -> list[Way]:
     return [FLASH, TRITON, FLEX, DIRECT] if on_cuda else [FLASH, DIRECT]
 
 
-def _why_flash(case: Case) -> str:
+def _why_flash(case: Problem) -> str:
     pieces = [piece for strand in case.strands for piece in strand.pieces]
     pairs = sum(piece.pairs for piece in pieces)
     return f"{len(pieces)} pieces by fused kernels, {pairs:,} pairs of a query and a key{_stand_in(case)}"
 
 
-def _why_toeplitz(case: Case) -> str:
+def _why_toeplitz(case: Problem) -> str:
     if case.learning:
         far = "its gradient is summed along the diagonals"
     else:
@@ -80,13 +80,13 @@ def _why_toeplitz(case: Case) -> str:
     return f"a line of numbers is the mask of the fused kernels ({case.biases}); {far}{_stand_in(case)}"
 
 
-def _why_flex(case: Case) -> str:
+def _why_flex(case: Problem) -> str:
     calls = f"{len(case.strands)} call{'s' * (len(case.strands) > 1)} of FlexAttention, compiled"
     return f"{calls}, the bias read from a line of numbers ({case.biases})" if case.extension.biases else calls
 
 
-def _stand_in(case: Case) -> str:
-    missing = verified.missing(case.device, case.dtype, case.head_dim)
+def _stand_in(case: Problem) -> str:
+    missing = verified.why_no_kernel(case.device, case.dtype, case.head_dim)
     return f"; {missing}: a matmul stands in" if missing else ""
 
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ropewalk.attention.layout.segments import Strand
-from ropewalk.attention.problem import Case
-from ropewalk.attention.rotation.precision import widened
-from ropewalk.attention.rotation.rotated_copies import Variants
+from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.problem import Problem
+from ropewalk.attention.rotation.precision import to_compute_dtype
+from ropewalk.attention.rotation.rotated_copies import RotatedCopies
 from ropewalk.attention.torch_kernels.softmax import capped, softmax
 
 BLOCK = 128
@@ -26,13 +26,17 @@ BLOCK = 128
 BiasOf = Callable[[Tensor, slice], Tensor]
 
 
-def why_not(case: Case) -> str | None:
+def why_not(case: Problem) -> str | None:
     """Why this way cannot carry the case: it carries every one."""
     return None
 
 
-def direct(
-    turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None, softcap: float | None, sink_h: Tensor | None
+def dense(
+    turned: RotatedCopies,
+    strands: Sequence[Segment],
+    bias_of: BiasOf | None,
+    softcap: float | None,
+    sink_h: Tensor | None,
 ) -> Tensor:
     """The attention of all strands together, in the type of the values."""
     length = turned.q[0].shape[2]
@@ -51,7 +55,7 @@ def direct(
 
 
 def _parts(
-    rows: slice, turned: Variants, strands: Sequence[Strand], bias_of: BiasOf | None, softcap: float | None
+    rows: slice, turned: RotatedCopies, strands: Sequence[Segment], bias_of: BiasOf | None, softcap: float | None
 ) -> tuple[Tensor, Tensor] | None:
     """The logits of a block of rows against the keys that any of them sees, one strand's after the other's, and the
     keys' values; nothing where no row sees a key."""
@@ -77,12 +81,12 @@ def _joined(parts: list[Tensor], dim: int) -> Tensor:
     return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
 
-def _bounds(strand: Strand, rows: slice) -> tuple[Tensor, Tensor]:
+def _bounds(strand: Segment, rows: slice) -> tuple[Tensor, Tensor]:
     """The strand's bounds over the block's rows, empty where it has none."""
     return _of_block(strand.start, strand, rows), _of_block(strand.stop, strand, rows)
 
 
-def _of_block(own: Tensor, strand: Strand, rows: slice) -> Tensor:
+def _of_block(own: Tensor, strand: Segment, rows: slice) -> Tensor:
     """What the strand has for each of its rows, for the block's rows; 0 for those that are not the strand's."""
     whole = own.new_zeros(rows.stop - rows.start)
     first, stop = max(rows.start, strand.rows.start), min(rows.stop, strand.rows.stop)
@@ -94,8 +98,8 @@ def _of_block(own: Tensor, strand: Strand, rows: slice) -> Tensor:
 def _product(q_bhid: Tensor, k_bgjd: Tensor) -> Tensor:
     """q k / sqrt(d) with grouped heads, without repeating keys."""
     groups, rows = k_bgjd.shape[1], q_bhid.shape[2]
-    folded = widened(q_bhid).reshape(len(q_bhid), groups, -1, q_bhid.shape[-1])
-    product = folded @ widened(k_bgjd).mT / math.sqrt(q_bhid.shape[-1])
+    folded = to_compute_dtype(q_bhid).reshape(len(q_bhid), groups, -1, q_bhid.shape[-1])
+    product = folded @ to_compute_dtype(k_bgjd).mT / math.sqrt(q_bhid.shape[-1])
     return product.reshape(len(q_bhid), -1, rows, k_bgjd.shape[2])
 
 

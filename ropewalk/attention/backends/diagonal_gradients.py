@@ -18,13 +18,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.rotation.precision import LOG2_E, widened
-from ropewalk.attention.torch_kernels.verified import Gradients, Part
+from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
+from ropewalk.attention.torch_kernels.verified import Gradients, PartialAttention
 
 KEYS = 512  # of a tile, with 256 rows: the fastest of 256, 512, 768 and 1024
 
 
-class Slopes(NamedTuple):
+class DiagonalGradients(NamedTuple):
     """Of queries, keys and values, and of the line that the mask is read from."""
 
     vectors: Gradients
@@ -32,14 +32,14 @@ class Slopes(NamedTuple):
 
 
 def backward(
-    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: Part, mask_hij: Tensor
-) -> Slopes:
+    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, mask_hij: Tensor
+) -> DiagonalGradients:
     """The gradients of rows against keys whose mask is line[i + j]; sums in at least float32."""
-    grad_bhid, q_bhid, k_bgjd, v_bgjd = (widened(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd))
+    grad_bhid, q_bhid, k_bgjd, v_bgjd = (to_compute_dtype(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd))
     found = Gradients(*(torch.zeros_like(x) for x in (q_bhid, k_bgjd, v_bgjd)))
     batch, heads, rows, size = q_bhid.shape
     line_hx = q_bhid.new_zeros(heads, rows + k_bgjd.shape[2] - 1, dtype=torch.float64)
-    common_bhi = (grad_bhid * widened(whole.out_bhid)).sum(-1)
+    common_bhi = (grad_bhid * to_compute_dtype(whole.out_bhid)).sum(-1)
     for b, h, first in itertools.product(range(batch), range(heads), range(0, k_bgjd.shape[2], KEYS)):
         g, keys = h // (heads // k_bgjd.shape[1]), slice(first, first + KEYS)
         q, k, v, grad = q_bhid[b, h], k_bgjd[b, g, keys], v_bgjd[b, g, keys], grad_bhid[b, h]
@@ -49,7 +49,7 @@ def backward(
         found.k_bgjd[b, g, keys].addmm_(slope.T, q, alpha=1 / math.sqrt(size))
         found.v_bgjd[b, g, keys].addmm_(weight.T, grad)
         line_hx[h, first : first + len(by_diagonal)] += by_diagonal
-    return Slopes(found, line_hx)
+    return DiagonalGradients(found, line_hx)
 
 
 def _weight(q_id: Tensor, k_jd: Tensor, mask_ij: Tensor, lse_i: Tensor) -> Tensor:

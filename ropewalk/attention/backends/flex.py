@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from ropewalk.attention.layout.block_lists import BLOCK, Lists, block_lists
-from ropewalk.attention.layout.distances import line
-from ropewalk.attention.layout.segments import Strand
-from ropewalk.attention.problem import Case
-from ropewalk.attention.rotation.precision import wide
-from ropewalk.attention.rotation.rotated_copies import Variants
+from ropewalk.attention.layout.block_lists import BLOCK, BlockLists, block_lists
+from ropewalk.attention.layout.distances import distance_line
+from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.problem import Problem
+from ropewalk.attention.rotation.precision import compute_dtype
+from ropewalk.attention.rotation.rotated_copies import RotatedCopies
 from ropewalk.errors import DoesNotFit
 
 SMALLEST_HEAD = 16  # of FlexAttention's kernels
@@ -36,7 +36,7 @@ KINDS = 64  # of calls that are compiled for: with and without gradients, bias, 
 BiasAt = Callable[[Tensor], Tensor]
 
 
-def why_not(case: Case) -> str | None:
+def why_not(case: Problem) -> str | None:
     """Why this way cannot carry the case, or nothing."""
     if case.device.type != "cuda":
         return f"FlexAttention is compiled for cuda alone, not for {case.device.type}"
@@ -46,7 +46,7 @@ def why_not(case: Case) -> str | None:
         return f"FlexAttention wants heads of at least {SMALLEST_HEAD} numbers"
     if not all(spec.of_distance_alone for spec in case.extension.biases):
         return f"the bias is not one of the distance alone ({case.biases})"
-    if case.extension.biases and any(line(strand) is None for strand in case.strands):
+    if case.extension.biases and any(distance_line(strand) is None for strand in case.strands):
         return f"the distances shown to the bias do not lie evenly ({case.biases})"
     if case.learning and torch.are_deterministic_algorithms_enabled():
         return f"FlexAttention sums the gradient of a bias in no fixed order ({case.biases})"
@@ -54,8 +54,8 @@ def why_not(case: Case) -> str | None:
 
 
 def flex(
-    turned: Variants,
-    strands: Sequence[Strand],
+    turned: RotatedCopies,
+    strands: Sequence[Segment],
     bias_at: BiasAt | None,
     softcap: float | None = None,
     sink_h: Tensor | None = None,
@@ -77,7 +77,7 @@ def flex(
     return torch.cat([*answers, _zeros(turned, turned.q[0].shape[2] - done)], 2)
 
 
-class Answer(NamedTuple):
+class SegmentOutput(NamedTuple):
     """Of one strand; the logarithm of what it was divided by only where there is something to merge it with."""
 
     out_bhid: Tensor
@@ -88,27 +88,27 @@ def _strand(
     q_bhid: Tensor,
     k_bgjd: Tensor,
     v_bgjd: Tensor,
-    strand: Strand,
+    strand: Segment,
     bias_at: BiasAt | None,
     softcap: float | None,
     *,
     merged: bool,
-) -> Answer:
+) -> SegmentOutput:
     """One call of the compiled kernel."""
     device = q_bhid.device
     bounds = [bound.int().to(device) for bound in (strand.start, strand.stop)]
-    lists = Lists(*(each.to(device) for each in block_lists(strand.start, strand.stop, k_bgjd.shape[2])))
+    lists = BlockLists(*(each.to(device) for each in block_lists(strand.start, strand.stop, k_bgjd.shape[2])))
     bias = None if bias_at is None else _bias(strand, bias_at, q_bhid)
     cap = None if softcap is None else torch.full((), softcap, device=device)  # a number would be compiled in
-    return Answer(*_compiled_call(q_bhid, k_bgjd, v_bgjd, *bounds, lists, bias, cap, merged))
+    return SegmentOutput(*_compiled_call(q_bhid, k_bgjd, v_bgjd, *bounds, lists, bias, cap, merged))
 
 
-def _bias(strand: Strand, bias_at: BiasAt, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _bias(strand: Segment, bias_at: BiasAt, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What a head adds at each place of the strand's line, and whose difference is the place of a pair."""
-    found = line(strand)
+    found = distance_line(strand)
     if found is None:
         raise DoesNotFit("the distances shown to a bias", "even ones on a short line", strand.span)
-    line_hx = bias_at(found.distance.to(like.device)).to(wide(like.dtype))
+    line_hx = bias_at(found.distance.to(like.device)).to(compute_dtype(like.dtype))
     return line_hx, found.x_i.int().to(like.device), found.y_j.int().to(like.device)
 
 
@@ -141,7 +141,7 @@ def call(
     v_bgjd: Tensor,
     start_i: Tensor,
     stop_i: Tensor,
-    lists: Lists,
+    lists: BlockLists,
     bias: tuple[Tensor, Tensor, Tensor] | None,
     cap: Tensor | None,
     merged: bool,
@@ -177,7 +177,7 @@ def _scored(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> C
     return scored
 
 
-def _merged(parts: Sequence[Answer], sink_h: Tensor | None) -> Tensor:
+def _merged(parts: Sequence[SegmentOutput], sink_h: Tensor | None) -> Tensor:
     """The parts of one softmax, weighted by what each was divided by; zeros in a row that sees nothing."""
     if len(parts) == 1 and sink_h is None:
         return parts[0].out_bhid
@@ -187,13 +187,13 @@ def _merged(parts: Sequence[Answer], sink_h: Tensor | None) -> Tensor:
     if sink_h is not None:  # a part that has no answer
         lse_sbhi = torch.cat([lse_sbhi, sink_h[:, None].to(lse_sbhi.dtype).expand_as(lse_sbhi[:1])])
     share_sbhi = torch.softmax(lse_sbhi, 0)
-    total = torch.zeros_like(parts[0].out_bhid, dtype=wide(parts[0].out_bhid.dtype))
+    total = torch.zeros_like(parts[0].out_bhid, dtype=compute_dtype(parts[0].out_bhid.dtype))
     for share_bhi, part in zip(share_sbhi[: len(parts)], parts, strict=True):
         total = total + share_bhi[..., None] * part.out_bhid
     return total.to(parts[0].out_bhid.dtype)
 
 
-def _zeros(turned: Variants, rows: int) -> Tensor:
+def _zeros(turned: RotatedCopies, rows: int) -> Tensor:
     """The answer of rows that see nothing."""
     return turned.q[0].new_zeros(*turned.q[0].shape[:2], rows, turned.v[0].shape[-1])
 

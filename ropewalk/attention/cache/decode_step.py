@@ -10,13 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.kv_buffers import Shelf
+from ropewalk.attention.cache.kv_buffers import KVBuffer
 from ropewalk.attention.cache.session import Session, Stage
-from ropewalk.attention.rotation.precision import wide
-from ropewalk.attention.rotation.rotate import Turn, spread
+from ropewalk.attention.rotation.precision import compute_dtype
+from ropewalk.attention.rotation.rotate import Rotation, expand_rotation
 
 
-class Read(NamedTuple):
+class BufferRead(NamedTuple):
     """Places of a shelf that the query sees by one span."""
 
     shelf: int
@@ -25,17 +25,17 @@ class Read(NamedTuple):
     mask_bgrn: Tensor | None = None
 
 
-class Step(NamedTuple):
+class DecodeStep(NamedTuple):
     """How the token is answered. Turns are those of query and key together, without repetition."""
 
     scale_bhnd: Tensor | None
-    turns: list[Turn | None]
+    turns: list[Rotation | None]
     taking: list[tuple[int, int]]  # the shelves that take the token, and by which turn
     stage: Stage | None
-    reads: list[Read]
+    reads: list[BufferRead]
 
 
-def step(session: Session, count: int, dtype: torch.dtype, device: torch.device) -> Step | None:
+def decode_step(session: Session, count: int, dtype: torch.dtype, device: torch.device) -> DecodeStep | None:
     """The step of the token at this slot, made once for all layers; nothing where a row has none or a decay forbids."""
     key = (count, dtype, device)
     if session.latest is None or session.latest[0] != key:
@@ -43,7 +43,7 @@ def step(session: Session, count: int, dtype: torch.dtype, device: torch.device)
         made = _step(session, i, dtype, device) if _carries(session, i) else None
         session.latest = key, made
         return made
-    latest: Step | None = session.latest[1]
+    latest: DecodeStep | None = session.latest[1]
     return latest
 
 
@@ -54,7 +54,7 @@ def _carries(session: Session, i: Tensor) -> bool:
     return not session.decays or all(bool((span.q_at(i) == i).all()) for span in session.spans)
 
 
-def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device) -> Step:
+def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device) -> DecodeStep:
     count, numbers = int(i[0]) - session.begins[0], i[:, 0]
     stage = session.stage(numbers.tolist())
     views = [view for n in range(len(session.spans)) for view in _views(session, n, numbers, count)]
@@ -66,7 +66,7 @@ def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device)
         if shelf.takes(count)
     ]
     seen = zip(views, asking, _masks(session, views, numbers, count), strict=True)
-    return Step(
+    return DecodeStep(
         scale_bhnd=_scale(session, i, device),
         turns=_turns(session, places, stage, dtype, device),
         taking=taking,
@@ -92,16 +92,16 @@ class _Places:
 
 def _turns(
     session: Session, places: _Places, stage: Stage | None, dtype: torch.dtype, device: torch.device
-) -> list[Turn | None]:
+) -> list[Rotation | None]:
     """The turns to all places, made together."""
-    turns: list[Turn | None] = [None] * len(places.found)
+    turns: list[Rotation | None] = [None] * len(places.found)
     for keys in (False, True):
         own = [n for n, (at, for_keys) in enumerate(places.found) if for_keys == keys and (session.decays or at.any())]
         whole = session.turn(torch.cat([places.found[n][0] for n in own], 1), stage, dtype, keys=keys) if own else None
         if whole:
-            cos, sin = (part.to(device) for part in spread(whole, session.terms.facts.interleaved))
+            cos, sin = (part.to(device) for part in expand_rotation(whole, session.terms.facts.interleaved))
             for place, n in enumerate(own):
-                turns[n] = Turn(cos[:, :, place : place + 1], sin[:, :, place : place + 1])
+                turns[n] = Rotation(cos[:, :, place : place + 1], sin[:, :, place : place + 1])
     return turns
 
 
@@ -131,7 +131,7 @@ def _views(session: Session, index: int, i: Tensor, count: int) -> list[_View]:
     return views
 
 
-def _shelf(session: Session, view: _View) -> Shelf:
+def _shelf(session: Session, view: _View) -> KVBuffer:
     return session.shelves[session.shelf_of[view.span]]
 
 
@@ -156,13 +156,13 @@ def _hidden(mask_bhn: Tensor, view: _View) -> Tensor:
 
 def _read(
     session: Session, view: _View, asking: int, mask_bhn: Tensor | None, dtype: torch.dtype, device: torch.device
-) -> Read:
+) -> BufferRead:
     shelf = session.shelf_of[view.span]
     if mask_bhn is None:
-        return Read(shelf, asking, view.place)
-    heads = mask_bhn.expand(-1, session.terms.facts.heads, -1).to(device, wide(dtype))
+        return BufferRead(shelf, asking, view.place)
+    heads = mask_bhn.expand(-1, session.terms.facts.heads, -1).to(device, compute_dtype(dtype))
     mask_bgrn = heads.unflatten(1, (session.terms.facts.groups, -1))  # type: ignore[no-untyped-call]
-    return Read(shelf, asking, view.place, mask_bgrn)
+    return BufferRead(shelf, asking, view.place, mask_bgrn)
 
 
 def _scale(session: Session, i_bn: Tensor, device: torch.device) -> Tensor | None:

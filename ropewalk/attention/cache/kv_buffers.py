@@ -22,7 +22,7 @@ ROOM = 256  # tokens, at the least
 Lanes = list[Tensor]
 
 
-class Extended(NamedTuple):
+class BufferUpdate(NamedTuple):
     """What is kept after tokens came in; and all that they may see, in order, from the first's slot (or number) on."""
 
     kept: Lanes
@@ -30,7 +30,7 @@ class Extended(NamedTuple):
     ordered: Lanes
 
 
-class Shelf(Protocol):
+class KVBuffer(Protocol):
     """What a memory asks of a kind of shelf. `count` is how many slots there were before."""
 
     @property
@@ -43,7 +43,7 @@ class Shelf(Protocol):
     def can_forget(self, furthest: int, count: int) -> bool:
         """Whether the tokens from `count` on can be taken back when all up to `furthest` have come."""
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
+    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """Take in tokens."""
 
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
@@ -60,7 +60,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True)
-class Whole:
+class FullBuffer:
     """Everything, in order, with room to grow."""
 
     by_number = False
@@ -73,13 +73,13 @@ class Whole:
         """Always."""
         return True
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
+    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """Everything, in order."""
         end = count + new[0].shape[2]
         kept = _roomy(kept, new, count, end)
         for lane, part in zip(kept, new, strict=True):
             lane[:, :, count:end] = part
-        return Extended(kept, 0, [lane[:, :, :end] for lane in kept])
+        return BufferUpdate(kept, 0, [lane[:, :, :end] for lane in kept])
 
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
         """Behind the last."""
@@ -110,7 +110,7 @@ def _roomy(kept: Lanes, new: Lanes, count: int, end: int) -> Lanes:
 
 
 @dataclass(frozen=True)
-class Ring:
+class RingBuffer:
     """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order.
 
     With `spare` places more, as many tokens can be taken back at any time.
@@ -133,7 +133,7 @@ class Ring:
         """As long as what would be seen again has not been written over."""
         return furthest - self.room <= max(0, count - self.size)
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
+    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """What was kept and what is new, in order; and the last of it."""
         kept = kept or self._room(new)
         first, end = max(0, count - self.size), count + new[0].shape[2]
@@ -145,7 +145,7 @@ class Ring:
         newest = torch.arange(max(count, end - self.room), end)
         for lane, part in zip(kept, new, strict=True):
             lane[:, :, newest % self.room] = part[:, :, newest - count]
-        return Extended(kept, first, ordered)
+        return BufferUpdate(kept, first, ordered)
 
     def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
         """Over the oldest."""
@@ -179,7 +179,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class PrefixBuffer:
     """The tokens numbered below `size`, each in the place of its number; `begins` numbers each row's slot 0."""
 
     size: int
@@ -194,13 +194,13 @@ class Beginning:
         """Always: what comes again is written again."""
         return True
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> Extended:
+    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """The beginnings."""
         kept = kept or [part.new_zeros(*part.shape[:2], self.size, part.shape[3]) for part in new]
         if self.takes(count):
             for row in range(len(new[0])):
                 self._extend_row(kept, new, count, row)
-        return Extended(kept, 0, kept)
+        return BufferUpdate(kept, 0, kept)
 
     def _extend_row(self, kept: Lanes, new: Lanes, count: int, row: int) -> None:
         number = count + self.begins[row % len(self.begins)]  # of the first that is new

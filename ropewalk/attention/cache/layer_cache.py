@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.decode_step import Read, Step, step
-from ropewalk.attention.cache.kv_buffers import Extended, Lanes
+from ropewalk.attention.cache.decode_step import BufferRead, DecodeStep, decode_step
+from ropewalk.attention.cache.kv_buffers import BufferUpdate, Lanes
 from ropewalk.attention.cache.session import Session, Stage
-from ropewalk.attention.dispatch import attend_text
-from ropewalk.attention.layout.segments import Keys
-from ropewalk.attention.rotation.precision import widened
-from ropewalk.attention.rotation.rotate import turned, turned_once
+from ropewalk.attention.dispatch import attend_sequences
+from ropewalk.attention.layout.segments import SpanKeys
+from ropewalk.attention.rotation.precision import to_compute_dtype
+from ropewalk.attention.rotation.rotate import rotate, rotate_few
 from ropewalk.attention.torch_kernels.softmax import capped, softmax
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import require_kinship, require_shapes
@@ -26,7 +26,7 @@ from ropewalk.inputs import require_kinship, require_shapes
 TURNED, VALUES, RAW = 0, 1, 2  # the lanes of a shelf; keys as they came only where a stage may end
 
 
-class Memory:
+class LayerCache:
     """What `attend` gives for all keys so far, however the text is cut: `read` takes the next tokens of every row."""
 
     def __init__(self, session: Session) -> None:
@@ -70,7 +70,7 @@ class Memory:
 
     def _read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         alone = k_bgjd.shape[2] == 1
-        own = step(self.session, self.count, q_bhid.dtype, q_bhid.device) if alone else None
+        own = decode_step(self.session, self.count, q_bhid.dtype, q_bhid.device) if alone else None
         with torch.autocast(q_bhid.device.type, enabled=False):
             out = self._step(own, q_bhid, k_bgjd, v_bgjd) if own else self._chunk(q_bhid, k_bgjd, v_bgjd)
         self.count += k_bgjd.shape[2]
@@ -91,7 +91,7 @@ class Memory:
         if held and held[0].dtype != v_bgjd.dtype:
             raise InvalidValue("v", f"of the type that is held ({held[0].dtype})", v_bgjd.dtype)
 
-    def _step(self, own: Step, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
+    def _step(self, own: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """One token in every row: what is kept is read where it lies."""
         heads, both = q_bhid.shape[1], self._turned(own, q_bhid, k_bgjd)
         for n, stage in enumerate(self._stages):
@@ -104,15 +104,15 @@ class Memory:
         asking = [each[:, :heads].view(len(each), k_bgjd.shape[1], -1, each.shape[-1]) for each in both]
         return self._weighed(own.reads, asking).reshape(*q_bhid.shape[:3], -1)
 
-    def _turned(self, own: Step, q_bhid: Tensor, k_bgjd: Tensor) -> list[Tensor]:
+    def _turned(self, own: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor) -> list[Tensor]:
         """Scaled query and key together, turned each way, in at least float32."""
-        q_bhid = widened(q_bhid) / math.sqrt(q_bhid.shape[-1])
+        q_bhid = to_compute_dtype(q_bhid) / math.sqrt(q_bhid.shape[-1])
         if own.scale_bhnd is not None:
             q_bhid = (q_bhid * own.scale_bhnd).to(q_bhid.dtype)
-        both, interleaved = torch.cat([q_bhid, widened(k_bgjd)], 1), self.session.terms.facts.interleaved
-        return [turned_once(both, turn, interleaved) if turn else both for turn in own.turns]
+        both, interleaved = torch.cat([q_bhid, to_compute_dtype(k_bgjd)], 1), self.session.terms.facts.interleaved
+        return [rotate_few(both, turn, interleaved) if turn else both for turn in own.turns]
 
-    def _weighed(self, reads: list[Read], asking: list[Tensor]) -> Tensor:
+    def _weighed(self, reads: list[BufferRead], asking: list[Tensor]) -> Tensor:
         """The answer over all that is read: one softmax, whose parts lie where their keys do."""
         logits, sink_h = [self._logit(read, asking[read.asking]) for read in reads], self.session.terms.sink_h
         sink_grn = None if sink_h is None else sink_h.view(logits[0].shape[1], -1, 1).to(logits[0].device)
@@ -121,13 +121,13 @@ class Memory:
         parts = [self._part(read, share) for read, share in zip(reads, shares, strict=True)]
         return functools.reduce(torch.add, parts)
 
-    def _part(self, read: Read, share_bgrn: Tensor) -> Tensor:
+    def _part(self, read: BufferRead, share_bgrn: Tensor) -> Tensor:
         v_bgnd = self._lanes[read.shelf][VALUES][:, :, read.place]
         return share_bgrn.to(v_bgnd.dtype) @ v_bgnd
 
-    def _logit(self, read: Read, q_bgrd: Tensor) -> Tensor:
+    def _logit(self, read: BufferRead, q_bgrd: Tensor) -> Tensor:
         """Half precision is for keeping: logits are formed and kept in at least float32."""
-        logit = q_bgrd @ widened(self._lanes[read.shelf][TURNED][:, :, read.place]).mT
+        logit = q_bgrd @ to_compute_dtype(self._lanes[read.shelf][TURNED][:, :, read.place]).mT
         softcap, mask = self.session.terms.facts.softcap, read.mask_bgrn
         if mask is None:
             return capped(logit, softcap)
@@ -145,7 +145,7 @@ class Memory:
         numbers = slots.expand(len(self.session.begins), -1) if shelf.by_number else self.session.numbers(slots)
         turn = self.session.turn(self.session.k_at[n](numbers), stage, lanes[RAW].dtype, keys=True)
         raw = lanes[RAW][:, :, place]
-        lanes[TURNED][:, :, place] = turned(raw, turn, self.session.terms.facts.interleaved) if turn else raw
+        lanes[TURNED][:, :, place] = rotate(raw, turn, self.session.terms.facts.interleaved) if turn else raw
 
     def _chunk(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """Any tokens: what is kept, and what is new, as attention within each row's text."""
@@ -164,7 +164,9 @@ class Memory:
             if real < len(slots):
                 keys = [self._keys(n, extended, which, begin, len(slots)) for n, extended in enumerate(seen)]
                 own = [keys[n] for n in session.shelf_of]
-                out[which, :, real:] = attend_text(q_bhid[which, :, real:], slots[real:] + begin, own, session.terms)
+                out[which, :, real:] = attend_sequences(
+                    q_bhid[which, :, real:], slots[real:] + begin, own, session.terms
+                )
         return out
 
     def _incoming(self, n: int, numbers: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Lanes:
@@ -172,9 +174,9 @@ class Memory:
         if self.session.drifts:
             return [k_bgjd, v_bgjd, k_bgjd]
         turn = self.session.turn(self.session.k_at[n](numbers), None, k_bgjd.dtype, keys=True)
-        return [turned(k_bgjd, turn, self.session.terms.facts.interleaved) if turn else k_bgjd, v_bgjd]
+        return [rotate(k_bgjd, turn, self.session.terms.facts.interleaved) if turn else k_bgjd, v_bgjd]
 
-    def _keys(self, n: int, seen: Extended, which: slice | list[int], begin: int, new: int) -> Keys:
+    def _keys(self, n: int, seen: BufferUpdate, which: slice | list[int], begin: int, new: int) -> SpanKeys:
         """What rows that begin alike can see of a shelf."""
         last = self.count + new
         if self.session.shelves[n].by_number:
@@ -185,4 +187,4 @@ class Memory:
             first = max(seen.first, -begin) - seen.first
         lane = RAW if self.session.drifts else TURNED
         k, v = (seen.ordered[each][which, :, first : first + len(numbers)] for each in (lane, VALUES))
-        return Keys(k, v, numbers, turned=not self.session.drifts)
+        return SpanKeys(k, v, numbers, turned=not self.session.drifts)

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.kv_buffers import Beginning, Ring, Shelf, Whole
-from ropewalk.attention.dispatch import Terms
-from ropewalk.attention.layout.retention import FAR, Kept, kept
-from ropewalk.attention.rotation.precision import wide
-from ropewalk.attention.rotation.rotate import Turn, turn_at
+from ropewalk.attention.cache.kv_buffers import FullBuffer, KVBuffer, PrefixBuffer, RingBuffer
+from ropewalk.attention.dispatch import LayerTerms
+from ropewalk.attention.layout.retention import FAR, Retention, span_retention
+from ropewalk.attention.rotation.precision import compute_dtype
+from ropewalk.attention.rotation.rotate import Rotation, rotation_at
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
@@ -52,7 +52,7 @@ class Session:
         spare: int = 0,
     ) -> None:
         facts = extension.ground(facts)
-        self.terms = Terms(in_force(extension, facts, layer, weights or {}), facts, weights or {})
+        self.terms = LayerTerms(in_force(extension, facts, layer, weights or {}), facts, weights or {})
         if not isinstance(self.terms.extension.numbering, Sequential):
             remedy = "number tokens at random in training only"
             raise InvalidValue(
@@ -100,7 +100,7 @@ class Session:
         origins = [number // self._patience * self._patience if self.decays else 0 for number in i]
         return tuple(zip(starts, origins, strict=True))
 
-    def turn(self, at_bn: Tensor, stage: Stage | None, dtype: torch.dtype, *, keys: bool) -> Turn | None:
+    def turn(self, at_bn: Tensor, stage: Stage | None, dtype: torch.dtype, *, keys: bool) -> Rotation | None:
         """The turn of queries or keys at these places; nothing where it would change nothing."""
         rows = stage or ((1, 0),) * len(at_bn)
         tables = [self.table(start) for start, _ in rows]
@@ -108,25 +108,25 @@ class Session:
             return None
         turns = []
         for at, table, (_, origin) in zip(at_bn, tables, rows, strict=True):
-            turns.append(turn_at(at, table, origin - at if keys else at - origin))
+            turns.append(rotation_at(at, table, origin - at if keys else at - origin))
         cos, sin = (torch.stack(each)[:, None] for each in zip(*turns, strict=True))
-        return Turn(cos.to(wide(dtype)), sin.to(wide(dtype)))
+        return Rotation(cos.to(compute_dtype(dtype)), sin.to(compute_dtype(dtype)))
 
 
-def _arranged(spans: Sequence[Span], begins: Sequence[int], spare: int) -> tuple[list[Shelf], list[At], list[int]]:
+def _arranged(spans: Sequence[Span], begins: Sequence[int], spare: int) -> tuple[list[KVBuffer], list[At], list[int]]:
     """The shelves, how each places its keys, and each span's: spans that place keys alike share what keeps enough."""
-    needs = [kept(span) for span in spans]
+    needs = [span_retention(span) for span in spans]
     ways = [span.k_at(PROBED).double().numpy().tobytes() for span in spans]
     entire = {way for way, need in zip(ways, needs, strict=True) if need.last is None}
     keys = [(way, way in entire or bool(need.last)) for way, need in zip(ways, needs, strict=True)]
-    total: dict[tuple[bytes, bool], Kept] = {}
+    total: dict[tuple[bytes, bool], Retention] = {}
     for key, need in zip(keys, needs, strict=True):
-        total[key] = total.get(key, Kept()) | need
+        total[key] = total.get(key, Retention()) | need
     k_at = [spans[keys.index(key)].k_at for key in total]
     return [_shelf(need, begins, spare) for need in total.values()], k_at, [list(total).index(key) for key in keys]
 
 
-def _shelf(need: Kept, begins: Sequence[int], spare: int) -> Shelf:
+def _shelf(need: Retention, begins: Sequence[int], spare: int) -> KVBuffer:
     if need.last is None:
-        return Whole()
-    return Ring(need.last, spare) if need.last else Beginning(need.first, begins)
+        return FullBuffer()
+    return RingBuffer(need.last, spare) if need.last else PrefixBuffer(need.first, begins)

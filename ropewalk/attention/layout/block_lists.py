@@ -16,7 +16,7 @@ BLOCK = 128
 FEWEST = 2  # of a list's sizes: a size of 1 would be compiled for apart
 
 
-class Lists(NamedTuple):
+class BlockLists(NamedTuple):
     """How many blocks each block meets, and which: [1, 1, blocks] and [1, 1, blocks, most], int32."""
 
     kv_num_blocks: Tensor
@@ -29,14 +29,14 @@ class Lists(NamedTuple):
     full_q_indices: Tensor
 
 
-def block_lists(start: Tensor, stop: Tensor, keys: int) -> Lists:
+def block_lists(start: Tensor, stop: Tensor, keys: int) -> BlockLists:
     """The lists of rows that see the keys start <= key < stop; rows that see nothing have stop <= start."""
     size = (-(-len(start) // BLOCK), -(-keys // BLOCK))
     first, full_first, full_end, end = _edges(start, stop, keys)
     before, after = _pairs(first, full_first), _pairs(full_end, end)
     row, column = (torch.cat(each) for each in zip(before, after, strict=True))
     full_row, full_column = _pairs(full_first, full_end)
-    return Lists(
+    return BlockLists(
         *(*_listed(row, column, size[0]), *_listed(full_row, full_column, size[0])),
         *(*_listed(column, row, size[1]), *_listed(full_column, full_row, size[1])),
     )

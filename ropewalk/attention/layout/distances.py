@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.layout.segments import Strand
+from ropewalk.attention.layout.segments import Segment
 
 LONGEST = 16  # times the text's own length: positions far apart show more distances than there are tokens
 EXACT = 1e-9
 
 
-class Line(NamedTuple):
+class DistanceLine(NamedTuple):
     """The distance at each place, and the whole numbers whose difference x_i - y_j is the place of a pair.
 
     Pairs that no row sees may have a place off the line.
@@ -28,7 +28,7 @@ class Line(NamedTuple):
     y_j: Tensor
 
 
-def line(strand: Strand) -> Line | None:
+def distance_line(strand: Segment) -> DistanceLine | None:
     """The line of a strand, or nothing where the distances it shows do not lie evenly on a short one."""
     steps = _steps(strand.q_at, strand.k_at)
     if steps is None:
@@ -39,7 +39,7 @@ def line(strand: Strand) -> Line | None:
     if highest - lowest > LONGEST * (len(x_i) + len(y_j)):
         return None
     distance = origin + step * torch.arange(lowest, highest + 1, dtype=torch.float64)
-    return Line(distance.clamp(min=0), x_i - lowest, y_j)
+    return DistanceLine(distance.clamp(min=0), x_i - lowest, y_j)
 
 
 def _steps(q_at: Tensor, k_at: Tensor) -> tuple[Tensor, Tensor, float, float] | None:

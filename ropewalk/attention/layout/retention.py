@@ -13,7 +13,7 @@ FAR = 2**40  # a position beyond every beginning
 STRETCHES = 8  # how many of the steps in which a start rises are looked at
 
 
-class Kept(NamedTuple):
+class Retention(NamedTuple):
     """The `first` keys of a text and the `last` ones; all of them where `last` is nothing."""
 
     first: int = 0
@@ -23,24 +23,24 @@ class Kept(NamedTuple):
     def everything(self) -> bool:
         return self.last is None
 
-    def __or__(self, other: Kept) -> Kept:
+    def __or__(self, other: Retention) -> Retention:
         last = None if self.last is None or other.last is None else max(self.last, other.last)
-        return Kept(max(self.first, other.first) if last is not None else 0, last)
+        return Retention(max(self.first, other.first) if last is not None else 0, last)
 
 
-def kept(span: Span) -> Kept:
+def span_retention(span: Span) -> Retention:
     """What a query of any number, or a later one, can see by this span."""
     if _at(span.start, FAR) > 0:
-        return Kept(last=_widest(span.start))
+        return Retention(last=_widest(span.start))
     stop, later = _at(span.stop, FAR), _at(span.stop, 2 * FAR)
-    return Kept(first=stop) if stop == later else Kept(last=None)
+    return Retention(first=stop) if stop == later else Retention(last=None)
 
 
-def retained(reach: Reach) -> Kept:
+def reach_retention(reach: Reach) -> Retention:
     """What any of the reach's spans can still see."""
-    total = Kept()
+    total = Retention()
     for span in reach.spans():
-        total |= kept(span)
+        total |= span_retention(span)
     return total
 
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.layout.tiles import Piece, cover
+from ropewalk.attention.layout.tiles import Tile, tiles_of
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Table
 
 
-class Keys(NamedTuple):
+class SpanKeys(NamedTuple):
     """What a span reads: keys, their values and their numbers; and whether the keys are turned already."""
 
     k_bgjd: Tensor
@@ -27,13 +27,13 @@ class Keys(NamedTuple):
     numbers: Tensor
     turned: bool = False
 
-    def until(self, last: Tensor) -> Keys:
+    def until(self, last: Tensor) -> SpanKeys:
         """Those that a query numbered `last` could see at all."""
         count = int(torch.searchsorted(self.numbers, last, right=True))
-        return Keys(self.k_bgjd[:, :, :count], self.v_bgjd[:, :, :count], self.numbers[:count], self.turned)
+        return SpanKeys(self.k_bgjd[:, :, :count], self.v_bgjd[:, :, :count], self.numbers[:count], self.turned)
 
 
-class Strand(NamedTuple):
+class Segment(NamedTuple):
     """One span under one table. Places are those of the strand's rows and of all keys of its span."""
 
     span: int
@@ -43,7 +43,7 @@ class Strand(NamedTuple):
     table: Table
     start: Tensor  # the keys that each row sees, counted among those of the span
     stop: Tensor
-    pieces: list[Piece]  # the same, as shapes
+    pieces: list[Tile]  # the same, as shapes
 
     @property
     def growth(self) -> float:
@@ -52,16 +52,16 @@ class Strand(NamedTuple):
         return float((self.table.log_decay.abs() * reach).max()) if len(self.table.log_decay) else 0.0
 
 
-def strands(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Tensor]) -> list[Strand]:
+def segments(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Tensor]) -> list[Segment]:
     """The strands of queries numbered i over each span's keys with their numbers, all ascending, on the CPU."""
     found = []
     for rows in stages(extension, facts, i):
         table = extension.theta.table(facts, int(i[rows.start]) + 1)
         for index, (span, j) in enumerate(zip(extension.spans.spans(), numbers, strict=True)):
             start, stop = (torch.searchsorted(j, bound) for bound in span.bounds(i[rows]))
-            pieces = [piece._replace(row=piece.row + rows.start) for piece in cover(start, stop)]
+            pieces = [piece._replace(row=piece.row + rows.start) for piece in tiles_of(start, stop)]
             if pieces:
-                found.append(Strand(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, pieces))
+                found.append(Segment(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, pieces))
     return found
 
 

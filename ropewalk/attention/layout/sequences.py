@@ -15,7 +15,7 @@ from torch import Tensor
 from ropewalk.inputs import PAD
 
 
-class Text(NamedTuple):
+class SequenceGroup(NamedTuple):
     """The batch rows that hold a text numbered so in these slots, and how many of its last tokens are queries."""
 
     batch: list[int]
@@ -33,18 +33,18 @@ class Text(NamedTuple):
         return slice(self.slots.stop - self.queries - before, self.slots.stop - before)
 
 
-def texts(numbers_bj: Tensor, documents_bj: Tensor | None, queries: int) -> list[Text]:
+def sequence_groups(numbers_bj: Tensor, documents_bj: Tensor | None, queries: int) -> list[SequenceGroup]:
     """Every text that has a query among the last `queries` slots of its row."""
     numbers_bj = numbers_bj.cpu()
     documents_bj = torch.zeros_like(numbers_bj) if documents_bj is None else documents_bj.cpu()
     first_query = numbers_bj.shape[1] - queries
-    found: dict[tuple[object, ...], Text] = {}
+    found: dict[tuple[object, ...], SequenceGroup] = {}
     for row, (numbers, documents) in enumerate(zip(numbers_bj, documents_bj, strict=True)):
         for slots in _runs(numbers, documents):
             asked = min(slots.stop - first_query, slots.stop - slots.start)
             if asked > 0:
                 same = (slots.start, slots.stop, numbers[slots].numpy().tobytes())
-                found.setdefault(same, Text([], slots, numbers[slots], asked)).batch.append(row)
+                found.setdefault(same, SequenceGroup([], slots, numbers[slots], asked)).batch.append(row)
     return list(found.values())
 
 
@@ -58,7 +58,7 @@ def _runs(numbers_j: Tensor, documents_j: Tensor) -> list[slice]:
     return [run for run in runs if int(numbers_j[run.start]) != PAD]
 
 
-def cut(x_bhnd: Tensor, found: Sequence[Text], places: Sequence[slice]) -> list[Tensor]:
+def split_batch(x_bhnd: Tensor, found: Sequence[SequenceGroup], places: Sequence[slice]) -> list[Tensor]:
     """Each text's part of the batch, [its rows, heads, its place, ...].
 
     Rows are split rather than sliced: then the gradients of a thousand texts are put together once, not a thousand
@@ -77,7 +77,9 @@ def cut(x_bhnd: Tensor, found: Sequence[Text], places: Sequence[slice]) -> list[
     ]
 
 
-def joined(answers: Sequence[Tensor], found: Sequence[Text], places: Sequence[slice], nothing: Tensor) -> Tensor:
+def merge_batch(
+    answers: Sequence[Tensor], found: Sequence[SequenceGroup], places: Sequence[slice], nothing: Tensor
+) -> Tensor:
     """The answers of all texts as one batch, `nothing` (zeros) where no text is."""
     if len(answers) == 1 and answers[0].shape == nothing.shape:
         return answers[0]

@@ -1,7 +1,7 @@
 """What the layers of one pass have in common, made once: shapes and turns, from the same positions by the same spec.
 
-Whoever runs several layers opens a `Shared` around each; what is made within is kept by its whole key, for as long as
-the holder keeps it. Outside of one nothing is kept.
+A forward pass opens one `SharedLayout` around its layers. What is made inside is kept by its whole key, for as long as
+the pass keeps it. Outside nothing is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Made = TypeVar("Made")
 MOST = 2**24  # numbers: what is larger is made anew, since a pass holds it until its end
 
 
-class Shared:
+class SharedLayout:
     """What one pass has made so far."""
 
     def __init__(self) -> None:
@@ -25,11 +25,11 @@ class Shared:
         self.size = 0
 
 
-_OPEN: ContextVar[Shared | None] = ContextVar("shared", default=None)
+_OPEN: ContextVar[SharedLayout | None] = ContextVar("shared", default=None)
 
 
 @contextmanager
-def sharing(shared: Shared) -> Iterator[None]:
+def sharing(shared: SharedLayout) -> Iterator[None]:
     """Keep what is made meanwhile, and use what is kept."""
     token = _OPEN.set(shared)
     try:

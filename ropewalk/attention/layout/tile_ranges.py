@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 NEVER = 2**40  # beyond every text
 
 
-class Blocks(NamedTuple):
+class RowBlocks(NamedTuple):
     """Of each block of rows: the bounds of the keys that any of its rows sees, and of those that all see."""
 
     low: Tensor
@@ -26,7 +26,7 @@ class Blocks(NamedTuple):
     all_high: Tensor
 
 
-def walks_over_keys(start: Tensor, stop: Tensor, rows: int, keys: int) -> Tensor:
+def key_tile_ranges(start: Tensor, stop: Tensor, rows: int, keys: int) -> Tensor:
     """For each block of `rows` rows: first, inner, outer, last."""
     blocks = _blocks(start, stop, rows)
     first, last = blocks.low // keys * keys, _rounded_up(blocks.high, keys)
@@ -34,7 +34,7 @@ def walks_over_keys(start: Tensor, stop: Tensor, rows: int, keys: int) -> Tensor
     return walks.masked_fill((blocks.high == 0)[:, None], 0)
 
 
-def walks_over_rows(start: Tensor, stop: Tensor, rows: int, keys: int, length: int) -> Tensor:
+def row_tile_ranges(start: Tensor, stop: Tensor, rows: int, keys: int, length: int) -> Tensor:
     """For each block of `keys` keys of a text of `length` keys: first, inner, outer, last."""
     blocks = _blocks(start, stop, rows)
     begin = torch.arange(0, length, keys)
@@ -49,17 +49,17 @@ def _walks(first: Tensor, inner: Tensor, outer: Tensor, last: Tensor) -> Tensor:
     return torch.stack([first, inner.where(~none, last), outer.where(~none, last), last], -1)
 
 
-def _blocks(start: Tensor, stop: Tensor, rows: int) -> Blocks:
+def _blocks(start: Tensor, stop: Tensor, rows: int) -> RowBlocks:
     """A last block that is not full is filled with rows that see nothing."""
     missing = -len(start) % rows
     start, stop = (pad(bound, (0, missing)).view(-1, rows) for bound in (start, stop))
     seeing = stop > start
     low, high = start.where(seeing, NEVER).amin(1), stop.where(seeing, 0).amax(1)
     whole = seeing.all(1)
-    return Blocks(low, high, start.amax(1).where(whole, NEVER), stop.amin(1).where(whole, 0))
+    return RowBlocks(low, high, start.amax(1).where(whole, NEVER), stop.amin(1).where(whole, 0))
 
 
-def _seeing_all(blocks: Blocks, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+def _seeing_all(blocks: RowBlocks, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """For each block of keys, the consecutive blocks of rows that wholly see it."""
     whole = (blocks.all_high > 0).int()
     a = int(whole.argmax())

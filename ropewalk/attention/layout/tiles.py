@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = ("rectangle", "triangle", "band")
 BROKEN = len(KINDS)
 
 
-class Piece(NamedTuple):
+class Tile(NamedTuple):
     """`rows` queries from `row` on against `keys` keys from `key` on.
 
     In a triangle row t sees the first t + 1 keys; in a band the `keys - rows + 1` keys from t on.
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
         return counts[self.kind]
 
 
-def cover(start: Tensor, stop: Tensor) -> list[Piece]:
+def tiles_of(start: Tensor, stop: Tensor) -> list[Tile]:
     """The pieces of the rows' intervals, the largest first; rows that see nothing have none."""
     pieces = [piece for first, end, kind in _runs(start, stop) for piece in _pieces(first, end, kind, start, stop)]
     return sorted(pieces, key=lambda each: (-each.pairs, each.row))
@@ -77,12 +77,12 @@ def _links(start: Tensor, stop: Tensor) -> Tensor:
     return link
 
 
-def _pieces(first: int, end: int, kind: Kind, start: Tensor, stop: Tensor) -> list[Piece]:
+def _pieces(first: int, end: int, kind: Kind, start: Tensor, stop: Tensor) -> list[Tile]:
     """A run as pieces: a triangle leaves what all its rows see to a rectangle."""
     rows, low, high = end - first, int(start[first]), int(stop[first])
     if kind == "rectangle" or rows == 1:
-        return [Piece("rectangle", first, rows, low, high - low)]
+        return [Tile("rectangle", first, rows, low, high - low)]
     if kind == "band":
-        return [Piece("band", first, rows, low, high - low + rows - 1)]
-    seen_by_all = [Piece("rectangle", first, rows, low, high - 1 - low)] if high - 1 > low else []
-    return [*seen_by_all, Piece("triangle", first, rows, high - 1, rows)]
+        return [Tile("band", first, rows, low, high - low + rows - 1)]
+    seen_by_all = [Tile("rectangle", first, rows, low, high - 1 - low)] if high - 1 > low else []
+    return [*seen_by_all, Tile("triangle", first, rows, high - 1, rows)]

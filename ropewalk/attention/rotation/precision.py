@@ -11,11 +11,11 @@ from torch import Tensor
 LOG2_E = math.log2(math.e)
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """What numbers of this type are summed up in."""
     return dtype if dtype == torch.float64 else torch.float32
 
 
-def widened(x: Tensor) -> Tensor:
+def to_compute_dtype(x: Tensor) -> Tensor:
     """The same numbers in a type to compute with."""
-    return x.to(wide(x.dtype))
+    return x.to(compute_dtype(x.dtype))

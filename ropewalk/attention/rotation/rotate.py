@@ -12,27 +12,27 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.layout.shared import once
-from ropewalk.attention.rotation.precision import wide
+from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.frequencies import Table
 
 FEW = 64  # places, among which it does not pay to look for repetition
 
 
-class Turn(NamedTuple):
+class Rotation(NamedTuple):
     """What vectors are turned by: [tokens, pairs], rounded once."""
 
     cos: Tensor
     sin: Tensor
 
 
-def turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
+def rotation_at(places: Tensor, table: Table, growth: Tensor) -> Rotation:
     """cos and sin at these places in float64, times exp(growth * log_decay) where theta has a real part."""
     grown = (growth,) if table.log_decay.any() else ()
     size = 2 * len(places) * len(table.inv_freq)
     return once("turn", None, (places, *table, *grown), lambda: _turn_at(places, table, growth), size)
 
 
-def _turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
+def _turn_at(places: Tensor, table: Table, growth: Tensor) -> Rotation:
     if len(places) > FEW:
         places, index = torch.unique_consecutive(places, return_inverse=True)
     angle = places.double()[:, None] * table.inv_freq
@@ -42,27 +42,27 @@ def _turn_at(places: Tensor, table: Table, growth: Tensor) -> Turn:
     if table.log_decay.any():
         size = torch.exp(growth.double()[:, None] * table.log_decay)
         turn = size * turn[0], size * turn[1]
-    return Turn(*turn)
+    return Rotation(*turn)
 
 
-def turned(x_bhnd: Tensor, turn: Turn, interleaved: bool) -> Tensor:
+def rotate(x_bhnd: Tensor, turn: Rotation, interleaved: bool) -> Tensor:
     """Each pair (a, b) becomes (a cos - b sin, a sin + b cos); dimensions beyond the pairs stay."""
-    precision = wide(x_bhnd.dtype)
+    precision = compute_dtype(x_bhnd.dtype)
     cos, sin = (part.to(x_bhnd.device, precision) for part in turn)
-    output: Tensor = Rotation.apply(x_bhnd, cos, sin, interleaved)  # type: ignore[no-untyped-call]
+    output: Tensor = RotateFunction.apply(x_bhnd, cos, sin, interleaved)  # type: ignore[no-untyped-call]
     return output
 
 
-def spread(turn: Turn, interleaved: bool) -> Turn:
+def expand_rotation(turn: Rotation, interleaved: bool) -> Rotation:
     """The same turn with a number for every dimension of its pairs, the sign of the sine included."""
     cos, sin = turn
     if interleaved:
-        return Turn(cos.repeat_interleave(2, -1), torch.stack([-sin, sin], -1).flatten(-2))
-    return Turn(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
+        return Rotation(cos.repeat_interleave(2, -1), torch.stack([-sin, sin], -1).flatten(-2))
+    return Rotation(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
 
-def turned_once(x_bhnd: Tensor, turn: Turn, interleaved: bool) -> Tensor:
-    """The same as `turned` by a `spread` turn, for a token or a few: fewer calls, more passes, no gradient."""
+def rotate_few(x_bhnd: Tensor, turn: Rotation, interleaved: bool) -> Tensor:
+    """The same as `rotate` by a `expand_rotation` turn, for a token or a few: fewer calls, more passes, no gradient."""
     cos, sin = turn
     size = cos.shape[-1]
     own = x_bhnd[..., :size] if size < x_bhnd.shape[-1] else x_bhnd
@@ -71,7 +71,7 @@ def turned_once(x_bhnd: Tensor, turn: Turn, interleaved: bool) -> Tensor:
     return out if own is x_bhnd else torch.cat([out, x_bhnd[..., size:]], -1)
 
 
-class Rotation(torch.autograd.Function):
+class RotateFunction(torch.autograd.Function):
     """Two passes over memory each way, where a chain of products and a concatenation would take six."""
 
     @staticmethod
@@ -108,6 +108,6 @@ def _halves(x_bhnd: Tensor, pairs: int, interleaved: bool) -> tuple[Tensor, Tens
     return x_bhnd[..., :pairs], x_bhnd[..., pairs : 2 * pairs]
 
 
-def stands_still(places: Tensor, table: Table) -> bool:
+def is_identity(places: Tensor, table: Table) -> bool:
     """Whether turning by these places changes nothing."""
     return not (places.any() and table.inv_freq.any()) and not table.log_decay.any()

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ropewalk.attention.torch_kernels.matmul import Gradients, Part, Sight
+from ropewalk.attention.torch_kernels.matmul import Gradients, PartialAttention, TileMask
 
 CPU_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 CPU_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -35,21 +35,21 @@ IN_ORDER = Lock()
 class EntryPoint(NamedTuple):
     """What torch has for one kind of device: forward, backward, and what they can be asked for."""
 
-    forward: Callable[[Tensor, Tensor, Tensor, Sight], Part]
-    backward: Callable[[Tensor, Tensor, Tensor, Tensor, Part, Sight], Gradients]
+    forward: Callable[[Tensor, Tensor, Tensor, TileMask], PartialAttention]
+    backward: Callable[[Tensor, Tensor, Tensor, Tensor, PartialAttention, TileMask], Gradients]
     masks: bool
     windows: bool
     largest_head: float = math.inf
 
 
-def cpu_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: Sight) -> Part:
+def cpu_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: TileMask) -> PartialAttention:
     """A piece of attention on the CPU."""
     q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (q_bhid, k_bgjd, v_bgjd))
-    return Part(*CPU_FORWARD(q_bhid, k_bgjd, v_bgjd, 0.0, sight.triangle, attn_mask=sight.mask_ij))
+    return PartialAttention(*CPU_FORWARD(q_bhid, k_bgjd, v_bgjd, 0.0, sight.triangle, attn_mask=sight.mask_ij))
 
 
 def cpu_backward(
-    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: Part, sight: Sight
+    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, sight: TileMask
 ) -> Gradients:
     """Its gradients, given the answer of the whole."""
     grad_bhid, q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd))
@@ -57,18 +57,18 @@ def cpu_backward(
     return Gradients(*found)
 
 
-def cuda_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: Sight) -> Part:
+def cuda_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: TileMask) -> PartialAttention:
     """A piece of attention on a GPU."""
     size, rows, keys = q_bhid.shape[-1], q_bhid.shape[2], k_bgjd.shape[2]
     q_bihd, k_bjgd, v_bjgd = (_by_token(x) for x in (q_bhid, k_bgjd, v_bgjd))
     out_bihd, lse_bhi, *_ = CUDA_FORWARD(
         *(q_bihd, k_bjgd, v_bjgd, None, None, rows, keys, 0.0, sight.triangle, False), **_scale_and_window(size, sight)
     )
-    return Part(_by_head(out_bihd, size), lse_bhi.masked_fill(lse_bhi == torch.inf, -torch.inf))
+    return PartialAttention(_by_head(out_bihd, size), lse_bhi.masked_fill(lse_bhi == torch.inf, -torch.inf))
 
 
 def cuda_backward(
-    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: Part, sight: Sight
+    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, sight: TileMask
 ) -> Gradients:
     """Its gradients, given the answer of the whole."""
     size, rows, keys = q_bhid.shape[-1], q_bhid.shape[2], k_bgjd.shape[2]
@@ -108,7 +108,7 @@ def _by_head(x_bnhd: Tensor, size: int) -> Tensor:
     return x_bnhd[..., :size].transpose(1, 2)
 
 
-def _scale_and_window(size: int, sight: Sight) -> dict[str, float | int]:
+def _scale_and_window(size: int, sight: TileMask) -> dict[str, float | int]:
     """The scale of the size before padding. Row t of r ends at key t + keys - r, and sees `left` keys before it."""
     left, right = (-1, -1) if sight.window is None else (sight.window - 1, 0)
     return {"scale": 1 / math.sqrt(size), "window_size_left": left, "window_size_right": right}

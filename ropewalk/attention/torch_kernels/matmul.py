@@ -11,12 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.rotation.precision import widened
+from ropewalk.attention.rotation.precision import to_compute_dtype
 
 BLOCK = 256  # queries per matmul
 
 
-class Part(NamedTuple):
+class PartialAttention(NamedTuple):
     """A partial answer: the normalised output and the logarithm of what it was divided by."""
 
     out_bhid: Tensor
@@ -31,7 +31,7 @@ class Gradients(NamedTuple):
     v_bgjd: Tensor
 
 
-class Sight(NamedTuple):
+class TileMask(NamedTuple):
     """Which keys the rows of a piece see: all, unless one of these is given.
 
     In a triangle, which has as many rows as keys, row t sees the keys up to its own. With a window it sees the `window`
@@ -43,7 +43,7 @@ class Sight(NamedTuple):
     mask_ij: Tensor | None = None
 
 
-def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: Sight) -> Part:
+def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: TileMask) -> PartialAttention:
     """The answer and its log-sum-exp."""
     k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
     parts = []
@@ -51,18 +51,20 @@ def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: Sight) -> Par
         logit = _logits(q_bhid, k_bhjd, first, sight)
         lse = torch.logsumexp(logit, -1)
         weight = torch.exp(logit - lse[..., None].where(lse[..., None] > -torch.inf, 0))
-        parts.append(Part((weight @ v_bhjd).to(q_bhid.dtype), lse))
-    return Part(*(torch.cat(each, 2) for each in zip(*parts, strict=True)))
+        parts.append(PartialAttention((weight @ v_bhjd).to(q_bhid.dtype), lse))
+    return PartialAttention(*(torch.cat(each, 2) for each in zip(*parts, strict=True)))
 
 
-def backward(grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: Part, sight: Sight) -> Gradients:
+def backward(
+    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, sight: TileMask
+) -> Gradients:
     """The gradients, given the answer of the whole."""
     k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
     scale, by_key = 1 / math.sqrt(q_bhid.shape[-1]), torch.zeros_like(k_bhjd)
     by_value, by_query = torch.zeros_like(v_bhjd), []
     for first in range(0, q_bhid.shape[2], BLOCK):
         rows = slice(first, first + BLOCK)
-        q, grad, out = (widened(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
+        q, grad, out = (to_compute_dtype(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
         lse = whole.lse_bhi[:, :, rows, None]
         weight = torch.exp(_logits(q_bhid, k_bhjd, first, sight) - lse.where(lse > -torch.inf, 0))
         by_value += weight.mT @ grad
@@ -74,9 +76,9 @@ def backward(grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, 
     return Gradients(torch.cat(by_query, 2).to(q_bhid.dtype), by_key.to(k_bgjd.dtype), by_value.to(v_bgjd.dtype))
 
 
-def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, sight: Sight) -> Tensor:
+def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, sight: TileMask) -> Tensor:
     """The logits of one block of queries."""
-    q = widened(q_bhid[:, :, first : first + BLOCK])
+    q = to_compute_dtype(q_bhid[:, :, first : first + BLOCK])
     logit = q @ k_bhjd.mT / math.sqrt(q.shape[-1])
     if sight.mask_ij is not None:
         logit = logit + sight.mask_ij[..., first : first + BLOCK, :]
@@ -90,4 +92,4 @@ def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, sight: Sight) -> Tensor:
 
 
 def _per_query_head(x_bgjd: Tensor, q_bhid: Tensor) -> Tensor:
-    return widened(x_bgjd).repeat_interleave(q_bhid.shape[1] // x_bgjd.shape[1], 1)
+    return to_compute_dtype(x_bgjd).repeat_interleave(q_bhid.shape[1] // x_bgjd.shape[1], 1)

@@ -16,8 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ropewalk.attention.rotation.precision import widened
-from ropewalk.attention.torch_kernels.matmul import Part
+from ropewalk.attention.rotation.precision import to_compute_dtype
+from ropewalk.attention.torch_kernels.matmul import PartialAttention
 
 
 def capped(logit: Tensor, softcap: float | None) -> Tensor:
@@ -33,15 +33,15 @@ def softmax(logit: Tensor, sink: Tensor | None) -> Tensor:
     return torch.softmax(every, -1)[..., :-1]
 
 
-def with_sinks(part: Part, sink_h: Tensor) -> Part:
+def with_sinks(part: PartialAttention, sink_h: Tensor) -> PartialAttention:
     """The whole, where keys gave this part."""
     total_bhi = torch.logaddexp(part.lse_bhi, sink_h[:, None].to(part.lse_bhi.dtype))
     share_bhi = torch.exp(part.lse_bhi - total_bhi)
-    return Part((part.out_bhid * share_bhi[..., None]).to(part.out_bhid.dtype), total_bhi)
+    return PartialAttention((part.out_bhid * share_bhi[..., None]).to(part.out_bhid.dtype), total_bhi)
 
 
-def by_sinks(grad_bhid: Tensor, whole: Part, sink_h: Tensor) -> Tensor:
+def by_sinks(grad_bhid: Tensor, whole: PartialAttention, sink_h: Tensor) -> Tensor:
     """The gradient of the sinks: that of a logit whose value is zero."""
     weight_bhi = torch.exp(sink_h[:, None].to(whole.lse_bhi.dtype) - whole.lse_bhi)
-    common_bhi = (widened(grad_bhid) * widened(whole.out_bhid)).sum(-1)
+    common_bhi = (to_compute_dtype(grad_bhid) * to_compute_dtype(whole.out_bhid)).sum(-1)
     return -(weight_bhi * common_bhi).sum((0, 2)).to(sink_h.dtype)

@@ -16,12 +16,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ropewalk.attention.rotation.precision import wide
+from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.torch_kernels import matmul
 from ropewalk.attention.torch_kernels.aten import BY_DEVICE, EntryPoint
 from ropewalk.attention.torch_kernels.matmul import Gradients as Gradients
-from ropewalk.attention.torch_kernels.matmul import Part as Part
-from ropewalk.attention.torch_kernels.matmul import Sight
+from ropewalk.attention.torch_kernels.matmul import PartialAttention as PartialAttention
+from ropewalk.attention.torch_kernels.matmul import TileMask
 
 FEW, MANY, WINDOW = 5, 150, 3  # rows of the small cases: within one tile of a kernel, and over several
 
@@ -34,10 +34,10 @@ def forward(
     triangle: bool,
     mask_ij: Tensor | None = None,
     window: int | None = None,
-) -> Part:
+) -> PartialAttention:
     """Attention of each query to all keys, to those up to its own place (triangle), to the `window` keys from its own
     place on, or as an additive mask says."""
-    sight = Sight(triangle, window, mask_ij)
+    sight = TileMask(triangle, window, mask_ij)
     entry = _entry(q_bhid, sight)
     if entry is None:
         return matmul.forward(q_bhid, k_bgjd, v_bgjd, sight)
@@ -49,35 +49,35 @@ def backward(
     q_bhid: Tensor,
     k_bgjd: Tensor,
     v_bgjd: Tensor,
-    whole: Part,
+    whole: PartialAttention,
     *,
     triangle: bool,
     mask_ij: Tensor | None = None,
     window: int | None = None,
 ) -> Gradients:
     """The part's gradients, given the answer of the *whole*: the softmax of one part divides by the sum over all."""
-    sight = Sight(triangle, window, mask_ij)
+    sight = TileMask(triangle, window, mask_ij)
     entry = _entry(q_bhid, sight)
     if entry is None:
         return matmul.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, sight)
     return entry.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, sight)
 
 
-def missing(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
+def why_no_kernel(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
     """Why there is no fused kernel for such vectors, or nothing."""
-    if not fused(str(device), dtype):
+    if not has_fused_kernel(str(device), dtype):
         return f"torch has no such kernel for {dtype} on {device.type}"
     largest = BY_DEVICE[device.type].largest_head
     return f"torch's kernel for {device.type} takes heads of {largest} at most" if head_dim > largest else None
 
 
-def windows(like: Tensor) -> bool:
+def has_window_kernel(like: Tensor) -> bool:
     """Whether a band of such vectors is one call of a kernel; where not, it is cut into blocks with a mask."""
-    return _entry(like, Sight(window=1)) is not None
+    return _entry(like, TileMask(window=1)) is not None
 
 
 @cache
-def fused(device: str, dtype: torch.dtype) -> bool:
+def has_fused_kernel(device: str, dtype: torch.dtype) -> bool:
     """Whether the kernel exists for this device and type and does what it is taken to do."""
     kind = torch.device(device).type
     entry = BY_DEVICE.get(kind)
@@ -93,9 +93,9 @@ def fused(device: str, dtype: torch.dtype) -> bool:
         return False
 
 
-def _entry(like: Tensor, sight: Sight) -> EntryPoint | None:
+def _entry(like: Tensor, sight: TileMask) -> EntryPoint | None:
     """The device's kernel if it carries such vectors and what the rows see."""
-    if not fused(str(like.device), like.dtype):
+    if not has_fused_kernel(str(like.device), like.dtype):
         return None
     entry = BY_DEVICE[like.device.type]
     carried = (entry.masks or sight.mask_ij is None) and (entry.windows or sight.window is None)
@@ -112,7 +112,7 @@ def _keeps_its_word(entry: EntryPoint, dtype: torch.dtype) -> bool:
         q, grad, other, k, v = (x.to(torch.get_default_device()) for x in (q, grad, other, k, v))
         ours, theirs = matmul.forward(q, k, v, sight), entry.forward(q, k, v, sight)
         # As if other keys had given another answer and doubled the sum: the backward pass has to take the whole's.
-        whole = Part(other, ours.lse_bhi + math.log(2))
+        whole = PartialAttention(other, ours.lse_bhi + math.log(2))
         slopes = matmul.backward(grad, q, k, v, whole, sight)
         answers = entry.backward(grad, q, k, v, whole, sight)
         pairs = zip((*ours, *slopes), (*theirs, *answers), strict=True)
@@ -121,15 +121,15 @@ def _keeps_its_word(entry: EntryPoint, dtype: torch.dtype) -> bool:
     return True
 
 
-def _sights(entry: EntryPoint, dtype: torch.dtype) -> Iterator[tuple[int, int, Sight]]:
+def _sights(entry: EntryPoint, dtype: torch.dtype) -> Iterator[tuple[int, int, TileMask]]:
     """Small cases of all that the kernel is to carry: rows, keys and what the rows see."""
     for rows in (FEW, MANY):
-        yield rows, rows, Sight(triangle=True)
-        yield rows, rows + 2, Sight()
+        yield rows, rows, TileMask(triangle=True)
+        yield rows, rows + 2, TileMask()
         if entry.windows:
-            yield rows, rows + WINDOW - 1, Sight(window=WINDOW)
+            yield rows, rows + WINDOW - 1, TileMask(window=WINDOW)
         if entry.masks:
             hidden = torch.ones(rows, rows).triu(2).bool()
-            for precision in (dtype, wide(dtype)):
+            for precision in (dtype, compute_dtype(dtype)):
                 mask = torch.zeros(rows, rows, dtype=precision).masked_fill(hidden, -torch.inf)
-                yield rows, rows, Sight(mask_ij=mask)
+                yield rows, rows, TileMask(mask_ij=mask)

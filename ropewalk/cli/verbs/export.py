@@ -19,7 +19,7 @@ def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm"
     """Write the model so that the engine reads the schedule, or say why it cannot."""
     wanted = target(to)
     if engine not in ENGINES:
-        raise UnknownName("--target", "an engine", engine, known=ENGINES)
+        raise UnknownName("--target engine", engine, known=ENGINES)
     require_new(Path(out))
     require_plausible(model, extension)
     asked, tokenizer = fitting(model, extension, to), tokenizer_of(model)

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli.models import Device, placed, require_plausible, target, tokenizer_of, weights_of
-from ropewalk.cli.progress import Doing, doing
+from ropewalk.cli.progress import WorkProgress, doing
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.errors import DoesNotFit, UnknownName
 from ropewalk.folders import require_new
@@ -28,14 +28,14 @@ from ropewalk.trust import trusted, trusting
 
 if TYPE_CHECKING:
     from ropewalk.search.fitting import Fitting
-    from ropewalk.search.judging import Fit
+    from ropewalk.search.judging import FitResult
 
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
 WIDTH = 80
 
 
 @dataclass(frozen=True)
-class Pace:
+class FitDefaults:
     """What is taken where nothing is said."""
 
     budget: int  # seconds, all in all
@@ -45,7 +45,7 @@ class Pace:
     most: int | None  # of what was set by hand, so many are judged beside the answer
 
 
-USUAL, QUICK = Pace(1200, 16, 24, 8, None), Pace(90, 3, 3, 4, 3)
+USUAL, QUICK = FitDefaults(1200, 16, 24, 8, None), FitDefaults(90, 3, 3, 4, 3)
 
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="such as 32k; 8 times the trained length if none")]
 Budget = Annotated[
@@ -69,7 +69,7 @@ Save = Annotated[bool, typer.Option("--save", help="write the extended model too
 
 
 @dataclass(frozen=True)
-class Request:
+class FitRequest:
     """What the command says; every worker reads it, and loads the model for itself."""
 
     model: str
@@ -77,7 +77,7 @@ class Request:
     device: str
     length: int | None
     conditions: dict[str, Any]
-    pace: Pace
+    pace: FitDefaults
     storage: str | None
     study: str
     workers: int
@@ -115,14 +115,14 @@ def fit(
     pace = QUICK if quick else USUAL
     began, seconds = time.time(), duration(budget, "--budget") if budget else pace.budget
     if deployable not in LOADERS:
-        raise UnknownName("--deployable", "one who loads models", deployable, known=LOADERS)
+        raise UnknownName("--deployable engine", deployable, known=LOADERS)
     require_plausible(model)
     if save:
         require_new(Path(out) / "model")
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
     texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
     given = {"deployable": deployable, **texts, "seed": seed, **limits}
-    request = Request(
+    request = FitRequest(
         model=model,
         corpus=corpus,
         device=device,
@@ -139,7 +139,7 @@ def fit(
     _answer(request, save=save)
 
 
-def _answer(request: Request, *, save: bool) -> None:
+def _answer(request: FitRequest, *, save: bool) -> None:
     from ropewalk.report.fitting import table, words, write_fit
 
     own = _opened(request)
@@ -158,7 +158,7 @@ def _answer(request: Request, *, save: bool) -> None:
     print(f"The report: {page}")
 
 
-def _opened(request: Request) -> Fitting:
+def _opened(request: FitRequest) -> Fitting:
     """This process's own model and texts, and the study that all share."""
     from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.attach.trained_extension import taken_off
@@ -188,7 +188,7 @@ def _opened(request: Request) -> Fitting:
 
 
 @contextmanager
-def _helped(request: Request) -> Iterator[None]:
+def _helped(request: FitRequest) -> Iterator[None]:
     """The other workers, for as long as a block lasts; each has its share of the cores."""
     if request.workers == 1:
         yield
@@ -211,7 +211,7 @@ def _helped(request: Request) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _help(request: Request, number: int) -> None:
+def _help(request: FitRequest, number: int) -> None:
     """One more worker: it searches and measures, and leaves the answer to the first."""
     import torch
 
@@ -227,7 +227,7 @@ def _help(request: Request, number: int) -> None:
             own.judge_share(number)
 
 
-def _search(own: Fitting, shown: Doing) -> None:
+def _search(own: Fitting, shown: WorkProgress) -> None:
     began, end = time.time(), own.end
     if end is not None and end <= began:
         more = own.deadline and began - end  # what judging asks for beyond the budget
@@ -247,7 +247,7 @@ def _search(own: Fitting, shown: Doing) -> None:
         print("ropewalk: stopped; the best so far is judged (Ctrl-C again leaves that too)", file=sys.stderr)
 
 
-def _saved(own: Fitting, found: Fit, folder: Path) -> str:
+def _saved(own: Fitting, found: FitResult, folder: Path) -> str:
     """What to load, and how."""
     from ropewalk.hf import export
     from ropewalk.hf import save as write

@@ -39,7 +39,7 @@ Seed = Annotated[int, typer.Option(help="of what is drawn")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 
 
-class Asked(NamedTuple):
+class GenerateRequest(NamedTuple):
     """What is to be written, from what."""
 
     prompt: str
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
     drawn: dict[str, Any]
 
 
-class Room(NamedTuple):
+class TextBudget(NamedTuple):
     """How long the text becomes, as far as that is known."""
 
     read: int  # tokens, before the first that is made
@@ -86,7 +86,7 @@ def generate(
         raise Conflict("--stream", "left out with --contexts, whose answers end", stream)
     drawn = _drawn(max_new_tokens, stream, temperature, top_p, seed)
     texts = _texts(Path(contexts)) if contexts else []
-    asked = Asked(_text(Path(prompt_file)) if prompt_file else prompt, texts, question, stream, drawn)
+    asked = GenerateRequest(_text(Path(prompt_file)) if prompt_file else prompt, texts, question, stream, drawn)
     if target(to) and not extension:
         raise InvalidValue("EXTENSION", "given with --to", extension)
     where = _device(device)
@@ -99,7 +99,7 @@ def generate(
     fitted = fitting(model, extension, to, needed=needed) if extension else None
     rule = _rule(asked, fitted)
     host = weights_of(model).to(where)
-    _write(asked, host, tokenizer, fitted, rule, Room(read, target(to)))
+    _write(asked, host, tokenizer, fitted, rule, TextBudget(read, target(to)))
 
 
 def _drawn(count: int | None, stream: bool, temperature: float, top_p: float, seed: int) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _device(name: str) -> str:
     return name
 
 
-def _length(tokenizer: Any, asked: Asked) -> int:
+def _length(tokenizer: Any, asked: GenerateRequest) -> int:
     """How many tokens are read before the first that is made: of the longest context, where there are several."""
     if not asked.contexts:
         return len(tokenizer(asked.prompt, verbose=False)["input_ids"])
@@ -154,7 +154,7 @@ def _length(tokenizer: Any, asked: Asked) -> int:
     return max(rows) + len(tokenizer(asked.question, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def _rule(asked: Asked, extension: extensions.Extension | None) -> Any:
+def _rule(asked: GenerateRequest, extension: extensions.Extension | None) -> Any:
     """How several contexts become one answer, where there are several."""
     rule = extension.decoding if extension else None
     if asked.contexts and not rule:
@@ -165,7 +165,12 @@ def _rule(asked: Asked, extension: extensions.Extension | None) -> Any:
 
 
 def _write(
-    asked: Asked, host: Any, tokenizer: Any, extension: extensions.Extension | None, rule: Any, room: Room
+    asked: GenerateRequest,
+    host: Any,
+    tokenizer: Any,
+    extension: extensions.Extension | None,
+    rule: Any,
+    room: TextBudget,
 ) -> None:
     """Extend, and show what comes."""
     from ropewalk.cli.length_limits import limit_of, watched
@@ -186,14 +191,14 @@ def _write(
             sys.stdout.write("\n")
 
 
-def _answers(host: Any, tokenizer: Any, asked: Asked, rule: Any, progress: Any) -> Iterator[int]:
+def _answers(host: Any, tokenizer: Any, asked: GenerateRequest, rule: Any, progress: Any) -> Iterator[int]:
     from ropewalk.hf import nbce_stream
 
     given = {**asked.drawn, "decoding": rule, "progress": progress}
     return (token.id for token in nbce_stream(host, tokenizer, asked.contexts, asked.question, **given))
 
 
-def _continues(host: Any, tokenizer: Any, asked: Asked, _: Any, progress: Any) -> Iterator[int]:
+def _continues(host: Any, tokenizer: Any, asked: GenerateRequest, _: Any, progress: Any) -> Iterator[int]:
     """The tokens up to the model's own end, or without end."""
     from ropewalk.hf import stream
     from ropewalk.hf.use.contexts import end_tokens

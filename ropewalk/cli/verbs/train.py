@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ropewalk.cli.main import STOPPED
+from ropewalk.cli.exit_status import STOPPED
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.folders import require_writable
 

@@ -15,10 +15,10 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, Measuring, Progress, Row, here, run
+from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, Measuring, Progress, ResultRow, here, run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.effective_length import Effective, effective
+from ropewalk.evaluation.metrics.effective_length import EffectiveLength, effective
 from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition, Task
 from ropewalk.evaluation.tasks.task_line import checked
@@ -51,19 +51,19 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
+class Candidate:
     """One extension of a comparison."""
 
     line: str
     extension: Extension
-    rows: tuple[Row, ...]  # with numbers
-    failures: tuple[Row, ...]  # without
+    rows: tuple[ResultRow, ...]  # with numbers
+    failures: tuple[ResultRow, ...]  # without
     change: Estimate  # of the loss: longest length under the extension less trained length of the bare model
     cache_bytes: int  # of one text of the longest length
     slowdown: float  # seconds at the longest length over those of the first contender
     verdict: Verdict
 
-    def at(self, task: str, length: int) -> Row | None:
+    def at(self, task: str, length: int) -> ResultRow | None:
         """The numbers of a task at a length."""
         return _find(self.rows, task, length)
 
@@ -93,7 +93,7 @@ class Comparison:
 
     facts: Facts
     lengths: tuple[int, ...]
-    contenders: tuple[Contender, ...]
+    contenders: tuple[Candidate, ...]
     tasks: tuple[Task, ...]
     marks: dict[str, str]
     made: Json
@@ -106,7 +106,7 @@ class Comparison:
         return self.facts.trained_len
 
     @property
-    def second(self) -> Contender:
+    def second(self) -> Candidate:
         """The next lowest."""
         return sorted(self.contenders, key=lambda each: each.rank)[1]
 
@@ -115,7 +115,7 @@ class Comparison:
         """What the second loses against the best, on the same texts."""
         return self._behind(self.second)
 
-    def _behind(self, other: Contender) -> Estimate:
+    def _behind(self, other: Candidate) -> Estimate:
         found = [each.at(Context.name, self.lengths[-1]) for each in (other, self.best)]
         losses = [[sample["loss"] for sample in row.samples] if row and not row.failed else [] for row in found]
         return difference(*losses) if all(losses) else Estimate(math.nan, math.nan, math.nan, 0)
@@ -131,12 +131,12 @@ class Comparison:
         return sum(row.seconds for each in self.contenders for row in each.rows)
 
     @property
-    def best(self) -> Contender:
+    def best(self) -> Candidate:
         """The lowest loss at the longest length."""
         return min(self.contenders, key=lambda each: each.rank)
 
 
-def reach(comparison: Comparison, each: Contender, name: str) -> Effective:
+def reach(comparison: Comparison, each: Candidate, name: str) -> EffectiveLength:
     """How far a contender gets at the tasks of a name; nowhere where memory sufficed for no length."""
     bar = comparison.contenders[0].scores(name).get(comparison.trained_len, 0.0)
     return effective(each.scores(name) or {comparison.trained_len: 0.0}, bar)
@@ -190,11 +190,11 @@ def _contender(
     subject: Subject,
     line: str,
     extension: Extension,
-    rows: Sequence[Row],
+    rows: Sequence[ResultRow],
     bare: Sequence[float],
     target: int,
     cache_bytes: int,
-) -> Contender:
+) -> Candidate:
     own = [row for row in rows if row.extension == extension]
     measured, failures = (tuple(row for row in own if bool(row.failed) == failed) for failed in (False, True))
     at_target = _find(measured, Context.name, target)
@@ -202,7 +202,7 @@ def _contender(
     found = verdict(change, _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target))
     if at_target is None:
         found = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at {target:,} tokens")
-    return Contender(
+    return Candidate(
         line=line,
         extension=subject.own.with_line(extension),
         rows=measured,
@@ -237,7 +237,7 @@ def _kind(change: Estimate) -> str:
     return SAME if change.high < BREAKS else UNCLEAR
 
 
-def _bare_losses(rows: Sequence[Row], trained_len: int) -> list[float]:
+def _bare_losses(rows: Sequence[ResultRow], trained_len: int) -> list[float]:
     """What everything is compared with."""
     found = _read(rows, Extension(), trained_len)
     if found is None or found.failed:
@@ -247,27 +247,27 @@ def _bare_losses(rows: Sequence[Row], trained_len: int) -> list[float]:
     return _losses(found)
 
 
-def _losses(row: Row) -> list[float]:
+def _losses(row: ResultRow) -> list[float]:
     """Of each passage, in the order of the samples."""
     return [each["loss"] for each in row.samples]
 
 
-def _seconds(rows: Sequence[Row], extension: Extension, length: int) -> float:
+def _seconds(rows: Sequence[ResultRow], extension: Extension, length: int) -> float:
     """Of the passages at a length; no number where they could not be read."""
     found = _read(rows, extension, length)
     return found.seconds if found and not found.failed else math.nan
 
 
-def _read(rows: Sequence[Row], extension: Extension, length: int) -> Row | None:
+def _read(rows: Sequence[ResultRow], extension: Extension, length: int) -> ResultRow | None:
     """How the passages were read."""
     return _find([row for row in rows if row.extension == extension], Context.name, length)
 
 
-def _find(rows: Sequence[Row], task: str, length: int) -> Row | None:
+def _find(rows: Sequence[ResultRow], task: str, length: int) -> ResultRow | None:
     return next((row for row in rows if row.task.title == task and row.length == length), None)
 
 
-def _numbers(rows: Sequence[Row], task: str, name: str, length: int | None = None) -> Estimate | None:
+def _numbers(rows: Sequence[ResultRow], task: str, name: str, length: int | None = None) -> Estimate | None:
     """A number of a task at a length; at the shortest where none is named; nothing where it was not measured."""
     found = [row for row in rows if row.task.name == task and length in (None, row.length)]
     return min(found, key=lambda row: row.length).numbers[name] if found else None

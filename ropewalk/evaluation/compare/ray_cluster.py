@@ -94,7 +94,7 @@ def _no_cluster(address: str, reason: Exception) -> Unreadable:
     return Unreadable("--ray", "the address of a Ray cluster that runs", address, remedy=f"{said}; {RUNNING}")
 
 
-class Waiting:
+class CellQueue:
     """The cells that are still to be handed out, by extension."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
@@ -118,7 +118,7 @@ class Waiting:
         return self._left[most].pop()
 
 
-class Worker:
+class RayWorker:
     """A model on some node, under one extension at a time."""
 
     def __init__(self) -> None:
@@ -154,13 +154,13 @@ class _Crew:
 
     def __init__(self, subject: Subject, cells: Sequence[Cell]) -> None:
         self._ray = _ray()
-        self._waiting = Waiting(cells)
+        self._waiting = CellQueue(cells)
         self._free: list[_Job] = []  # workers, each with what it did last
         self._jobs: dict[Any, _Job] = {}  # by the reference under which Ray will have the result
         self._deaths: Counter[Cell | None] = Counter()
         need = SPARE * sum(each.nbytes for each in subject.model.parameters())
         kind, places = _places(self._ray.nodes(), need)
-        self._hands = self._ray.remote(Worker).options(**{f"num_{kind.lower()}s": 1}, memory=int(need))
+        self._hands = self._ray.remote(RayWorker).options(**{f"num_{kind.lower()}s": 1}, memory=int(need))
         self._subject = self._ray.put(subject.packed(max(cell.task.samples for cell in cells)))
         self._size = min(places, len(cells))
         for _ in range(self._size):

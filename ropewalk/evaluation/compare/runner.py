@@ -29,7 +29,7 @@ Finished = tuple[Cell, Json]
 Measuring = Callable[[Subject, Sequence[Cell]], Generator[Finished, None, None]]
 
 
-class Row(NamedTuple):
+class ResultRow(NamedTuple):
     """One extension, one task, one length: its samples condensed."""
 
     extension: Extension
@@ -59,7 +59,7 @@ def run(
     *,
     measuring: Measuring = here,
     progress: Progress = lambda cell: None,
-) -> list[Row]:
+) -> list[ResultRow]:
     """Measure what is missing, keep each cell as it comes, and condense everything."""
     for task in tasks:
         with about(task.title):
@@ -104,7 +104,7 @@ def result_of(subject: Subject, cell: Cell) -> Json:
     return {FAILED: OUT_OF_MEMORY}
 
 
-def condensed(keys: Mapping[Cell, str], store: Store) -> list[Row]:
+def condensed(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:
     """The table: what the store has of these cells."""
     groups: dict[Group, list[Json]] = {}
     failed: dict[Group, str] = {}
@@ -114,13 +114,13 @@ def condensed(keys: Mapping[Cell, str], store: Store) -> list[Row]:
         why = store.failure(key) if found is None else None
         failed |= {group: why} if why else {}
     return [
-        Row(*group, {}, (), 0.0, failed[group]) if group in failed else _row(*group, found)
+        ResultRow(*group, {}, (), 0.0, failed[group]) if group in failed else _row(*group, found)
         for group, found in groups.items()
         if found or group in failed
     ]
 
 
-def _row(extension: Extension, task: Task, length: int, found: Sequence[Json]) -> Row:
+def _row(extension: Extension, task: Task, length: int, found: Sequence[Json]) -> ResultRow:
     samples = tuple(each["result"] for each in found)
     seconds = sum(each["seconds"] for each in found)
-    return Row(extension, task, length, task.condense(samples), samples, seconds)
+    return ResultRow(extension, task, length, task.condense(samples), samples, seconds)

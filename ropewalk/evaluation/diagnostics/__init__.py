@@ -12,5 +12,5 @@ from ropewalk.evaluation.diagnostics.masses import mass_of_first as mass_of_firs
 from ropewalk.evaluation.diagnostics.masses import mass_of_last as mass_of_last
 from ropewalk.evaluation.diagnostics.sinks import without_sinks as without_sinks
 from ropewalk.evaluation.diagnostics.states import states_in_a_plane as states_in_a_plane
-from ropewalk.evaluation.diagnostics.turns import Pair as Pair
+from ropewalk.evaluation.diagnostics.turns import PairAngles as PairAngles
 from ropewalk.evaluation.diagnostics.turns import turns as turns

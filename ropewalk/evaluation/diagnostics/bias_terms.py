@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, distance_bins, middles, some_rows
-from ropewalk.hf.attach.capture import Heard, hear, hear_biases
+from ropewalk.hf.attach.capture import CapturedLayer, capture_biases, capture_layers
 
 
-class Terms(NamedTuple):
+class BiasTerms(NamedTuple):
     """Each term by distance, for each layer."""
 
     both: Curves  # q^T R k
@@ -33,29 +33,29 @@ class Terms(NamedTuple):
         return any(value for curves in self[1:] for layer in curves.layers for value in layer if value == value)
 
 
-def bias_terms(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> Terms:
+def bias_terms(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> BiasTerms:
     """Means over texts, heads and some query rows. Refused where queries and keys are no sum, as under a norm."""
     length = ids_bn.shape[1]
-    bins, biases = distance_bins(length), iter(hear_biases(model))
-    found = hear(model, ids_bn, lambda heard: _of(parted(heard, next(biases)), some_rows(length, rows), bins))
-    return Terms(*(Curves(middles(bins), layers) for layers in zip(*found, strict=True)))
+    bins, biases = distance_bins(length), iter(capture_biases(model))
+    found = capture_layers(model, ids_bn, lambda heard: _of(parted(heard, next(biases)), some_rows(length, rows), bins))
+    return BiasTerms(*(Curves(middles(bins), layers) for layers in zip(*found, strict=True)))
 
 
-def parted(heard: Heard, bias: Heard) -> list[Heard]:
+def parted(heard: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
     """The same layer with queries and keys of one part each, in the order of the terms."""
     own = heard.own._replace(
         extension=replace(heard.own.extension, biases=()), facts=replace(heard.own.facts, softcap=None)
     )
     a, b = bias.q_bhid.double().expand_as(heard.q_bhid), bias.k_bgjd.double().expand_as(heard.k_bgjd)
     q, k = heard.q_bhid - a, heard.k_bgjd - b
-    return [Heard(own, *pair) for pair in ((q, k), (a, k), (q, b), (a, b))]
+    return [CapturedLayer(own, *pair) for pair in ((q, k), (a, k), (q, b), (a, b))]
 
 
-def _of(parts: list[Heard], rows: list[int], bins: Tensor) -> list[tuple[float, ...]]:
+def _of(parts: list[CapturedLayer], rows: list[int], bins: Tensor) -> list[tuple[float, ...]]:
     return [_means(part, rows, bins) for part in parts]
 
 
-def _means(part: Heard, rows: list[int], bins: Tensor) -> tuple[float, ...]:
+def _means(part: CapturedLayer, rows: list[int], bins: Tensor) -> tuple[float, ...]:
     """The mean of a product in each bin of distances, over what is within reach."""
     count = int(bins.max()) + 1
     total, number = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)

@@ -11,18 +11,25 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.compare.compare import made_here
-from ropewalk.evaluation.diagnostics import Pair, bias_terms, logit_growth, states_in_a_plane, turns, without_sinks
-from ropewalk.evaluation.diagnostics.bias_terms import Terms
+from ropewalk.evaluation.diagnostics import (
+    PairAngles,
+    bias_terms,
+    logit_growth,
+    states_in_a_plane,
+    turns,
+    without_sinks,
+)
+from ropewalk.evaluation.diagnostics.bias_terms import BiasTerms
 from ropewalk.evaluation.diagnostics.entropy import entropy_of
-from ropewalk.evaluation.diagnostics.logit_growth import Growth
+from ropewalk.evaluation.diagnostics.logit_growth import LogitGrowth
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS, share_of_first, share_of_last
 from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, by_row
-from ropewalk.evaluation.diagnostics.states import Plane
+from ropewalk.evaluation.diagnostics.states import StatePlane
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.losses import binned, measured
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.attach.capture import hear_biases
+from ropewalk.hf.attach.capture import capture_biases
 from ropewalk.hf.probe.checkpoint_schedule import require_not_restated
 from ropewalk.notation import BARE
 from ropewalk.parsing import parse_for
@@ -33,19 +40,19 @@ Progress = Callable[[str], None]  # told what is looked at now
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class DiagnosedSide:
     """The model under one extension, or under none."""
 
     line: str
     extension: Extension
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PairAngles, ...]
     losses: tuple[float, ...]  # by position, in bins
     entropy: Curves
     last: Curves  # mass on the last NEAR keys
     first: Curves  # mass on the first SINKS keys
-    growth: Growth
-    planes: tuple[Plane, ...]
-    terms: Terms | None  # nothing where queries and keys have no biases
+    growth: LogitGrowth
+    planes: tuple[StatePlane, ...]
+    terms: BiasTerms | None  # nothing where queries and keys have no biases
 
 
 class StreamLosses(NamedTuple):
@@ -62,7 +69,7 @@ class Diagnosis:
 
     facts: Facts
     length: int
-    sides: tuple[Side, ...]  # the bare model first
+    sides: tuple[DiagnosedSide, ...]  # the bare model first
     stream: Extension
     streams: StreamLosses
     marks: dict[str, str]
@@ -94,7 +101,7 @@ def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Prog
     )
 
 
-def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, progress: Progress) -> Side:
+def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, progress: Progress) -> DiagnosedSide:
     model, first = subject.model, ids_bn[:1]
     with subject.under(extension, way="attention") as handle:
         progress(f"{line}: loss")
@@ -104,7 +111,7 @@ def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, pro
         progress(f"{line}: logits")
         growth = logit_growth(model, first)
         progress(f"{line}: hidden states")
-        return Side(
+        return DiagnosedSide(
             line=line,
             extension=handle.extension,
             pairs=tuple(turns(handle.extension, subject.facts, subject.longest)),
@@ -118,10 +125,10 @@ def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, pro
         )
 
 
-def _terms(model: nn.Module, ids_bn: Tensor) -> Terms | None:
+def _terms(model: nn.Module, ids_bn: Tensor) -> BiasTerms | None:
     """The four terms, where there are biases and a product has four."""
     try:
-        biases = hear_biases(model)
+        biases = capture_biases(model)
     except DoesNotFit:
         return None
     if not any(heard.q_bhid.any() or heard.k_bgjd.any() for heard in biases):

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, distance_bins, middles, some_rows
-from ropewalk.hf.attach.capture import Heard, hear
+from ropewalk.hf.attach.capture import CapturedLayer, capture_layers
 
 
-class Growth(NamedTuple):
+class LogitGrowth(NamedTuple):
     """Three curves by distance for each layer."""
 
     mean: Curves
@@ -26,15 +26,15 @@ class Growth(NamedTuple):
     largest: Curves
 
 
-def logit_growth(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> Growth:
+def logit_growth(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> LogitGrowth:
     """Over texts, heads and some query rows, for each layer by distance."""
     length = ids_bn.shape[1]
     bins = distance_bins(length)
-    found = hear(model, ids_bn, lambda heard: _of(heard, some_rows(length, rows), bins))
-    return Growth(*(Curves(middles(bins), tuple(layers)) for layers in zip(*found, strict=True)))
+    found = capture_layers(model, ids_bn, lambda heard: _of(heard, some_rows(length, rows), bins))
+    return LogitGrowth(*(Curves(middles(bins), tuple(layers)) for layers in zip(*found, strict=True)))
 
 
-def _of(heard: Heard, rows: list[int], bins: Tensor) -> tuple[tuple[float, ...], ...]:
+def _of(heard: CapturedLayer, rows: list[int], bins: Tensor) -> tuple[tuple[float, ...], ...]:
     """Mean, standard deviation and maximum of a layer in each bin."""
     values, where = [], []
     for row in rows:

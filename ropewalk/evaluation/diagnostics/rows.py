@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.attach.capture import Heard, hear
+from ropewalk.hf.attach.capture import CapturedLayer, capture_layers
 
 ROWS = 48  # query rows of a text that are looked at
 BINS_PER_DOUBLING = 4  # of distance
@@ -36,11 +36,11 @@ def by_row(model: nn.Module, ids_bn: Tensor, count: int, *numbers: OfRow) -> lis
     """Numbers of each of some rows of attention, the means over texts and heads, for every layer: a set for each."""
     rows = some_rows(ids_bn.shape[1], count)
 
-    def curves(heard: Heard) -> list[tuple[float, ...]]:
+    def curves(heard: CapturedLayer) -> list[tuple[float, ...]]:
         found = [[float(number(weights).mean()) for number in numbers] for weights in map(heard.weights, rows)]
         return [tuple(curve) for curve in zip(*found, strict=True)]
 
-    by_layer = hear(model, ids_bn, curves)
+    by_layer = capture_layers(model, ids_bn, curves)
     return [Curves(tuple(map(float, rows)), tuple(layers)) for layers in zip(*by_layer, strict=True)]
 
 

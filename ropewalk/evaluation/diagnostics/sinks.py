@@ -20,12 +20,12 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.metrics.losses import measured
 from ropewalk.extension import Extension
 from ropewalk.hf.attach.extend import host_of
-from ropewalk.hf.attach.trained_extension import Own
+from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.rotary import device_of
 from ropewalk.reach import Sinks, Window
 
 
-class Streams(NamedTuple):
+class SinkLosses(NamedTuple):
     """Losses in nats of each token after the sinks, [texts, tokens - n_sink]."""
 
     kept: Tensor
@@ -34,8 +34,8 @@ class Streams(NamedTuple):
 
 
 def without_sinks(
-    model: nn.Module, ids_bn: Tensor, *, stream: Extension, substitute: int, own: Own | None = None
-) -> Streams:
+    model: nn.Module, ids_bn: Tensor, *, stream: Extension, substitute: int, own: TrainedExtension | None = None
+) -> SinkLosses:
     """Under a stream with sinks; the model comes without an extension, `own` is the one that it was trained under."""
     reach = stream.reach
     if not isinstance(reach, Sinks):
@@ -46,9 +46,11 @@ def without_sinks(
     other = ids_bn.clone()
     other[:, : reach.n_sink] = substitute
     runs = ((ids_bn, stream), (other, stream), (ids_bn, window))
-    return Streams(*(_losses(model, ids, extension, own or Own())[:, reach.n_sink - 1 :] for ids, extension in runs))
+    return SinkLosses(
+        *(_losses(model, ids, extension, own or TrainedExtension())[:, reach.n_sink - 1 :] for ids, extension in runs)
+    )
 
 
-def _losses(model: nn.Module, ids_bn: Tensor, extension: Extension, own: Own) -> Tensor:
+def _losses(model: nn.Module, ids_bn: Tensor, extension: Extension, own: TrainedExtension) -> Tensor:
     with own.under(model, extension):
         return measured(model, ids_bn.to(device_of(host_of(model)))).losses_bn.cpu()

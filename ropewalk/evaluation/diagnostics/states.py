@@ -19,7 +19,7 @@ from ropewalk.hf.attach.extend import host_of
 from ropewalk.hf.probe.rotary import device_of, quiet
 
 
-class Plane(NamedTuple):
+class StatePlane(NamedTuple):
     """Tokens of one layer as points, text after text."""
 
     layer: int  # 0: the embeddings; n: what comes out of the n-th layer
@@ -28,7 +28,7 @@ class Plane(NamedTuple):
     points: tuple[tuple[float, float], ...]
 
 
-def states_in_a_plane(model: nn.Module, ids_bn: Tensor, *, layers: Sequence[int] | None = None) -> list[Plane]:
+def states_in_a_plane(model: nn.Module, ids_bn: Tensor, *, layers: Sequence[int] | None = None) -> list[StatePlane]:
     """The first layer, the middle one and the last, unless others are named. Any way of extending will do."""
     host: Any = host_of(model)
     with quiet(host), torch.no_grad():
@@ -41,7 +41,7 @@ def states_in_a_plane(model: nn.Module, ids_bn: Tensor, *, layers: Sequence[int]
     return [_plane(layer, states[layer]) for layer in chosen]
 
 
-def _plane(layer: int, state_bnd: Tensor) -> Plane:
+def _plane(layer: int, state_bnd: Tensor) -> StatePlane:
     x = state_bnd.double().cpu().flatten(0, 1)
     x = x - x.mean(0)
     variance, axes = torch.linalg.eigh(x.mT @ x)  # the largest come last
@@ -50,4 +50,4 @@ def _plane(layer: int, state_bnd: Tensor) -> Plane:
     first = first * first.gather(0, first.abs().argmax(0, keepdim=True)).sign()
     share = float(variance[-2:].sum() / variance.sum().clamp(min=1e-300))
     positions = tuple(range(state_bnd.shape[1])) * state_bnd.shape[0]
-    return Plane(layer, share, positions, tuple(map(tuple, (x @ first).tolist())))
+    return StatePlane(layer, share, positions, tuple(map(tuple, (x @ first).tolist())))

@@ -20,7 +20,7 @@ from ropewalk.frequencies import RoPE
 from ropewalk.reach import furthest
 
 
-class Pair(NamedTuple):
+class PairAngles(NamedTuple):
     """One pair of dimensions."""
 
     pair: int
@@ -35,14 +35,14 @@ class Pair(NamedTuple):
         return self.turns_trained < 1 and self.turns_asked > self.turns_trained * (1 + 1e-9)
 
 
-def turns(extension: Extension, facts: Facts, length: int) -> list[Pair]:
+def turns(extension: Extension, facts: Facts, length: int) -> list[PairAngles]:
     """Of every pair, fastest first, for texts of a length; of the first layer where layers differ."""
     own = extension.at_layer(0, facts)
     before, after = RoPE().table(facts, length).inv_freq, own.theta.table(facts, length).inv_freq
     reached = furthest(own.spans, length - 1) + 1
     full = 2 * math.pi
     return [
-        Pair(
+        PairAngles(
             pair=index,
             theta=theta,
             slowed_by=original / theta if theta else math.inf,

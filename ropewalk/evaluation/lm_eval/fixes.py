@@ -1,6 +1,6 @@
 """What lm-evaluation-harness gets wrong for long texts, and what is done about it. Seen in lm-eval 0.4.13.
 
-- Prompts that are too long lose their beginning, with a warning: `Strict` raises.
+- Prompts that are too long lose their beginning, with a warning: `StrictRequests` raises.
 - A limit takes the first samples, so that of several lengths only the first is measured: `chosen` takes some of each.
 - RULER says -1 for a length that was not measured, and its group averages the length 4,096 alone: `present`, `means`.
 - RULER's questions with several right answers want all of them at once: `any_of`.
@@ -27,7 +27,7 @@ CHAINS, WORDS = {"ruler_vt", "ruler", "longcxt"}, {"ruler_cwe", "ruler", "longcx
 EXAMPLE, CHAIN_ANSWER, WORDS_ANSWER = 500, 30, 120  # tokens that RULER allows for an example and for answers
 
 
-class Strict:
+class StrictRequests:
     """Mixed into the harness's wrapper of a model: what does not fit is refused before any of its kind is read."""
 
     longest_of: dict[str, int]  # tokens of each task's longest request, its answer included

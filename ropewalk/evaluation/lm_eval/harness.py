@@ -22,17 +22,25 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
 from ropewalk.evaluation.compare.compare import made_here
-from ropewalk.evaluation.lm_eval.fixes import Strict, chosen, means, measured, mend, present, require_examples_fit
+from ropewalk.evaluation.lm_eval.fixes import (
+    StrictRequests,
+    chosen,
+    means,
+    measured,
+    mend,
+    present,
+    require_examples_fit,
+)
 from ropewalk.evaluation.material.subject import marks_of
 from ropewalk.extension import Extension
-from ropewalk.hf.attach.trained_extension import Own
+from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.spec import Json
 
 SEED = 1234  # the harness's own for few-shot examples
 RESAMPLES = 1000  # for the standard error of what has no formula
 
 
-class Score(NamedTuple):
+class MetricScore(NamedTuple):
     """One metric of one task, or of a group."""
 
     task: str
@@ -43,10 +51,10 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class HarnessResult:
     """What the harness says of an extended model."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[MetricScore, ...]
     tasks: dict[str, Json]  # version, examples, longest request and prompts' hash of each
     longest: int
     lengths: tuple[int, ...]
@@ -70,8 +78,8 @@ def evaluate(
     limit: int | None = None,
     include: Sequence[str] = (),
     batch: int = 1,
-    own: Own | None = None,
-) -> Evaluation:
+    own: TrainedExtension | None = None,
+) -> HarnessResult:
     """Run tasks on texts of at most `longest` tokens; `lengths` are for tasks that make their texts themselves."""
     _require_lm_eval()
     lengths, marks = tuple(lengths or [longest]), marks_of(model, tokenizer)
@@ -83,11 +91,13 @@ def evaluate(
         manager = _manager(names, include, metadata)
         require_examples_fit(names, tokenizer, lengths)
         tasks = _loaded(manager, names)
-        with (own or Own()).under(model, extension):
+        with (own or TrainedExtension()).under(model, extension):
             wrapped = _wrapped(model, tokenizer, longest, batch)
             scores, about = _evaluated(wrapped, tasks, limit)
     made = made_here("lm-eval")
-    return Evaluation(scores=scores, tasks=about, longest=longest, lengths=lengths, limit=limit, marks=marks, made=made)
+    return HarnessResult(
+        scores=scores, tasks=about, longest=longest, lengths=lengths, limit=limit, marks=marks, made=made
+    )
 
 
 def _require_lm_eval() -> None:
@@ -114,7 +124,7 @@ def _wrapped(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, longest
     from lm_eval.models.huggingface import HFLM
 
     own = deepcopy(tokenizer)  # it is given a padding token
-    wrapped: Any = type("StrictHFLM", (Strict, HFLM), {"longest_of": {}, "quiet": not sys.stderr.isatty()})
+    wrapped: Any = type("StrictHFLM", (StrictRequests, HFLM), {"longest_of": {}, "quiet": not sys.stderr.isatty()})
     return wrapped(pretrained=model, tokenizer=own, max_length=longest, batch_size=batch, backend="causal")
 
 
@@ -131,8 +141,9 @@ def _manager(names: Sequence[str], include: Sequence[str], metadata: Json) -> An
     every = TaskManager(include_path=list(include), metadata=metadata)
     for name in names:
         if name not in every.all_tasks:
-            known = get_close_matches(name, every.all_tasks) or ["lm-eval ls tasks says which there are"]
-            raise UnknownName("--tasks", "one of the harness, or of --include-path", name, known=known)
+            remedy = "lm-eval ls tasks lists them, --include-path adds a folder of tasks"
+            close = get_close_matches(name, every.all_tasks) or None
+            raise UnknownName("task", name, known=close, owner="lm-evaluation-harness", remedy=remedy)
     return every
 
 
@@ -170,13 +181,13 @@ def _without_data(name: str, reason: Exception) -> RopewalkError:
     return Unreadable("--tasks", "tasks whose data can be had", inner[-1] if inner else name, remedy=remedy)
 
 
-def _evaluated(wrapped: Any, tasks: Json, limit: int | None) -> tuple[tuple[Score, ...], dict[str, Json]]:
+def _evaluated(wrapped: Any, tasks: Json, limit: int | None) -> tuple[tuple[MetricScore, ...], dict[str, Json]]:
     from lm_eval import evaluator
 
     set_seed(SEED)
     given = {name: chosen(task.eval_docs, limit) for name, task in tasks["tasks"].items()} if limit else None
     found = evaluator.evaluate(lm=wrapped, task_dict=tasks, samples=given, bootstrap_iters=RESAMPLES)
-    scores: list[Score] = []
+    scores: list[MetricScore] = []
     for name in tasks["tasks"]:
         scores += _scores(name, found["results"][name], found["samples"][name])
     for name in tasks["groups"]:
@@ -184,23 +195,23 @@ def _evaluated(wrapped: Any, tasks: Json, limit: int | None) -> tuple[tuple[Scor
     return tuple(scores), {name: _about(name, found, wrapped.longest_of) for name in tasks["tasks"]}
 
 
-def _scores(name: str, metrics: Mapping[str, Any], samples: Sequence[Json]) -> Iterator[Score]:
+def _scores(name: str, metrics: Mapping[str, Any], samples: Sequence[Json]) -> Iterator[MetricScore]:
     for key, value in metrics.items():
         metric, comma, chain = key.partition(",")
         if comma and not metric.endswith("_stderr") and present(metric, value):
             error = metrics.get(f"{metric}_stderr,{chain}")
             of = sum(each["filter"] == chain and measured(metric, each) for each in samples)
             shown = metric if chain == "none" else f"{metric} ({chain})"
-            yield Score(name, shown, float(value), error if isinstance(error, float) else None, of)
+            yield MetricScore(name, shown, float(value), error if isinstance(error, float) else None, of)
 
 
-def _of_group(name: str, found: Json, scores: Sequence[Score]) -> Iterator[Score]:
+def _of_group(name: str, found: Json, scores: Sequence[MetricScore]) -> Iterator[MetricScore]:
     """The harness's own means, but for RULER's."""
     members = [each for each in scores if each.task in found["group_subtasks"].get(name, ())]
     own = found.get("groups", {}).get(name, {})
     values = {score.metric: score.value for score in _scores(name, own, []) if not score.metric.isdigit()}
     for metric, value in (values | means(members)).items():
-        yield Score(name, metric, value, None, sum(each.samples for each in members if each.metric == metric))
+        yield MetricScore(name, metric, value, None, sum(each.samples for each in members if each.metric == metric))
 
 
 def _about(name: str, found: Json, longest_of: Mapping[str, int]) -> Json:

@@ -33,14 +33,14 @@ class Prompt(NamedTuple):
         return len(self.ids) + len(self.answer_ids)
 
 
-class Hidden(NamedTuple):
+class HiddenLines(NamedTuple):
     """Lines to be hidden in filler, and where: 0 is its beginning, 1 its end."""
 
     text: str
     depth: float
 
 
-class Growing(NamedTuple):
+class GrowingPrompt(NamedTuple):
     """A prompt that grows with a number: of characters of filler, or of larger units, of which there are so many."""
 
     text: Callable[[int], str]
@@ -66,9 +66,9 @@ def with_needle(
     clean = without(filler, [key])
 
     def put_together(size: int) -> str:
-        return scattered(clean, [Hidden(needle, depth)], size) + question
+        return scattered(clean, [HiddenLines(needle, depth)], size) + question
 
-    prompt = fitted(tokenizer, Growing(put_together, answer, spare), length)
+    prompt = fitted(tokenizer, GrowingPrompt(put_together, answer, spare), length)
     require_told(prompt, {key: needle.count(key)})
     return prompt
 
@@ -81,7 +81,7 @@ def without(filler: str, words: Iterable[str]) -> str:
     return kept
 
 
-def scattered(filler: str, hidden: Sequence[Hidden], size: int) -> str:
+def scattered(filler: str, hidden: Sequence[HiddenLines], size: int) -> str:
     """So many characters of filler, as often as that takes, with what is hidden between its lines."""
     around = (filler * (size // len(filler) + 1))[-size:] if size else ""
     ordered = sorted(hidden, key=lambda each: each.depth)
@@ -97,7 +97,7 @@ def require_told(prompt: Prompt, times: dict[str, int]) -> None:
             raise DoesNotFit("needle", "all there is of the answer in the prompt", word)
 
 
-def fitted(tokenizer: PreTrainedTokenizerBase, growing: Growing, length: int) -> Prompt:
+def fitted(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int) -> Prompt:
     """Of prompts that grow with a number, the one that fills a length with what is written after it, or the fullest."""
 
     def used(size: int) -> int:
@@ -141,7 +141,7 @@ def _difference(got: str, wanted: str) -> str:
     return next((f"{a} for {b}" for a, b in pairs if a != b), f"{len(got)} characters for {len(wanted)}")
 
 
-def _fullest(used: Callable[[int], int], room: int, growing: Growing) -> int:
+def _fullest(used: Callable[[int], int], room: int, growing: GrowingPrompt) -> int:
     """The size that uses all room; tokens grow with characters, but not one by one."""
     low, high = 0, 1
     while high <= growing.most and used(high) <= room:

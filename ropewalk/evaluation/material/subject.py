@@ -24,7 +24,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
 from ropewalk.hf.attach.extend import HANDLE, Handle, extend
-from ropewalk.hf.attach.trained_extension import Own
+from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import corrected
 from ropewalk.hf.runtime.layer import PREFIX
 
@@ -44,7 +44,7 @@ class Subject:
     tokenizer: PreTrainedTokenizerBase
     corpus: str
     longest: int
-    own: Own = field(default_factory=Own)
+    own: TrainedExtension = field(default_factory=TrainedExtension)
     seed: int = 0
     every: int = 1  # of the documents that are long enough, one in so many is read,
     first: int = 0  # from this one on: subjects that begin elsewhere share no document
@@ -140,7 +140,7 @@ class Subject:
 
     def _own_marks(self) -> dict[str, str]:
         """Of the extension that the model was trained under, where there is one, and of what that has learned."""
-        if self.own == Own():
+        if self.own == TrainedExtension():
             return {}
         said = {"extension": self.own.extension.to_json(), "lifts_windows": self.own.lifts_windows, "way": self.own.way}
         learned = {name: value.tolist() for name, value in sorted(self.own.learned.items())}
@@ -153,7 +153,7 @@ class Subject:
     @contextmanager
     def as_trained(self) -> Iterator[None]:
         """The model as it was trained, for as long as a block lasts, whatever it is under now."""
-        with bare(self.model), nullcontext() if self.own == Own() else self.under(Extension()):
+        with bare(self.model), nullcontext() if self.own == TrainedExtension() else self.under(Extension()):
             yield
 
 

@@ -22,7 +22,7 @@ from ropewalk.errors import InvalidValue
 LLAMA_2, OWN = 0.856, 0.85
 
 
-class Effective(NamedTuple):
+class EffectiveLength(NamedTuple):
     """What scores at several lengths come to; a length is nothing where even the shortest fails."""
 
     fixed: int | None
@@ -31,7 +31,7 @@ class Effective(NamedTuple):
     falling: float
 
 
-def effective(scores: Mapping[int, float], own: float) -> Effective:
+def effective(scores: Mapping[int, float], own: float) -> EffectiveLength:
     """By both rules and both averages; `own` is what the bare model scores at its trained length."""
     if not scores or not all(0 <= score <= 1 for score in scores.values()):
         raise InvalidValue("scores", "shares from 0 to 1, of one length at least", dict(scores))
@@ -40,7 +40,7 @@ def effective(scores: Mapping[int, float], own: float) -> Effective:
     fixed = list(takewhile(lambda length: scores[length] > LLAMA_2, lengths))
     # A bare model that finds nothing sets no bar.
     relative = list(takewhile(lambda length: own > 0 and scores[length] >= OWN * own, lengths))
-    return Effective(_last(fixed), _last(relative), _rising(ordered), _rising(ordered[::-1]))
+    return EffectiveLength(_last(fixed), _last(relative), _rising(ordered), _rising(ordered[::-1]))
 
 
 def _rising(ordered: Sequence[float]) -> float:

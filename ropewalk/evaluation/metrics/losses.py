@@ -16,14 +16,14 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.corpora import Document
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf import judge
+from ropewalk.hf import score_tokens
 from ropewalk.positions import Positions
 
 BINS = 64  # of a text, for curves
 ROWS = 8192  # tokens read at once, as many rows as that makes
 
 
-class Measured(NamedTuple):
+class TokenLosses(NamedTuple):
     """Each token but the first, given all before it."""
 
     losses_bn: Tensor  # in nats
@@ -38,12 +38,12 @@ class Measured(NamedTuple):
         return float(self.hits_bn[:, -(last or 0) :].double().mean())
 
 
-def measured(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | None = None) -> Measured:
+def measured(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | None = None) -> TokenLosses:
     """Read texts of one length; `numbering` says where tokens stand when not at 0, 1, 2, ..."""
     length = ids_bn.shape[1]
     numbers = None if numbering is None else numbering.number(length)
-    parts = [judge(model, rows, numbers=numbers) for rows in torch.split(ids_bn, max(1, ROWS // length))]
-    return Measured(torch.cat([part.losses for part in parts]), torch.cat([part.hits for part in parts]))
+    parts = [score_tokens(model, rows, numbers=numbers) for rows in torch.split(ids_bn, max(1, ROWS // length))]
+    return TokenLosses(torch.cat([part.losses for part in parts]), torch.cat([part.hits for part in parts]))
 
 
 def bits_per_byte(losses: Tensor, count: int) -> float:

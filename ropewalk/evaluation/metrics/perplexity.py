@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
 from ropewalk.evaluation.metrics.losses import measured
-from ropewalk.hf import judge
+from ropewalk.hf import score_tokens
 from ropewalk.hf.attach.extend import HANDLE, host_of
 from ropewalk.hf.probe.rotary import probe, turns
 
@@ -36,7 +36,7 @@ MARGIN = 0.25  # nats per token: what every reader sees
 LARGEST = 700.0  # nats whose perplexity is a number: the interval of two texts may be wider
 
 
-class Perplexity(NamedTuple):
+class NamedPerplexity(NamedTuple):
     """A perplexity with what it is called."""
 
     name: str
@@ -45,16 +45,16 @@ class Perplexity(NamedTuple):
     tokens: int
 
 
-def perplexity(name: str, losses: Sequence[Tensor]) -> Perplexity:
+def perplexity(name: str, losses: Sequence[Tensor]) -> NamedPerplexity:
     """Of the losses per token of each text; intervals are over texts."""
     means = [float(each.double().mean()) for each in losses]
     counts = [each.numel() for each in losses]
-    return Perplexity(name, exponential(mean(means, counts)), exponential(mean(means)), sum(counts))
+    return NamedPerplexity(name, exponential(mean(means, counts)), exponential(mean(means)), sum(counts))
 
 
 def truncated(
     model: nn.Module, texts: Sequence[Tensor], lengths: Sequence[int], *, one_pass: bool | None = None
-) -> dict[int, Perplexity]:
+) -> dict[int, NamedPerplexity]:
     """At each length, from texts [tokens] of the longest or more.
 
     By one pass where the model stands still (asked for with True, refused elsewhere), else by one for each length.
@@ -65,20 +65,20 @@ def truncated(
     if one_pass is None:
         one_pass = not depends_on_length(model)
     if one_pass:
-        whole = [judge(model, text[None, : max(lengths)]).losses[0] for text in texts]
+        whole = [score_tokens(model, text[None, : max(lengths)]).losses[0] for text in texts]
         losses = {length: [each[: length - 1] for each in whole] for length in lengths}
     else:
         losses = {length: [_read_whole(model, text[:length]) for text in texts] for length in lengths}
     return {length: perplexity(f"truncated({length})", own) for length, own in losses.items()}
 
 
-def strided(model: nn.Module, texts: Sequence[Tensor], *, window: int, stride: int) -> Perplexity:
+def strided(model: nn.Module, texts: Sequence[Tensor], *, window: int, stride: int) -> NamedPerplexity:
     """By windows of so many tokens, each so many further on than the last."""
     losses = [strided_losses(model, text, window=window, stride=stride) for text in texts]
     return perplexity(f"strided({window}, {stride})", losses)
 
 
-def rolling(model: nn.Module, texts: Sequence[Tensor], *, window: int) -> Perplexity:
+def rolling(model: nn.Module, texts: Sequence[Tensor], *, window: int) -> NamedPerplexity:
     """By windows that do not overlap."""
     losses = [strided_losses(model, text, window=window, stride=window) for text in texts]
     return perplexity(f"rolling({window})", losses)
@@ -134,7 +134,7 @@ def breakdown(excess_n: Tensor, *, width: int, margin: float = MARGIN) -> int | 
 
 def _read_whole(model: nn.Module, text: Tensor) -> Tensor:
     """In one piece: in several, a schedule that changes would be that of each piece."""
-    return judge(model, text[None], piece=len(text)).losses[0]
+    return score_tokens(model, text[None], piece=len(text)).losses[0]
 
 
 def _require_room(texts: Sequence[Tensor], least: int) -> None:

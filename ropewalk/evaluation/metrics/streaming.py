@@ -25,13 +25,13 @@ from ropewalk.corpora import documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.metrics.losses import bits_per_byte, edges, told_bytes
 from ropewalk.hf import read
-from ropewalk.hf.use.long_text import PIECE, Progress, Read
+from ropewalk.hf.use.long_text import PIECE, Progress, ReadChunk
 from ropewalk.spec import Json
 
 LEAST = 2  # tokens: one that is read and one that is told
 
 
-class Text(NamedTuple):
+class HeldOutText(NamedTuple):
     """Held-out documents one after the other."""
 
     ids: Tensor  # [tokens]
@@ -39,7 +39,7 @@ class Text(NamedTuple):
     rounds: float  # how often they were told: more than 1 where they were used up and begun again
 
 
-class Stretch(NamedTuple):
+class StreamSection(NamedTuple):
     """A part of the text."""
 
     stop: int  # tokens read at its end
@@ -50,7 +50,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Streamed:
+class StreamResult:
     """What reading a long text came to."""
 
     tokens: int
@@ -64,14 +64,14 @@ class Streamed:
     processor_seconds: float  # of all threads
     cache_bytes: int  # the most
     process_bytes: int  # the most that the process held, all that it has loaded included; 0 where that is not known
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[StreamSection, ...]
 
     def to_json(self) -> Json:
         """Everything."""
         return asdict(self) | {"stretches": [each._asdict() for each in self.stretches]}
 
 
-def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> Text:
+def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> HeldOutText:
     """So many tokens of a corpus, from its beginning again as often as need be."""
     if count < LEAST:
         raise InvalidValue("tokens", f"at least {LEAST}", count)
@@ -84,17 +84,17 @@ def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> Te
         if total >= count:
             break
     whole = torch.cat(found)
-    return Text(whole.repeat(-(-count // total))[:count], len(found), count / total)
+    return HeldOutText(whole.repeat(-(-count // total))[:count], len(found), count / total)
 
 
 def streamed(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
-    text: Text,
+    text: HeldOutText,
     *,
     piece: int = PIECE,
     progress: Progress = lambda done, total: None,
-) -> Streamed:
+) -> StreamResult:
     """Read a text as the model is, under an extension or none."""
     count, ids = len(text.ids), text.ids[None].to(next(model.parameters()).device)
     began, worked = time.perf_counter(), time.process_time()
@@ -104,7 +104,7 @@ def streamed(
         progress(min(piece * len(parts), count), count)
     seconds, processor_seconds = time.perf_counter() - began, time.process_time() - worked
     losses = torch.tensor([each.losses for each in parts], dtype=torch.float64)
-    return Streamed(
+    return StreamResult(
         tokens=count,
         piece=piece,
         documents=text.documents,
@@ -120,7 +120,7 @@ def streamed(
     )
 
 
-class Part(NamedTuple):
+class ChunkLosses(NamedTuple):
     """What is kept of a piece."""
 
     tokens: int
@@ -130,17 +130,17 @@ class Part(NamedTuple):
     cache_bytes: int
 
 
-def _timed(parts: Iterator[Read]) -> Iterator[Part]:
+def _timed(parts: Iterator[ReadChunk]) -> Iterator[ChunkLosses]:
     """Each piece with the time that it took."""
     began = time.perf_counter()
     for each in parts:
         losses, hits = float(each.losses.double().sum()), int(each.hits.sum())  # a device is waited for here
         now = time.perf_counter()
-        yield Part(each.losses.numel(), losses, hits, now - began, each.cache_bytes)
+        yield ChunkLosses(each.losses.numel(), losses, hits, now - began, each.cache_bytes)
         began = now
 
 
-def _stretches(parts: Sequence[Part]) -> Iterator[Stretch]:
+def _stretches(parts: Sequence[ChunkLosses]) -> Iterator[StreamSection]:
     """Whole pieces together, as many in each stretch."""
     stop = 1
     for first, last in pairwise(edges(len(parts))):
@@ -149,7 +149,7 @@ def _stretches(parts: Sequence[Part]) -> Iterator[Stretch]:
         stop += tokens
         loss, accuracy = sum(each.losses for each in own) / tokens, sum(each.hits for each in own) / tokens
         took = 1000 * sum(each.seconds for each in own) / tokens
-        yield Stretch(stop, loss, accuracy, took, own[-1].cache_bytes)
+        yield StreamSection(stop, loss, accuracy, took, own[-1].cache_bytes)
 
 
 def _most_held() -> int:

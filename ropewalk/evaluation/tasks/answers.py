@@ -9,24 +9,24 @@ import torch
 
 from ropewalk.evaluation.material.prompts import Prompt
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.hf import judge, stream
+from ropewalk.hf import score_tokens, stream
 
 
-class Answer(NamedTuple):
+class AnswerScore(NamedTuple):
     """The verdict on one prompt."""
 
     right: bool  # greedy writing gives the answer, token by token
     loss: float  # nats per token of the answer, given the prompt
 
 
-def judged(subject: Subject, prompt: Prompt) -> Answer:
+def judged(subject: Subject, prompt: Prompt) -> AnswerScore:
     """One pass over prompt and answer tells both: greedy writing is right when every token of the answer is likeliest
     after the right ones before it.
     """
     ids = torch.tensor([[*prompt.ids, *prompt.answer_ids]], device=subject.model.device)
-    found = judge(subject.model, ids)
+    found = score_tokens(subject.model, ids)
     last = len(prompt.answer_ids)
-    return Answer(bool(found.hits[0, -last:].all()), float(found.losses[0, -last:].double().mean()))
+    return AnswerScore(bool(found.hits[0, -last:].all()), float(found.losses[0, -last:].double().mean()))
 
 
 def written(subject: Subject, prompt: Prompt, tokens: int, enough: Callable[[str], bool] = lambda text: False) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal
 from ropewalk.evaluation.material.prompts import Prompt, with_needle
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
-from ropewalk.evaluation.tasks.answers import Answer, judged
+from ropewalk.evaluation.tasks.answers import AnswerScore, judged
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.spec import Json
 
@@ -34,7 +34,7 @@ class Passkey(Retrieval):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One prompt."""
-        answer: Answer = judged(subject, self.prompt(subject, length, sample))
+        answer: AnswerScore = judged(subject, self.prompt(subject, length, sample))
         return {"right": answer.right, "loss": answer.loss, "depth": self.depth(sample)}
 
     def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:

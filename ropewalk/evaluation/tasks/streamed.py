@@ -27,7 +27,7 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.material.words import compound
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.evaluation.tasks.retrieval import Retrieval
-from ropewalk.hf import judge
+from ropewalk.hf import score_tokens
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.spec import Json
 
@@ -35,21 +35,21 @@ FACT = "The content of register {name} is {content}.\n"
 ASKED = "What is the content of register {name}? The content of register {name} is"
 
 
-class Fact(NamedTuple):
+class StreamFact(NamedTuple):
     """What a line tells."""
 
     name: str
     content: str
 
 
-class Stream(NamedTuple):
+class EvalStream(NamedTuple):
     """What is read, and the tokens in it that answer a question."""
 
     ids: tuple[int, ...]
     answers: tuple[slice, ...]
 
 
-class Told(NamedTuple):
+class StreamText(NamedTuple):
     """A stream as text, and the characters in it that answer a question."""
 
     text: str
@@ -65,7 +65,7 @@ class StreamEval(Retrieval):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One stream, read once."""
         stream = self.prompt(subject, length, sample)
-        said = judge(subject.model, torch.tensor([stream.ids], device=subject.model.device))
+        said = score_tokens(subject.model, torch.tensor([stream.ids], device=subject.model.device))
         # The first token is judged by nothing: what is said of token n stands at n - 1.
         spans = [slice(each.start - 1, each.stop - 1) for each in stream.answers]
         return {
@@ -74,7 +74,7 @@ class StreamEval(Retrieval):
             "places": [each.start for each in stream.answers],
         }
 
-    def prompt(self, subject: Subject, length: int, sample: int) -> Stream:
+    def prompt(self, subject: Subject, length: int, sample: int) -> EvalStream:
         """The stream of a sample, cut after so many tokens: the same for every extension."""
         if not subject.tokenizer.is_fast:
             raise DoesNotFit("tokenizer", "a fast one, which tells where its tokens stand", type(subject.tokenizer))
@@ -88,11 +88,11 @@ class StreamEval(Retrieval):
         answers = [_tokens_of(each, read["offset_mapping"]) for each in told.answers]
         if answers[0].stop > length:
             raise DoesNotFit("length", f"at least {answers[0].stop}, where the first question is answered", length)
-        return Stream(tuple(ids[:length]), tuple(each for each in answers if each.stop <= length))
+        return EvalStream(tuple(ids[:length]), tuple(each for each in answers if each.stop <= length))
 
-    def _told(self, random: Random, rounds: int) -> Told:
+    def _told(self, random: Random, rounds: int) -> StreamText:
         """So many rounds of facts and a question; the beginning does not depend on how many there are."""
-        facts, text, answers = list[Fact](), io.StringIO(), list[slice]()
+        facts, text, answers = list[StreamFact](), io.StringIO(), list[slice]()
         for _ in range(rounds):
             for _ in range(self.every):
                 facts.append(_fact(random, facts[-2 * self.back :]))
@@ -102,7 +102,7 @@ class StreamEval(Retrieval):
                 begin = text.tell() + text.write(ASKED.format(name=asked.name))
                 text.write(f" {asked.content}\n")
                 answers.append(slice(begin, text.tell() - 1))
-        return Told(text.getvalue(), tuple(answers))
+        return StreamText(text.getvalue(), tuple(answers))
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
         """Shares of all questions of all streams, and the loss of their answers."""
@@ -115,13 +115,13 @@ class StreamEval(Retrieval):
         }
 
 
-def _fact(random: Random, told: Sequence[Fact]) -> Fact:
+def _fact(random: Random, told: Sequence[StreamFact]) -> StreamFact:
     """A register and its content, neither of which was told of late."""
     known = {word for fact in told for word in fact}
     while True:
         name, content = compound(random), str(random.randrange(10_000, 100_000))
         if name not in known and content not in known:
-            return Fact(name, content)
+            return StreamFact(name, content)
 
 
 def _tokens_of(characters: slice, offsets: Sequence[tuple[int, int]]) -> slice:

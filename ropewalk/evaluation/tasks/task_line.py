@@ -28,5 +28,5 @@ def checked(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
 
 def _task(term: Term, samples: int) -> tuple[Task, ...]:
     if term.name not in NAMES:
-        raise UnknownName("task", "one that there is", term.name, known=NAMES)
+        raise UnknownName("task", term.name, known=NAMES)
     return NAMES[term.name].named({"samples": samples, **term.values})

@@ -19,17 +19,17 @@ from ropewalk.equation import reference_logits, reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.extend import ATTENTION, HANDLE, Handle, host_of
 from ropewalk.hf.probe.rotary import device_of, quiet
-from ropewalk.hf.runtime.layer import LISTENER, Attached
+from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer
 from ropewalk.spec import Weights
 
 Of = TypeVar("Of")
 CLOSE = 1e-2  # of the largest number: what half precision leaves
 
 
-class Heard(NamedTuple):
+class CapturedLayer(NamedTuple):
     """One layer's queries and keys before they turn, and what is in force there."""
 
-    own: Attached
+    own: ExtendedLayer
     q_bhid: Tensor
     k_bgjd: Tensor
 
@@ -49,7 +49,7 @@ class Heard(NamedTuple):
         return {name: {key: x.detach().cpu() for key, x in own.items()} for name, own in self.own.weights.items()}
 
 
-def hear(model: nn.Module, ids_bn: Tensor, each: Callable[[Heard], Of]) -> list[Of]:
+def capture_layers(model: nn.Module, ids_bn: Tensor, each: Callable[[CapturedLayer], Of]) -> list[Of]:
     """Read texts, and take what `each` makes of every layer, in order; of the layer itself nothing is kept.
 
     The model stands under an extension by attention; the empty one (`extend(model, Extension(), way="attention")`)
@@ -58,15 +58,15 @@ def hear(model: nn.Module, ids_bn: Tensor, each: Callable[[Heard], Of]) -> list[
     host, found = _listened(model), []
     _require_texts(ids_bn)
 
-    def take(own: Attached, q_bhid: Tensor, k_bgjd: Tensor) -> None:
-        found.append(each(Heard(own, q_bhid.cpu(), k_bgjd.cpu())))
+    def take(own: ExtendedLayer, q_bhid: Tensor, k_bgjd: Tensor) -> None:
+        found.append(each(CapturedLayer(own, q_bhid.cpu(), k_bgjd.cpu())))
 
     with quiet(host), torch.no_grad(), _listening(take):
         host.base_model(input_ids=ids_bn.to(device_of(host)), use_cache=False)
     return found
 
 
-def hear_biases(model: nn.Module) -> list[Heard]:
+def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     """What each layer makes of hidden states of 0, for one token: the biases of its queries and keys.
 
     Refused where queries are no sum of a bias and a rest, such as under norms: doubling what comes in must double what
@@ -83,7 +83,7 @@ def hear_biases(model: nn.Module) -> list[Heard]:
     return still
 
 
-def _heard_of(model: nn.Module, hidden: Tensor) -> list[Heard]:
+def _heard_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
     """What the layers hand to attention when each is given these hidden states for its one token."""
     host = _listened(model)
     handle: Handle = host.__dict__[HANDLE]
@@ -97,7 +97,7 @@ def _heard_of(model: nn.Module, hidden: Tensor) -> list[Heard]:
     with ExitStack() as undo:
         for own in handle.layers:
             undo.callback(own.layer.module.register_forward_pre_hook(put, with_kwargs=True).remove)
-        return hear(model, torch.zeros(1, 1, dtype=torch.long), lambda heard: heard)
+        return capture_layers(model, torch.zeros(1, 1, dtype=torch.long), lambda heard: heard)
 
 
 def _listened(model: nn.Module) -> PreTrainedModel:
@@ -119,7 +119,7 @@ def _require_texts(ids_bn: Any) -> None:
 
 
 @contextmanager
-def _listening(take: Callable[[Attached, Tensor, Tensor], None]) -> Iterator[None]:
+def _listening(take: Callable[[ExtendedLayer, Tensor, Tensor], None]) -> Iterator[None]:
     token = LISTENER.set(take)
     try:
         yield

@@ -26,10 +26,10 @@ from ropewalk.hf.probe.identity import CLOSE as CLOSE
 from ropewalk.hf.probe.identity import HALF as HALF
 from ropewalk.hf.probe.identity import require_identity
 from ropewalk.hf.probe.masks import require_causal
-from ropewalk.hf.probe.rotary import Layer, attention_named, device_of, probe
-from ropewalk.hf.runtime.cache_owner import BareOnly, Owner
-from ropewalk.hf.runtime.hooks import Opening, closing, numbered, straight
-from ropewalk.hf.runtime.layer import ATTRIBUTE, NAME, Attached, attached, attention, learned
+from ropewalk.hf.probe.rotary import ProbedLayer, attention_named, device_of, probe
+from ropewalk.hf.runtime.cache_owner import NeverCopied, Owner
+from ropewalk.hf.runtime.hooks import ForwardPreHook, closing, numbered, straight
+from ropewalk.hf.runtime.layer import ATTRIBUTE, NAME, ExtendedLayer, attached, attention, learned
 from ropewalk.parsing import parse_for, stands_instead
 
 HANDLE = "_ropewalk_handle"
@@ -45,12 +45,12 @@ WIDENED = "attention of ours keeps the keys and values of all heads, where its o
 
 
 @dataclass(frozen=True)
-class Handle(BareOnly):
+class Handle(NeverCopied):
     """An extended model."""
 
     model: PreTrainedModel
     extension: Extension
-    layers: tuple[Attached, ...]
+    layers: tuple[ExtendedLayer, ...]
     lifts_windows: bool
     undo: ExitStack
     way: str  # TABLES or ATTENTION
@@ -123,7 +123,7 @@ def extend(
     """
     host = host_of(model)
     if way not in (None, *WAYS):
-        raise UnknownName("way", "one of two", way, known=WAYS)
+        raise UnknownName("way", way, known=WAYS)
     present: Handle | None = host.__dict__.get(HANDLE)
     layers = probe(host) if present is None else [own.layer for own in present.layers]
     trained_len = corrected(host) if trained_len is None else trained_len
@@ -142,7 +142,7 @@ def extend(
         layers = with_plain_scalings(host, layers)
     bare, own = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
     said = what_happens(came_with(host.config.get_text_config(), layers, facts), wanted, main, layers)
-    way, reason, undo = _entered(Ways(host, bare), wanted, own, target_len, way)
+    way, reason, undo = _entered(EntryPaths(host, bare), wanted, own, target_len, way)
     with undo:
         handle = Handle(host, wanted, tuple(own), lift_windows, ExitStack(), way, reason, trained_len, said)
         host.__dict__[HANDLE] = handle
@@ -203,7 +203,7 @@ def require_beyond(field: str, target_len: int | None, trained_len: int) -> None
         raise DoesNotFit(field, rule, target_len, remedy="within it the model needs no extension")
 
 
-def require_steady(layers: list[Layer], wanted: Extension) -> None:
+def require_steady(layers: list[ProbedLayer], wanted: Extension) -> None:
     """Refuse to keep a schedule of the model's own that changes with the length of the whole batch."""
     unsteady = any(layer.varies and layer.beyond is None for layer in layers)
     if unsteady and wanted.frequencies is None and not wanted.instead:
@@ -211,14 +211,14 @@ def require_steady(layers: list[Layer], wanted: Extension) -> None:
         raise DoesNotFit("frequencies", rule, None, remedy="add dynamic_ntk, which changes row by row, or another")
 
 
-def main_layer(layers: Sequence[Layer]) -> int:
+def main_layer(layers: Sequence[ProbedLayer]) -> int:
     """The layer whose facts speak for the model: the first that rotates and has no window of its own."""
     free = (index for index, layer in enumerate(layers) if layer.rotating and layer.window is None)
     rotating = (index for index, layer in enumerate(layers) if layer.rotating)
     return next(free, next(rotating, 0))
 
 
-def require_carried(layers: list[Layer]) -> None:
+def require_carried(layers: list[ProbedLayer]) -> None:
     """Refuse what attention of ours would compute otherwise than the model was trained."""
     for index, layer in enumerate(layers):
         what = f"layer {index}"
@@ -232,21 +232,23 @@ def require_carried(layers: list[Layer]) -> None:
             raise DoesNotFit(what, "one whose sinks are a parameter of its own, a number a head", "other sinks")
 
 
-def attached_all(layers: list[Layer], facts: list[Facts], extension: Extension, lift: bool = False) -> list[Attached]:
+def attached_all(
+    layers: list[ProbedLayer], facts: list[Facts], extension: Extension, lift: bool = False
+) -> list[ExtendedLayer]:
     """What is in force in each layer."""
     pairs = enumerate(zip(layers, facts, strict=True))
     return [attached(depth, layer, own, extension, lift_windows=lift) for depth, (layer, own) in pairs]
 
 
-class Ways:
+class EntryPaths:
     """The ways into one bare model, each tried when something is to go by it, and once."""
 
-    def __init__(self, host: PreTrainedModel, bare: list[Attached]) -> None:
+    def __init__(self, host: PreTrainedModel, bare: list[ExtendedLayer]) -> None:
         self.host, self.bare = host, bare
         self._tried: dict[str, DoesNotFit | None] = {}
 
     def chosen(
-        self, wanted: Extension, own: list[Attached], target_len: int | None, way: str | None = None
+        self, wanted: Extension, own: list[ExtendedLayer], target_len: int | None, way: str | None = None
     ) -> tuple[str, str]:
         """The way that an extension goes, and why not the other one; a refusal where it can go by none."""
         reason = "as was asked for"
@@ -289,7 +291,7 @@ class Ways:
 
 
 def _entered(
-    ways: Ways, wanted: Extension, own: list[Attached], target_len: int | None, way: str | None
+    ways: EntryPaths, wanted: Extension, own: list[ExtendedLayer], target_len: int | None, way: str | None
 ) -> tuple[str, str, ExitStack]:
     """The way that was taken, why not the other one, and the way back."""
     taken, reason = ways.chosen(wanted, own, target_len, way)
@@ -304,7 +306,7 @@ def _entered(
     return ATTENTION, reason, _by_attention(ways.host, wanted, own)
 
 
-def followed(ways: Ways, extension: Extension, own: list[Attached]) -> None:
+def followed(ways: EntryPaths, extension: Extension, own: list[ExtendedLayer]) -> None:
     """Refuse a model that does not do what is written into its tables, or whose logits are not its own by them."""
     wanted = writing(extension, own, None)
     ways.require(TABLES)
@@ -314,7 +316,9 @@ def followed(ways: Ways, extension: Extension, own: list[Attached]) -> None:
         require_written(wanted, probe(ways.host))
 
 
-def _by_tables(host: PreTrainedModel, extension: Extension, own: list[Attached], target_len: int | None) -> ExitStack:
+def _by_tables(
+    host: PreTrainedModel, extension: Extension, own: list[ExtendedLayer], target_len: int | None
+) -> ExitStack:
     """What is written into the model's own modules, read back, with a watch over its caches."""
     wanted = writing(extension, own, target_len)
     with ExitStack() as undo:
@@ -328,7 +332,7 @@ def _by_tables(host: PreTrainedModel, extension: Extension, own: list[Attached],
         return undo.pop_all()
 
 
-def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attached]) -> ExitStack:
+def _by_attention(host: PreTrainedModel, extension: Extension, own: list[ExtendedLayer]) -> ExitStack:
     """Everything that changes, with the way back; undone at once where a step fails."""
     with ExitStack() as undo:
         undo.enter_context(attention_named(host, NAME, attention, _mask, _asking(host, own)))
@@ -344,12 +348,12 @@ def _by_attention(host: PreTrainedModel, extension: Extension, own: list[Attache
         base: Any = host.base_model
         owner = Owner(extension, ATTENTION)
         undo.callback(owner.leave)
-        undo.callback(base.register_forward_pre_hook(Opening(base, owner, own), with_kwargs=True).remove)
+        undo.callback(base.register_forward_pre_hook(ForwardPreHook(base, owner, own), with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(closing, always_call=True).remove)
         return undo.pop_all()
 
 
-def _asking(host: PreTrainedModel, own: list[Attached]) -> list[Any]:
+def _asking(host: PreTrainedModel, own: list[ExtendedLayer]) -> list[Any]:
     """The configs of the parts whose attention is ours: what sees images keeps its own."""
     return [host.config.get_text_config(), *(getattr(each.layer.module, "config", None) for each in own)]
 

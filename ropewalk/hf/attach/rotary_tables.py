@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
-from ropewalk.hf.probe.rotary import Layer
-from ropewalk.hf.runtime.layer import Attached
+from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 
 # transformers forms angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8 at
@@ -31,39 +31,39 @@ FURTHEST = 2**17
 CLOSE = 1e-5  # relative: what is read back from cos and sin in float32
 
 
-class Place(NamedTuple):
+class TableSlot(NamedTuple):
     """A table in a rotary module that may have one for each type of layer."""
 
     module: nn.Module
     prefix: str
 
 
-class Content(NamedTuple):
+class TableContent(NamedTuple):
     """What stands in it, and what cos and sin are multiplied by."""
 
     inv_freq: tuple[float, ...]
     temperature: float = 1.0
 
 
-class Writing(NamedTuple):
+class TableEdit(NamedTuple):
     """All that changes in a model: tables, and what attention modules multiply their logits by."""
 
-    tables: dict[Place, Content]
+    tables: dict[TableSlot, TableContent]
     scalings: dict[nn.Module, float]
 
 
-def own_writing(bare: Sequence[Attached]) -> Writing:
+def own_writing(bare: Sequence[ExtendedLayer]) -> TableEdit:
     """Every table as it is, formed by us: under this the model's logits must stay what they are."""
     turning = [own for own in bare if own.layer.rotating]
-    return Writing({_place(own.layer): _content(own) for own in turning}, {})
+    return TableEdit({_place(own.layer): _content(own) for own in turning}, {})
 
 
-def writing(extension: Extension, layers: Sequence[Attached], target_len: int | None) -> Writing:
+def writing(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
     """What puts these layers under this extension, or a refusal that says why tables cannot."""
     if extension.positions is not None:
         raise DoesNotFit("positions", "as they come where a table is to say all", extension.positions.name)
     _require_near(layers, target_len)
-    tables: dict[Place, Content | None] = {}
+    tables: dict[TableSlot, TableContent | None] = {}
     scalings: dict[nn.Module, float] = {}
     for own in layers:
         if own.layer.window is not None and not own.keeps_window:
@@ -76,10 +76,10 @@ def writing(extension: Extension, layers: Sequence[Attached], target_len: int | 
                 raise DoesNotFit(f"layer {own.depth}", rule, "another")
         if scale != 1:
             scalings[own.layer.module] = _require_stated(own) * scale
-    return Writing({place: content for place, content in tables.items() if content is not None}, scalings)
+    return TableEdit({place: content for place, content in tables.items() if content is not None}, scalings)
 
 
-def write(wanted: Writing) -> ExitStack:
+def write(wanted: TableEdit) -> ExitStack:
     """Write it, with the way back."""
     with ExitStack() as undo:
         for module in {place.module for place in wanted.tables}:
@@ -93,7 +93,7 @@ def write(wanted: Writing) -> ExitStack:
         return undo.pop_all()
 
 
-def require_written(wanted: Writing, layers: Sequence[Layer]) -> None:
+def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
     """Refuse a model that, asked again, does not do what was written."""
     for index, layer in enumerate(layers):
         content = wanted.tables.get(_place(layer)) if layer.rotating else None
@@ -103,7 +103,7 @@ def require_written(wanted: Writing, layers: Sequence[Layer]) -> None:
             raise DoesNotFit(f"layer {index}", "one that follows the tables of its rotary module", "another table")
 
 
-def _require_near(layers: Sequence[Attached], target_len: int | None) -> None:
+def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> None:
     """Refuse a length at which angles in float32 are no longer what they should be."""
     stretches = [own.extension.theta.stretch for own in layers if not own.left_alone and own.layer.rotating]
     stated = [each for each in stretches if math.isfinite(each)]  # others say no length; the trained one counts
@@ -113,7 +113,7 @@ def _require_near(layers: Sequence[Attached], target_len: int | None) -> None:
         raise DoesNotFit("target_len", f"at most {furthest}, as far as angles in float32 carry", length)
 
 
-def _wanted(extension: Extension, own: Attached) -> tuple[Content | None, float]:
+def _wanted(extension: Extension, own: ExtendedLayer) -> tuple[TableContent | None, float]:
     """The table of one layer, nothing where it keeps its own, and the constant that its scaling is multiplied by."""
     said = replace(own.extension, reach=None) if own.keeps_window else own.extension
     static_table(said, own.facts)
@@ -123,11 +123,11 @@ def _wanted(extension: Extension, own: Attached) -> tuple[Content | None, float]
     return _content(own) if states else None, scale
 
 
-def _content(own: Attached) -> Content:
-    return Content(tuple(own.extension.theta.table(own.facts, 1).inv_freq.tolist()), own.temperature)
+def _content(own: ExtendedLayer) -> TableContent:
+    return TableContent(tuple(own.extension.theta.table(own.facts, 1).inv_freq.tolist()), own.temperature)
 
 
-def _place(layer: Layer) -> Place:
+def _place(layer: ProbedLayer) -> TableSlot:
     """Where the layer's table stands, under the names that transformers gives to it."""
     module, name = layer.maker, f"{layer.kind}_inv_freq"
     if module is None:
@@ -137,10 +137,10 @@ def _place(layer: Layer) -> Place:
     if own is None or own.shape != size or name not in module._non_persistent_buffers_set:  # which are not saved
         rule = f"one with a table inv_freq of {size[0]} pairs, apart from the weights"
         raise DoesNotFit("rotary module", rule, f"{type(module).__name__} {None if own is None else tuple(own.shape)}")
-    return Place(module, name.removesuffix("inv_freq"))
+    return TableSlot(module, name.removesuffix("inv_freq"))
 
 
-def _require_stated(own: Attached) -> float:
+def _require_stated(own: ExtendedLayer) -> float:
     """What the attention module multiplies its logits by."""
     stated = own.layer.module.__dict__.get("scaling")
     if not isinstance(stated, float) or not math.isclose(stated, own.layer.scaling, rel_tol=CLOSE):
@@ -173,7 +173,7 @@ def _put_back(module: nn.Module, name: str, before: Tensor) -> None:
     module._buffers[name] = before.to(now.device)
 
 
-def _settle(place: Place, content: Content, undo: ExitStack) -> None:
+def _settle(place: TableSlot, content: TableContent, undo: ExitStack) -> None:
     """What cos and sin are multiplied by, and a type of schedule that computes nothing anew."""
     own = place.module.__dict__
     name = f"{place.prefix}attention_scaling"
@@ -191,7 +191,7 @@ def _put(holder: dict[str, Any], name: str, value: Any, undo: ExitStack) -> None
     holder[name] = value
 
 
-def _alike(layer: Layer, content: Content) -> bool:
+def _alike(layer: ProbedLayer, content: TableContent) -> bool:
     measured, wanted = (torch.tensor(each, dtype=torch.float64) for each in (layer.inv_freq, content.inv_freq))
     close = math.isclose(layer.temperature, content.temperature, rel_tol=CLOSE)
     return close and bool(((measured - wanted).abs() <= CLOSE * wanted.abs() + 1e-9).all())

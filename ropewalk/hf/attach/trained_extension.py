@@ -19,7 +19,7 @@ from ropewalk.hf.runtime.layer import PREFIX
 
 
 @dataclass(frozen=True)
-class Own:
+class TrainedExtension:
     """The extension that a model was loaded with; an empty one where there was none."""
 
     extension: Extension = field(default_factory=Extension)
@@ -52,12 +52,12 @@ class Own:
             yield handle
 
 
-def taken_off(model: nn.Module) -> Own:
+def taken_off(model: nn.Module) -> TrainedExtension:
     """The extension of a model, which is bare from here on."""
     host = host_of(model)
     handle = host.__dict__.get(HANDLE)
     if handle is None:
-        return Own()
+        return TrainedExtension()
     learned = {name: value.detach().clone() for name, value in host.named_parameters() if PREFIX in name}
     handle.remove()
-    return Own(handle.extension, handle.lifts_windows, handle.way, handle.trained_len, learned)
+    return TrainedExtension(handle.extension, handle.lifts_windows, handle.way, handle.trained_len, learned)

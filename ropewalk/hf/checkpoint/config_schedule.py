@@ -21,7 +21,7 @@ from ropewalk.facts import Facts
 from ropewalk.frequencies import ByParts, Interpolation, Llama3
 from ropewalk.frequencies.signature import formula, trained
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
-from ropewalk.hf.runtime.layer import Attached, type_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.inputs import in_force
 
@@ -31,7 +31,7 @@ MSCALE = ("factor", "mscale", "mscale_all_dim")  # DeepSeek's own scaling is rea
 EXACT = 1e-12  # relative: what a power in float64 leaves
 
 
-def standard_config(config: Any, extension: Extension, layers: Sequence[Attached], target_len: int | None) -> Any:
+def standard_config(config: Any, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> Any:
     """A copy of the config that says the extension, or a refusal that says why it cannot."""
     if extension.layers:
         raise DoesNotFit("layers", "all alike in a config", [key for key, _ in extension.overrides])
@@ -51,8 +51,8 @@ def standard_config(config: Any, extension: Extension, layers: Sequence[Attached
 def _stated(
     config: Any,
     extension: Extension,
-    layers: Sequence[Attached],
-    turning: Sequence[Attached],
+    layers: Sequence[ExtendedLayer],
+    turning: Sequence[ExtendedLayer],
     length: int,
     by_name: bool,
 ) -> Any:
@@ -87,7 +87,7 @@ def _require_valid(text: Any) -> None:
 
 
 def _alike_in_all(
-    extension: Extension, layers: Sequence[Attached], part: dict[str, Any], target_len: int, by_name: bool
+    extension: Extension, layers: Sequence[ExtendedLayer], part: dict[str, Any], target_len: int, by_name: bool
 ) -> dict[str, Any]:
     """The parameters of layers that share one set in the config."""
     found = [rope_parameters(extension, own, part, target_len, by_name) for own in layers]
@@ -96,7 +96,7 @@ def _alike_in_all(
     return found[0]
 
 
-def require_sayable(extension: Extension, layers: Sequence[Attached]) -> None:
+def require_sayable(extension: Extension, layers: Sequence[ExtendedLayer]) -> None:
     """Refuse a temperature that a config would lose: it says it of cos and sin."""
     ruled = [own.layer for own in layers if not own.left_alone]
     if extension.scales and any(layer.norm_follows or not layer.rotating for layer in ruled):
@@ -105,7 +105,7 @@ def require_sayable(extension: Extension, layers: Sequence[Attached]) -> None:
 
 
 def rope_parameters(
-    extension: Extension, own: Attached, part: dict[str, Any], target_len: int, by_name: bool = True
+    extension: Extension, own: ExtendedLayer, part: dict[str, Any], target_len: int, by_name: bool = True
 ) -> dict[str, Any]:
     """The complete set for a static extension on one kind of layer that came with `part`, or a refusal."""
     facts = own.facts
@@ -141,7 +141,7 @@ def _by_name(extension: Extension, facts: Facts, temperature: float) -> dict[str
 
 
 def _by_table(
-    extension: Extension, own: Attached, part: dict[str, Any], target_len: int, by_name: bool
+    extension: Extension, own: ExtendedLayer, part: dict[str, Any], target_len: int, by_name: bool
 ) -> dict[str, Any]:
     """Another base where that gives the table, one factor for all pairs, else a divisor for each pair."""
     facts, temperature = own.facts, temperature_of(extension, own)
@@ -181,7 +181,7 @@ def _base(slowest: float, rotating: int) -> float:
     return float(round(base)) if math.isclose(base, round(base), rel_tol=EXACT) else base
 
 
-def temperature_of(extension: Extension, own: Attached) -> float:
+def temperature_of(extension: Extension, own: ExtendedLayer) -> float:
     """What cos and sin are multiplied by in all: by the model's own schedule and by the extension."""
     return own.temperature * constant_temperature(extension, own.facts)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ropewalk.errors import UnknownName, Unreadable, about
 from ropewalk.extension import Extension
 from ropewalk.files import read_record, why
-from ropewalk.hf.runtime.layer import Attached, learned
+from ropewalk.hf.runtime.layer import ExtendedLayer, learned
 from ropewalk.record import AT_LEAST_ONE, Checked, parameters
 from ropewalk.spec import Json
 
@@ -25,7 +25,7 @@ AGAIN = "save it again, or fetch it again"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said(Checked):
+class SidecarFields(Checked):
     """What the file says beside the extension. What is written by `Handle.keep` has its place here."""
 
     lift_windows: Annotated[bool, "whether layers with a window of their own are ruled too"]
@@ -36,7 +36,7 @@ class Said(Checked):
 
 
 def write(
-    place: Path, said: Json, host: nn.Module, layers: Sequence[Attached], state: dict[str, Tensor] | None
+    place: Path, said: Json, host: nn.Module, layers: Sequence[ExtendedLayer], state: dict[str, Tensor] | None
 ) -> None:
     """Both files; `state` has the numbers where the parameters themselves are elsewhere, as in training at scale."""
     (place / FILE).write_text(json.dumps({"ropewalk": version("ropewalk"), **said}, indent=2) + "\n", "utf-8")
@@ -49,16 +49,16 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
     file = place / FILE
     values = read_record(file, "what save wrote")
     with about(str(file)):
-        known = ("extension", *(each.name for each in parameters(Said)))
+        known = ("extension", *(each.name for each in parameters(SidecarFields)))
         for name in values:
             if name not in known:
-                raise UnknownName("key", "one that save writes", name, known=known, remedy=_written_by(values))
+                raise UnknownName("key", name, known=known, owner="the file", remedy=_written_by(values))
         if "extension" not in values or "lift_windows" not in values:
             raise Unreadable("file", "what save wrote, with extension and lift_windows", sorted(values))
         if not isinstance(values["extension"], dict):
             raise Unreadable("extension", "a JSON object of slots", values["extension"])
         extension = Extension.from_json(values.pop("extension"))
-        said = Said(**values)
+        said = SidecarFields(**values)
     how = {"lift_windows": said.lift_windows, "way": said.way, "trained_len": said.trained_len}
     return extension, how
 
@@ -67,7 +67,7 @@ def _written_by(values: Json) -> str:
     return f"it was written by ropewalk {values.get('ropewalk', '(it does not say)')}, this is {version('ropewalk')}"
 
 
-def fill(place: Path, host: nn.Module, layers: Sequence[Attached]) -> None:
+def fill(place: Path, host: nn.Module, layers: Sequence[ExtendedLayer]) -> None:
     """What was learned, where it belongs: every number, no other, in the shape that it has."""
     file, wanted = place / LEARNED, {name: value for _, name, value in _learned(host, layers)}
     kept = _numbers(file)
@@ -95,7 +95,7 @@ def _require_alike(field: str, kept: Tensor, value: Tensor) -> None:
         raise Unreadable(field, "of finite numbers", f"{int((~kept.isfinite()).sum())} that are none", remedy=AGAIN)
 
 
-def _learned(host: nn.Module, layers: Sequence[Attached]) -> Iterator[tuple[str, str, nn.Parameter]]:
+def _learned(host: nn.Module, layers: Sequence[ExtendedLayer]) -> Iterator[tuple[str, str, nn.Parameter]]:
     """Each learned parameter with its names, in the model's state and in the file."""
     places = {module: name for name, module in host.named_modules()}
     for own in layers:

@@ -11,20 +11,22 @@ from transformers import MistralConfig, PreTrainedModel
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.hf.checkpoint.config_schedule import require_sayable, standard_config
-from ropewalk.hf.engine_export.engines.signature import Stated, yarn_temperature
-from ropewalk.hf.runtime.layer import Attached, type_of
+from ropewalk.hf.engine_export.engines.signature import StatedModel, yarn_temperature
+from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.reach import Window
 
 
-def stated(host: PreTrainedModel, extension: Extension, layers: Sequence[Attached], target_len: int | None) -> Stated:
+def stated(
+    host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None
+) -> StatedModel:
     """The extension in a copy of the model's config, or a refusal that says why a config cannot say it."""
     said, window = _without_window(extension)
     config = standard_config(host.config, said, layers, target_len)
     config.architectures, config.dtype = [type(host).__name__], host.dtype
     turning = [own for own in layers if own.layer.rotating and not own.left_alone]
     first = turning[0]
-    found = Stated(
+    found = StatedModel(
         config,
         _kinds(config, turning),
         static_table(said, first.facts),
@@ -45,7 +47,7 @@ def _without_window(extension: Extension) -> tuple[Extension, int | None]:
     return replace(extension, reach=None), extension.reach.window
 
 
-def _kinds(config: Any, turning: Sequence[Attached]) -> tuple[str, ...]:
+def _kinds(config: Any, turning: Sequence[ExtendedLayer]) -> tuple[str, ...]:
     """The kinds of the layers that are ruled, where the config has rotary parameters for each kind."""
     text = config.get_text_config()
     if not any(isinstance(part, dict) for part in text.rope_parameters.values()):
@@ -53,7 +55,7 @@ def _kinds(config: Any, turning: Sequence[Attached]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(type_of(own, text.layer_types) for own in turning))
 
 
-def _reaches_all(extension: Extension, layers: Sequence[Attached]) -> bool:
+def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
     try:
         require_sayable(extension, layers)
     except DoesNotFit:
@@ -61,7 +63,7 @@ def _reaches_all(extension: Extension, layers: Sequence[Attached]) -> bool:
     return True
 
 
-def _windowed(found: Stated, window: int, layers: Sequence[Attached]) -> Stated:
+def _windowed(found: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
     """A window in all layers, as the model's config says one, or as Mistral's does for a Llama."""
     if found.kinds or any(own.layer.window is not None for own in layers):
         raise DoesNotFit("reach", "the model's own where some layers have a window already", "window")

@@ -29,11 +29,11 @@ from ropewalk.frequencies import Dynamic
 from ropewalk.hf.attach.extend import Handle, extended
 from ropewalk.hf.checkpoint.model_card import copy_papers
 from ropewalk.hf.engine_export.config_for_engine import stated
-from ropewalk.hf.engine_export.engines import ENGINES, Reading, Stated
+from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel
 from ropewalk.hf.engine_export.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_export.fold_temperature import folded_weights, require_foldable
 from ropewalk.hf.engine_export.tokenizer import of_llama_cpp
-from ropewalk.hf.runtime.layer import Attached
+from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.scales import DynamicTemperature
 
@@ -77,7 +77,12 @@ def export(
 
 
 def require_exportable(
-    host: PreTrainedModel, extension: Extension, layers: Sequence[Attached], facts: Facts, target: str, target_len: int
+    host: PreTrainedModel,
+    extension: Extension,
+    layers: Sequence[ExtendedLayer],
+    facts: Facts,
+    target: str,
+    target_len: int,
 ) -> None:
     """Refuse what an engine could not load as it is; nothing is written, and the model need not be extended."""
     require_engine(target)
@@ -89,7 +94,7 @@ def require_exportable(
 def require_engine(target: str) -> None:
     """Refuse an engine that nobody here knows."""
     if target not in ENGINES:
-        raise UnknownName("target", "an engine", target, known=ENGINES)
+        raise UnknownName("engine", target, known=ENGINES)
 
 
 def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
@@ -106,8 +111,8 @@ def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extens
 
 
 def _read(
-    host: PreTrainedModel, extension: Extension, layers: Sequence[Attached], target: str, target_len: int | None
-) -> tuple[Stated, Reading]:
+    host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target: str, target_len: int | None
+) -> tuple[StatedModel, EngineReading]:
     """The config as the engine is to find it, and how it comes to compute the same; or a refusal."""
     said = stated(host, extension, layers, target_len)
     reading = ENGINES[target].read(said)
@@ -116,7 +121,9 @@ def _read(
     return said, reading
 
 
-def _weights(host: PreTrainedModel, handle: Handle, said: Stated, reading: Reading) -> dict[str, Tensor] | None:
+def _weights(
+    host: PreTrainedModel, handle: Handle, said: StatedModel, reading: EngineReading
+) -> dict[str, Tensor] | None:
     """The model's weights with what the engine finds there; nothing where they are the model's own."""
     if reading.folded == 1 and not reading.divisors:
         return None
@@ -134,7 +141,7 @@ def _verify(host: PreTrainedModel, handle: Handle, extension: Extension, place: 
         require_same(twin, place, length)
 
 
-def _settle(said: Stated, reading: Reading, place: Path) -> None:
+def _settle(said: StatedModel, reading: EngineReading, place: Path) -> None:
     """What only the engine's converter is to read, written when the rest has been compared."""
     if reading.rope_type is None:
         return
@@ -142,7 +149,9 @@ def _settle(said: Stated, reading: Reading, place: Path) -> None:
     said.config.save_pretrained(place)
 
 
-def _notes(kind: str, extension: Extension, said: Stated, reading: Reading, host: PreTrainedModel) -> list[str]:
+def _notes(
+    kind: str, extension: Extension, said: StatedModel, reading: EngineReading, host: PreTrainedModel
+) -> list[str]:
     notes = []
     if kind == "frozen":
         told = f"made static for {said.length} tokens ({extension.theta})"

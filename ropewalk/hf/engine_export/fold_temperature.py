@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.runtime.layer import Attached
+from ropewalk.hf.runtime.layer import ExtendedLayer
 
 
-def folded_weights(host: PreTrainedModel, layers: Sequence[Attached], factor: float) -> dict[str, Tensor]:
+def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float) -> dict[str, Tensor]:
     """All weights of the model, with every query of the layers that are not left alone multiplied."""
     state = dict(host.state_dict())
     names = {module: name for name, module in host.named_modules()}
@@ -33,7 +33,7 @@ def folded_weights(host: PreTrainedModel, layers: Sequence[Attached], factor: fl
     return state
 
 
-def require_foldable(layers: Sequence[Attached]) -> None:
+def require_foldable(layers: Sequence[ExtendedLayer]) -> None:
     """Refuse a model whose queries are made by nothing that is known here."""
     for own in _ruled(layers):
         maker = own.layer.module
@@ -42,7 +42,7 @@ def require_foldable(layers: Sequence[Attached]) -> None:
             raise DoesNotFit("model", rule, type(maker).__name__)
 
 
-def _ruled(layers: Sequence[Attached]) -> Iterator[Attached]:
+def _ruled(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
     return (own for own in layers if not own.left_alone)
 
 

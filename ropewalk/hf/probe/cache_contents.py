@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from transformers import Cache, DynamicCache
 
-from ropewalk.hf.probe.capture import Heard
+from ropewalk.hf.probe.capture import CapturedCall
 
 BEGUN = 2  # tokens that a cache is made of; one more shows how it grows
 
 
-class Kept(NamedTuple):
+class CachedLayer(NamedTuple):
     """Where one layer's keys stand in the cache."""
 
     slot: int  # of its own
@@ -26,7 +26,7 @@ class Kept(NamedTuple):
     fixed: int  # bytes that the whole cache holds whatever the length
 
 
-class Grown(NamedTuple):
+class GrownCache(NamedTuple):
     """A model's own cache as it grew by one token."""
 
     usual: bool  # whether it is of the kind that transformers makes for any model
@@ -44,7 +44,7 @@ def _made(model: Any, ids: Tensor) -> Any:
     return cache if isinstance(cache, Cache) and hasattr(cache, "layers") else None
 
 
-class Watch:
+class CacheWatch:
     """Notes which slots are filled before each call of attention."""
 
     def __init__(self, heard: Sequence[Any]) -> None:
@@ -67,42 +67,42 @@ class Watch:
         return tuple(filled.get(call) for call in range(len(self._heard)))
 
 
-def grown(model: Any, ids: Tensor, heard: list[Any]) -> Grown | None:
+def grown(model: Any, ids: Tensor, heard: list[Any]) -> GrownCache | None:
     """What the model's own cache does; nothing where it keeps none of transformers'."""
     cache = _made(model, ids[:, :BEGUN])
     if cache is None:
         return None
-    before, watch = [layer_bytes(layer) for layer in cache.layers], Watch(heard)
+    before, watch = [layer_bytes(layer) for layer in cache.layers], CacheWatch(heard)
     heard.clear()
     watch.over(cache)
     model(input_ids=ids[:, BEGUN : BEGUN + 1], past_key_values=cache, use_cache=True)
     growth = tuple(layer_bytes(layer) - held for layer, held in zip(cache.layers, before, strict=False))
     fixed = sum(held - BEGUN * more for held, more in zip(before, growth, strict=False))
-    return Grown(type(cache) is DynamicCache, watch.slots, growth, max(fixed, 0))
+    return GrownCache(type(cache) is DynamicCache, watch.slots, growth, max(fixed, 0))
 
 
-def places(own: Grown | None, heard: Sequence[Heard]) -> list[Kept | None]:
+def places(own: GrownCache | None, heard: Sequence[CapturedCall]) -> list[CachedLayer | None]:
     """Where each call of attention finds its keys; nothing where the cache is of a kind of its own."""
     if own is None or not own.usual:
         return []
     return [_place(own, heard, call) for call in range(len(heard))]
 
 
-def _place(own: Grown, heard: Sequence[Heard], call: int) -> Kept | None:
+def _place(own: GrownCache, heard: Sequence[CapturedCall], call: int) -> CachedLayer | None:
     slot = own.slots[call]
     if slot is not None:
-        return Kept(slot, slot, own.growth[slot], own.fixed)
+        return CachedLayer(slot, slot, own.growth[slot], own.fixed)
     for earlier, source in zip(heard[:call], own.slots, strict=False):
         if source is not None and _same(earlier.k_bhnd, heard[call].k_bhnd):
             return _sharing(own, getattr(heard[call].module, "layer_idx", None), source)
     return None
 
 
-def _sharing(own: Grown, slot: Any, source: int) -> Kept | None:
+def _sharing(own: GrownCache, slot: Any, source: int) -> CachedLayer | None:
     """A layer that uses another's keys has a slot by the number that it goes by, where that is nobody's."""
     if not isinstance(slot, int) or slot in own.slots or not 0 <= slot < len(own.growth):
         return None
-    return Kept(slot, source, 0, own.fixed)
+    return CachedLayer(slot, source, 0, own.fixed)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

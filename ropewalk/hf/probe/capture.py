@@ -19,7 +19,7 @@ from ropewalk.hf.probe.attention_arguments import besides
 from ropewalk.hf.probe.masks import sight
 
 
-class Heard(NamedTuple):
+class CapturedCall(NamedTuple):
     """What a layer handed to attention."""
 
     module: nn.Module
@@ -32,20 +32,20 @@ class Heard(NamedTuple):
     given: dict[str, Any]
 
 
-class Notes(NamedTuple):
+class CapturedCalls(NamedTuple):
     """What was heard, and the masks that were made, each with the function that it is made of."""
 
-    heard: list[Heard]
+    heard: list[CapturedCall]
     masks: list[tuple[Tensor, Any]]
 
 
-_NOTES: ContextVar[Notes] = ContextVar("notes")
+_NOTES: ContextVar[CapturedCalls] = ContextVar("notes")
 
 
 @contextmanager
-def listening() -> Iterator[list[Heard]]:
+def listening() -> Iterator[list[CapturedCall]]:
     """What layers hand to `listen` inside."""
-    token = _NOTES.set(Notes([], []))
+    token = _NOTES.set(CapturedCalls([], []))
     try:
         yield _NOTES.get().heard
     finally:
@@ -64,7 +64,7 @@ def listen(
     """Take down what attention is asked, and answer nothing."""
     own = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
     window, more = _seen(attention_mask, given)
-    _NOTES.get().heard.append(Heard(module, q_bhnd, k_bhnd, v_bhnd, own, window, more, given))
+    _NOTES.get().heard.append(CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, own, window, more, given))
     return q_bhnd.new_zeros(len(q_bhnd), q_bhnd.shape[2], q_bhnd.shape[1], v_bhnd.shape[-1]), None
 
 
@@ -90,7 +90,7 @@ def _seen(mask: Tensor | None, given: dict[str, Any]) -> tuple[int | None, str]:
     return (seen.window, "") if seen and seen.causal else (None, "a mask that is neither causal nor a window")
 
 
-def require_finite(model: nn.Module, heard: Sequence[Heard]) -> None:
+def require_finite(model: nn.Module, heard: Sequence[CapturedCall]) -> None:
     """Refuse weights that are no numbers, by the name of the first."""
     parts = (part for each in heard for part in (each.q_bhnd, each.k_bhnd, each.v_bhnd))
     if not all(bool(part.isfinite().all()) for part in parts):

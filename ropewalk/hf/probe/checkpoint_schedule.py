@@ -15,7 +15,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
 from ropewalk.hf.probe.facts import CLOSE, lengths_of, parts_of
-from ropewalk.hf.probe.rotary import Layer
+from ropewalk.hf.probe.rotary import ProbedLayer
 from ropewalk.notation import read
 from ropewalk.parsing import parse, stands_instead
 
@@ -59,7 +59,7 @@ class TwoTables(Frequencies):
         return self.inner.stretch
 
 
-def on_own_tables(schedule: Frequencies, layer: Layer) -> Frequencies:
+def on_own_tables(schedule: Frequencies, layer: ProbedLayer) -> Frequencies:
     """A schedule as it applies to this layer's own table, or to both of them."""
     if layer.beyond is None:
         return schedule
@@ -78,7 +78,7 @@ def without_schedule(parameters: dict[str, Any]) -> dict[str, Any]:
     return {**layout, "rope_type": kind if kind in LAYOUTS else "default"}
 
 
-def with_plain_scalings(host: PreTrainedModel, layers: Sequence[Layer]) -> list[Layer]:
+def with_plain_scalings(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> list[ProbedLayer]:
     """The layers with the scaling that each would have without the model's own schedule, which may be part of it.
 
     The model's own code is asked: it makes the same model, on no device, from a config without the schedule.
@@ -93,7 +93,7 @@ def with_plain_scalings(host: PreTrainedModel, layers: Sequence[Layer]) -> list[
     return [layer._replace(plain_scaling=float(each)) for layer, each in zip(layers, scalings, strict=True)]
 
 
-def came_with(config: Any, layers: Sequence[Layer], facts: Sequence[Facts]) -> str:
+def came_with(config: Any, layers: Sequence[ProbedLayer], facts: Sequence[Facts]) -> str:
     """The schedule that a model came with, in a line; empty where it turns as RoPE does."""
     parts, every = parts_of(config), zip(layers, facts, strict=True)
     found = [_named(parts.get(layer.kind or "") or next(iter(parts.values())), layer, own) for layer, own in every]
@@ -103,7 +103,7 @@ def came_with(config: Any, layers: Sequence[Layer], facts: Sequence[Facts]) -> s
     return " and ".join(f"{said}{some}" for said in kinds)
 
 
-def is_stretched(layer: Layer, facts: Facts) -> bool:
+def is_stretched(layer: ProbedLayer, facts: Facts) -> bool:
     """Whether a layer came with a schedule: a table that is not its base's, a temperature, or both by length."""
     if layer.temperature != 1 or layer.varies:
         return True
@@ -113,7 +113,7 @@ def is_stretched(layer: Layer, facts: Facts) -> bool:
     return any(abs(own - theta) > CLOSE * theta for own, theta in zip(facts.inv_freq, plain, strict=True))
 
 
-def _named(part: dict[str, Any], layer: Layer, facts: Facts) -> str:
+def _named(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:
     """The schedule of one layer: the config's word for it where the layer has one, with its factor and lengths."""
     if not is_stretched(layer, facts):
         return ""
@@ -150,7 +150,7 @@ def parsed_for(config: Any, line: str, target_len: int | None) -> Extension:
     return parse(line, layers=config.num_hidden_layers, **lengths)
 
 
-def what_happens(own: str, extension: Extension, facts: Facts, layers: Sequence[Layer]) -> str:
+def what_happens(own: str, extension: Extension, facts: Facts, layers: Sequence[ProbedLayer]) -> str:
     """What becomes of the schedule that a model came with under an extension, as a sentence."""
     if not own:
         return "the checkpoint came without a schedule of its own"

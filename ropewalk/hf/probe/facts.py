@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import formula
-from ropewalk.hf.probe.rotary import Layer
+from ropewalk.hf.probe.rotary import ProbedLayer
 from ropewalk.presets.lengths import require_whole
 from ropewalk.trained_to import stated
 
@@ -20,14 +20,14 @@ USUAL_BASE = 10_000.0
 CORRECTED = "_ropewalk_trained_len"  # of a model, where somebody corrected its config
 
 
-class Lengths(NamedTuple):
+class TrainedLengths(NamedTuple):
     """What a model was trained to, with the schedule that it came with and before that."""
 
     trained: int
     original: int
 
 
-def facts_of(model: PreTrainedModel, layer: Layer, layers: int, trained_len: int | None = None) -> Facts:
+def facts_of(model: PreTrainedModel, layer: ProbedLayer, layers: int, trained_len: int | None = None) -> Facts:
     """The facts of one layer; layers may differ in their bases and in the schedules they came with.
 
     `trained_len` takes the place of the length that the config states, as does what `correct` has said of the model.
@@ -70,7 +70,7 @@ def trained_len(config: Any) -> int:
     return lengths_of(config).trained
 
 
-def lengths_of(config: Any, kind: str | None = None, corrected: int | None = None) -> Lengths:
+def lengths_of(config: Any, kind: str | None = None, corrected: int | None = None) -> TrainedLengths:
     """What a config says of the lengths of its model, by the rule of each type of schedule.
 
     The trained length is the longest of all types of layers. The original one is that of this type, or of the type that
@@ -87,11 +87,11 @@ def lengths_of(config: Any, kind: str | None = None, corrected: int | None = Non
         rule, remedy = "a length of at least 1", "give trained_len (--trained-len)"
         raise DoesNotFit("config.max_position_embeddings", rule, position, remedy=remedy)
     trained = corrected or max(each.trained for each in known)
-    own = found.get(kind or "") or min(known, key=lambda each: each.original, default=Lengths(trained, trained))
-    return Lengths(trained, min(own.original, trained))
+    own = found.get(kind or "") or min(known, key=lambda each: each.original, default=TrainedLengths(trained, trained))
+    return TrainedLengths(trained, min(own.original, trained))
 
 
-def _by_type(part: dict[str, Any], position: Any) -> Lengths | None:
+def _by_type(part: dict[str, Any], position: Any) -> TrainedLengths | None:
     """The rule of one type of schedule, or nothing where the config states no length.
 
     yarn                its original length times its factor
@@ -106,10 +106,10 @@ def _by_type(part: dict[str, Any], position: Any) -> Lengths | None:
     original = part.get("original_max_position_embeddings") or position
     stretched = round(original * factor)
     if kind == "yarn":
-        return Lengths(stretched, int(original))
+        return TrainedLengths(stretched, int(original))
     if kind in ("llama3", "longrope"):
-        return Lengths(int(position) if position > original else stretched, int(original))
-    return Lengths(int(position), max(round(position / factor), 1) if kind == "linear" else int(position))
+        return TrainedLengths(int(position) if position > original else stretched, int(original))
+    return TrainedLengths(int(position), max(round(position / factor), 1) if kind == "linear" else int(position))
 
 
 def _is_length(found: Any) -> bool:
@@ -131,14 +131,14 @@ def parts_of(config: Any) -> dict[str, dict[str, Any]]:
     return nested or {"": stated}
 
 
-def _is_plain(facts: Facts, layer: Layer) -> bool:
+def _is_plain(facts: Facts, layer: ProbedLayer) -> bool:
     measured, expected = torch.tensor(layer.inv_freq, dtype=torch.float64), formula(facts)
     if len(measured) != len(expected):
         return False
     return bool(((measured - expected).abs() <= CLOSE * expected).all())
 
 
-def _own_table(layer: Layer) -> tuple[float, ...]:
+def _own_table(layer: ProbedLayer) -> tuple[float, ...]:
     """The table that a layer came with: the numbers in its module where those are what was measured."""
     measured = torch.tensor(layer.inv_freq, dtype=torch.float64)
     buffers = layer.maker._buffers if layer.maker is not None else {}

@@ -33,22 +33,22 @@ _RENUMBERED = remap_positions_for_packed_sequence(causal_mask_function, _NONE)._
 _KEPT = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "use_vmap", "device")
 
 
-class Sight(NamedTuple):
+class MaskReach(NamedTuple):
     """What a known mask lets a query see."""
 
     causal: bool
     window: int | None = None
 
 
-def sight(function: Any) -> Sight | None:
+def sight(function: Any) -> MaskReach | None:
     """Of a mask function; nothing where it is not known."""
     if function is causal_mask_function:
-        return Sight(True)
+        return MaskReach(True)
     code, inside = getattr(function, "__code__", None), _inside(function)
     if code is _WINDOW:
-        return Sight(False, inside["sliding_window"])
+        return MaskReach(False, inside["sliding_window"])
     if code is _TEXTS:  # which texts there are is read off the position ids by us as well
-        return Sight(False)
+        return MaskReach(False)
     if code is _RENUMBERED:
         return sight(inside["mask_function"])
     return _both([sight(part) for part in inside["mask_functions"]]) if code is _BOTH else None
@@ -88,12 +88,12 @@ def _same(one: Any, other: Any, given: dict[str, Any]) -> bool:
     return first is not None and second is not None and torch.equal(first, second)
 
 
-def _both(parts: list[Sight | None]) -> Sight | None:
+def _both(parts: list[MaskReach | None]) -> MaskReach | None:
     known = [part for part in parts if part is not None]
     windows = [part.window for part in known if part.window is not None]
     if len(known) < len(parts):
         return None
-    return Sight(any(part.causal for part in known), min(windows, default=None))
+    return MaskReach(any(part.causal for part in known), min(windows, default=None))
 
 
 def _inside(function: Any) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.probe.cache_contents import Kept, grown, places
-from ropewalk.hf.probe.capture import Heard, listen, listening, masked, require_finite
+from ropewalk.hf.probe.cache_contents import CachedLayer, grown, places
+from ropewalk.hf.probe.capture import CapturedCall, listen, listening, masked, require_finite
 
 TOKENS = 5
 FAR = 10_000_000  # a position beyond every length at which a table of its own may change
@@ -30,7 +30,7 @@ CLOSE = 1e-3  # of the largest number: what half precision leaves
 NAME = "ropewalk_probe"
 
 
-class Call(NamedTuple):
+class RotaryCall(NamedTuple):
     """How a rotary module was called."""
 
     module: nn.Module
@@ -38,7 +38,7 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Beyond(NamedTuple):
+class LongTable(NamedTuple):
     """The other table of a module that has two: the one for short texts and this one for long texts."""
 
     above: int  # the longest text that is short
@@ -46,7 +46,7 @@ class Beyond(NamedTuple):
     temperature: float
 
 
-class Layer(NamedTuple):
+class ProbedLayer(NamedTuple):
     """One attention layer, as far as its positions go."""
 
     module: nn.Module
@@ -62,7 +62,7 @@ class Layer(NamedTuple):
     inv_freq: tuple[float, ...] = ()  # its own, radians per position
     temperature: float = 1.0  # what its own cos and sin are multiplied by
     varies: bool = False  # whether its own table depends on how long the text is
-    beyond: Beyond | None = None  # where it has one table for short texts and one for long ones
+    beyond: LongTable | None = None  # where it has one table for short texts and one for long ones
     plain_scaling: float | None = None  # scaling as it would be without the model's own schedule, where that is asked
     window: int | None = None
     softcap: float | None = None
@@ -70,11 +70,11 @@ class Layer(NamedTuple):
     maker: nn.Module | None = None  # the rotary module that has its table
     kind: str | None = None  # the type of layer that this module is told, where it has a table for each
     clockwise: bool = False  # whether the second of a pair is turned towards the first
-    kept: Kept | None = None  # where its keys stand in the model's own cache; nothing where it keeps none
+    kept: CachedLayer | None = None  # where its keys stand in the model's own cache; nothing where it keeps none
     more: str = ""  # what else it asks of attention than the equation has
 
 
-class Lie(NamedTuple):
+class FakeRotary(NamedTuple):
     """What the rotary modules answer, all of them or one call of one only."""
 
     cos: float
@@ -82,17 +82,17 @@ class Lie(NamedTuple):
     only: int | None = None
 
 
-def probe(model: PreTrainedModel) -> list[Layer]:
+def probe(model: PreTrainedModel) -> list[ProbedLayer]:
     """Every attention layer in order, or a refusal that says what stands in the way."""
     rotary = rotary_modules(model)
     with quiet(model), attention_named(model, NAME, listen, masked), torch.no_grad():
-        straight, calls = _ask(model, rotary, Lie(1, 0))
+        straight, calls = _ask(model, rotary, FakeRotary(1, 0))
         if not straight:
             rule = "one that attends through transformers' attention interface"
             raise DoesNotFit("model", rule, type(model).__name__)
         require_finite(model, straight)
-        double, quarter = (_ask(model, rotary, lie)[0] for lie in (Lie(2, 0), Lie(0, 1)))
-        blanks = [_ask(model, rotary, Lie(math.nan, 0, only))[0] for only in range(len(calls))]
+        double, quarter = (_ask(model, rotary, lie)[0] for lie in (FakeRotary(2, 0), FakeRotary(0, 1)))
+        blanks = [_ask(model, rotary, FakeRotary(math.nan, 0, only))[0] for only in range(len(calls))]
         # A model may have a rotary module and never call it.
         by_layer = zip(*blanks, strict=True) if calls else [()] * len(straight)
         turned = [_turned(own, calls) for own in by_layer]
@@ -102,9 +102,9 @@ def probe(model: PreTrainedModel) -> list[Layer]:
     return _once([_layer(*each) for each in told])
 
 
-def _once(layers: list[Layer]) -> list[Layer]:
+def _once(layers: list[ProbedLayer]) -> list[ProbedLayer]:
     """Each module once, though it may attend several times in one forward."""
-    times: dict[nn.Module, list[Layer]] = {}
+    times: dict[nn.Module, list[ProbedLayer]] = {}
     for layer in layers:
         times.setdefault(layer.module, []).append(layer)
     found = []
@@ -190,14 +190,16 @@ def configs(model: nn.Module) -> list[Any]:
     return list({id(config): config for config in found}.values())
 
 
-def _ask(model: PreTrainedModel, rotary: list[nn.Module], lie: Lie) -> tuple[list[Heard], list[Call]]:
+def _ask(
+    model: PreTrainedModel, rotary: list[nn.Module], lie: FakeRotary
+) -> tuple[list[CapturedCall], list[RotaryCall]]:
     """What the layers hand to attention when the rotary modules lie, and how these were called."""
-    calls: list[Call] = []
+    calls: list[RotaryCall] = []
 
     def tell(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if not isinstance(output, tuple) or len(output) != 2 or any(part.is_complex() for part in output):
             raise DoesNotFit("rotary module", "one that answers cos and sin", type(module).__name__)
-        calls.append(Call(module, args, kwargs))
+        calls.append(RotaryCall(module, args, kwargs))
         if lie.only not in (None, len(calls) - 1):
             return output
         return torch.full_like(output[0], lie.cos), torch.full_like(output[1], lie.sin)
@@ -215,18 +217,18 @@ def _ask(model: PreTrainedModel, rotary: list[nn.Module], lie: Lie) -> tuple[lis
 Measured = tuple[tuple[float, ...], float]  # frequencies, and what cos and sin are multiplied by
 
 
-class Turned(NamedTuple):
+class RotatedDims(NamedTuple):
     """Which dimensions a layer turns, and by what."""
 
     dims: list[int]
     inv_freq: tuple[float, ...] = ()
     temperature: float = 1.0
     varies: bool = False
-    beyond: Beyond | None = None
-    call: Call | None = None
+    beyond: LongTable | None = None
+    call: RotaryCall | None = None
 
 
-def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
+def _turned(blanks: Sequence[CapturedCall], calls: Sequence[RotaryCall]) -> RotatedDims:
     """The dimensions that a blank makes blank; the call that does so has the table."""
     for blank, call in zip(blanks, calls, strict=True):
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
@@ -236,20 +238,20 @@ def _turned(blanks: Sequence[Heard], calls: Sequence[Call]) -> Turned:
                 got = f"{len(dims)} dimensions that change with {len(short[0])} of its pairs"
                 raise DoesNotFit("rotary module", "one that turns queries and keys alone", got)
             beyond = _beyond(call, len(dims), short, long) if short != long else None
-            return Turned(dims, *short, varies=short != long, beyond=beyond, call=call)
-    return Turned([])
+            return RotatedDims(dims, *short, varies=short != long, beyond=beyond, call=call)
+    return RotatedDims([])
 
 
-def _beyond(call: Call, dims: int, short: Measured, long: Measured) -> Beyond | None:
+def _beyond(call: RotaryCall, dims: int, short: Measured, long: Measured) -> LongTable | None:
     """The second of two tables and where it begins; nothing where a table changes with every length."""
     low, high = 1, FAR  # last positions at which the one and the other table is in force
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if _table(call, dims, middle) == short else (low, middle)
-    return Beyond(low + 1, *long) if _table(call, dims, high) == long else None
+    return LongTable(low + 1, *long) if _table(call, dims, high) == long else None
 
 
-def _table(call: Call, dims: int, last: int) -> Measured:
+def _table(call: RotaryCall, dims: int, last: int) -> Measured:
     """The frequencies and the temperature of a rotary module for a text up to `last`: its answer at positions 0 and 1,
     from a copy of it."""
     x = call.args[0]
@@ -264,21 +266,23 @@ def _table(call: Call, dims: int, last: int) -> Measured:
     return tuple(torch.atan2(sin[1], cos[1]).tolist()), float(cos[0, 0])
 
 
-def _besides(call: Call) -> tuple[list[Any], dict[str, Any]]:
+def _besides(call: RotaryCall) -> tuple[list[Any], dict[str, Any]]:
     """What a rotary module was told besides the hidden states and the positions."""
     given = {name: value for name, value in call.kwargs.items() if name not in ("x", "position_ids")}
     return list(call.args[2:]), given
 
 
-def _kind(call: Call | None) -> str | None:
+def _kind(call: RotaryCall | None) -> str | None:
     """The type of layer among it."""
     rest, given = _besides(call) if call else ([], {})
     return next((each for each in (*rest, *given.values()) if isinstance(each, str)), None)
 
 
-def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned, kept: Kept | None) -> Layer:
+def _layer(
+    straight: CapturedCall, double: CapturedCall, quarter: CapturedCall, turned: RotatedDims, kept: CachedLayer | None
+) -> ProbedLayer:
     q = straight.q_bhnd
-    plain = Layer(
+    plain = ProbedLayer(
         module=straight.module,
         heads=q.shape[1],
         groups=straight.k_bhnd.shape[1],
@@ -311,7 +315,7 @@ def _layer(straight: Heard, double: Heard, quarter: Heard, turned: Turned, kept:
     )
 
 
-def _sinks(straight: Heard) -> str | None:
+def _sinks(straight: CapturedCall) -> str | None:
     """What the sinks that attention was handed are called."""
     handed = straight.given.get("s_aux")
     own = straight.module.named_parameters(recurse=False)

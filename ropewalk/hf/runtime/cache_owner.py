@@ -20,14 +20,14 @@ MARK = "_ropewalk"  # of a cache: who filled it
 REMEDY = "begin with a new cache"
 
 
-class Mark(NamedTuple):
+class OwnerMark(NamedTuple):
     """An extension and the way it was put in, which settles whether keys are kept turned."""
 
     extension: Extension
     way: str
 
 
-class BareOnly:
+class NeverCopied:
     """What an extended model holds and no copy of it may: it would be tied to the model it was made for."""
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -38,11 +38,11 @@ class BareOnly:
         raise InvalidValue("model", "bare to be copied or pickled whole", "under an extension", remedy=remedy)
 
 
-class Owner(BareOnly):
+class Owner(NeverCopied):
     """One extended model, as the caches that it fills know it."""
 
     def __init__(self, extension: Extension, way: str) -> None:
-        self.mark = Mark(extension, way)
+        self.mark = OwnerMark(extension, way)
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def before(self, _: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:

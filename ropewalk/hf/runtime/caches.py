@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import CacheLayerMixin, DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
-from ropewalk.attention import Memory, Session
-from ropewalk.attention.cache.kv_buffers import Ring
+from ropewalk.attention import LayerCache, Session
+from ropewalk.attention.cache.kv_buffers import RingBuffer
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.probe.cache_contents import layer_bytes
 
@@ -21,7 +21,7 @@ SPARE: ContextVar[int] = ContextVar("spare", default=0)
 PLAIN = (DynamicLayer, DynamicSlidingWindowLayer)  # what generate makes when nothing else is asked for
 
 
-class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class ExtendedCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """One layer's memory. What comes in is handed through to the attention function, which gives it to the memory."""
 
     is_sliding = False
@@ -29,13 +29,13 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def __init__(self, session: Session) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory = Memory(session)
+        self.memory = LayerCache(session)
         self.expected = False  # whether a pass of the extended model is under way
 
     @property
     def is_croppable(self) -> bool:  # type: ignore[override]
         """Whether tokens can be taken back, as assisted decoding does."""
-        return all(not isinstance(shelf, Ring) or shelf.spare > 0 for shelf in self.memory.session.shelves)
+        return all(not isinstance(shelf, RingBuffer) or shelf.spare > 0 for shelf in self.memory.session.shelves)
 
     def activate_past_recording(self) -> None:
         """Asked for before tokens come that may be taken back: too late where what they would need is gone."""
@@ -69,7 +69,7 @@ class MemoryLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def reset(self) -> None:
         """Begin anew."""
-        self.memory = Memory(self.memory.session)
+        self.memory = LayerCache(self.memory.session)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """The rows in another order."""
@@ -104,18 +104,20 @@ def is_fresh(cache: Any, slots: Sequence[int]) -> bool:
 
 def _is_empty(layer: Any) -> bool:
     """A layer that shares another's keys has nothing of its own, and is empty as long as that is."""
-    return type(layer) is DummyLayer or (type(layer) in (*PLAIN, MemoryLayer) and layer.get_seq_length() == 0)
+    return type(layer) is DummyLayer or (type(layer) in (*PLAIN, ExtendedCacheLayer) and layer.get_seq_length() == 0)
 
 
 def held_bytes(cache: DynamicCache) -> int:
     """Of the keys and values that a cache holds, with the room that it keeps for more."""
-    return sum(each.memory.nbytes if isinstance(each, MemoryLayer) else layer_bytes(each) for each in cache.layers)
+    return sum(
+        each.memory.nbytes if isinstance(each, ExtendedCacheLayer) else layer_bytes(each) for each in cache.layers
+    )
 
 
 def adopt(cache: DynamicCache, sessions: Mapping[int, Session]) -> None:
     """Fill the slots of attention in a fresh cache with memories, one for each layer's session."""
     layers: list[Any] = cache.layers or [None] * len(sessions)
     for slot, session in sessions.items():
-        layers[slot] = MemoryLayer(session)
+        layers[slot] = ExtendedCacheLayer(session)
     cache.layers = layers
     cache.layer_class_to_replicate = None

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.layout.shared import Shared
+from ropewalk.attention.layout.shared import SharedLayout
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.probe.cache_contents import Kept
+from ropewalk.hf.probe.cache_contents import CachedLayer
 from ropewalk.inputs import PAD
 from ropewalk.positions import Positions
 
@@ -23,7 +23,7 @@ STATIC = "extend by a static schedule, which keeps the model's own attention"
 DOCUMENTS = "documents"  # the keyword that says which text of its row a token belongs to, where numbers do not say it
 
 
-class Pass(NamedTuple):
+class ForwardPass(NamedTuple):
     """What the layers of one forward pass share. Numbers are nothing where every row begins at 0 and has no padding."""
 
     cache: Any | None
@@ -31,11 +31,11 @@ class Pass(NamedTuple):
     documents_bj: Tensor | None
     total: int  # slots so far, those of this pass included
     queries: int
-    places: Sequence[Kept | None]  # of each layer in the cache
+    places: Sequence[CachedLayer | None]  # of each layer in the cache
     offsets: Sequence[int]  # of each layer's cache: the slot of the first key it gives
     masked: bool  # whether a mask was given
     weighing: bool  # whether the weights of attention are wanted as well
-    shared: Shared  # what one layer has worked out for all
+    shared: SharedLayout  # what one layer has worked out for all
     drawn: bool  # whether numbers were drawn at random
     shifts: frozenset[int] | None  # by how much stated numbers exceed those that a cache counts; nothing if unstated
     told: frozenset[str]  # the names of what the model's caller gave
@@ -70,17 +70,17 @@ class Pass(NamedTuple):
 
 
 # The latest pass, for models that hand no keywords down to their layers.
-CURRENT: ContextVar[Pass | None] = ContextVar("pass", default=None)
+CURRENT: ContextVar[ForwardPass | None] = ContextVar("pass", default=None)
 
 
 def make_pass(
     given: dict[str, Any],
-    places: Sequence[Kept | None],
+    places: Sequence[CachedLayer | None],
     *,
     random: Positions | None = None,
     weighing: bool = False,
     begins: Sequence[int] = (0,),
-) -> Pass:
+) -> ForwardPass:
     """The pass that a base model's arguments describe; `random` numbers texts that nobody has numbered.
 
     `begins` are the numbers of the rows' first slots, as a cache that is read on through knows them.
@@ -106,19 +106,19 @@ def make_pass(
         numbers = _drawn(random, torch.arange(total).repeat(batch, 1) if numbers is None else numbers, documents)
     offsets = [_offset(cache, place, queries) for place in places]
     told = frozenset(given)
-    return Pass(
+    return ForwardPass(
         *(cache, numbers, documents, total, queries, places, offsets),
-        *(real is not None, weighing, Shared(), drawn, shifts, told),
+        *(real is not None, weighing, SharedLayout(), drawn, shifts, told),
     )
 
 
-def _past(cache: Any, places: Sequence[Kept | None]) -> int:
+def _past(cache: Any, places: Sequence[CachedLayer | None]) -> int:
     """How many tokens the cache has read, as the first layer that has a place in it says."""
     slots = [place.source for place in places if place is not None]
     return int(cache.get_query_offset(slots[0])) if cache is not None and slots else 0
 
 
-def _offset(cache: Any, place: Kept | None, queries: int) -> int:
+def _offset(cache: Any, place: CachedLayer | None, queries: int) -> int:
     return int(cache.get_mask_sizes(queries, place.source)[1]) if cache is not None and place is not None else 0
 
 

@@ -14,24 +14,24 @@ from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
 from ropewalk.attention import Session
-from ropewalk.attention.layout.retention import retained
+from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.runtime.cache_owner import BareOnly, Owner
-from ropewalk.hf.runtime.caches import SPARE, MemoryLayer, adopt, is_fresh
-from ropewalk.hf.runtime.forward_pass import CURRENT, DOCUMENTS, PASS, Pass, make_pass, size, states_numbers
-from ropewalk.hf.runtime.layer import NAME, Attached, fetched, lifted
+from ropewalk.hf.runtime.cache_owner import NeverCopied, Owner
+from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, adopt, is_fresh
+from ropewalk.hf.runtime.forward_pass import CURRENT, DOCUMENTS, PASS, ForwardPass, make_pass, size, states_numbers
+from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, fetched, lifted
 from ropewalk.inputs import PAD
 
 Begins = tuple[int, ...]
 SHIFTS = "_ropewalk_shifts"  # of a cache: by how much the numbers that it was begun with exceed its slots
 
 
-class Opening(BareOnly):
+class ForwardPreHook(NeverCopied):
     """The hook before the forward of the base model."""
 
-    def __init__(self, base: PreTrainedModel, owner: Owner, own: Sequence[Attached]) -> None:
+    def __init__(self, base: PreTrainedModel, owner: Owner, own: Sequence[ExtendedLayer]) -> None:
         self._signature = inspect.signature(base.forward)
         names = self._signature.parameters.values()
         self._rest = next((each.name for each in names if each.kind is each.VAR_KEYWORD), None)
@@ -132,7 +132,7 @@ def _weighing(config: Any, given: dict[str, Any]) -> bool:
     return bool(config.output_attentions if asked is None else asked)
 
 
-def _see_to(cache: Any, now: Pass, own: Sequence[Attached]) -> None:
+def _see_to(cache: Any, now: ForwardPass, own: Sequence[ExtendedLayer]) -> None:
     """Ours in the place of a plain fresh cache; no other padding than before."""
     if cache.offloading and not torch.cuda.is_available():
         remedy = "leave it out: here memory is the processor's anyway"
@@ -144,7 +144,7 @@ def _see_to(cache: Any, now: Pass, own: Sequence[Attached]) -> None:
     if begins and is_fresh(cache, slots) and not plain:
         adopt(cache, dict(zip(slots, _sessions(own, begins), strict=True)))
     _require_reach(cache, own)
-    memories = [layer for layer in cache.layers if isinstance(layer, MemoryLayer)]
+    memories = [layer for layer in cache.layers if isinstance(layer, ExtendedCacheLayer)]
     if memories and now.weighing:
         remedy = "ask for them from the first token on, or pass use_cache=False"
         raise InvalidValue("output_attentions", "False where the cache keeps only what is needed", True, remedy=remedy)
@@ -157,7 +157,7 @@ def _see_to(cache: Any, now: Pass, own: Sequence[Attached]) -> None:
         layer.expected = True
 
 
-def _require_reach(cache: Any, own: Sequence[Attached]) -> None:
+def _require_reach(cache: Any, own: Sequence[ExtendedLayer]) -> None:
     """Refuse a cache that was made for windows of the model's own where an extension looks beyond them."""
     for each in own:
         slot = each.layer.kept.source if each.layer.kept else 0
@@ -170,11 +170,11 @@ def _require_reach(cache: Any, own: Sequence[Attached]) -> None:
 
 def _known(cache: Any, least: int = 0) -> Begins | None:
     """The numbers of the rows' first slots, where a memory of ours knows them that has read so many tokens."""
-    memories = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, MemoryLayer))
+    memories = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, ExtendedCacheLayer))
     return next((each.session.begins for each in memories if each.count >= least), None)
 
 
-def _require_same_start(now: Pass) -> None:
+def _require_same_start(now: ForwardPass) -> None:
     """Refuse to number the tokens of one text from different places."""
     begun: frozenset[int] = now.cache.__dict__.get(SHIFTS, frozenset({0}))
     if now.total == now.queries:
@@ -185,12 +185,12 @@ def _require_same_start(now: Pass) -> None:
         raise InvalidValue("position_ids", rule, got, remedy="state them in every call, or in none")
 
 
-def _sees_within(own: Attached, window: int | None) -> bool:
-    kept = retained(own.extension.spans)
+def _sees_within(own: ExtendedLayer, window: int | None) -> bool:
+    kept = reach_retention(own.extension.spans)
     return not kept.first and kept.last is not None and window is not None and kept.last <= window
 
 
-def _begins(now: Pass) -> Begins | None:
+def _begins(now: ForwardPass) -> Begins | None:
     """The number of each row's first slot; nothing where padding is not on the left alone or a row is all padding."""
     if now.numbers_bj is None:
         return (0,)
@@ -202,7 +202,7 @@ def _begins(now: Pass) -> Begins | None:
     return (begins[0],) if len(set(begins)) == 1 else tuple(begins)
 
 
-def _sessions(own: Sequence[Attached], begins: Begins) -> list[Session]:
+def _sessions(own: Sequence[ExtendedLayer], begins: Begins) -> list[Session]:
     """One for each layer; layers that are alike share one."""
     made: dict[tuple[Extension, Facts, int], Session] = {}
     found = []

@@ -23,9 +23,9 @@ from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.frequencies import NoPE
 from ropewalk.hf.probe.attention_arguments import ASKED, besides
 from ropewalk.hf.probe.checkpoint_schedule import is_stretched, on_own_tables
-from ropewalk.hf.probe.rotary import Layer
-from ropewalk.hf.runtime.caches import MemoryLayer
-from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, Pass
+from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.runtime.caches import ExtendedCacheLayer
+from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
 from ropewalk.reach import Window
 from ropewalk.spec import Weights
 
@@ -34,11 +34,11 @@ PREFIX = "ropewalk_"  # of the parameters that an extension brings to an attenti
 ATTRIBUTE = "_ropewalk"  # of an attention module, where its layer is kept
 
 
-class Attached(NamedTuple):
+class ExtendedLayer(NamedTuple):
     """An attention module with the extension in force there."""
 
     depth: int
-    layer: Layer
+    layer: ProbedLayer
     extension: Extension
     facts: Facts
     learning: Mapping[str, Weights]  # initial values of what its biases and scales learn
@@ -78,10 +78,10 @@ class Attached(NamedTuple):
 
 
 # Somebody who wants to know what queries and keys the layers bring, before they turn.
-LISTENER: ContextVar[Callable[[Attached, Tensor, Tensor], None] | None] = ContextVar("listener", default=None)
+LISTENER: ContextVar[Callable[[ExtendedLayer, Tensor, Tensor], None] | None] = ContextVar("listener", default=None)
 
 
-def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_windows: bool) -> Attached:
+def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension, lift_windows: bool) -> ExtendedLayer:
     """What is in force in this layer: what the extension says, and what it leaves open as the model has it.
 
     A layer with a window of its own never sees a distance it does not know, and is left alone. But where the model's
@@ -102,7 +102,7 @@ def attached(depth: int, layer: Layer, facts: Facts, extension: Extension, lift_
     learning = own.weights(facts, torch.Generator().manual_seed(depth))
     plain = layer.scaling if layer.plain_scaling is None else layer.plain_scaling
     scaling, temperature = (plain, 1.0) if own.instead else (layer.scaling, layer.temperature)
-    return Attached(depth, layer, own, facts, learning, keeps_window, left_alone, scaling, temperature)
+    return ExtendedLayer(depth, layer, own, facts, learning, keeps_window, left_alone, scaling, temperature)
 
 
 def _within(window: int, own: Extension) -> Extension:
@@ -111,24 +111,24 @@ def _within(window: int, own: Extension) -> Extension:
     return Extension(frequencies=own.frequencies, reach=Window(window=window), scales=scales, instead=True)
 
 
-def lifted(own: Attached) -> bool:
+def lifted(own: ExtendedLayer) -> bool:
     """Whether the layer has a window of its own that the extension does not keep."""
     return own.layer.window is not None and not own.keeps_window
 
 
-def type_of(own: Attached, kinds: Sequence[str]) -> str:
+def type_of(own: ExtendedLayer, kinds: Sequence[str]) -> str:
     """The type of a layer, as its rotary module is told it, or as a config lists it: by the number of the layer among
     all, of which some may be none of attention."""
     place = own.layer.kept
     return own.layer.kind or kinds[place.slot if place else own.depth]
 
 
-def fetched(own: Attached) -> bool:
+def fetched(own: ExtendedLayer) -> bool:
     """Whether what was learned is on disk, and with the module only while that runs."""
     return any(value.device.type == "meta" for group in own.weights.values() for value in group.values())
 
 
-def learned(own: Attached) -> dict[str, nn.Parameter]:
+def learned(own: ExtendedLayer) -> dict[str, nn.Parameter]:
     """The parameters of the layer's biases and scales, by the names under which its module has them, or is to."""
     present = own.layer.module._parameters
     named = {parameter_name(name, key): value for name, group in own.learning.items() for key, value in group.items()}
@@ -156,7 +156,7 @@ def attention(
     **given: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What transformers calls in place of its own: turn, reach and weigh as the layer's extension says."""
-    own: Attached | None = module.__dict__.get(ATTRIBUTE)
+    own: ExtendedLayer | None = module.__dict__.get(ATTRIBUTE)
     now = given.get(PASS) or CURRENT.get()
     if own is None or now is None:
         remedy = "call the model that was extended, and give models configs of their own"
@@ -175,7 +175,7 @@ def attention(
         listener(own, q_bhid, k_bgjd)
     held, weights = now.held(own.depth), None
     with sharing(now.shared):
-        if isinstance(held, MemoryLayer):
+        if isinstance(held, ExtendedCacheLayer):
             held.expected = False
             out = held.memory.read(q_bhid, k_bgjd, v_bgjd)
         else:
@@ -183,7 +183,7 @@ def attention(
     return out.transpose(1, 2).contiguous(), weights
 
 
-def _scaled(q_bhid: Tensor, own: Attached) -> Tensor:
+def _scaled(q_bhid: Tensor, own: ExtendedLayer) -> Tensor:
     """Queries whose products have the model's own scaling and temperature."""
     if own.factor != 1:
         q_bhid = q_bhid * own.factor
@@ -200,7 +200,9 @@ def _require_carried(module: nn.Module, mask: Any, odd: Sequence[str]) -> None:
         raise DoesNotFit("attention", f"asked for {ASKED} alone", f"{got} from {type(module).__name__}")
 
 
-def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> tuple[Tensor, Tensor | None]:
+def _attend(
+    own: ExtendedLayer, now: ForwardPass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor
+) -> tuple[Tensor, Tensor | None]:
     """Without a cache, or with one of transformers', which then holds keys as they came; and the weights if wanted."""
     numbers, documents, k_bgjd, v_bgjd = now.seen(own.depth, k_bgjd, v_bgjd)
     given: dict[str, Any] = {"positions_bj": numbers, "documents_bj": documents, "weights": own.weights}
@@ -210,13 +212,13 @@ def _attend(own: Attached, now: Pass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Te
     return out, reference_weights(q_bhid, k_bgjd, own.extension, own.facts, **given).to(q_bhid.dtype)
 
 
-def _rotating_first(x_bhnd: Tensor, layer: Layer) -> Tensor:
+def _rotating_first(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:
     """Products do not ask for the order of dimensions; here the rotating ones come first, and all turn one way."""
     x_bhnd = x_bhnd.roll(-layer.first, -1) if layer.first else x_bhnd
     return _anticlockwise(x_bhnd, layer) if layer.clockwise else x_bhnd
 
 
-def _anticlockwise(x_bhnd: Tensor, layer: Layer) -> Tensor:
+def _anticlockwise(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:
     """Each pair the other way round: (a, b) turned towards a is (b, a) turned towards b."""
     turning, still = x_bhnd[..., : layer.rotating], x_bhnd[..., layer.rotating :]
     if layer.interleaved:

@@ -13,8 +13,8 @@ from ropewalk.attention import Session
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.attach.extend import ATTENTION, Ways, attached_all, require_steady
-from ropewalk.hf.probe.rotary import Layer
+from ropewalk.hf.attach.extend import ATTENTION, EntryPaths, attached_all, require_steady
+from ropewalk.hf.probe.rotary import ProbedLayer
 from ropewalk.hf.use.convert import brought, operated
 from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import Needs, needs
@@ -36,12 +36,12 @@ class Advice(NamedTuple):
         return not self.why_not
 
 
-def advise(ways: Ways, facts: Facts, length: int, fixed: int) -> list[Advice]:
+def advise(ways: EntryPaths, facts: Facts, length: int, fixed: int) -> list[Advice]:
     """Every preset with its own values for this length; `fixed` bytes are held beside keys and values."""
     return [_advice(name, ways, facts, length, fixed) for name in PRESETS]
 
 
-def _advice(name: str, ways: Ways, facts: Facts, length: int, fixed: int) -> Advice:
+def _advice(name: str, ways: EntryPaths, facts: Facts, length: int, fixed: int) -> Advice:
     by, layers, itemsize = "extend", [own.layer for own in ways.bare], ways.host.dtype.itemsize
     try:
         asked = parse_for(name, facts, length)
@@ -66,14 +66,14 @@ def _converted(host: PreTrainedModel, asked: Extension, facts: Facts) -> Facts:
     return changed.facts
 
 
-def _taken(ways: Ways, asked: Extension, length: int) -> str:
+def _taken(ways: EntryPaths, asked: Extension, length: int) -> str:
     """The way that `extend` would take, or its refusal."""
     layers = [own.layer for own in ways.bare]
     require_steady(layers, asked)
     return ways.chosen(asked, attached_all(layers, [own.facts for own in ways.bare], asked), length)[0]
 
 
-def kept_bytes(layers: Sequence[Layer], length: int, itemsize: int) -> int:
+def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int:
     """What the model's own cache holds of keys and values after a text of this length."""
     total = 0
     for layer in layers:
@@ -82,7 +82,7 @@ def kept_bytes(layers: Sequence[Layer], length: int, itemsize: int) -> int:
     return total
 
 
-def held(layers: Sequence[Layer], asked: Extension, facts: Facts, length: int) -> int:
+def held(layers: Sequence[ProbedLayer], asked: Extension, facts: Facts, length: int) -> int:
     """How many numbers the caches of all layers hold after a text of this length."""
     # What is held depends on no sink: the model's need not be handed in.
     facts, asked = replace(facts, layers=len(layers), sinks=False), replace(asked, positions=None)

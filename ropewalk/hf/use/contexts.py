@@ -25,24 +25,26 @@ from ropewalk.hf.use.long_text import PIECE, Progress, sampler
 from ropewalk.parsing import parse
 
 
-class Token(NamedTuple):
+class ContextToken(NamedTuple):
     """One token of the answer, and the context it was taken from where the rule takes one (counted from 0)."""
 
     id: int
     context: int | None
 
 
-class Answer(NamedTuple):
+class ContextAnswer(NamedTuple):
     """The whole answer."""
 
     text: str
-    tokens: tuple[Token, ...]
+    tokens: tuple[ContextToken, ...]
 
 
-def nbce_generate(model: nn.Module, tokenizer: Any, contexts: Sequence[str], question: str, **given: Any) -> Answer:
+def nbce_generate(
+    model: nn.Module, tokenizer: Any, contexts: Sequence[str], question: str, **given: Any
+) -> ContextAnswer:
     """The answer to a question about several contexts; `given` as in `nbce_stream`."""
     tokens = tuple(nbce_stream(model, tokenizer, contexts, question, **given))
-    return Answer(tokenizer.decode([token.id for token in tokens], skip_special_tokens=True), tokens)
+    return ContextAnswer(tokenizer.decode([token.id for token in tokens], skip_special_tokens=True), tokens)
 
 
 def nbce_stream(
@@ -59,7 +61,7 @@ def nbce_stream(
     top_p: float = 1.0,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Iterator[Token]:
+) -> Iterator[ContextToken]:
     """The answer's tokens as they come. `rows_at_once` bounds the batch; more contexts are read group by group.
 
     `progress` is told how many tokens of all rows were read, their padding included, and of how many.
@@ -76,8 +78,8 @@ def nbce_stream(
 
 
 def _answered(
-    begun: Callable[[], list[_Group]], rule: Decoding, choose: Any, ends: set[int], count: int
-) -> Iterator[Token]:
+    begun: Callable[[], list[_RowGroup]], rule: Decoding, choose: Any, ends: set[int], count: int
+) -> Iterator[ContextToken]:
     """Token by token. Nothing of the model or of torch is held between two of them: a caller may train meanwhile."""
     groups = begun()
     last: int | None = None
@@ -87,12 +89,12 @@ def _answered(
         last, token = combined.chosen, int(choose(combined.logp[None])[0])
         if token in ends:
             return
-        yield Token(token, None if last is None else last - 1)
+        yield ContextToken(token, None if last is None else last - 1)
         for group in groups:
             group.read(torch.full((len(group.mask), 1), token))
 
 
-class _Group:
+class _RowGroup:
     """Some rows that are read together, with their cache."""
 
     def __init__(self, host: PreTrainedModel, rows: Sequence[Sequence[int]]) -> None:
@@ -120,9 +122,9 @@ class _Group:
             self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **given, **cached).logits[:, -1]
 
 
-def _groups(host: PreTrainedModel, rows: list[list[int]], size: int, progress: Progress | None) -> list[_Group]:
+def _groups(host: PreTrainedModel, rows: list[list[int]], size: int, progress: Progress | None) -> list[_RowGroup]:
     """All rows, so many at once, with what they begin with read."""
-    groups = [_Group(host, rows[first : first + size]) for first in range(0, len(rows), size)]
+    groups = [_RowGroup(host, rows[first : first + size]) for first in range(0, len(rows), size)]
     done, total = 0, sum(group.begins.numel() for group in groups)
     for group in groups:
         for count in group.begin():

@@ -38,7 +38,7 @@ def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
     return own
 
 
-class Changed(NamedTuple):
+class ConversionPlan(NamedTuple):
     """What a model is to be made of."""
 
     config: Any
@@ -46,7 +46,9 @@ class Changed(NamedTuple):
     facts: Facts
 
 
-def operated(host: PreTrainedModel, surgery: Sequence[Surgery], state: dict[str, Tensor], facts: Facts) -> Changed:
+def operated(
+    host: PreTrainedModel, surgery: Sequence[Surgery], state: dict[str, Tensor], facts: Facts
+) -> ConversionPlan:
     """The weights after each operation, and a config that tells so."""
     config, before, groups = copy.deepcopy(host.config), set(state), facts.groups
     for spec in surgery:
@@ -56,7 +58,7 @@ def operated(host: PreTrainedModel, surgery: Sequence[Surgery], state: dict[str,
         config.get_text_config().num_key_value_heads = facts.groups
     if set(state) - before:
         config.get_text_config().attention_bias = True
-    return Changed(config, state, facts)
+    return ConversionPlan(config, state, facts)
 
 
 def _operations(surgery: Surgery | str) -> tuple[Surgery, ...]:

@@ -22,21 +22,21 @@ from ropewalk.hf.use.long_text import PROBED, head_of, said_after
 TABLE = "inv_freq"
 
 
-class Slopes(NamedTuple):
+class FrequencyGradients(NamedTuple):
     """Of the mean loss, in nats per token."""
 
     by_pair: Tensor  # [pairs] by the logarithm of each frequency
     by_temperature: float  # by the logarithm of what the logits are multiplied by
 
 
-class Leaves(NamedTuple):
+class GradientLeaves(NamedTuple):
     """What slopes are asked for: factors of the frequencies and of the temperature, in logarithms, at 0."""
 
     pairs: Tensor
     temperature: Tensor
 
 
-def slopes(model: nn.Module, ids: Tensor, *, last: int) -> Slopes:
+def slopes(model: nn.Module, ids: Tensor, *, last: int) -> FrequencyGradients:
     """Of the last tokens of a text [1, tokens], where the model turns all its layers by one table of its own."""
     if ids.dim() != 2 or not 1 <= last < ids.shape[1]:
         raise InvalidValue("last", "from 1 to the tokens of [1, tokens] less one", f"{last} of {tuple(ids.shape)}")
@@ -49,11 +49,11 @@ def slopes(model: nn.Module, ids: Tensor, *, last: int) -> Slopes:
         said, targets = said_after(host, head, ids[:, :-1], targets, {"use_cache": False})
         loss = head.losses(said[:, -last:], targets[:, -last:]).mean()
         by_pair, by_temperature = torch.autograd.grad(loss, leaves)
-    return Slopes(by_pair, float(by_temperature))
+    return FrequencyGradients(by_pair, float(by_temperature))
 
 
 @contextmanager
-def _asking(modules: list[nn.Module]) -> Iterator[Leaves]:
+def _asking(modules: list[nn.Module]) -> Iterator[GradientLeaves]:
     """The model's one rotary module, answering with leaves in it."""
     tables = [module._buffers.get(TABLE) for module in modules]
     forward: Any = getattr(type(modules[0]).forward, "__wrapped__", None) if len(modules) == 1 else None
@@ -61,7 +61,7 @@ def _asking(modules: list[nn.Module]) -> Iterator[Leaves]:
         rule = "turned by one rotary module of transformers' usual kind"
         raise DoesNotFit("model", rule, ", ".join(type(module).__name__ for module in modules))
     module, table, own = modules[0], tables[0], modules[0].__dict__
-    leaves = Leaves(table.new_zeros(table.shape).requires_grad_(), table.new_zeros(()).requires_grad_())
+    leaves = GradientLeaves(table.new_zeros(table.shape).requires_grad_(), table.new_zeros(()).requires_grad_())
     warmth = own["attention_scaling"]
     try:
         module._buffers[TABLE] = table * leaves.pairs.exp()

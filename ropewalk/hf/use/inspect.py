@@ -16,12 +16,21 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
-from ropewalk.hf.attach.extend import ATTENTION, HANDLE, WIDENED, Ways, attached_all, followed, host_of, main_layer
+from ropewalk.hf.attach.extend import (
+    ATTENTION,
+    HANDLE,
+    WIDENED,
+    EntryPaths,
+    attached_all,
+    followed,
+    host_of,
+    main_layer,
+)
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.probe.cache_contents import widened
 from ropewalk.hf.probe.checkpoint_schedule import came_with
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.rotary import Layer, probe
+from ropewalk.hf.probe.rotary import ProbedLayer, probe
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
 from ropewalk.presets.lengths import require_whole
 
@@ -42,7 +51,7 @@ class Inspection:
     """The facts of a model and what follows from them at a target length."""
 
     facts: Facts
-    layers: tuple[Layer, ...]
+    layers: tuple[ProbedLayer, ...]
     target_len: int
     turns: tuple[float, ...]  # of each pair within the trained length
     bytes_per_number: int
@@ -184,7 +193,7 @@ def inspect(
     facts = every[main_layer(layers)]
     require_whole("target_len", target_len)
     length = target_len or 8 * facts.trained_len
-    ways = Ways(host, attached_all(layers, every, Extension()))
+    ways = EntryPaths(host, attached_all(layers, every, Extension()))
     fixed = next((layer.kept.fixed for layer in layers if layer.kept), 0)
     return Inspection(
         facts=facts,

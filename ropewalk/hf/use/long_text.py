@@ -17,8 +17,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from ropewalk.attention import judged, nll
-from ropewalk.attention.token_loss import Judged as Judged
+from ropewalk.attention import nll, token_scores
+from ropewalk.attention.token_loss import TokenScores as TokenScores
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.attach.extend import HANDLE, host_of
 from ropewalk.hf.probe.max_length import require_held
@@ -33,7 +33,7 @@ CLOSE = 2e-2  # of the largest logit, for half precision's sake
 Progress = Callable[[int, int], None]  # told how many tokens were read, and of how many, after each piece
 
 
-class Read(NamedTuple):
+class ReadChunk(NamedTuple):
     """A piece of a text, read after all before it."""
 
     losses: Tensor  # of the token after each of the piece's, in nats
@@ -46,26 +46,26 @@ def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
 
     Neither the logits of all tokens nor the square of attention is ever held.
     """
-    return torch.cat(list(_read(model, ids, piece, Head.losses)), 1)
+    return torch.cat(list(_read(model, ids, piece, OutputHead.losses)), 1)
 
 
-def judge(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece: int = PIECE) -> Judged:
+def score_tokens(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece: int = PIECE) -> TokenScores:
     """The loss of each token but the first, and whether it is the one that the model would have chosen.
 
     `numbers` [tokens] says where each token stands when that is not 0, 1, 2, ...; the text is then read in one piece.
     """
-    losses, hits = zip(*_read(model, ids, piece, Head.judged, numbers=numbers), strict=True)
-    return Judged(torch.cat(losses, 1), torch.cat(hits, 1))
+    losses, hits = zip(*_read(model, ids, piece, OutputHead.token_scores, numbers=numbers), strict=True)
+    return TokenScores(torch.cat(losses, 1), torch.cat(hits, 1))
 
 
-def read(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Iterator[Read]:
-    """What `judge` gives, piece by piece as the text is read: for reading that is watched."""
+def read(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Iterator[ReadChunk]:
+    """What `score_tokens` gives, piece by piece as the text is read: for reading that is watched."""
     cache = DynamicCache(config=host_of(model).config)
-    parts = _read(model, ids, piece, Head.judged, cache=cache)
-    return (Read(*judged, held_bytes(cache)) for judged in parts)
+    parts = _read(model, ids, piece, OutputHead.token_scores, cache=cache)
+    return (ReadChunk(*scores, held_bytes(cache)) for scores in parts)
 
 
-class Head(NamedTuple):
+class OutputHead(NamedTuple):
     """What makes losses and choices of hidden states; of logits, where no number makes them of those."""
 
     module: Any
@@ -77,18 +77,18 @@ class Head(NamedTuple):
             return torch.nn.functional.cross_entropy(said.float().transpose(1, 2), targets, reduction="none")
         return nll(said, self.module.weight, targets, self.module.bias)
 
-    def judged(self, said: Tensor, targets: Tensor) -> Judged:
+    def token_scores(self, said: Tensor, targets: Tensor) -> TokenScores:
         """The same, and whether each target is the likeliest word."""
         if self.scale is None:
-            return Judged(self.losses(said, targets), said.argmax(-1) == targets)
-        return judged(said, self.module.weight, targets, self.module.bias)
+            return TokenScores(self.losses(said, targets), said.argmax(-1) == targets)
+        return token_scores(said, self.module.weight, targets, self.module.bias)
 
 
 def _read(
     model: nn.Module,
     ids: Tensor,
     piece: int,
-    judging: Callable[[Head, Tensor, Tensor], Of],
+    judging: Callable[[OutputHead, Tensor, Tensor], Of],
     *,
     numbers: Tensor | None = None,
     cache: DynamicCache | None = None,
@@ -106,7 +106,7 @@ def _read(
 
 
 def _judged_pieces(
-    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[Head, Tensor, Tensor], Of], given: Any
+    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], given: Any
 ) -> Iterator[Of]:
     handle, head = host.__dict__.get(HANDLE), head_of(host, ids[:, :PROBED])
     for first in range(0, ids.shape[1] - 1, piece):
@@ -118,7 +118,9 @@ def _judged_pieces(
         yield found
 
 
-def said_after(host: PreTrainedModel, head: Head, ids: Tensor, targets: Tensor, given: Any) -> tuple[Tensor, Tensor]:
+def said_after(
+    host: PreTrainedModel, head: OutputHead, ids: Tensor, targets: Tensor, given: Any
+) -> tuple[Tensor, Tensor]:
     """What is said after each token, where the head can read it, and the targets there."""
     with quiet(host):
         if head.scale is None:
@@ -211,10 +213,10 @@ def _base(host: PreTrainedModel) -> Any:
 
 
 @torch.no_grad()
-def head_of(host: PreTrainedModel, ids: Tensor) -> Head:
+def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
     """The model's own, compared on a few tokens with its logits."""
     with quiet(host):
-        return Head(host.get_output_embeddings(), _head_scale(host, ids))  # type: ignore[no-untyped-call]
+        return OutputHead(host.get_output_embeddings(), _head_scale(host, ids))  # type: ignore[no-untyped-call]
 
 
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:

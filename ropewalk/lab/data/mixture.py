@@ -11,8 +11,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.lab.data.packs import Packs, Row
-from ropewalk.lab.data.tokens import Numbers, Tokens
+from ropewalk.lab.data.packs import PackedRows, Row
+from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
 CLOSE = 1e-6  # of shares to 1
 
@@ -48,7 +48,7 @@ class Mixture(Dataset[Row]):
 
 
 def by_length(
-    corpus: Tokens,
+    corpus: TokenizedCorpus,
     tokenizer: PreTrainedTokenizerBase,
     *,
     edges: Sequence[int],
@@ -69,7 +69,7 @@ def by_length(
         if share > 0:
             found = corpus.between(shortest or 0, longest)
             _require_documents(found, shortest, longest)
-            parts.append((share, Packs(found, tokenizer, length=length, count=count, seed=seed, **more)))
+            parts.append((share, PackedRows(found, tokenizer, length=length, count=count, seed=seed, **more)))
     return Mixture(parts, count=count, seed=seed)
 
 
@@ -83,7 +83,7 @@ def _require_alike(parts: Sequence[Dataset[Row]]) -> None:
             raise DoesNotFit("rows", rule, kind, remedy="mix first, and number what is mixed")
 
 
-def _require_documents(found: Tokens, shortest: int | None, longest: int | None) -> None:
+def _require_documents(found: TokenizedCorpus, shortest: int | None, longest: int | None) -> None:
     if not len(found):
         rule = f"one with documents of {shortest} tokens and more" + (f", below {longest}" if longest else "")
         raise DoesNotFit("corpus", rule, "none", remedy="move the edges, or name another corpus")

@@ -24,7 +24,7 @@ from ropewalk.lab.data.packs import Row, collated
 from ropewalk.positions import Positions, Sequential
 
 
-class Numbered(Dataset[Row]):
+class NumberedRows(Dataset[Row]):
     """Rows with other numbers; without a seed, as they are numbered after training."""
 
     def __init__(self, rows: Dataset[Row], positions: Positions, *, seed: int | None = 0) -> None:
@@ -63,7 +63,7 @@ def as_trained(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Ro
     """The rows as the extension of a model wants them numbered, if it says so."""
     handle = host_of(model).__dict__.get(HANDLE)
     positions = handle.extension.positions if handle is not None else None
-    return rows if positions is None or isinstance(positions, Sequential) else Numbered(rows, positions, seed=seed)
+    return rows if positions is None or isinstance(positions, Sequential) else NumberedRows(rows, positions, seed=seed)
 
 
 class Collator:

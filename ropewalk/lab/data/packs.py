@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.lab.data.puzzles import KINDS, Maker, packed
-from ropewalk.lab.data.tokens import Numbers, Tokens
+from ropewalk.lab.data.puzzles import KINDS, PuzzleMaker, packed
+from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
 SHORTEST = 2  # tokens of a row
 IGNORED = -100  # a label that nothing is learned from
@@ -26,12 +26,12 @@ NO_PUZZLES: Mapping[str, float] = {}
 Row = dict[str, Tensor]
 
 
-class Packs(Dataset[Row]):
+class PackedRows(Dataset[Row]):
     """`count` rows of `length` tokens."""
 
     def __init__(
         self,
-        corpus: Tokens,
+        corpus: TokenizedCorpus,
         tokenizer: PreTrainedTokenizerBase,
         *,
         length: int,
@@ -52,7 +52,7 @@ class Packs(Dataset[Row]):
         self._names = ("", *puzzles)
         self._orders: dict[int, tuple[Numbers, Numbers]] = {}
         encode = lambda text: tokenizer.encode(text, add_special_tokens=False)  # noqa: E731
-        self._maker = Maker(encode, self._filler, len(tokenizer))
+        self._maker = PuzzleMaker(encode, self._filler, len(tokenizer))
 
     def __len__(self) -> int:
         return len(self._kinds)

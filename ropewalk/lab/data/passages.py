@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.lab.data.tokens import Numbers, Tokens
+from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
 
-class Passages(Tokens):
+class Passages(TokenizedCorpus):
     """The passages of a corpus, each as a document of its own; ends that fill none are left out."""
 
-    def __init__(self, corpus: Tokens, length: int) -> None:
+    def __init__(self, corpus: TokenizedCorpus, length: int) -> None:
         self._corpus, self._length = corpus, length
         self._counts = corpus.lengths // length
         self._ends = np.cumsum(self._counts)

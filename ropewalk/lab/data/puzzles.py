@@ -35,7 +35,7 @@ WORDINGS = (
 SYLLABLES = tuple("ba co du fe gi ho ju ka le mi no pa qu ro su ta ve wi xo zu".split())  # noqa: SIM905
 
 
-class Maker(NamedTuple):
+class PuzzleMaker(NamedTuple):
     """What puzzles are made with."""
 
     encode: Encode
@@ -53,7 +53,7 @@ def name(random: Random) -> str:
     return "".join(random.choices(SYLLABLES, k=random.randint(2, 4)))
 
 
-def passkey(maker: Maker, random: Random, length: int) -> list[int]:
+def passkey(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
     """One fact somewhere in filler, and the question for it at the end."""
     hidden, asked = random.choice(WORDINGS)
     given = {"key": number(random, random.randint(4, 7)), "name": name(random)}
@@ -64,7 +64,7 @@ def passkey(maker: Maker, random: Random, length: int) -> list[int]:
     return [*opening, *filler[:cut], *fact, *filler[cut:], *question][:length]
 
 
-def named_values(maker: Maker, random: Random, length: int) -> list[int]:
+def named_values(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
     """A list of names with values, then some of them again in another order."""
     wording = random.choice(("{} = {}\n", "{}: {}\n", "register {} has content {}\n"))
     pairs, tokens = [], list[int]()
@@ -77,7 +77,7 @@ def named_values(maker: Maker, random: Random, length: int) -> list[int]:
     return tokens[:length]
 
 
-def repeats(maker: Maker, random: Random, length: int) -> list[int]:
+def repeats(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
     """A passage, of random tokens or of real text, again and again until the length is full."""
     size = random.randint(8, max(8, length // 2))
     passage = (
@@ -86,7 +86,7 @@ def repeats(maker: Maker, random: Random, length: int) -> list[int]:
     return (passage * (length // size + 1))[:length]
 
 
-def recall(maker: Maker, random: Random, length: int) -> list[int]:
+def recall(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
     """Real text, and one passage of it again at the end."""
     text = maker.filler(random, length)
     size = min(random.randint(16, 64), length // 3)
@@ -94,7 +94,7 @@ def recall(maker: Maker, random: Random, length: int) -> list[int]:
     return [*text[: length - size], *text[begin : begin + size]]
 
 
-def _filler(maker: Maker, random: Random, length: int) -> list[int]:
+def _filler(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
     if random.random() < 0.7:
         return maker.filler(random, length)
     grass = maker.encode(GRASS)
@@ -104,7 +104,7 @@ def _filler(maker: Maker, random: Random, length: int) -> list[int]:
 KINDS = {"passkey": passkey, "named_values": named_values, "repeats": repeats, "recall": recall}
 
 
-def packed(maker: Maker, kind: str, random: Random, length: int) -> list[list[int]]:
+def packed(maker: PuzzleMaker, kind: str, random: Random, length: int) -> list[list[int]]:
     """Puzzles of one kind and of varied lengths that fill `length` tokens together."""
     if kind not in KINDS:
         raise InvalidValue("puzzle", f"one of {', '.join(KINDS)}", kind)

@@ -32,7 +32,7 @@ REPLY = "{passage}\n\nQuestion: {question}\nAnswer:"
 VERDICT = "{passage}\n\nQuestion: {question}\nAnswer: {answer}\nIs this answer right (yes or no)?"
 
 
-class Pair(NamedTuple):
+class QuestionAnswer(NamedTuple):
     """A question with its answer, and where in its document (in tokens) it is answered."""
 
     document: str
@@ -68,7 +68,7 @@ def _as_chat(prompt: str, tokenizer: PreTrainedTokenizerBase) -> str:
 
 def pairs_of(
     documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, ask: Ask, *, passage: int, kept: Path
-) -> Iterator[Pair]:
+) -> Iterator[QuestionAnswer]:
     """The pairs of each document that is longer than a passage; `kept` remembers which have been asked about."""
     known = _read(kept)
     for document in documents:
@@ -84,7 +84,7 @@ def _append(kept: Path, line: Json) -> None:
         lines.write(json.dumps(line) + "\n")
 
 
-def _read(kept: Path) -> dict[str, list[Pair]]:
+def _read(kept: Path) -> dict[str, list[QuestionAnswer]]:
     """What an earlier run has made; a last line that was cut off is taken away, and made again."""
     if not kept.is_file():
         return {}
@@ -96,9 +96,9 @@ def _read(kept: Path) -> dict[str, list[Pair]]:
     return dict(_kept(line, kept) for line in lines)
 
 
-def _kept(line: Any, kept: Path) -> tuple[str, list[Pair]]:
+def _kept(line: Any, kept: Path) -> tuple[str, list[QuestionAnswer]]:
     try:
-        document, made = line["document"], [Pair(*each) for each in line["pairs"]]
+        document, made = line["document"], [QuestionAnswer(*each) for each in line["pairs"]]
         right = all(pair.document == document and pair.begin >= 0 and pair.question + pair.answer for pair in made)
     except (KeyError, TypeError) as wrong:
         raise Unreadable(str(kept), RULE, line, remedy=why(wrong)) from wrong
@@ -107,7 +107,7 @@ def _kept(line: Any, kept: Path) -> tuple[str, list[Pair]]:
     return document, made
 
 
-def _made(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, passage: int) -> list[Pair]:
+def _made(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, passage: int) -> list[QuestionAnswer]:
     tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
     if len(tokens) <= passage:
         return []
@@ -115,11 +115,11 @@ def _made(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, pass
     text = str(tokenizer.decode(tokens[begin : begin + passage]))
     question = ask(QUESTION.format(passage=text))
     answer = ask(REPLY.format(passage=text, question=question))
-    pair = Pair(document.name, begin, question, answer)
+    pair = QuestionAnswer(document.name, begin, question, answer)
     return [pair] if _stands(pair, text, ask) else []
 
 
-def _stands(pair: Pair, text: str, ask: Ask) -> bool:
+def _stands(pair: QuestionAnswer, text: str, ask: Ask) -> bool:
     """Whether the model vouches for a pair, and needs the passage for it."""
     if not pair.question.endswith("?") or not pair.answer:
         return False

@@ -22,7 +22,7 @@ BATCH = 256  # documents are tokenised at a time
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Tokens:
+class TokenizedCorpus:
     """The documents of one split, as token numbers that end with the tokenizer's end."""
 
     def __init__(self, rows: Dataset) -> None:
@@ -36,17 +36,17 @@ class Tokens:
         tokens: Numbers = self._rows[int(index)]["tokens"].astype(np.int64)
         return tokens
 
-    def between(self, shortest: int = 0, longest: int | None = None) -> Tokens:
+    def between(self, shortest: int = 0, longest: int | None = None) -> TokenizedCorpus:
         """The documents of so many tokens: from `shortest` on, up to and without `longest`."""
         inside = self.lengths >= shortest
         if longest is not None:
             inside &= self.lengths < longest
-        return Tokens(self._rows.with_format(None).select(np.flatnonzero(inside)))
+        return TokenizedCorpus(self._rows.with_format(None).select(np.flatnonzero(inside)))
 
 
 def tokenised(
     source: str, split: Split, tokenizer: PreTrainedTokenizerBase, folder: Path, *, most: int | None = None
-) -> Tokens:
+) -> TokenizedCorpus:
     """The documents of a split, tokenised once: what `folder` keeps of the same corpus is read again."""
     mark = hashlib.sha256(repr((source, split, most, sorted(tokenizer.get_vocab().items()))).encode()).hexdigest()[:16]
     given = {"source": source, "split": split, "tokenizer": tokenizer, "most": most}
@@ -58,7 +58,7 @@ def tokenised(
             cache_dir=str(folder),
             fingerprint=mark,
         )
-        return Tokens(rows)
+        return TokenizedCorpus(rows)
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from ropewalk.hf import extend
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.lab.data.packs import NO_PUZZLES
 from ropewalk.lab.recipes.keeping import checkpoint, packs, trained_on
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.training.train import TrainingPlan
 
 
 def carry_on(
     out: str | Path,
-    plan: Plan,
+    plan: TrainingPlan,
     *,
     model: str | Path,
     extension: str,

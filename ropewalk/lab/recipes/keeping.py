@@ -19,16 +19,16 @@ from ropewalk.hf.attach.extend import HANDLE
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
-from ropewalk.lab.data.packs import Packs, Row
+from ropewalk.lab.data.packs import PackedRows, Row
 from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.data.tokens import tokenised
-from ropewalk.lab.training.train import Plan, train
+from ropewalk.lab.training.train import TrainingPlan, train
 from ropewalk.models import path_of
 
 LAYERS = "all-linear"  # what peft is told: every projection but the head
 
 
-def rows_of(plan: Plan) -> int:
+def rows_of(plan: TrainingPlan) -> int:
     """The rows that all processes read together."""
     from accelerate import PartialState
 
@@ -46,7 +46,7 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
 
 def packs(
     tokenizer: PreTrainedTokenizerBase,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path,
     *,
     corpus: str,
@@ -54,18 +54,18 @@ def packs(
     length: int,
     puzzles: Mapping[str, float],
     packed: bool = True,
-) -> Packs:
+) -> PackedRows:
     """The rows of a corpus that a plan reads: documents one after the other or, not packed, one passage each."""
     texts = tokenised(corpus, "train", tokenizer, folder / "corpus", most=characters)
     texts = texts if packed else Passages(texts, length)
-    return Packs(texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles)
+    return PackedRows(texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles)
 
 
 def trained_on(
     rows: Dataset[Row],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path,
     *,
     lora: int = 0,

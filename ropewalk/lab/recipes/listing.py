@@ -19,10 +19,10 @@ from ropewalk.lab.recipes.pretrain import PUZZLES, pretrain
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
 from ropewalk.lab.recipes.zoo import PUZZLES as REPEATS
 from ropewalk.lab.recipes.zoo import zoo
-from ropewalk.lab.small_models import Shape
+from ropewalk.lab.small_models import ModelShape
 from ropewalk.lab.training.checkpoints import changed, steps_done
 from ropewalk.lab.training.processes import together
-from ropewalk.lab.training.train import LONGER, PLAN, WATCHING, Plan
+from ropewalk.lab.training.train import LONGER, PLAN, WATCHING, TrainingPlan
 from ropewalk.notation import value
 from ropewalk.record import Checked, Parameter, ParameterRow, parameter_rows, parameters, written
 
@@ -68,7 +68,7 @@ class Recipe(NamedTuple):
         known = [parameter.name for record in self.records for parameter in parameters(record)]
         for name in given:
             if name not in known:
-                raise UnknownName(f"setting of {self.name}", "one it has", name, known=known)
+                raise UnknownName("setting", name, known=known, owner=self.name)
         made = [self._record(record, given) for record in self.records]
         return {name: each for record in made for name, each in _spread(record).items()}
 
@@ -93,16 +93,16 @@ def _spread(record: Checked) -> dict[str, Any]:
     fields = dataclasses.asdict(record)
     if isinstance(record, settings.Puzzles):
         return {"puzzles": {name: share for name, share in fields.items() if share}}
-    whole = {Plan: "plan", Shape: "shape"}
+    whole = {TrainingPlan: "plan", ModelShape: "shape"}
     return {whole[type(record)]: record} if type(record) in whole else fields
 
 
 ALL = (
-    Recipe(pretrain, (settings.Pretrain, Plan, Shape, settings.Puzzles), {**PUZZLES, **SMALL_STEPS}),
-    Recipe(carry_on, (settings.CarryOn, Plan, settings.Puzzles), GENTLE),
-    Recipe(uptrain_gqa, (settings.UptrainGQA, Plan, settings.Puzzles), GENTLE),
-    Recipe(long_instruct, (settings.LongInstruct, Plan), GENTLE),
-    Recipe(zoo, (settings.Zoo, Plan, Shape, settings.Puzzles), SMALL, ("methods", "seeds", *WATCHING)),
+    Recipe(pretrain, (settings.Pretrain, TrainingPlan, ModelShape, settings.Puzzles), {**PUZZLES, **SMALL_STEPS}),
+    Recipe(carry_on, (settings.CarryOn, TrainingPlan, settings.Puzzles), GENTLE),
+    Recipe(uptrain_gqa, (settings.UptrainGQA, TrainingPlan, settings.Puzzles), GENTLE),
+    Recipe(long_instruct, (settings.LongInstruct, TrainingPlan), GENTLE),
+    Recipe(zoo, (settings.Zoo, TrainingPlan, ModelShape, settings.Puzzles), SMALL, ("methods", "seeds", *WATCHING)),
 )
 
 
@@ -110,7 +110,7 @@ def recipe(name: str) -> Recipe:
     """The recipe of that name."""
     found = {each.name: each for each in ALL}
     if name not in found:
-        raise UnknownName("recipe", "one there is", name, known=found)
+        raise UnknownName("recipe", name, known=found)
     return found[name]
 
 

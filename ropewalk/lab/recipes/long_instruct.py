@@ -20,10 +20,10 @@ from ropewalk.corpora import Document, documents
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
 from ropewalk.lab.data.packs import IGNORED, Row, row_of
-from ropewalk.lab.data.questions import Pair, asker, pairs_of
+from ropewalk.lab.data.questions import QuestionAnswer, asker, pairs_of
 from ropewalk.lab.data.tokens import Numbers
 from ropewalk.lab.recipes.keeping import checkpoint, knows, rows_of, trained_on
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.training.train import TrainingPlan
 
 QUESTIONS = "questions.jsonl"
 ASKED = "\n\nQuestion: {question}\nAnswer:"
@@ -31,7 +31,7 @@ ASKED = "\n\nQuestion: {question}\nAnswer:"
 
 def long_instruct(
     out: str | Path,
-    plan: Plan,
+    plan: TrainingPlan,
     *,
     model: str | Path,
     length: int,
@@ -53,7 +53,7 @@ def long_instruct(
     if not found:
         remedy = "take a model that answers questions, or more documents"
         raise DoesNotFit("pairs", "at least one that the model vouches for", 0, remedy=remedy)
-    rows = Answered(
+    rows = AnsweredRows(
         found,
         texts,
         tokenizer,
@@ -70,12 +70,12 @@ def long_instruct(
     return trained_on(rows, own, tokenizer, plan, folder, lora=lora)
 
 
-class Answered(Dataset[Row]):
+class AnsweredRows(Dataset[Row]):
     """Rows of documents, each followed by its question and answer, as many as fill the length."""
 
     def __init__(
         self,
-        pairs: Sequence[Pair],
+        pairs: Sequence[QuestionAnswer],
         texts: Mapping[str, Document],
         tokenizer: PreTrainedTokenizerBase,
         *,
@@ -109,14 +109,14 @@ class Answered(Dataset[Row]):
             row["labels"] = row["labels"].masked_fill(~torch.tensor(learning), IGNORED)
         return row
 
-    def _words(self, pair: Pair) -> tuple[list[int], list[int]]:
+    def _words(self, pair: QuestionAnswer) -> tuple[list[int], list[int]]:
         question = self._encoded(ASKED.format(question=pair.question))
         return question, [*self._encoded(f" {pair.answer}"), self._tokenizer.eos_token_id]
 
     def _encoded(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
-    def _text(self, pair: Pair, random: Random, left: int) -> tuple[list[int], int]:
+    def _text(self, pair: QuestionAnswer, random: Random, left: int) -> tuple[list[int], int]:
         """As much of the document as there is room for, the passage in it at any depth, question and answer; and how
         many tokens the answer has. Where the passage has no room any more, the document alone fills up."""
         question, answer = self._words(pair)

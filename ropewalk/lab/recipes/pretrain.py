@@ -20,12 +20,12 @@ from ropewalk.hf import convert, extend
 from ropewalk.hf.attach.extend import HANDLE
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.use.save import save_tokenizer
-from ropewalk.lab.data.numbering import Numbered
-from ropewalk.lab.data.packs import Packs
+from ropewalk.lab.data.numbering import NumberedRows
+from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.vocabulary import learned
 from ropewalk.lab.recipes.keeping import keep, packs
-from ropewalk.lab.small_models import Shape, fresh
-from ropewalk.lab.training.train import Plan, train
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.train import TrainingPlan, train
 from ropewalk.parsing import parse
 from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE
 from ropewalk.surgery import QKBias
@@ -36,9 +36,9 @@ VOCABULARY_TEXT = 12_000_000  # characters that the vocabulary is learned from
 
 def pretrain(
     out: str | Path,
-    plan: Plan,
+    plan: TrainingPlan,
     *,
-    shape: Shape | None = None,
+    shape: ModelShape | None = None,
     extension: Extension | str = "",
     corpus: str = "python",
     characters: int = 60_000_000,
@@ -52,7 +52,7 @@ def pretrain(
     are added. Rows hold documents one after the other or, not packed, one passage each. `shared` is where the
     tokenizer and the tokenised corpus are, when not in `out`.
     """
-    folder, shape, texts = Path(out), shape or Shape(), Path(shared or out)
+    folder, shape, texts = Path(out), shape or ModelShape(), Path(shared or out)
     wanted = extension_for(shape, extension)
     tokenizer = vocabulary_in(texts, corpus, shape.vocabulary)
     rows = packs(
@@ -73,7 +73,7 @@ def pretrain(
     return model
 
 
-def extension_for(shape: Shape, extension: Extension | str) -> Extension:
+def extension_for(shape: ModelShape, extension: Extension | str) -> Extension:
     """An extension as one, whatever it was given as, if a model of this shape can be trained under it."""
     if isinstance(extension, str):
         text = extension
@@ -84,7 +84,7 @@ def extension_for(shape: Shape, extension: Extension | str) -> Extension:
     return extension
 
 
-def begun(shape: Shape, extension: Extension, *, end: int = 0, seed: int = 0) -> PreTrainedModel:
+def begun(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 0) -> PreTrainedModel:
     """A fresh model, as it is trained under an extension."""
     limit = getattr(extension.positions, "limit", None) or getattr(extension.positions, "target_len", None)
     model = fresh(shape, end=end, seed=seed, numbers=limit)
@@ -130,8 +130,8 @@ def _hold_other_biases(model: PreTrainedModel, operation: QKBias) -> None:
             parameter.requires_grad_(False)
 
 
-def _numbered(rows: Packs, extension: Extension, seed: int) -> Any:
-    return rows if extension.positions is None else Numbered(rows, extension.positions, seed=seed)
+def _numbered(rows: PackedRows, extension: Extension, seed: int) -> Any:
+    return rows if extension.positions is None else NumberedRows(rows, extension.positions, seed=seed)
 
 
 def vocabulary_in(folder: Path, corpus: str, size: int) -> PreTrainedTokenizerBase:

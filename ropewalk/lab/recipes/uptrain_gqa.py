@@ -15,13 +15,13 @@ from ropewalk.hf import convert
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.lab.data.packs import NO_PUZZLES
 from ropewalk.lab.recipes.keeping import checkpoint, knows, packs, trained_on
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.training.train import TrainingPlan
 from ropewalk.surgery import MHAToGQA
 
 
 def uptrain_gqa(
     out: str | Path,
-    plan: Plan,
+    plan: TrainingPlan,
     *,
     model: str | Path,
     kv_heads: int,

@@ -22,41 +22,41 @@ from ropewalk.folders import write_whole
 from ropewalk.hf import load
 from ropewalk.lab.recipes.pretrain import extension_for, pretrain, vocabulary_in
 from ropewalk.lab.recipes.zoo_page import zoo_page
-from ropewalk.lab.small_models import Shape
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.small_models import ModelShape
+from ropewalk.lab.training.train import TrainingPlan
 
 TIMES = (1, 2, 4, 8)  # the trained length
 FARTHEST = 16  # numbers that are drawn, in trained lengths: twice the longest text
 
 
-class Method(NamedTuple):
+class ZooMethod(NamedTuple):
     """What is trained in, as a line and a shape."""
 
     extension: str = ""
     shape: Mapping[str, Any] = {}
     drawn: bool = False  # whether positions are, from FARTHEST times the trained length
 
-    def line(self, shape: Shape) -> str:
+    def line(self, shape: ModelShape) -> str:
         """The extension for a model of this shape."""
         values = {"window": max(2, shape.trained_len // shape.layers), "limit": FARTHEST * shape.trained_len}
         return self.extension.format(**values)
 
 
-METHODS: Mapping[str, Method] = {
-    "rope": Method(),
-    "qk_bias": Method("qk_bias"),
-    "key_norm": Method(shape={"key_norm": True}),
-    "log_n": Method("log_n:clipped=false"),
-    "nope": Method("nope"),
-    "alibi": Method("alibi"),
-    "kerple": Method("kerple"),
-    "sandwich": Method("sandwich"),
-    "xpos": Method("xpos+bca"),
-    "window": Method("window:window={window}"),
-    "hwfa": Method("hwfa"),
-    "hwfa_rerope": Method("hwfa_rerope"),
-    "randomized_rotary": Method("randomized:limit={limit}"),
-    "randomized_learned": Method("randomized:limit={limit}", {"places": "learned"}),
+METHODS: Mapping[str, ZooMethod] = {
+    "rope": ZooMethod(),
+    "qk_bias": ZooMethod("qk_bias"),
+    "key_norm": ZooMethod(shape={"key_norm": True}),
+    "log_n": ZooMethod("log_n:clipped=false"),
+    "nope": ZooMethod("nope"),
+    "alibi": ZooMethod("alibi"),
+    "kerple": ZooMethod("kerple"),
+    "sandwich": ZooMethod("sandwich"),
+    "xpos": ZooMethod("xpos+bca"),
+    "window": ZooMethod("window:window={window}"),
+    "hwfa": ZooMethod("hwfa"),
+    "hwfa_rerope": ZooMethod("hwfa_rerope"),
+    "randomized_rotary": ZooMethod("randomized:limit={limit}"),
+    "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
 }
 EVERY = ",".join(METHODS)
 PUZZLES = {"repeats": 0.4, "recall": 0.1}  # what repeated text asks for, in rows of the trained length
@@ -64,9 +64,9 @@ PUZZLES = {"repeats": 0.4, "recall": 0.1}  # what repeated text asks for, in row
 
 def zoo(
     out: str | Path,
-    plan: Plan,
+    plan: TrainingPlan,
     *,
-    shape: Shape,
+    shape: ModelShape,
     methods: str = EVERY,
     seeds: int = 3,
     texts: int = 32,
@@ -101,7 +101,7 @@ def _known(methods: str) -> list[str]:
     names = [name.strip() for name in methods.split(",")]
     for name in names:
         if name not in METHODS:
-            raise UnknownName("method", "one of the zoo's", name, known=METHODS)
+            raise UnknownName("method", name, known=METHODS, owner="the zoo")
     return names
 
 
@@ -111,7 +111,7 @@ def _require_held_out(corpus: str) -> None:
         raise InvalidValue("corpus", rule, corpus, remedy=f"say {corpus.removeprefix(WHOLE)}")
 
 
-def _held_out(folder: Path, shape: Shape, corpus: str, texts: int) -> Tensor:
+def _held_out(folder: Path, shape: ModelShape, corpus: str, texts: int) -> Tensor:
     """The texts that all models are read on, [texts, longest], kept with the tokenizer that all share."""
     kept = folder / "held_out.json"
     if not kept.is_file():
@@ -128,7 +128,7 @@ def _held_out(folder: Path, shape: Shape, corpus: str, texts: int) -> Tensor:
 
 
 def _one(
-    place: Path, name: str, plan: Plan, shape: Shape, read: Mapping[str, Any], held_out: Tensor
+    place: Path, name: str, plan: TrainingPlan, shape: ModelShape, read: Mapping[str, Any], held_out: Tensor
 ) -> dict[str, Any] | None:
     """One model, trained if it is not yet, and measured; nothing where training was stopped."""
     own = replace(shape, **METHODS[name].shape)
@@ -161,7 +161,7 @@ def _readings(held_out: Tensor, trained_len: int) -> Iterator[tuple[int, str, Te
         yield times, "repeated", repeated(held_out[:, :trained_len], times * trained_len)
 
 
-def _report(folder: Path, plan: Plan, shape: Shape, read: Mapping[str, Any]) -> None:
+def _report(folder: Path, plan: TrainingPlan, shape: ModelShape, read: Mapping[str, Any]) -> None:
     """Everything that is measured so far, as one JSON file and as a page."""
     results = {
         "ropewalk": version("ropewalk"),

@@ -18,7 +18,7 @@ LEARNED = 0.1  # accuracy at 1x below which a model says nothing of any claim
 FLAT = 0.015  # of accuracy: what may be lost at 8x by a method that is said to lose nothing
 
 
-class Figures:
+class ZooFigures:
     """What was measured, by method, seed, kind and length."""
 
     def __init__(self, models: list[dict[str, Any]]) -> None:
@@ -50,22 +50,22 @@ class Claim(NamedTuple):
     text: str
     source: str
     methods: tuple[str, ...]
-    holds: Callable[[Figures, int], bool]
+    holds: Callable[[ZooFigures, int], bool]
 
 
-def _flat(method: str) -> Callable[[Figures, int], bool]:
+def _flat(method: str) -> Callable[[ZooFigures, int], bool]:
     return lambda ours, seed: ours.at(method, seed, 8) >= ours.at(method, seed, 1) - FLAT
 
 
-def _better(method: str, than: str, kind: str = "non-repeated") -> Callable[[Figures, int], bool]:
+def _better(method: str, than: str, kind: str = "non-repeated") -> Callable[[ZooFigures, int], bool]:
     return lambda ours, seed: ours.at(method, seed, 8, kind) > ours.at(than, seed, 8, kind)
 
 
-def _higher(method: str, than: str) -> Callable[[Figures, int], bool]:
+def _higher(method: str, than: str) -> Callable[[ZooFigures, int], bool]:
     return lambda ours, seed: all(ours.at(method, seed, times) > ours.at(than, seed, times) for times in (2, 4, 8))
 
 
-def _looks_back(method: str) -> Callable[[Figures, int], bool]:
+def _looks_back(method: str) -> Callable[[ZooFigures, int], bool]:
     return lambda ours, seed: ours.at(method, seed, 8, "repeated") > ours.at(method, seed, 1, "repeated") + FLAT
 
 
@@ -106,7 +106,7 @@ CLAIMS = (
 
 def zoo_page(results: Mapping[str, Any]) -> str:
     """The page of what `ropewalk train zoo` has measured."""
-    ours = Figures(results["models"])
+    ours = ZooFigures(results["models"])
     parts = ["# The zoo: one small model under each trained-in method", _setting(results, ours)]
     for what, unit in (("accuracy", "Next-token accuracy in percent"), ("loss", "Loss in nats per token")):
         for kind in ("non-repeated", "repeated"):
@@ -115,7 +115,7 @@ def zoo_page(results: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _setting(results: Mapping[str, Any], ours: Figures) -> str:
+def _setting(results: Mapping[str, Any], ours: ZooFigures) -> str:
     plan, shape, read = results["plan"], results["shape"], results["read"]
     tokens = plan["steps"] * plan["rows"] * plan["accumulate"] * shape["trained_len"]
     seconds = [each for own in ours.seconds.values() for each in own]
@@ -133,7 +133,7 @@ def _setting(results: Mapping[str, Any], ours: Figures) -> str:
     )
 
 
-def _table(ours: Figures, kind: str, what: str) -> str:
+def _table(ours: ZooFigures, kind: str, what: str) -> str:
     heads = [f"{times}x" for times in (1, 2, 4, 8)]
     stated = what == "accuracy"
     lines = [f"| method | seeds | {' | '.join(heads)} |" + (" sources |" if stated else "")]
@@ -161,7 +161,7 @@ def _stated(name: str, kind: str) -> str:
     return " / ".join("-" if each is None else f"{each:.2f}" for each in plain) + f" ({source})"
 
 
-def _verdict(claim: Claim, ours: Figures) -> str:
+def _verdict(claim: Claim, ours: ZooFigures) -> str:
     """Reproduced, not reproduced, or in how many seeds; with the figures it is read from."""
     seeds = ours.seeds(*claim.methods) if set(claim.methods) <= set(ours.methods) else []
     if not seeds:
@@ -174,7 +174,7 @@ def _verdict(claim: Claim, ours: Figures) -> str:
     return f"{claim.text} ({claim.source}): **{word}**. {shown}."
 
 
-def _shown(name: str, ours: Figures) -> str:
+def _shown(name: str, ours: ZooFigures) -> str:
     plain = [_cell(ours.all(name, times, "non-repeated"), percent=True) for times in (1, 8)]
     again = [_cell(ours.all(name, times, "repeated"), percent=True) for times in (1, 8)]
     return f"{name}: {plain[0]} at 1x, {plain[1]} at 8x; repeated {again[0]}, {again[1]}"

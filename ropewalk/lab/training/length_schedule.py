@@ -24,12 +24,12 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.hf.attach.extend import HANDLE, host_of
 from ropewalk.hf.probe.rotary import rotary_modules
 from ropewalk.lab.data.packs import Row, collated
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.training.train import TrainingPlan
 
 CLOSE = 1e-6  # of shares to 1
 
 
-class Stage(NamedTuple):
+class LengthStage(NamedTuple):
     """A part of the course."""
 
     share: float  # of the steps
@@ -37,10 +37,10 @@ class Stage(NamedTuple):
     base: float | None = None  # of the rotation from here on; nothing: as it was
 
 
-class Course(Dataset[Row]):
+class LengthSchedule(Dataset[Row]):
     """Stages one after the other, as the data set of one plan."""
 
-    def __init__(self, stages: Sequence[Stage], plan: Plan, *, processes: int | None = None) -> None:
+    def __init__(self, stages: Sequence[LengthStage], plan: TrainingPlan, *, processes: int | None = None) -> None:
         shares = [stage.share for stage in stages]
         if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > CLOSE:
             raise InvalidValue("shares", "above 0 each, and 1 together", shares)
@@ -51,7 +51,7 @@ class Course(Dataset[Row]):
         per_step = plan.rows * plan.accumulate * (processes or int(os.environ.get("WORLD_SIZE", "1")))
         self._ends = [end * per_step for end in self.ends]
         _require_enough(stages, self._counts())
-        self.callbacks = (Switches(plan, self.ends, lengths, [stage.base for stage in stages]),)
+        self.callbacks = (StageSwitch(plan, self.ends, lengths, [stage.base for stage in stages]),)
         self.record = {"course": [list(each) for each in zip(self._ends, lengths, self._bases(), strict=True)]}
 
     def __len__(self) -> int:
@@ -71,10 +71,12 @@ class Course(Dataset[Row]):
         return [(begins[n + 1] - begins[n]) * pieces for n, pieces in enumerate(self._pieces)]
 
 
-class Switches(TrainerCallback):
+class StageSwitch(TrainerCallback):
     """What changes in the model where a stage begins: its base, and the length that it says it knows."""
 
-    def __init__(self, plan: Plan, ends: Sequence[int], lengths: Sequence[int], bases: Sequence[float | None]) -> None:
+    def __init__(
+        self, plan: TrainingPlan, ends: Sequence[int], lengths: Sequence[int], bases: Sequence[float | None]
+    ) -> None:
         self._plan, self._ends, self._lengths, self._bases = plan, ends, lengths, bases
         self._now = -1
 
@@ -112,7 +114,7 @@ def set_base(model: nn.Module, base: float) -> None:
                 own.copy_(table)
 
 
-def _require_same(plan: Plan, args: Any) -> None:
+def _require_same(plan: TrainingPlan, args: Any) -> None:
     """Refuse a training whose steps are not those of the course."""
     wanted = plan.steps, plan.rows, plan.accumulate
     got = args.max_steps, args.per_device_train_batch_size, args.gradient_accumulation_steps
@@ -147,7 +149,7 @@ def _ends(shares: Sequence[float], steps: int) -> list[int]:
     return ends
 
 
-def _require_enough(stages: Sequence[Stage], counts: Sequence[int]) -> None:
+def _require_enough(stages: Sequence[LengthStage], counts: Sequence[int]) -> None:
     for nth, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         rows: Any = stage.rows
         if len(rows) < count:

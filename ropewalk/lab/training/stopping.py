@@ -15,7 +15,7 @@ from ropewalk.lab.training.processes import any_of_us
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class OnSignal(TrainerCallback):
+class StopOnSignal(TrainerCallback):
     """Save and stop at the end of the step in which a signal comes."""
 
     def __init__(self) -> None:
@@ -40,9 +40,9 @@ def as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def listening() -> Iterator[OnSignal]:
+def listening() -> Iterator[StopOnSignal]:
     """Signals are noted for as long as a block lasts."""
-    heard = OnSignal()
+    heard = StopOnSignal()
     with _handling(SIGNALS, heard.note):
         yield heard
 

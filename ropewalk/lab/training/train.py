@@ -40,7 +40,7 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Checked):
+class TrainingPlan(Checked):
     """How long, how fast and in what precision a model is trained."""
 
     steps: Annotated[int, AT_LEAST_ONE, "steps of the optimizer"]
@@ -66,7 +66,7 @@ class Plan(Checked):
             raise InvalidValue("report_to", "one that is installed", self.report_to, known=known)
 
 
-class _Steady(Trainer):
+class _NaNGuardTrainer(Trainer):
     """Trainer, stopping at the first loss or gradient that is no number: what is kept stays good."""
 
     def training_step(self, *given: Any, **named: Any) -> Tensor:
@@ -110,7 +110,7 @@ class _Steady(Trainer):
 def train(
     model: nn.Module,
     rows: Dataset[Row],
-    plan: Plan,
+    plan: TrainingPlan,
     folder: str | Path,
     *,
     callbacks: Sequence[TrainerCallback] = (),
@@ -129,7 +129,7 @@ def train(
     needed = given.max_steps * given.per_device_train_batch_size * given.gradient_accumulation_steps * given.world_size
     with keeping(out), _caching_as_before(model), listening() as heard:
         _require_same_plan(plan, out, getattr(rows, "record", {}))
-        trainer = _Steady(
+        trainer = _NaNGuardTrainer(
             model=model,
             args=given,
             train_dataset=_first(rows, needed),
@@ -165,7 +165,7 @@ def _run(trainer: Trainer, last: Path | None) -> None:
         trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
 
 
-def arguments(plan: Plan, out: Path, **more: Any) -> TrainingArguments:
+def arguments(plan: TrainingPlan, out: Path, **more: Any) -> TrainingArguments:
     """A plan in Trainer's words."""
     decay, warmup = (max(1, round(plan.steps * share)) for share in (plan.decay, plan.warmup))
     given = {
@@ -197,7 +197,7 @@ def arguments(plan: Plan, out: Path, **more: Any) -> TrainingArguments:
     return TrainingArguments(**{**given, **more})
 
 
-def _require_same_plan(plan: Plan, out: Path, record: Mapping[str, Any]) -> None:
+def _require_same_plan(plan: TrainingPlan, out: Path, record: Mapping[str, Any]) -> None:
     """A run goes on as it began: only its length, and what does not touch the numbers, may change."""
     now = {name: value for name, value in dataclasses.asdict(plan).items() if name not in LONGER} | dict(record)
     stored = out / PLAN

@@ -24,7 +24,7 @@ from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import MOST, Pairs, read_genes, static_genes, values_of
 from ropewalk.search.spaces.signature import Space, Values
-from ropewalk.search.tried import Tried, ranked
+from ropewalk.search.tried import MeasuredTrial, ranked
 
 FLOOR = 1e-4  # nats per token and share, squared: slopes much below are no reason to move
 LONGEST = 0.12  # share: the factor to this power; by eight, 1.28 times
@@ -63,7 +63,7 @@ class Descent(Space):
         """Whatever is static."""
         return static_genes(goal, extension) is not None
 
-    def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values | None:
+    def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values | None:
         """A step from the best so far along its direction, half as long where the longer one was no better."""
         known = {each.extension for each in past}
         for leader in (each for each in ranked(past)[:1] if each.direction):
@@ -74,7 +74,7 @@ class Descent(Space):
         return None
 
 
-def _stepped(goal: Goal, leader: Tried, length: float) -> Values:
+def _stepped(goal: Goal, leader: MeasuredTrial, length: float) -> Values:
     """The leader's genes, moved; the last is the temperature's logarithm."""
     shares, warmth = read_genes(goal, leader.extension)
     *steps, warmer = (length * step for step in leader.direction)

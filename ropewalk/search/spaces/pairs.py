@@ -29,7 +29,7 @@ from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
 from ropewalk.search.spaces.signature import Space, Values, scheduled, temperature
-from ropewalk.search.tried import Tried, ranked
+from ropewalk.search.tried import MeasuredTrial, ranked
 
 MOST = 1.5  # share: the factor to this power
 PARENTS = 8
@@ -65,7 +65,7 @@ class Pairs(Space):
         found = static_genes(goal, extension)
         return found is not None and all(later >= share - ROUNDED for share, later in pairwise(found[0]))
 
-    def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values:
+    def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best."""
         found = parents(goal, past) or [genes(goal, self.extension(goal, self.example(goal)))]
         mother, warmth = _chosen(found, random)
@@ -75,7 +75,7 @@ class Pairs(Space):
         return values_of(goal, mutated(mother, random), warmth)
 
 
-def parents(goal: Goal, past: Sequence[Tried]) -> list[tuple[Genes, float]]:
+def parents(goal: Goal, past: Sequence[MeasuredTrial]) -> list[tuple[Genes, float]]:
     """The best static schedules that were measured wholly, as genes and temperatures; what keeps to the goal first."""
     found = filter(None, (static_genes(goal, each.extension) for each in ranked(past)))
     return [(monotone(shares), warmth) for shares, warmth in islice(found, PARENTS)]

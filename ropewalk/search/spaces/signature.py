@@ -16,7 +16,7 @@ from ropewalk.extension import Extension
 from ropewalk.frequencies import Frequencies
 from ropewalk.scales import Scale, Temperature
 from ropewalk.search.goal import Goal
-from ropewalk.search.tried import Tried
+from ropewalk.search.tried import MeasuredTrial
 
 Values = dict[str, Any]
 
@@ -49,7 +49,7 @@ class Space(ABC):
         """Whether what is proposed here is of the kind of an extension, and may improve on it."""
         return False
 
-    def proposed(self, goal: Goal, past: Sequence[Tried], random: Random) -> Values | None:
+    def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values | None:
         """The next values, or nothing where there are none now.
 
         By Optuna's tree of Parzen estimators, from what this space has given so far.
@@ -61,7 +61,7 @@ class Space(ABC):
         return {name: _tidy(value, knobs[name]) for name, value in ledger.ask(knobs).params.items()}
 
 
-def _entry(each: Tried, knobs: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
+def _entry(each: MeasuredTrial, knobs: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
     """What was tried, in Optuna's words."""
     state = TrialState.COMPLETE if each.figures else TrialState.PRUNED
     value = each.figures.loss if each.figures else None

@@ -5,9 +5,9 @@ import torch
 
 from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention import attend, explain
-from ropewalk.attention.backends.bias_diagonals import ROWS, Diagonal, _blocks, _distances, diagonal
-from ropewalk.attention.backends.bias_pruning import Band
-from ropewalk.attention.layout.segments import Strand, strands
+from ropewalk.attention.backends.bias_diagonals import ROWS, DiagonalRows, _blocks, _distances, diagonal
+from ropewalk.attention.backends.bias_pruning import HeadBand
+from ropewalk.attention.layout.segments import Segment, segments
 from ropewalk.frequencies import Table
 
 from examples import FACTS
@@ -19,14 +19,14 @@ CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
 def only(text, queries, keys, facts=FACTS):
     numbers = torch.arange(keys)
     extension = parse(text)
-    found = strands(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
+    found = segments(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
     return [diagonal(strand, queries, keys) for strand in found]
 
 
 def test_what_is_a_matter_of_the_distance_alone():
-    assert only("causal", 10, 10) == [Diagonal(slice(0, 10), 0, 0, 10)]
-    assert only("window:window=4", 10, 10) == [Diagonal(slice(0, 10), 0, 0, 3)]
-    assert only("causal", 3, 10) == [Diagonal(slice(0, 3), 7, 0, 10)]
+    assert only("causal", 10, 10) == [DiagonalRows(slice(0, 10), 0, 0, 10)]
+    assert only("window:window=4", 10, 10) == [DiagonalRows(slice(0, 10), 0, 0, 3)]
+    assert only("causal", 3, 10) == [DiagonalRows(slice(0, 3), 7, 0, 10)]
     assert only("blockwise:block=4", 10, 10) == [None]
     assert None in only("rerope:window=4", 20, 20)
 
@@ -35,14 +35,14 @@ def strand(start, stop, q_at=None, k_at=None):
     """Rows at all of the keys' places, each with the keys from a slot up to another."""
     places = torch.arange(len(start))
     q_at, k_at = places if q_at is None else q_at, places if k_at is None else k_at
-    return Strand(0, slice(0, len(start)), q_at, k_at, Table(torch.zeros(0), torch.zeros(0)), start, stop, [])
+    return Segment(0, slice(0, len(start)), q_at, k_at, Table(torch.zeros(0), torch.zeros(0)), start, stop, [])
 
 
 def test_what_is_not_a_matter_of_the_distance_alone():
     """The first rows see further than the last, or the other way round; one row stands elsewhere; one sees nothing."""
     slots = torch.arange(20)
     window = (slots - 5).clamp(min=0)
-    assert diagonal(strand(window, slots + 1), 20, 20) == Diagonal(slice(0, 20), 0, 0, 5)
+    assert diagonal(strand(window, slots + 1), 20, 20) == DiagonalRows(slice(0, 20), 0, 0, 5)
     for start, stop in (
         (torch.where(slots < 10, 0, slots - 3), slots + 1),
         (torch.where(slots < 10, window, slots - 3), slots + 1),
@@ -65,7 +65,7 @@ def test_the_masks_of_the_blocks_are_the_definition(text, queries, keys, width):
     distances = _distances(own, torch.device("cpu")).clamp(min=0)
     line = torch.stack([distances * 3.0, distances * 1.0, -distances * 2.0]).double()
     furthest = min(own.furthest, keys - 1, width - 1)
-    band = Band(slice(0, 1), slice(1, 3), slice(1, 3), furthest + 1)
+    band = HeadBand(slice(0, 1), slice(1, 3), slice(1, 3), furthest + 1)
     for block in _blocks(own, [band], line, torch.zeros(1, 3, queries, 8)):
         i = torch.arange(block.rows.stop - 1, block.rows.start - 1, -1)[:, None] + keys - queries
         distance = i - torch.arange(block.seen.start, block.seen.stop)

@@ -8,7 +8,7 @@ import torch
 from ropewalk import Facts, parse
 from ropewalk.attention import attend
 from ropewalk.attention.backends import bias_diagonals, bias_pruning
-from ropewalk.attention.backends.bias_pruning import AT_ONCE, NEGLIGIBLE, Band, _of_row, _worthwhile, bands
+from ropewalk.attention.backends.bias_pruning import AT_ONCE, NEGLIGIBLE, HeadBand, _of_row, _worthwhile, head_bands
 from ropewalk.equation import reference_weights
 
 from attention.test_attend import CLOSE, assert_equal
@@ -39,7 +39,7 @@ def opposed(size=6.0, dtype=torch.float32):
 @pytest.fixture
 def cut(monkeypatch):
     """The bands that attention worked with."""
-    found, honest = [], bias_pruning.bands
+    found, honest = [], bias_pruning.head_bands
 
     def noted(*given):
         answer = honest(*given)
@@ -107,7 +107,7 @@ SHAPES = {
 def test_the_certificate_holds_for_any_shape(shape, vectors):
     q, k, _ = vectors()
     f_hx = SHAPES[shape](torch.arange(900.0).double()).expand(4, -1)
-    for band in bands(f_hx, q, k, slice(0, 900), 256):
+    for band in head_bands(f_hx, q, k, slice(0, 900), 256):
         beyond = weight_beyond(f_hx, q, k, band.width)[band.heads]
         assert (beyond <= 2.0**-24).all()
         if vectors is drawn:
@@ -120,7 +120,7 @@ def test_no_more_is_kept_than_the_bound_asks_for():
     """All keys but the nearest aligned with all queries: the share beyond the width is what the formula says."""
     q, k, _ = (torch.zeros(1, 1, 1000, 8) for _ in range(3))
     q[..., 0], k[..., 0] = math.sqrt(8.0), 3.0
-    slope, (band,) = 0.2, bands(-0.2 * torch.arange(1000.0).double()[None], q, k, slice(0, 1000), 256)
+    slope, (band,) = 0.2, head_bands(-0.2 * torch.arange(1000.0).double()[None], q, k, slice(0, 1000), 256)
     beyond = lambda width: math.exp(-slope * width) / (1 - math.exp(-slope))  # noqa: E731
     assert beyond(band.width) <= 2.0**-24 < 1.02 * beyond(band.width - 1)
 
@@ -131,8 +131,8 @@ def test_nothing_is_cut_where_norms_forbid_it(spoiled):
     k[0, 1, 17, 3] = spoiled
     q[0, :, 17] = torch.eye(8)[3]  # the key's own query sees it gladly
     f_hx = -0.3 * torch.arange(900.0).double().expand(4, -1)
-    *others, last = bands(f_hx, q, k, slice(0, 900), 256)
-    assert last == Band(slice(0, 1), slice(2, 4), slice(1, 2), 900)
+    *others, last = head_bands(f_hx, q, k, slice(0, 900), 256)
+    assert last == HeadBand(slice(0, 1), slice(2, 4), slice(1, 2), 900)
     assert all(band.width < 900 for band in others)
 
 
@@ -141,20 +141,20 @@ def test_shapes_that_do_not_fall_far_enough_cost_no_look_at_the_norms(f, monkeyp
     monkeypatch.setattr(bias_pruning, "_demand", None)
     q, k, _ = drawn(batch=2)
     f_hx = f(torch.arange(900.0).double()).expand(4, -1)
-    assert bands(f_hx, q, k, slice(0, 900), 256) == [Band(slice(0, 2), slice(0, 4), slice(0, 2), 900)]
+    assert head_bands(f_hx, q, k, slice(0, 900), 256) == [HeadBand(slice(0, 2), slice(0, 4), slice(0, 2), 900)]
 
 
 def test_few_queries_are_not_worth_it():
     q, k, _ = drawn(queries=100)
     f_hx = -torch.arange(900.0).double().expand(4, -1)
-    assert bands(f_hx, q, k, slice(800, 900), 256) == bias_pruning.whole(q, k, 900)
+    assert head_bands(f_hx, q, k, slice(800, 900), 256) == bias_pruning.all_heads(q, k, 900)
 
 
 def test_short_texts_are_not_worth_it(monkeypatch):
     monkeypatch.undo()
     q, k, _ = drawn(queries=500, keys=500)
     f_hx = -torch.arange(500.0).double().expand(4, -1)
-    assert bands(f_hx, q, k, slice(0, 500), 256) == bias_pruning.whole(q, k, 500)
+    assert head_bands(f_hx, q, k, slice(0, 500), 256) == bias_pruning.all_heads(q, k, 500)
 
 
 def test_a_head_that_saves_little_stays_with_the_others():
@@ -197,7 +197,7 @@ def test_every_head_of_every_row_has_one_band():
     q[1] *= 30
     f_hx = -torch.tensor([0.5, 0.1, 0.06, 0.001])[:, None].double() * torch.arange(900.0)
     covered = torch.zeros(3, 4, dtype=torch.int64)
-    for band in bands(f_hx, q, k, slice(0, 900), 256):
+    for band in head_bands(f_hx, q, k, slice(0, 900), 256):
         covered[band.batch, band.heads] += 1
         each = q.shape[1] // k.shape[1]
         assert {head // each for head in range(4)[band.heads]} == set(range(2)[band.groups])
@@ -208,5 +208,5 @@ def test_what_is_kept_shrinks_with_the_precision():
     widths = []
     for dtype in NEGLIGIBLE:
         q, k, _ = drawn(dtype=dtype)
-        widths.append(bands(-torch.arange(900.0).double().expand(4, -1), q, k, slice(0, 900), 256)[0].width)
+        widths.append(head_bands(-torch.arange(900.0).double().expand(4, -1), q, k, slice(0, 900), 256)[0].width)
     assert widths[0] > widths[1] > widths[2]

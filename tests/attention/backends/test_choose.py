@@ -8,8 +8,8 @@ from ropewalk.attention.backends import bias_diagonals, dense, flash, flex
 from ropewalk.attention.backends import choose as chooser
 from ropewalk.attention.backends.choose import choose
 from ropewalk.attention.backends.triton import launch
-from ropewalk.attention.layout.segments import strands
-from ropewalk.attention.problem import Case
+from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.problem import Problem
 from ropewalk.attention.torch_kernels import verified
 
 from attention.test_attend import EVERY, every
@@ -21,9 +21,9 @@ HALF = torch.bfloat16
 def case(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16, head_dim=16, numbers=None):
     extension = parse(text) if isinstance(text, str) else text
     numbers = torch.arange(200) if numbers is None else numbers
-    found = strands(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
+    found = segments(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
     device = torch.device(device)
-    return Case(extension, found, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
+    return Problem(extension, found, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
 
 
 SCATTERED = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[:200].sort().values
@@ -32,7 +32,7 @@ SCATTERED = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[:20
 @pytest.fixture
 def gpu(monkeypatch):
     """As if torch had its kernels for cuda, in half precision, and Triton."""
-    monkeypatch.setattr(verified, "fused", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
+    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
     monkeypatch.setattr(flex, "find_spec", lambda name: name)
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name)
 
@@ -141,7 +141,7 @@ def test_elsewhere(given, backend, why):
 def test_a_gpu_without_torchs_kernels_and_without_triton(monkeypatch):
     monkeypatch.setattr(flex, "find_spec", lambda name: None)
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(verified, "fused", lambda device, dtype: False)
+    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: False)
     why = (
         "torch has no such kernel for torch.bfloat16 on cuda; triton: triton is not installed; "
         "FlexAttention needs Triton to be compiled"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ropewalk.attention.backends import diagonal_gradients
-from ropewalk.attention.torch_kernels.verified import Part
+from ropewalk.attention.torch_kernels.verified import PartialAttention
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_gradients_and_sums_along_diagonals(rows, keys):
     logit = q @ k.repeat_interleave(2, 1).mT / math.sqrt(8) + line[:, index]
     out, grad = torch.softmax(logit, -1) @ v.repeat_interleave(2, 1), draw(2, 4, rows, 8).detach()
     out.backward(grad)
-    part = Part(out.detach(), torch.logsumexp(logit, -1).detach())
+    part = PartialAttention(out.detach(), torch.logsumexp(logit, -1).detach())
     mask = line.detach().as_strided((4, rows, keys), (rows + keys - 1, 1, 1))
     found = diagonal_gradients.backward(grad, q.detach(), k.detach(), v.detach(), part, mask)
     for got, expected in zip((*found.vectors, found.line_hx), (q.grad, k.grad, v.grad, line.grad), strict=True):
@@ -32,7 +32,7 @@ def test_hidden_keys_have_no_part_in_it():
     q, k, v, grad = torch.randn(4, 1, 1, 3, 4, generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[0.0, 0.0, -torch.inf], [0.0, -torch.inf, -torch.inf], [0.0, -torch.inf, -torch.inf]])[None]
     logit = q @ k.mT / 2 + mask
-    part = Part(torch.softmax(logit, -1) @ v, torch.logsumexp(logit, -1))
+    part = PartialAttention(torch.softmax(logit, -1) @ v, torch.logsumexp(logit, -1))
     found = diagonal_gradients.backward(grad, q, k, v, part, mask)
     assert not found.vectors.k_bgjd[:, :, 2].any()
     assert not found.vectors.v_bgjd[:, :, 2].any()

@@ -16,8 +16,8 @@ from ropewalk.attention import attend
 from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.layout.block_lists import block_lists
-from ropewalk.attention.layout.segments import Keys, strands
-from ropewalk.attention.rotation.rotated_copies import variants
+from ropewalk.attention.layout.segments import SpanKeys, segments
+from ropewalk.attention.rotation.rotated_copies import rotated_copies
 from ropewalk.reach.signature import Reach, Span
 
 from attention.test_attend import EVERY, assert_equal, learned, tensors
@@ -68,14 +68,14 @@ def by_flex(monkeypatch):
 def text_of(extension, length, facts=FACTS):
     """The strands of a whole text."""
     numbers = torch.arange(length)
-    return strands(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    return segments(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
 
 
 def computed(found, tensors, bias_at=None):
     """Without the entry and its chooser."""
     q, k, v = tensors
-    keys = [Keys(k, v, torch.arange(k.shape[2]))] * 2
-    return flex.flex(variants(q, keys, found, interleaved=False), found, bias_at)
+    keys = [SpanKeys(k, v, torch.arange(k.shape[2]))] * 2
+    return flex.flex(rotated_copies(q, keys, found, interleaved=False), found, bias_at)
 
 
 @pytest.mark.parametrize("extension", CARRIED, ids=name)
@@ -172,7 +172,7 @@ def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
 def test_a_bias_without_a_line_is_refused(by_flex):
     """The chooser sends none here; if it did, the bias would not be left out."""
     numbers = torch.arange(20) * 1000
-    found = strands(Extension(), FACTS, numbers, [numbers])
+    found = segments(Extension(), FACTS, numbers, [numbers])
     with pytest.raises(DoesNotFit, match="the distances shown to a bias must be even ones on a short line"):
         computed(found, tensors(20), lambda far: -far[None].double())
 
@@ -231,7 +231,7 @@ def test_a_capped_call_compiled_to_the_end(monkeypatch):
     inputs, found = tensors(300, facts, dtype=torch.float32), text_of(Extension(), 300, facts)
     q, k, v = inputs
     with torch.no_grad():
-        turned = variants(q, [Keys(k, v, torch.arange(300))], found, interleaved=False)
+        turned = rotated_copies(q, [SpanKeys(k, v, torch.arange(300))], found, interleaved=False)
         got = flex.flex(turned, found, None, facts.softcap)
     expected = reference_attention(*inputs, Extension(), facts)
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)

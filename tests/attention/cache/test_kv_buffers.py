@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention.cache.kv_buffers import GROWTH, ROOM, Beginning, Ring, Whole
+from ropewalk.attention.cache.kv_buffers import GROWTH, ROOM, FullBuffer, PrefixBuffer, RingBuffer
 
 CUTS = [[1] * 23, [23], [5, 1, 1, 7, 1, 8], [4, 4, 4, 4, 7]]
 
@@ -33,7 +33,11 @@ def held(shelf, kept, start, stop):
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
-@pytest.mark.parametrize("shelf", [Whole(), Ring(size=6), Ring(size=6, spare=2), Ring(size=1), Ring(size=40)], ids=str)
+@pytest.mark.parametrize(
+    "shelf",
+    [FullBuffer(), RingBuffer(size=6), RingBuffer(size=6, spare=2), RingBuffer(size=1), RingBuffer(size=40)],
+    ids=str,
+)
 def test_every_slot_is_where_it_is_said_to_be(shelf, cuts):
     *_, (kept, count) = fed(shelf, cuts)
     oldest = max(0, count - getattr(shelf, "size", count))
@@ -47,33 +51,33 @@ def test_every_slot_is_where_it_is_said_to_be(shelf, cuts):
 
 
 @pytest.mark.parametrize("cuts", CUTS[1:], ids=str)
-@pytest.mark.parametrize("shelf", [Whole(), Ring(size=6), Ring(size=3, spare=2)], ids=str)
+@pytest.mark.parametrize("shelf", [FullBuffer(), RingBuffer(size=6), RingBuffer(size=3, spare=2)], ids=str)
 def test_a_piece_sees_what_is_kept_and_itself_in_order(shelf, cuts):
     for (size, before), (extended, count) in zip(
         [(cut, sum(cuts[:n])) for n, cut in enumerate(cuts) if cut > 1], fed(shelf, cuts), strict=False
     ):
-        first = 0 if isinstance(shelf, Whole) else max(0, before - shelf.size)
+        first = 0 if isinstance(shelf, FullBuffer) else max(0, before - shelf.size)
         assert (extended.first, count) == (first, before)
         assert extended.ordered[0][0, 0, :, 0].tolist() == list(range(first, before + size))
 
 
 def test_room_is_filled_before_more_is_made():
-    kept, count = Whole().extend([], [tokens(ROOM - 1)], 0).kept, ROOM - 1
+    kept, count = FullBuffer().extend([], [tokens(ROOM - 1)], 0).kept, ROOM - 1
     for more, room in ((1, ROOM), (1, int(ROOM * GROWTH))):
-        kept = Whole().push(kept, [tokens(more)], count)
+        kept = FullBuffer().push(kept, [tokens(more)], count)
         count += more
         assert kept[0].shape[2] == room
 
 
 def test_a_ring_never_grows():
-    shelf = Ring(size=6, spare=2)
+    shelf = RingBuffer(size=6, spare=2)
     *_, (kept, _) = fed(shelf, [5, 100, 1, 1])
     assert kept[0].shape == (2, 3, 8, 1)
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 def test_the_beginning_of_each_row(cuts):
-    shelf = Beginning(size=4, begins=(0, -7))
+    shelf = PrefixBuffer(size=4, begins=(0, -7))
     *_, (kept, count) = fed(shelf, cuts)
     assert kept[0][:, 0, :, 0].tolist() == [[0, 1, 2, 3], [7, 8, 9, 10]]
     assert shelf.takes(10)
@@ -82,6 +86,6 @@ def test_the_beginning_of_each_row(cuts):
 
 
 def test_growing_keeps_what_is_there():
-    kept = Whole().extend([], [tokens(200)], 0).kept
-    kept = Whole().extend(kept, [tokens(900)[:, :, 200:]], 200).kept
+    kept = FullBuffer().extend([], [tokens(200)], 0).kept
+    kept = FullBuffer().extend(kept, [tokens(900)[:, :, 200:]], 200).kept
     assert kept[0][0, 0, :900, 0].tolist() == list(range(900))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
-from ropewalk.attention import Memory, Session
-from ropewalk.attention.rotation.rotate import Turn, spread, turned, turned_once
+from ropewalk.attention import LayerCache, Session
+from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few
 from ropewalk.inputs import PAD
 
 from attention.test_attend import CLOSE, EVERY, FACTS, learned, tensors
@@ -21,7 +21,7 @@ CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "p
 
 def read(extension, x, cuts, facts=FACTS, begins=(0,)):
     """The answers of a memory that reads the text in these pieces, and the memory."""
-    memory = Memory(Session(extension, facts, begins=begins, weights=learned(extension, facts)))
+    memory = LayerCache(Session(extension, facts, begins=begins, weights=learned(extension, facts)))
     edges = [sum(cuts[:n]) for n in range(len(cuts) + 1)]
     parts = [memory.read(*(each[:, :, a:b] for each in x)) for a, b in itertools.pairwise(edges)]
     return torch.cat(parts, 2), memory
@@ -113,16 +113,16 @@ def test_exact_far_out(begin):
 
 def test_a_turn_for_a_token_is_the_turn_of_all():
     x, angle = torch.randn(2, 3, 4, 10, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
-    turn = Turn(angle.cos(), angle.sin())
+    turn = Rotation(angle.cos(), angle.sin())
     for interleaved in (False, True):
-        once = turned_once(x, spread(turn, interleaved), interleaved)
-        torch.testing.assert_close(once, turned(x, turn, interleaved), rtol=0, atol=1e-15)
+        once = rotate_few(x, expand_rotation(turn, interleaved), interleaved)
+        torch.testing.assert_close(once, rotate(x, turn, interleaved), rtol=0, atol=1e-15)
 
 
 def test_layers_share_a_session():
     extension = parse("streaming:window=6,n_sink=2")
     session, layers = Session(extension, FACTS), [tensors(40, seed=seed) for seed in (1, 2)]
-    memories = [Memory(session) for _ in layers]
+    memories = [LayerCache(session) for _ in layers]
     for t in range(40):
         for memory, x in zip(memories, layers, strict=True):
             got = memory.read(*(each[:, :, t : t + 1] for each in x))
@@ -136,7 +136,7 @@ def test_tokens_are_taken_back(extension, begins):
     """As if they had never come: others come after them, one by one or together."""
     x, others = tensors(60, batch=2), tensors(60, batch=2, seed=5)
     session = Session(extension, FACTS, begins=begins, weights=learned(extension, FACTS), spare=6)
-    memory, text = Memory(session), [each[:, :, :0] for each in x]
+    memory, text = LayerCache(session), [each[:, :, :0] for each in x]
     got = torch.zeros_like(x[0][:, :, :0])
     for size, kept in ((33, 30), (1, 1), (6, 0), (6, 1), (1, 1), (5, 5), (1, 0), (4, 2)):
         source, at = (x, others)[kept == size], text[1].shape[2]
@@ -155,7 +155,7 @@ def test_tokens_are_taken_back(extension, begins):
 def test_no_more_is_taken_back_than_there_is_room_for(spare):
     """Also by halves, and after others have come in their place."""
     x, session = tensors(60), Session(parse("window:window=8"), FACTS, spare=spare)
-    memory = Memory(session)
+    memory = LayerCache(session)
     memory.read(*(each[:, :, :40] for each in x))
     for _ in range(spare):
         memory.forget(1)
@@ -167,7 +167,7 @@ def test_no_more_is_taken_back_than_there_is_room_for(spare):
         memory.forget(1)
     with pytest.raises(InvalidValue, match="spare room"):
         memory.forget(1)
-    fresh = Memory(session)
+    fresh = LayerCache(session)
     fresh.read(*(each[:, :, : 8 + spare] for each in x))
     fresh.forget(8 + spare)  # nothing was written over yet
     assert fresh.count == 0
@@ -177,7 +177,7 @@ def test_refusals():
     q, k, v = tensors(4, batch=2)
     with pytest.raises(InvalidValue, match="sequential"):
         Session(parse("positions.randomized:limit=64"), FACTS)
-    memory = Memory(Session(Extension(), FACTS, begins=(0, -1)))
+    memory = LayerCache(Session(Extension(), FACTS, begins=(0, -1)))
     with pytest.raises(InvalidValue, match="2 rows"):
         memory.read(q[:1], k[:1], v[:1])
     with pytest.raises(InvalidValue, match="as many tokens"):
@@ -194,7 +194,7 @@ def test_refusals():
 
 @pytest.mark.parametrize("tokens", [-1, 5])
 def test_only_tokens_that_were_read_are_taken_back(tokens):
-    memory = Memory(Session(Extension(), FACTS))
+    memory = LayerCache(Session(Extension(), FACTS))
     memory.read(*tensors(4))
     with pytest.raises(InvalidValue, match="tokens must be between 0 and the 4 that were read"):
         memory.forget(tokens)

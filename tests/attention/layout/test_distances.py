@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ropewalk import Extension
-from ropewalk.attention.layout.distances import line
-from ropewalk.attention.layout.segments import strands
+from ropewalk.attention.layout.distances import distance_line
+from ropewalk.attention.layout.segments import segments
 from ropewalk.reach import LeakyReRoPE
 
 from examples import FACTS, REACH
@@ -13,7 +13,7 @@ from examples import FACTS, REACH
 
 def found(reach, queries, keys, numbers=None):
     numbers = torch.arange(keys) if numbers is None else numbers
-    return strands(Extension(reach=reach), FACTS, numbers[keys - queries :], [numbers] * len(reach.spans()))
+    return segments(Extension(reach=reach), FACTS, numbers[keys - queries :], [numbers] * len(reach.spans()))
 
 
 def assert_read(strand, of):
@@ -31,8 +31,8 @@ def assert_read(strand, of):
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (7, 40), (90, 90)])
 def test_every_pair_reads_its_distance(reach, queries, keys):
     for strand in found(reach, queries, keys):
-        assert_read(strand, line(strand))
-        assert 2 <= len(line(strand).distance) <= 2 * keys + 8
+        assert_read(strand, distance_line(strand))
+        assert 2 <= len(distance_line(strand).distance) <= 2 * keys + 8
 
 
 @pytest.mark.parametrize("reach", REACH, ids=str)
@@ -40,11 +40,11 @@ def test_positions_apart_are_read_too_where_they_are_whole(reach):
     numbers = torch.arange(60) * 7 + torch.arange(60) ** 2 // 9
     for strand in found(reach, 20, 60, numbers):
         if reach.name == "leaky_rerope" and strand.span == 1:
-            assert line(strand) is None
+            assert distance_line(strand) is None
         else:
-            assert_read(strand, line(strand))
+            assert_read(strand, distance_line(strand))
 
 
 def test_a_line_much_longer_than_the_text_is_none():
     (strand,) = found(REACH[0], 20, 20, torch.arange(20) * 1000)
-    assert line(strand) is None
+    assert distance_line(strand) is None

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk import parse
-from ropewalk.attention.layout.retention import Kept, kept, retained
+from ropewalk.attention.layout.retention import Retention, reach_retention, span_retention
 from ropewalk.reach import Span
 from ropewalk.reach.signature import after, always, itself
 
@@ -15,7 +15,7 @@ LENGTH = 300
 
 @pytest.mark.parametrize("reach", EXAMPLES["reach"], ids=str)
 def test_no_query_sees_what_may_be_forgotten_and_some_query_sees_the_last_that_is_kept(reach):
-    first, last = retained(reach)
+    first, last = reach_retention(reach)
     i = torch.arange(LENGTH)
     seen = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
     for span in reach.spans():
@@ -35,27 +35,27 @@ def test_no_query_sees_what_may_be_forgotten_and_some_query_sees_the_last_that_i
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("window:window=5", Kept(0, 5)),
-        ("bca:block=8", Kept(0, 8)),
-        ("streaming:window=6,n_sink=2", Kept(2, 6)),
-        ("lm_infinite:window=9,n_sink=3", Kept(3, 9)),
-        ("window:window=1", Kept(0, 1)),
-        ("rerope:window=5", Kept(0, None)),
-        ("dual_chunk:chunk=9,local=4", Kept(0, None)),
+        ("window:window=5", Retention(0, 5)),
+        ("bca:block=8", Retention(0, 8)),
+        ("streaming:window=6,n_sink=2", Retention(2, 6)),
+        ("lm_infinite:window=9,n_sink=3", Retention(3, 9)),
+        ("window:window=1", Retention(0, 1)),
+        ("rerope:window=5", Retention(0, None)),
+        ("dual_chunk:chunk=9,local=4", Retention(0, None)),
     ],
 )
 def test_by_hand(text, expected):
-    assert retained(parse(text).spans) == expected
+    assert reach_retention(parse(text).spans) == expected
 
 
 @pytest.mark.parametrize("size", [10**6, 2**35])
 def test_large_windows_and_steps(size):
-    assert kept(parse(f"window:window={size}").spans.spans()[0]) == Kept(0, size)
-    assert kept(parse(f"bca:block={2 * (size // 4)}").spans.spans()[0]) == Kept(0, 2 * (size // 4))
+    assert span_retention(parse(f"window:window={size}").spans.spans()[0]) == Retention(0, size)
+    assert span_retention(parse(f"bca:block={2 * (size // 4)}").spans.spans()[0]) == Retention(0, 2 * (size // 4))
 
 
 def test_a_beginning_and_everything():
-    assert kept(Span(always(0), always(7), itself, itself)) == Kept(7, 0)
-    assert kept(Span(always(0), after, itself, itself)) == Kept(0, None)
-    assert Kept(3, 0) | Kept(0, 8) == Kept(3, 8)
-    assert Kept(3, 8) | Kept(0, None) == Kept(0, None)
+    assert span_retention(Span(always(0), always(7), itself, itself)) == Retention(7, 0)
+    assert span_retention(Span(always(0), after, itself, itself)) == Retention(0, None)
+    assert Retention(3, 0) | Retention(0, 8) == Retention(3, 8)
+    assert Retention(3, 8) | Retention(0, None) == Retention(0, None)

@@ -5,7 +5,7 @@ import torch
 
 from ropewalk import parse
 from ropewalk.attention import attend
-from ropewalk.attention.layout.sequences import texts
+from ropewalk.attention.layout.sequences import sequence_groups
 from ropewalk.inputs import PAD
 
 from attention.test_attend import assert_equal, tensors
@@ -16,7 +16,7 @@ def found(numbers, documents, queries):
     given = None if documents is None else torch.tensor(documents)
     return [
         (text.batch, text.slots, text.numbers.tolist(), text.queries)
-        for text in texts(torch.tensor(numbers), given, queries)
+        for text in sequence_groups(torch.tensor(numbers), given, queries)
     ]
 
 

@@ -5,7 +5,7 @@ import torch
 from hf.models import tiny
 
 from ropewalk.attention import dispatch
-from ropewalk.attention.layout.shared import MOST, Shared, once, sharing
+from ropewalk.attention.layout.shared import MOST, SharedLayout, once, sharing
 from ropewalk.hf import extended
 
 
@@ -14,7 +14,7 @@ def made_of(calls, tensors, spec=("spec",), **given):
 
 
 def test_the_same_content_is_made_once():
-    calls, shared = [], Shared()
+    calls, shared = [], SharedLayout()
     with sharing(shared):
         first, again = (made_of(calls, (torch.arange(4), torch.arange(3))) for _ in range(2))
         assert (first, again, len(calls)) == (9, 9, 1)
@@ -31,7 +31,7 @@ def test_nothing_is_kept_outside_or_beyond_the_most():
     calls = []
     for _ in range(2):
         made_of(calls, (torch.arange(4),))
-    with sharing(Shared()):
+    with sharing(SharedLayout()):
         for _ in range(2):
             made_of(calls, (torch.arange(4),), size=MOST + 1)
     assert len(calls) == 4

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ropewalk import parse
-from ropewalk.attention.layout.segments import strands
-from ropewalk.attention.layout.tile_ranges import walks_over_keys, walks_over_rows
+from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.layout.tile_ranges import key_tile_ranges, row_tile_ranges
 
 from examples import EXAMPLES, FACTS
 
@@ -15,7 +15,7 @@ SIZES = [(16, 16), (8, 16), (16, 8), (32, 4)]
 
 def bounds_of(extension, length):
     numbers, spans = torch.arange(length), len(extension.spans.spans())
-    for strand in strands(extension, FACTS, numbers, [numbers] * spans):
+    for strand in segments(extension, FACTS, numbers, [numbers] * spans):
         start, stop = torch.zeros(2, length, dtype=torch.int64)
         start[strand.rows], stop[strand.rows] = strand.start, strand.stop
         yield start, stop
@@ -50,8 +50,8 @@ def test_the_walks_of_every_reach_are_right_and_as_short_as_can_be(extension, le
     for start, stop in bounds_of(extension, length):
         for rows, keys in SIZES:
             shares = tiles(start, stop, rows, keys, length)
-            assert_walk(walks_over_keys(start, stop, rows, keys), shares, keys, tight=True)
-            assert_walk(walks_over_rows(start, stop, rows, keys, length), shares.T, rows, tight=True)
+            assert_walk(key_tile_ranges(start, stop, rows, keys), shares, keys, tight=True)
+            assert_walk(row_tile_ranges(start, stop, rows, keys, length), shares.T, rows, tight=True)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -62,12 +62,12 @@ def test_bounds_in_any_order_are_walked_rightly(seed):
     start[seed : seed + 20], stop[seed : seed + 20] = 3, 80
     for rows, keys in SIZES:
         shares = tiles(start, stop, rows, keys, 90)
-        assert_walk(walks_over_keys(start, stop, rows, keys), shares, keys, tight=False)
-        assert_walk(walks_over_rows(start, stop, rows, keys, 90), shares.T, rows, tight=False)
+        assert_walk(key_tile_ranges(start, stop, rows, keys), shares, keys, tight=False)
+        assert_walk(row_tile_ranges(start, stop, rows, keys, 90), shares.T, rows, tight=False)
 
 
 def test_a_walk_by_hand():
     """Plain causal attention over 5 tokens in blocks of 2 x 2: the last block of rows has a row too few to be whole."""
     start, stop = torch.zeros(5, dtype=torch.int64), torch.arange(1, 6)
-    assert walks_over_keys(start, stop, 2, 2).tolist() == [[0, 2, 2, 2], [0, 0, 2, 4], [0, 6, 6, 6]]
-    assert walks_over_rows(start, stop, 2, 2, 5).tolist() == [[0, 2, 4, 6], [2, 6, 6, 6], [4, 6, 6, 6]]
+    assert key_tile_ranges(start, stop, 2, 2).tolist() == [[0, 2, 2, 2], [0, 0, 2, 4], [0, 6, 6, 6]]
+    assert row_tile_ranges(start, stop, 2, 2, 5).tolist() == [[0, 2, 4, 6], [2, 6, 6, 6], [4, 6, 6, 6]]

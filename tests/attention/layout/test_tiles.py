@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention.layout.tiles import Piece, cover
+from ropewalk.attention.layout.tiles import Tile, tiles_of
 
 from examples import REACH
 
@@ -34,7 +34,7 @@ def test_every_span_is_covered_exactly_once(spec, rows, before):
     i = torch.arange(before, before + rows)
     for span in spec.spans():
         start, stop = span.bounds(i)
-        pieces = cover(start, stop)
+        pieces = tiles_of(start, stop)
         assert torch.equal(painted(pieces, rows, before + rows), wanted(start, stop, before + rows))
         assert sum(piece.pairs for piece in pieces) == int((stop - start).sum())
 
@@ -44,25 +44,25 @@ def test_scattered_intervals_are_covered_too():
     for _ in range(50):
         edges = torch.randint(0, 20, (2, 15), generator=rng).sort(0).values
         start, stop = edges[0].sort().values, edges[1].sort().values.maximum(edges[0].sort().values)
-        assert torch.equal(painted(cover(start, stop), 15, 20), wanted(start, stop, 20))
+        assert torch.equal(painted(tiles_of(start, stop), 15, 20), wanted(start, stop, 20))
 
 
 def test_no_rows_need_no_pieces():
     nothing = torch.zeros(0, dtype=torch.int64)
-    assert cover(nothing, nothing) == []
-    assert cover(torch.tensor([3, 3]), torch.tensor([3, 3])) == []
+    assert tiles_of(nothing, nothing) == []
+    assert tiles_of(torch.tensor([3, 3]), torch.tensor([3, 3])) == []
 
 
 def test_shapes_by_hand():
     i = torch.arange(100)
-    assert cover(torch.zeros_like(i), i + 1) == [Piece("triangle", 0, 100, 0, 100)]
-    far = [Piece("triangle", 30, 70, 0, 70)]
-    assert cover(torch.zeros_like(i), (i - 29).clamp(min=0)) == far
-    window = cover((i - 9).clamp(min=0), i + 1)
-    assert window == [Piece("band", 10, 90, 1, 99), Piece("triangle", 0, 10, 0, 10)]
-    assert cover(i // 25 * 25, i + 1) == [Piece("triangle", first, 25, first, 25) for first in (0, 25, 50, 75)]
-    late = cover(torch.zeros(5, dtype=torch.int64), torch.arange(96, 101))
-    assert late == [Piece("rectangle", 0, 5, 0, 95), Piece("triangle", 0, 5, 95, 5)]
+    assert tiles_of(torch.zeros_like(i), i + 1) == [Tile("triangle", 0, 100, 0, 100)]
+    far = [Tile("triangle", 30, 70, 0, 70)]
+    assert tiles_of(torch.zeros_like(i), (i - 29).clamp(min=0)) == far
+    window = tiles_of((i - 9).clamp(min=0), i + 1)
+    assert window == [Tile("band", 10, 90, 1, 99), Tile("triangle", 0, 10, 0, 10)]
+    assert tiles_of(i // 25 * 25, i + 1) == [Tile("triangle", first, 25, first, 25) for first in (0, 25, 50, 75)]
+    late = tiles_of(torch.zeros(5, dtype=torch.int64), torch.arange(96, 101))
+    assert late == [Tile("rectangle", 0, 5, 0, 95), Tile("triangle", 0, 5, 95, 5)]
 
 
 @pytest.mark.parametrize("spec", REACH, ids=str)
@@ -71,4 +71,4 @@ def test_few_pieces_for_long_texts(spec):
     wide = {name: 512 * value for name, value in vars(spec).items() if isinstance(value, int) and name != "n_sink"}
     spans = type(spec)(**{**vars(spec), **wide}).spans() if wide else spec.spans()
     # Dual chunk attention cuts this text into seven stretches, and each into three pieces: no other reach takes more.
-    assert sum(len(cover(*span.bounds(i))) for span in spans) <= 7 * 3
+    assert sum(len(tiles_of(*span.bounds(i))) for span in spans) <= 7 * 3

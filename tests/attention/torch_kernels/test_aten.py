@@ -8,7 +8,7 @@ import torch
 
 from ropewalk import Facts, parse
 from ropewalk.attention.torch_kernels import aten, matmul, verified
-from ropewalk.attention.torch_kernels.matmul import Part, Sight
+from ropewalk.attention.torch_kernels.matmul import PartialAttention, TileMask
 
 from attention import flash_attention_2
 from attention.test_attend import assert_equal, every, tensors
@@ -20,10 +20,10 @@ def cuda(monkeypatch):
     monkeypatch.setattr(aten, "CUDA_FORWARD", flash_attention_2.forward)
     monkeypatch.setattr(aten, "CUDA_BACKWARD", flash_attention_2.backward)
     monkeypatch.setitem(aten.BY_DEVICE, "cpu", aten.BY_DEVICE["cuda"])
-    verified.fused.cache_clear()
+    verified.has_fused_kernel.cache_clear()
     yield
     monkeypatch.undo()
-    verified.fused.cache_clear()
+    verified.has_fused_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["CUDA_FORWARD", "CUDA_BACKWARD"])
@@ -39,7 +39,7 @@ def test_torchs_operators_still_take_what_they_are_given(name):
     assert all(each.has_default_value() for each in theirs if each.kwarg_only and each.name not in named)
 
 
-SIGHTS = [(6, 6, Sight(triangle=True)), (6, 9, Sight()), (6, 9, Sight(window=4)), (1, 1, Sight(window=1))]
+SIGHTS = [(6, 6, TileMask(triangle=True)), (6, 9, TileMask()), (6, 9, TileMask(window=4)), (1, 1, TileMask(window=1))]
 
 
 @pytest.mark.parametrize(("rows", "keys", "sight"), SIGHTS)
@@ -61,7 +61,7 @@ def test_cuda_adapters_give_what_a_matmul_gives(cuda, rows, keys, sight, head_di
     k, v = torch.randn(2, 2, 2, keys, head_dim, generator=rng, dtype=torch.float64)
     ours, theirs = matmul.forward(q, k, v, sight), aten.cuda_forward(q, k, v, sight)
     torch.testing.assert_close(theirs, ours)
-    whole = Part(other, ours.lse_bhi + math.log(2))
+    whole = PartialAttention(other, ours.lse_bhi + math.log(2))
     slopes = matmul.backward(grad, q, k, v, whole, sight)
     torch.testing.assert_close(aten.cuda_backward(grad, q, k, v, whole, sight), slopes)
 
@@ -76,17 +76,17 @@ def test_vectors_that_lie_askew_are_laid_straight(cuda):
     by_token = memory[1 : 1 + straight.numel()].view(2, 6, 4, 8).transpose(1, 2)
     two_heads = memory.as_strided((1, 2, 6, 8), (0, 8 * 6 + 3, 8, 1))  # the step between two heads alone is odd
     for x in (straight, shifted, stepping, turned, by_token, two_heads):
-        expected = matmul.forward(x, x, x, Sight(triangle=True))
-        torch.testing.assert_close(aten.cuda_forward(x, x, x, Sight(triangle=True)), expected)
-        slopes = matmul.backward(x, x, x, x, expected, Sight(triangle=True))
+        expected = matmul.forward(x, x, x, TileMask(triangle=True))
+        torch.testing.assert_close(aten.cuda_forward(x, x, x, TileMask(triangle=True)), expected)
+        slopes = matmul.backward(x, x, x, x, expected, TileMask(triangle=True))
         whole = expected._replace(lse_bhi=expected.lse_bhi.mT.contiguous().mT)
-        torch.testing.assert_close(aten.cuda_backward(x, x, x, x, whole, Sight(triangle=True)), slopes)
+        torch.testing.assert_close(aten.cuda_backward(x, x, x, x, whole, TileMask(triangle=True)), slopes)
 
 
 def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
     """The cuda kernel says plus infinity, which would drown every other part."""
     q, k = torch.ones(1, 1, 5, 8), torch.ones(1, 1, 3, 8)
-    part = aten.cuda_forward(q, k, k, Sight(triangle=True))
+    part = aten.cuda_forward(q, k, k, TileMask(triangle=True))
     assert part.lse_bhi[0, 0, :2].tolist() == [-torch.inf] * 2
     assert part.lse_bhi[0, 0, 2:].isfinite().all()
 
@@ -95,14 +95,14 @@ def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
 def test_gradients_in_one_order_and_the_users_setting_as_it_was(cuda, mode):
     """The operator written out demands the deterministic order."""
     x = torch.ones(1, 1, 4, 8)
-    part = aten.cuda_forward(x, x, x, Sight())
+    part = aten.cuda_forward(x, x, x, TileMask())
     before = torch.get_deterministic_debug_mode()
     try:
         torch.set_deterministic_debug_mode(mode)
-        aten.cuda_backward(x, x, x, x, part, Sight())
+        aten.cuda_backward(x, x, x, x, part, TileMask())
         assert torch.get_deterministic_debug_mode() == mode
         with pytest.raises(AssertionError):
-            aten.cuda_backward(x, x, x, x, part._replace(lse_bhi=part.lse_bhi[..., :2]), Sight())
+            aten.cuda_backward(x, x, x, x, part._replace(lse_bhi=part.lse_bhi[..., :2]), TileMask())
         assert torch.get_deterministic_debug_mode() == mode
     finally:
         torch.set_deterministic_debug_mode(before)
@@ -112,13 +112,13 @@ def test_gradients_in_one_order_and_the_users_setting_as_it_was(cuda, mode):
 def test_attention_over_the_cuda_kernels_equals_the_oracle(cuda, extension):
     assert_equal(extension, tensors(97, batch=2))
     assert_equal(extension, tensors(77, queries=50, dtype=torch.bfloat16))
-    assert verified.fused("cpu", torch.float64)
-    assert verified.fused("cpu", torch.bfloat16)
+    assert verified.has_fused_kernel("cpu", torch.float64)
+    assert verified.has_fused_kernel("cpu", torch.bfloat16)
 
 
 @pytest.mark.parametrize("text", ["window:window=200", "streaming:window=128", "dual_chunk:chunk=400,local=64"])
 def test_a_band_is_one_call(cuda, text, monkeypatch):
-    assert verified.fused("cpu", torch.float64)  # whose small cases are not counted
+    assert verified.has_fused_kernel("cpu", torch.float64)  # whose small cases are not counted
     calls, honest = [], flash_attention_2.forward
     noted = lambda *given, **named: calls.append(named["window_size_left"]) or honest(*given, **named)  # noqa: E731
     monkeypatch.setattr(aten, "CUDA_FORWARD", noted)
@@ -170,20 +170,20 @@ def gone(*given, **named):
     ],
 )
 def test_a_kernel_that_counts_otherwise_is_not_used(cuda, monkeypatch, name, broken, dtype):
-    assert verified.fused("cpu", dtype)
+    assert verified.has_fused_kernel("cpu", dtype)
     monkeypatch.setattr(aten, name, broken)
-    verified.fused.cache_clear()
-    assert not verified.fused("cpu", dtype)
+    verified.has_fused_kernel.cache_clear()
+    assert not verified.has_fused_kernel("cpu", dtype)
 
 
 def test_what_cuda_cannot_carry_goes_by_matmul(cuda, monkeypatch):
     """Masks, and heads beyond its size."""
     monkeypatch.setattr(aten, "CUDA_FORWARD", gone)
-    monkeypatch.setattr(verified, "fused", lambda device, dtype: True)
+    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: True)
     x, big = torch.ones(1, 1, 4, 8), torch.ones(1, 1, 4, 264)
     assert verified.forward(x, x, x, triangle=False, mask_ij=torch.zeros(4, 4)).lse_bhi.isfinite().all()
     assert verified.forward(big, big, big, triangle=True).lse_bhi.isfinite().all()
-    assert not verified.windows(big)
-    assert verified.windows(x)
+    assert not verified.has_window_kernel(big)
+    assert verified.has_window_kernel(x)
     with pytest.raises(NotImplementedError):
         verified.forward(x, x, x, triangle=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ropewalk import Facts, InvalidValue, parse, reference_attention
-from ropewalk.attention import Memory, Session, attend, explain
+from ropewalk.attention import LayerCache, Session, attend, explain
 from ropewalk.inputs import PAD
 
 from attention.test_attend import CLOSE, EVERY, FACTS, assert_equal, every, learned, tensors
@@ -135,7 +135,7 @@ def test_a_memory_reads_the_same_however_it_is_cut(extension, facts):
     positions = torch.stack([torch.arange(60) + begin for begin in begins]).clamp(min=PAD)
     expected = reference_attention(*x, extension, facts, positions_bj=positions, weights=weights)
     for cuts in CUTS.values():
-        memory = Memory(Session(extension, facts, begins=begins, weights=weights))
+        memory = LayerCache(Session(extension, facts, begins=begins, weights=weights))
         parts, first = [], 0
         for size in cuts:
             parts.append(memory.read(*(each[:, :, first : first + size] for each in x)))

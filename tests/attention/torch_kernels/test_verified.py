@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from ropewalk.attention.torch_kernels import aten, verified
-from ropewalk.attention.torch_kernels.verified import Part
+from ropewalk.attention.torch_kernels.verified import PartialAttention
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_the_kernels_of_this_torch_are_used(dtype):
-    assert verified.fused("cpu", dtype)
+    assert verified.has_fused_kernel("cpu", dtype)
 
 
 def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
@@ -24,42 +24,44 @@ def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
 
     for broken in (base_two, gone):
         monkeypatch.setattr(aten, "CPU_FORWARD", broken)
-        verified.fused.cache_clear()
-        assert not verified.fused("cpu", torch.float32)
+        verified.has_fused_kernel.cache_clear()
+        assert not verified.has_fused_kernel("cpu", torch.float32)
     monkeypatch.undo()
-    verified.fused.cache_clear()
-    assert verified.fused("cpu", torch.float32)
+    verified.has_fused_kernel.cache_clear()
+    assert verified.has_fused_kernel("cpu", torch.float32)
 
 
 def test_a_full_memory_says_nothing_of_a_kernel(monkeypatch):
     def full(*given, **named):
         raise torch.OutOfMemoryError
 
-    verified.fused.cache_clear()
+    verified.has_fused_kernel.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(aten, "CPU_FORWARD", full)
         with pytest.raises(torch.OutOfMemoryError):
-            verified.fused("cpu", torch.float32)
-    assert verified.fused("cpu", torch.float32)
+            verified.has_fused_kernel("cpu", torch.float32)
+    assert verified.has_fused_kernel("cpu", torch.float32)
 
 
 @pytest.fixture
 def no_kernels(monkeypatch):
-    monkeypatch.setattr(verified, "fused", lambda device, dtype: False)
+    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: False)
 
 
 def test_there_is_none_for_a_device_that_torch_has_no_kernels_for():
-    assert not verified.fused("mps", torch.float32)
-    why = verified.missing(torch.device("mps"), torch.float32, 64)
+    assert not verified.has_fused_kernel("mps", torch.float32)
+    why = verified.why_no_kernel(torch.device("mps"), torch.float32, 64)
     assert why == "torch has no such kernel for torch.float32 on mps"
 
 
 def test_heads_may_be_too_large(monkeypatch):
-    monkeypatch.setattr(verified, "fused", lambda device, dtype: True)
+    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: True)
     half = torch.bfloat16
-    assert verified.missing(torch.device("cuda"), half, 256) is None
-    assert verified.missing(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of 256 at most"
-    assert verified.missing(torch.device("cpu"), half, 264) is None
+    assert verified.why_no_kernel(torch.device("cuda"), half, 256) is None
+    assert (
+        verified.why_no_kernel(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of 256 at most"
+    )
+    assert verified.why_no_kernel(torch.device("cpu"), half, 264) is None
 
 
 @pytest.mark.parametrize("triangle", [False, True])
@@ -74,7 +76,7 @@ def test_the_stand_in_is_the_definition(no_kernels, triangle):
     expected = logit.softmax(-1) @ v.repeat_interleave(2, 1)
     expected.backward(grad)
     part = verified.forward(q.detach(), k.detach(), v.detach(), triangle=triangle)
-    torch.testing.assert_close(part, Part(expected.detach(), logit.logsumexp(-1).detach()))
+    torch.testing.assert_close(part, PartialAttention(expected.detach(), logit.logsumexp(-1).detach()))
     slopes = verified.backward(grad, q.detach(), k.detach(), v.detach(), part, triangle=triangle)
     for got, leaf in zip(slopes, (q, k, v), strict=True):
         torch.testing.assert_close(got, leaf.grad)

@@ -11,7 +11,7 @@ import pytest
 from ropewalk.cli.main import run
 from ropewalk.evaluation.compare import runner
 from ropewalk.evaluation.compare.store import Store
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 
 from lab.texts import folder_of, tokenizer
 
@@ -19,7 +19,9 @@ from lab.texts import folder_of, tokenizer
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("compare")
-    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(path / "model")
+    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
+        path / "model"
+    )
     tokenizer().save_pretrained(path / "model")
     folder_of(path / "texts", count=120, words=200)
     return path

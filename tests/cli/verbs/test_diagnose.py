@@ -6,7 +6,7 @@ import re
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 
 from lab.texts import folder_of, tokenizer
 
@@ -14,7 +14,9 @@ from lab.texts import folder_of, tokenizer
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("diagnose")
-    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(path / "model")
+    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
+        path / "model"
+    )
     tokenizer().save_pretrained(path / "model")
     folder_of(path / "texts", count=120, words=200)
     return path

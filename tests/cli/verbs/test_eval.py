@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 
 from lab.texts import text, tokenizer
 
@@ -25,7 +25,9 @@ metric_list: [{{metric: exact_match}}]
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("eval")
-    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(path / "model")
+    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
+        path / "model"
+    )
     tokenizer().save_pretrained(path / "model")
     (path / "own.jsonl").write_text("".join(json.dumps({"question": text(n, words=30)}) + "\n" for n in range(3)))
     (path / "own.yaml").write_text(TASK.format(place=path))

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.cli.main import run
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.search import fitting, searching
 
 from lab.texts import folder_of, tokenizer
@@ -21,7 +21,9 @@ TRIALS = 11  # two more than what is set by hand
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit")
-    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(path / "model")
+    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
+        path / "model"
+    )
     tokenizer().save_pretrained(path / "model")
     folder_of(path / "texts", count=160, words=200)
     return path

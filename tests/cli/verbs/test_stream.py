@@ -7,7 +7,7 @@ import torch
 
 from ropewalk.cli.main import run
 from ropewalk.cli.verbs import stream as verb
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 
 from lab.texts import folder_of, tokenizer
 
@@ -15,7 +15,9 @@ from lab.texts import folder_of, tokenizer
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("stream")
-    fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=64)).save_pretrained(path / "model")
+    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=64)).save_pretrained(
+        path / "model"
+    )
     tokenizer().save_pretrained(path / "model")
     folder_of(path / "texts", count=60)
     return path

@@ -19,7 +19,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.evaluation.compare import ray_cluster
 from ropewalk.evaluation.compare.cells import cells
-from ropewalk.evaluation.compare.ray_cluster import Waiting, Worker, on_cluster, reachable
+from ropewalk.evaluation.compare.ray_cluster import CellQueue, RayWorker, on_cluster, reachable
 from ropewalk.evaluation.compare.runner import run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
@@ -46,15 +46,15 @@ def handed_out(waiting, workers):
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
 def test_every_cell_once_and_extensions_change_rarely(workers):
-    got = handed_out(Waiting(CELLS), workers)
+    got = handed_out(CellQueue(CELLS), workers)
     assert sorted(str(cell) for own in got for cell in own) == sorted(map(str, CELLS))
     changes = [sum(a.extension != b.extension for a, b in pairwise(own)) for own in got]
     assert sum(changes) <= {1: 2, 2: 2, 3: 0, 5: 2}[workers]
 
 
 def test_one_worker_goes_in_order_and_what_comes_back_is_last():
-    assert handed_out(Waiting(CELLS), 1) == [CELLS]
-    waiting = Waiting(CELLS)
+    assert handed_out(CellQueue(CELLS), 1) == [CELLS]
+    waiting = CellQueue(CELLS)
     waiting.put_back(waiting.next(None, []))
     assert handed_out(waiting, 1) == [[*CELLS[1:4], CELLS[0], *CELLS[4:]]]
 
@@ -119,7 +119,7 @@ def test_a_packed_subject_needs_no_corpus(tmp_path):
 
 def test_a_node_with_another_ropewalk_is_refused(tmp_path):
     with pytest.raises(DoesNotFit, match=r"ropewalk on a node must be that of the driver \(0.0.0\)"):
-        Worker().load(subject(tmp_path), "0.0.0")
+        RayWorker().load(subject(tmp_path), "0.0.0")
 
 
 # A cluster of straw: deaths when and where they are wanted

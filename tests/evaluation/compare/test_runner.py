@@ -111,9 +111,9 @@ def test_a_cell_has_the_name_of_all_it_depends_on(tmp_path):
 
 
 def _changed():
-    from ropewalk.lab.small_models import Shape, fresh
+    from ropewalk.lab.small_models import ModelShape, fresh
 
-    return fresh(Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32), seed=1)
+    return fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32), seed=1)
 
 
 def test_other_texts_are_other_cells(tmp_path):

@@ -14,7 +14,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, NotInstalled, UnknownName, Unreadable
 from ropewalk.evaluation.lm_eval import fixes, harness
 from ropewalk.evaluation.lm_eval.fixes import any_of, chosen, means, present
-from ropewalk.evaluation.lm_eval.harness import Score, evaluate
+from ropewalk.evaluation.lm_eval.harness import MetricScore, evaluate
 
 from evaluation.subjects import model
 from lab.texts import text, tokenizer
@@ -232,8 +232,12 @@ def test_numbers_that_are_none_and_groups():
     assert [present(*each) for each in (("4096", -1.0), ("4096", 0.0), ("score", -1.0), ("x", "N/A"))] == [
         *(False, True, True, False)
     ]
-    scores = [Score("a", "64", 1.0, None, 2), Score("b", "64", 0.0, None, 2), Score("b", "128", 0.5, None, 2)]
-    assert means([*scores, Score("b", "acc", 9.0, None, 2)]) == {"64": 0.5, "128": 0.5}
+    scores = [
+        MetricScore("a", "64", 1.0, None, 2),
+        MetricScore("b", "64", 0.0, None, 2),
+        MetricScore("b", "128", 0.5, None, 2),
+    ]
+    assert means([*scores, MetricScore("b", "acc", 9.0, None, 2)]) == {"64": 0.5, "128": 0.5}
 
 
 def test_a_limit_is_for_each_length():

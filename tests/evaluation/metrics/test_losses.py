@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from ropewalk.corpora import Document
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation import Measured, measured, passages, repeated
+from ropewalk.evaluation import TokenLosses, measured, passages, repeated
 from ropewalk.evaluation.metrics import losses
 from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, told_bytes
 from ropewalk.positions import Randomized
@@ -30,7 +30,7 @@ def test_every_text_is_read_whatever_is_read_at_once(monkeypatch):
 
 
 def test_figures_are_means_over_all_tokens_or_the_last():
-    got = Measured(torch.tensor([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]), torch.tensor([[True, True, False], [True] * 3]))
+    got = TokenLosses(torch.tensor([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]), torch.tensor([[True, True, False], [True] * 3]))
     assert got.loss() == 4
     assert got.loss(last=1) == 5
     assert got.accuracy() == pytest.approx(5 / 6)

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from ropewalk.corpora import documents
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.evaluation.metrics.streaming import Text, long_text, streamed
+from ropewalk.evaluation.metrics.streaming import HeldOutText, long_text, streamed
 from ropewalk.hf import extended
 
 from evaluation.subjects import model
@@ -20,7 +20,7 @@ IDS = torch.randint(3, 297, (300,), generator=torch.Generator().manual_seed(1))
 
 
 def of(ids, **given):
-    return streamed(model(), tokenizer(), Text(ids, 1, 1.0), **given)
+    return streamed(model(), tokenizer(), HeldOutText(ids, 1, 1.0), **given)
 
 
 @pytest.mark.parametrize("line", LINES)

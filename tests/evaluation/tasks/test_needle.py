@@ -11,7 +11,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks import Needle, Passkey, Ruler, StreamEval
-from ropewalk.hf.use.long_text import Judged
+from ropewalk.hf.use.long_text import TokenScores
 
 from evaluation import oracles
 from evaluation.subjects import model, subject
@@ -115,7 +115,7 @@ def test_a_question_counts_where_all_its_tokens_are_chosen(who, monkeypatch):
         hits = torch.ones(1, ids.shape[1] - 1, dtype=torch.bool)
         hits[0, missed] = False
         hits[0, missed + 1] = False  # the line's end, which nobody asks for
-        return Judged(torch.zeros(hits.shape), hits)
+        return TokenScores(torch.zeros(hits.shape), hits)
 
     monkeypatch.setattr("ropewalk.evaluation.tasks.streamed.judge", told)
     found = task.measure(who, 700, 0)

@@ -14,8 +14,8 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.evaluation.tasks import Ruler
 from ropewalk.evaluation.tasks.answers import found_all, found_any
-from ropewalk.evaluation.tasks.ruler.needles import Needles
-from ropewalk.evaluation.tasks.ruler.puzzle import Material
+from ropewalk.evaluation.tasks.ruler.needles import NeedleKind
+from ropewalk.evaluation.tasks.ruler.puzzle import PuzzleMaterial
 from ropewalk.evaluation.tasks.ruler.task import KINDS, Kind
 
 from evaluation import oracles
@@ -124,7 +124,7 @@ def test_as_many_tokens_may_be_written_as_rulers(who, questions, kinds, tokens):
     chosen = [kind for kind in get_args(Kind) if kind.startswith(kinds)]
     assert chosen
     for kind in chosen:
-        puzzle = KINDS[kind](Material(Random(0), 1500, lambda: "a line\n", who.tokens, questions))
+        puzzle = KINDS[kind](PuzzleMaterial(Random(0), 1500, lambda: "a line\n", who.tokens, questions))
         assert puzzle.writes == puzzle.growing.spare == tokens
 
 
@@ -251,8 +251,8 @@ def test_lines_of_the_text_that_name_a_key_are_left_out(who, kind):
     harmless = "nothing is said of any of them here\n"
 
     def made(filler):
-        material = Material(Random(3), 1000, lambda: filler, who.tokens, None)
-        return Needles.puzzle(KINDS[kind].__self__, material)
+        material = PuzzleMaterial(Random(3), 1000, lambda: filler, who.tokens, None)
+        return NeedleKind.puzzle(KINDS[kind].__self__, material)
 
     keys = {key for key, _ in oracles.FACT.findall(made(harmless).growing.text(2000))}
     told = made("".join(f"and so {key} it was\n" for key in keys) + harmless).growing.text(2000)

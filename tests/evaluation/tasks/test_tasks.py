@@ -9,7 +9,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.evaluation.material.subject import bare
-from ropewalk.evaluation.metrics.losses import Measured
+from ropewalk.evaluation.metrics.losses import TokenLosses
 from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Perplexity, Repetition, Ruler, StreamEval
 
 from evaluation.subjects import TRAINED, model, subject
@@ -122,10 +122,10 @@ def test_an_oracle_of_the_answer_is_right_at_every_depth(tmp_path, monkeypatch):
 def _know(model, monkeypatch):
     """Every token is followed by what comes next in the text: the model reads ahead."""
     import ropewalk.evaluation.tasks.answers as answers
-    from ropewalk.hf.use.long_text import Judged
+    from ropewalk.hf.use.long_text import TokenScores
 
     def told(model, ids, **_):
-        return Judged(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
+        return TokenScores(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
 
     monkeypatch.setattr(answers, "judge", told)
 
@@ -157,13 +157,13 @@ def test_repetition_repeats_half_the_trained_length_and_judges_as_much(tmp_path,
         """The last 16 are right and cost 1, what is before them is wrong and costs 0."""
         read.append(ids[0])
         late = torch.arange(ids.shape[1] - 1, 0, -1) <= 16
-        return Measured(late[None].float(), late[None])
+        return TokenLosses(late[None].float(), late[None])
 
     monkeypatch.setattr("ropewalk.evaluation.tasks.repetition.measured", told)
     assert Repetition(samples=2).measure(who, length, 1) == {"accuracy": 1.0, "loss": 1.0}
     once = who.passages(2)[1][:16].tolist()
     assert read[0].tolist() == [once[n % 16] for n in range(length)]
-    monkeypatch.setattr(Measured, "accuracy", lambda self, last: last)
+    monkeypatch.setattr(TokenLosses, "accuracy", lambda self, last: last)
     assert Repetition(samples=2).measure(who, length, 1)["accuracy"] == judged
 
 

@@ -5,7 +5,7 @@ import torch
 from hf.models import tiny
 
 import ropewalk as rw
-from ropewalk.hf.attach.capture import hear, hear_biases
+from ropewalk.hf.attach.capture import capture_biases, capture_layers
 
 IDS = torch.randint(3, 97, (2, 30), generator=torch.Generator().manual_seed(2))
 ROWS = (0, 7, 29)
@@ -22,7 +22,7 @@ def test_rows_are_those_of_the_models_own_attention(name):
     with torch.no_grad():
         expected = model(IDS, output_attentions=True, use_cache=False).attentions
     with rw.extended(model, rw.Extension(), way="attention"):
-        found = hear(model, IDS, rows_of)
+        found = capture_layers(model, IDS, rows_of)
     for layer, own in zip(found, expected, strict=True):
         for row, got in zip(ROWS, layer, strict=True):
             torch.testing.assert_close(got.float(), own[:, :, row, : row + 1], rtol=1e-3, atol=1e-4)
@@ -31,10 +31,10 @@ def test_rows_are_those_of_the_models_own_attention(name):
 def test_a_row_of_logits_is_that_of_the_weights():
     model = tiny("llama", num_hidden_layers=1)
     with rw.extended(model, "rerope:window=8+log_n+alibi"):
-        ((logits, weights),) = hear(model, IDS, lambda heard: (heard.logits(20), heard.weights(20)))
+        ((logits, weights),) = capture_layers(model, IDS, lambda heard: (heard.logits(20), heard.weights(20)))
     torch.testing.assert_close(logits.softmax(-1), weights)
     with rw.extended(model, "window:window=8"):
-        ((logits,),) = hear(model, IDS, lambda heard: (heard.logits(20),))
+        ((logits,),) = capture_layers(model, IDS, lambda heard: (heard.logits(20),))
     assert (logits[..., :13] == -torch.inf).all()
     assert logits[..., 13:].isfinite().all()
 
@@ -42,22 +42,22 @@ def test_a_row_of_logits_is_that_of_the_weights():
 def test_learned_numbers_are_heard():
     model = tiny("llama", num_hidden_layers=1)
     with rw.extended(model, "fire") as handle:
-        (before,) = hear(model, IDS, lambda heard: heard.logits(20))
+        (before,) = capture_layers(model, IDS, lambda heard: heard.logits(20))
         for name, value in handle.model.named_parameters():
             if "ropewalk_fire" in name:
                 value.data += 1
-        (after,) = hear(model, IDS, lambda heard: heard.logits(20))
+        (after,) = capture_layers(model, IDS, lambda heard: heard.logits(20))
     assert not torch.allclose(before, after)
 
 
 def test_who_cannot_be_listened_to_is_refused():
     model = tiny("llama", num_hidden_layers=1)
     with pytest.raises(rw.DoesNotFit, match="by attention, got 'none'; extend"):
-        hear(model, IDS, rows_of)
+        capture_layers(model, IDS, rows_of)
     with rw.extended(model, "pi:factor=2"), pytest.raises(rw.DoesNotFit, match="got 'tables'"):
-        hear(model, IDS, rows_of)
+        capture_layers(model, IDS, rows_of)
     with rw.extended(model, "log_n"), pytest.raises(rw.InvalidValue, match="ids must be whole numbers"):
-        hear(model, IDS.float(), rows_of)
+        capture_layers(model, IDS.float(), rows_of)
 
 
 def test_nobody_listens_afterwards():
@@ -70,7 +70,7 @@ def test_nobody_listens_afterwards():
 
     with rw.extended(model, "log_n"):
         with pytest.raises(KeyError):
-            hear(model, IDS, fail)
+            capture_layers(model, IDS, fail)
         model(IDS)
     assert len(heard) == 1
 
@@ -78,7 +78,7 @@ def test_nobody_listens_afterwards():
 def test_biases_are_the_models_parameters():
     model = tiny("qwen2", num_hidden_layers=2)
     with rw.extended(model, "rerope:window=8"):
-        found = hear_biases(model)
+        found = capture_biases(model)
     for heard, layer in zip(found, model.model.layers, strict=True):
         torch.testing.assert_close(heard.q_bhid.flatten(), layer.self_attn.q_proj.bias.detach(), rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(heard.k_bgjd.flatten(), layer.self_attn.k_proj.bias.detach(), rtol=1e-5, atol=1e-6)
@@ -87,7 +87,7 @@ def test_biases_are_the_models_parameters():
 def test_a_model_without_biases_has_none_and_one_with_norms_is_refused():
     model = tiny("llama", num_hidden_layers=1)
     with rw.extended(model, "log_n"):
-        assert not any(heard.q_bhid.any() or heard.k_bgjd.any() for heard in hear_biases(model))
+        assert not any(heard.q_bhid.any() or heard.k_bgjd.any() for heard in capture_biases(model))
     model = tiny("qwen3", num_hidden_layers=1)
     with rw.extended(model, "log_n"), pytest.raises(rw.DoesNotFit, match="a product plus a bias"):
-        hear_biases(model)
+        capture_biases(model)

@@ -7,7 +7,7 @@ from hf.traces import logits
 
 from ropewalk import Extension, extended, load, parse
 from ropewalk.hf.attach.extend import HANDLE, extend
-from ropewalk.hf.attach.trained_extension import Own, taken_off
+from ropewalk.hf.attach.trained_extension import TrainedExtension, taken_off
 
 IDS = torch.randint(3, 97, (1, 60), generator=torch.Generator().manual_seed(5))
 TRAINED_UNDER = ["hwfa_rerope:window=8,rerope_window=16,layers=4", "kerple", "yarn:factor=2", "log_n+window:window=9"]
@@ -61,8 +61,8 @@ def test_a_line_keeps_what_it_does_not_say_and_what_that_has_learned():
 
 def test_a_model_without_one_is_as_it_was():
     model = tiny("llama")
-    assert taken_off(model) == Own()
-    with Own().under(model, parse("yarn:factor=2")):
+    assert taken_off(model) == TrainedExtension()
+    with TrainedExtension().under(model, parse("yarn:factor=2")):
         got = logits(model, IDS)
     with extended(model, "yarn:factor=2"):
         assert torch.equal(logits(model, IDS), got)

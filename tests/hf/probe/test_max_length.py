@@ -6,7 +6,7 @@ from hf.models import tiny
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import DoesNotFit
-from ropewalk.hf import judge, score, stream
+from ropewalk.hf import score, score_tokens, stream
 from ropewalk.hf.probe.max_length import positions_of
 
 SIZES = {
@@ -41,7 +41,7 @@ def test_a_text_beyond_the_table_is_refused_before_it_is_read(name):
     assert score(model, IDS[:, :21]).shape == (1, 20)  # the last token is told, not read
     model.register_forward_pre_hook(lambda _, __, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True)
     lengths: list[int] = []
-    for refused in (score, judge):
+    for refused in (score, score_tokens):
         with pytest.raises(
             DoesNotFit, match="length must be at most the 20 positions that the model has learned, got 21"
         ):

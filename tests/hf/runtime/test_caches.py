@@ -16,7 +16,7 @@ from transformers.cache_utils import QuantizedLayer
 
 from ropewalk import InvalidValue, parse
 from ropewalk.hf import extended
-from ropewalk.hf.runtime.caches import MemoryLayer
+from ropewalk.hf.runtime.caches import ExtendedCacheLayer
 from ropewalk.parsing import PRESETS
 
 CLOSE = 1e-4  # of the largest logit: float32, sums in another order
@@ -156,7 +156,7 @@ def test_offloaded(text, make, monkeypatch):
             )
         assert error(in_pieces(model, CUTS, cache)[0], whole) < CLOSE
     assert len(moved) == 4 * len(CUTS)
-    assert not any(isinstance(layer, MemoryLayer) for layer in cache.layers)
+    assert not any(isinstance(layer, ExtendedCacheLayer) for layer in cache.layers)
 
 
 class SixteenBits(QuantizedLayer):
@@ -206,7 +206,7 @@ def fp8_error(model, ids, mask):
     cache = {"cache_implementation": "quantized", "cache_config": {"backend": "fp8"}}
     with torch.no_grad():
         written = model.generate(ids, **given, **cache, return_dict_in_generate=True, output_logits=True)
-    assert not any(isinstance(layer, MemoryLayer) for layer in written.past_key_values.layers)
+    assert not any(isinstance(layer, ExtendedCacheLayer) for layer in written.past_key_values.layers)
     mask = torch.nn.functional.pad(mask, (0, 12), value=1)
     whole = logits(model, written.sequences, attention_mask=mask, use_cache=False)[:, ids.shape[1] - 1 : -1]
     return float((torch.stack(written.logits, 1) - whole).square().mean().sqrt() / whole.square().mean().sqrt())
@@ -230,7 +230,7 @@ def test_a_memory_says_to_transformers_what_a_cache_would():
         model(IDS[:, plain.get_seq_length() :][:, :count], past_key_values=plain)
         with extended(model, "streaming:window=10,n_sink=2"), torch.no_grad():
             model(IDS[:, cache.get_seq_length() :][:, :count], past_key_values=cache)
-        assert isinstance(cache.layers[0], MemoryLayer)
+        assert isinstance(cache.layers[0], ExtendedCacheLayer)
         assert cache.get_seq_length() == plain.get_seq_length()
         for queries in (1, 7):
             assert cache.get_mask_sizes(queries, 0) == plain.get_mask_sizes(queries, 0)

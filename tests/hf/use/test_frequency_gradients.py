@@ -8,7 +8,7 @@ import ropewalk as rw
 from ropewalk.evaluation.metrics.losses import measured
 from ropewalk.frequencies import LongRoPE
 from ropewalk.hf.use.frequency_gradients import slopes
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.scales import Temperature
 
 STEP = 3e-4  # a fast pair is then .03 rad further at the last token
@@ -17,7 +17,7 @@ IDS = torch.arange(90)[None] * 7 % 61
 
 
 def llama():
-    return sharp(fresh(Shape(vocabulary=61, width=32, inner=64, layers=2, heads=4, trained_len=32)))
+    return sharp(fresh(ModelShape(vocabulary=61, width=32, inner=64, layers=2, heads=4, trained_len=32)))
 
 
 def qwen3():

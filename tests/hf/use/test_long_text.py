@@ -10,7 +10,7 @@ from hf.traces import logits
 from torch.nn.functional import cross_entropy
 
 from ropewalk import Conflict, InvalidValue
-from ropewalk.hf import extended, judge, read, score, stream
+from ropewalk.hf import extended, read, score, score_tokens, stream
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
 
@@ -30,7 +30,7 @@ def test_a_hit_is_the_token_with_the_highest_logit(name):
     model = tiny(name, num_hidden_layers=2)
     chosen = logits(model, IDS)[:, :-1].argmax(-1)
     text = torch.where(torch.arange(59) % 3 == 0, chosen, IDS[:, 1:])  # every third token is what the model would say
-    judged = judge(model, torch.cat([IDS[:, :1], text], 1), piece=16)
+    judged = score_tokens(model, torch.cat([IDS[:, :1], text], 1), piece=16)
     again = logits(model, torch.cat([IDS[:, :1], text], 1))[:, :-1].argmax(-1)
     assert torch.equal(judged.hits, again == text)
     assert 0 < judged.hits.float().mean() < 1
@@ -49,7 +49,7 @@ def test_tokens_stand_where_their_numbers_say(text):
             "use_cache": False,
         }
         whole = logits(model, IDS, **given)
-        judged = judge(model, IDS, numbers=numbers)
+        judged = score_tokens(model, IDS, numbers=numbers)
     expected = cross_entropy(whole[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
     torch.testing.assert_close(judged.losses, expected, rtol=1e-3, atol=1e-3)
     assert not torch.allclose(judged.losses[:, 5:], score(model, IDS)[:, 5:])

@@ -7,8 +7,8 @@ import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.lab.data.mixture import Mixture, by_length
-from ropewalk.lab.data.numbering import Numbered
-from ropewalk.lab.data.packs import Packs
+from ropewalk.lab.data.numbering import NumberedRows
+from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.tokens import tokenised
 from ropewalk.positions import Randomized
 
@@ -52,7 +52,7 @@ def triples(tokens):
 
 
 def test_a_part_is_read_row_by_row_in_order(tmp_path):
-    parts = [(0.5, Packs(corpus(tmp_path), tokenizer(), length=32, count=300, seed=seed)) for seed in (1, 2)]
+    parts = [(0.5, PackedRows(corpus(tmp_path), tokenizer(), length=32, count=300, seed=seed)) for seed in (1, 2)]
     rows, longer = Mixture(parts, count=200, seed=3), Mixture(parts, count=300, seed=3)
     places = [0, 0]
     for n in range(200):
@@ -68,13 +68,13 @@ def test_a_part_is_read_row_by_row_in_order(tmp_path):
 
 def test_what_is_refused(tmp_path):
     tokens = corpus(tmp_path)
-    packs = Packs(tokens, tokenizer(), length=32, count=20)
+    packs = PackedRows(tokens, tokenizer(), length=32, count=20)
     with pytest.raises(InvalidValue, match="1 together"):
         Mixture([(0.5, packs), (0.6, packs)], count=10)
     with pytest.raises(DoesNotFit, match=r"data set 0 must be at least 100 rows, got 20"):
         Mixture([(1.0, packs)], count=100)
-    longer = Packs(tokens, tokenizer(), length=48, count=20)
-    for other in (longer, Numbered(packs, Randomized(limit=100))):  # none makes a batch with these
+    longer = PackedRows(tokens, tokenizer(), length=48, count=20)
+    for other in (longer, NumberedRows(packs, Randomized(limit=100))):  # none makes a batch with these
         with pytest.raises(DoesNotFit, match=r"of one kind and length in all data sets .*mix first, and number"):
             Mixture([(0.5, packs), (0.5, other)], count=10)
     given = {"length": 32, "count": 20}

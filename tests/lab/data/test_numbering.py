@@ -8,10 +8,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.lab.data.numbering import Collator, Numbered, as_trained, texts_of
-from ropewalk.lab.data.packs import Packs, collated, row_of
-from ropewalk.lab.small_models import Shape, fresh
-from ropewalk.lab.training.train import Plan, train
+from ropewalk.lab.data.numbering import Collator, NumberedRows, as_trained, texts_of
+from ropewalk.lab.data.packs import PackedRows, collated, row_of
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.train import TrainingPlan, train
 from ropewalk.positions import PoSE, Randomized, Sequential
 
 from lab.texts import tokenizer, tokens
@@ -43,7 +43,7 @@ def gpt2():
 
 @pytest.mark.parametrize("positions", [Randomized(limit=LIMIT), PoSE(target_len=LIMIT)])
 def test_each_text_is_numbered_on_its_own(positions):
-    rows = Numbered(Rows(7, 20, 1, 12), positions)
+    rows = NumberedRows(Rows(7, 20, 1, 12), positions)
     firsts = set()
     for n in range(len(rows)):
         numbers, documents = rows[n]["position_ids"], rows[n]["documents"]
@@ -59,16 +59,16 @@ def test_each_text_is_numbered_on_its_own(positions):
 
 def test_numbers_cover_the_range_evenly():
     """The k-th of n numbers drawn from 0 .. limit-1 has the mean (k+1)(limit+1)/(n+1) - 1."""
-    rows = Numbered(Rows(9), Randomized(limit=LIMIT))
+    rows = NumberedRows(Rows(9), Randomized(limit=LIMIT))
     drawn = torch.stack([rows[n % 50]["position_ids"] for n in range(50)]).double()
-    more = Numbered(Rows(9), Randomized(limit=LIMIT), seed=5)
+    more = NumberedRows(Rows(9), Randomized(limit=LIMIT), seed=5)
     drawn = torch.cat([drawn, torch.stack([more[n]["position_ids"] for n in range(50)]).double()])
     expected = torch.arange(1, 10) * (LIMIT + 1) / 10 - 1
     assert (drawn.mean(0) - expected).abs().max() < 4 * 30 / 10  # four standard errors; a number's deviation is <= 30
 
 
 def test_a_row_depends_on_the_seed_and_its_number_alone():
-    first, again, other = (Numbered(Rows(9, 9), Randomized(limit=LIMIT), seed=seed) for seed in (1, 1, 2))
+    first, again, other = (NumberedRows(Rows(9, 9), Randomized(limit=LIMIT), seed=seed) for seed in (1, 1, 2))
     for n in (30, 2, 11):
         assert torch.equal(first[n]["position_ids"], again[n]["position_ids"])
         assert not torch.equal(first[n]["position_ids"], other[n]["position_ids"])
@@ -76,23 +76,23 @@ def test_a_row_depends_on_the_seed_and_its_number_alone():
 
 
 def test_as_numbered_after_training():
-    row = Numbered(Rows(4, 10), Randomized(limit=LIMIT), seed=None)[0]
+    row = NumberedRows(Rows(4, 10), Randomized(limit=LIMIT), seed=None)[0]
     assert row["position_ids"].tolist() == [0, 50, 100, 150, *range(0, LIMIT, 20)]
 
 
 def test_rows_that_are_numbered_stay():
-    once = Numbered(Rows(9, 9), Randomized(limit=LIMIT), seed=1)
-    assert torch.equal(Numbered(once, PoSE(target_len=500))[4]["position_ids"], once[4]["position_ids"])
+    once = NumberedRows(Rows(9, 9), Randomized(limit=LIMIT), seed=1)
+    assert torch.equal(NumberedRows(once, PoSE(target_len=500))[4]["position_ids"], once[4]["position_ids"])
 
 
 def test_sequential_numbers_are_what_they_were():
-    rows = Numbered(Rows(9, 5), Sequential())
+    rows = NumberedRows(Rows(9, 5), Sequential())
     assert torch.equal(rows[3]["position_ids"], Rows(9, 5)[3]["position_ids"])
 
 
 def test_a_text_longer_than_the_range():
     with pytest.raises(InvalidValue, match=r"at most limit \(8\)"):
-        Numbered(Rows(9), Randomized(limit=8))[0]
+        NumberedRows(Rows(9), Randomized(limit=8))[0]
 
 
 def apart(model, batch):
@@ -116,7 +116,7 @@ def together(model, rows):
 @pytest.mark.parametrize("make", [gpt2, lambda: tiny("llama", "sdpa"), lambda: tiny("llama", "eager")])
 @pytest.mark.parametrize("lengths", [(7, 20, 1, 12), (40,)])
 def test_packed_texts_are_read_as_if_apart(make, lengths):
-    model, rows = make().eval(), Numbered(Rows(*lengths), Randomized(limit=LIMIT))
+    model, rows = make().eval(), NumberedRows(Rows(*lengths), Randomized(limit=LIMIT))
     got = together(model, rows)
     torch.testing.assert_close(got, apart(model, collated([rows[0], rows[1], rows[5]])), rtol=1e-4, atol=1e-4)
     assert not torch.allclose(got, together(model, Rows(*lengths)), atol=1e-2)  # the numbers matter
@@ -125,7 +125,7 @@ def test_packed_texts_are_read_as_if_apart(make, lengths):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_row_of_one_text_beside_a_row_of_several(attention):
     model = tiny("llama", attention)
-    items = [Numbered(Rows(*lengths), Randomized(limit=LIMIT))[2] for lengths in ((40,), (7, 20, 1, 12))]
+    items = [NumberedRows(Rows(*lengths), Randomized(limit=LIMIT))[2] for lengths in ((40,), (7, 20, 1, 12))]
     batch = Collator(model)(items)
     got = model(**{name: value for name, value in batch.items() if name != "labels"}, use_cache=False).logits
     torch.testing.assert_close(got, apart(model, collated(items)), rtol=1e-4, atol=1e-4)
@@ -134,7 +134,7 @@ def test_a_row_of_one_text_beside_a_row_of_several(attention):
 @pytest.mark.parametrize("extension", ["alibi", "window:window=30", "log_n", "yarn:factor=4"])
 def test_packed_texts_under_an_extension(extension):
     """A text that begins above the last number of the one before is another text all the same."""
-    rows = Numbered(Rows(20, 1, 1, 2, 12), Randomized(limit=LIMIT))
+    rows = NumberedRows(Rows(20, 1, 1, 2, 12), Randomized(limit=LIMIT))
     assert any((rows[n]["position_ids"].diff() > 0)[[19, 20, 21, 23]].any() for n in (0, 1, 5))
     model = tiny("llama")
     with rw.extended(model, extension):
@@ -144,10 +144,10 @@ def test_packed_texts_under_an_extension(extension):
 
 
 def test_packed_texts_in_a_model_with_windows_of_its_own():
-    rows = Numbered(Rows(7, 20), Randomized(limit=LIMIT))
+    rows = NumberedRows(Rows(7, 20), Randomized(limit=LIMIT))
     with pytest.raises(DoesNotFit, match="sdpa or eager without windows"):
         Collator(tiny("mistral"))([rows[0]])
-    assert Collator(tiny("mistral"))([Numbered(Rows(27), PoSE(target_len=99))[0]])["attention_mask"].all()
+    assert Collator(tiny("mistral"))([NumberedRows(Rows(27), PoSE(target_len=99))[0]])["attention_mask"].all()
 
 
 def test_texts_are_told_by_their_beginnings():
@@ -159,15 +159,17 @@ def test_an_extension_with_positions_has_its_rows_numbered():
     assert as_trained(model, rows, seed=0) is rows
     with rw.extended(model, "randomized:limit=200"):
         got = as_trained(model, rows, seed=3)[4]["position_ids"]
-    assert torch.equal(got, Numbered(rows, Randomized(limit=200), seed=3)[4]["position_ids"])
+    assert torch.equal(got, NumberedRows(rows, Randomized(limit=200), seed=3)[4]["position_ids"])
 
 
-SMALL = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
+SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
 
 
 def learning(path, make, name, steps, **more):
-    rows = Packs(tokens(path, count=20), tokenizer(), length=32, count=400)
-    return train(make(), Numbered(rows, Randomized(limit=LIMIT)), Plan(steps=steps, **QUIET), path / name, **more)
+    rows = PackedRows(tokens(path, count=20), tokenizer(), length=32, count=400)
+    return train(
+        make(), NumberedRows(rows, Randomized(limit=LIMIT)), TrainingPlan(steps=steps, **QUIET), path / name, **more
+    )
 
 
 @pytest.mark.parametrize("make", [gpt2, lambda: fresh(SMALL)], ids=["learned", "rotary"])

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.lab.data.packs import IGNORED, Packs, collated
-from ropewalk.lab.data.puzzles import KINDS, Maker, passkey
+from ropewalk.lab.data.packs import IGNORED, PackedRows, collated
+from ropewalk.lab.data.puzzles import KINDS, PuzzleMaker, passkey
 
 from lab.texts import text, tokenizer, tokens
 
@@ -17,7 +17,7 @@ SHARES = {"passkey": 0.2, "named_values": 0.1, "repeats": 0.1, "recall": 0.1}
 
 
 def packs(path, length=64, count=200, puzzles=SHARES, seed=0):
-    return Packs(tokens(path), tokenizer(), length=length, count=count, seed=seed, puzzles=puzzles)
+    return PackedRows(tokens(path), tokenizer(), length=length, count=count, seed=seed, puzzles=puzzles)
 
 
 def test_rows_are_full_and_texts_begin_at_0(tmp_path):
@@ -34,7 +34,7 @@ def test_rows_are_full_and_texts_begin_at_0(tmp_path):
 def test_one_time_round_reads_every_token_once(tmp_path):
     corpus = tokens(tmp_path)
     total = int(corpus.lengths.sum())
-    rows = Packs(corpus, tokenizer(), length=50, count=total // 50)
+    rows = PackedRows(corpus, tokenizer(), length=50, count=total // 50)
     read = torch.cat([row["input_ids"] for row in (rows[i] for i in range(len(rows)))])
     every = torch.cat([torch.from_numpy(corpus[n]) for n in range(len(corpus))])
     missing = Counter(every.tolist()) - Counter(read.tolist())
@@ -45,7 +45,7 @@ def test_one_time_round_reads_every_token_once(tmp_path):
 def test_the_second_time_round_is_shuffled_anew(tmp_path):
     corpus = tokens(tmp_path)
     per_turn = int(corpus.lengths.sum()) // 50 + 1
-    rows = Packs(corpus, tokenizer(), length=50, count=3 * per_turn)
+    rows = PackedRows(corpus, tokenizer(), length=50, count=3 * per_turn)
     assert not torch.equal(rows[0]["input_ids"], rows[per_turn]["input_ids"])
     seen = [rows[i]["input_ids"] for i in (2 * per_turn, 0, per_turn, 2 * per_turn)]
     assert torch.equal(seen[0], seen[3])  # going back and forth changes nothing
@@ -54,7 +54,7 @@ def test_the_second_time_round_is_shuffled_anew(tmp_path):
 def test_each_time_round_has_an_order_of_its_own(tmp_path):
     corpus = tokens(tmp_path)
     total = int(corpus.lengths.sum())
-    rows = Packs(corpus, tokenizer(), length=50, count=2 * total // 50)
+    rows = PackedRows(corpus, tokenizer(), length=50, count=2 * total // 50)
     read = torch.cat([rows[n]["input_ids"] for n in range(len(rows))])
     begins = {tuple(corpus[n][:12].tolist()): n for n in range(len(corpus))}
     nths = [begins.get(tuple(read[place : place + 12].tolist())) for place in range(len(read))]
@@ -89,7 +89,7 @@ def test_shares_are_what_was_asked_for(tmp_path):
 
 def test_pass_keys_stand_anywhere_and_near_an_end_more_often():
     """Where a model fails first: at the beginning, and right before the question."""
-    letters = Maker(lambda text: [ord(letter) for letter in text], lambda _, length: [0] * length, 300)
+    letters = PuzzleMaker(lambda text: [ord(letter) for letter in text], lambda _, length: [0] * length, 300)
     digits = [[chr(each).isdigit() for each in passkey(letters, Random(n), 4000)] for n in range(1000)]
     tenths = Counter(each.index(True) // 400 for each in digits)
     assert min(tenths[n] for n in range(10)) > 30

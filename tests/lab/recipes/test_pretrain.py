@@ -12,8 +12,8 @@ from ropewalk.evaluation import measured
 from ropewalk.extension import Extension
 from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.recipes.pretrain import extension_for, pretrain, without_rerope
-from ropewalk.lab.small_models import Shape, fresh
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.train import TrainingPlan
 from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE, Window
 
 from lab.texts import folder_of, tokens
@@ -27,7 +27,11 @@ def run(path, extension="", steps=4, packed=True, name="run", **shape):
     corpus = folder_of(path / "texts", count=12)
     given = {"corpus": corpus, "puzzles": {"repeats": 0.3}, "packed": packed}
     return pretrain(
-        path / name, Plan(steps=steps, **QUIET), shape=Shape(**SMALL, **shape), extension=extension, **given
+        path / name,
+        TrainingPlan(steps=steps, **QUIET),
+        shape=ModelShape(**SMALL, **shape),
+        extension=extension,
+        **given,
     )
 
 
@@ -54,7 +58,7 @@ def test_biases_learn_and_are_not_pulled_towards_0(tmp_path):
         model = run(tmp_path, "kerple", steps=6)
     names = [name for name, _ in model.named_parameters() if "kerple" in name]
     assert len(names) == 3 * 2
-    begun = rw.extend(fresh(Shape(**SMALL)), "kerple").model.state_dict()
+    begun = rw.extend(fresh(ModelShape(**SMALL)), "kerple").model.state_dict()
     assert all(not torch.equal(model.state_dict()[name], begun[name]) for name in names)
 
 
@@ -69,12 +73,12 @@ def test_only_biases_of_queries_and_keys_learn(tmp_path):
 def test_a_table_of_learned_places_under_random_numbers(tmp_path):
     model = run(tmp_path, "randomized:limit=128", steps=20, packed=False, places="learned")
     table = model.transformer.wpe.weight.detach()
-    before = fresh(Shape(**SMALL, places="learned"), numbers=128).transformer.wpe.weight
+    before = fresh(ModelShape(**SMALL, places="learned"), numbers=128).transformer.wpe.weight
     moved = ((table - before).norm(dim=1) > 0.05).float()
     assert table.shape == (128, 32)
     assert moved[32:].mean() > 0.9  # places beyond the trained length have been trained as well
     again = rw.load(tmp_path / "run" / "model")
-    numbering = extension_for(Shape(**SMALL, places="learned"), "randomized:limit=128").positions
+    numbering = extension_for(ModelShape(**SMALL, places="learned"), "randomized:limit=128").positions
     stretched = measured(again, IDS, numbering=numbering)
     with torch.no_grad():
         given = {"position_ids": torch.arange(60)[None] * 128 // 60, "attention_mask": torch.ones_like(IDS)}
@@ -98,7 +102,7 @@ def test_the_same_call_changes_nothing_and_a_longer_one_replaces_the_model(tmp_p
 
 
 def test_rerope_is_for_running_and_not_for_training():
-    wanted = extension_for(Shape(**SMALL), "hwfa_rerope")
+    wanted = extension_for(ModelShape(**SMALL), "hwfa_rerope")
     trained = without_rerope(wanted)
     assert isinstance(trained.reach, Window)
     assert not any(isinstance(own.reach, ReRoPE) for _, own in trained.overrides)
@@ -120,8 +124,8 @@ def test_passages_hold_one_text_each(tmp_path):
 
 def test_what_is_refused(tmp_path):
     with pytest.raises(InvalidValue, match="rotary with key_norm"):
-        Shape(**SMALL, places="learned", key_norm=True)
+        ModelShape(**SMALL, places="learned", key_norm=True)
     with pytest.raises(InvalidValue, match=r"heads must be such that each is an even number of dimensions wide"):
-        Shape(**{**SMALL, "width": 30})
+        ModelShape(**{**SMALL, "width": 30})
     with pytest.raises(DoesNotFit, match="positions and nothing else"):
         run(tmp_path, "alibi", places="learned")

@@ -13,15 +13,15 @@ from ropewalk.corpora import Document
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.lab.data import questions
 from ropewalk.lab.data.packs import IGNORED
-from ropewalk.lab.data.questions import Pair, asker, pairs_of
+from ropewalk.lab.data.questions import QuestionAnswer, asker, pairs_of
 from ropewalk.lab.recipes import listing
 from ropewalk.lab.recipes import long_instruct as instructing
 from ropewalk.lab.recipes.carry_on import carry_on
 from ropewalk.lab.recipes.listing import recipe
-from ropewalk.lab.recipes.long_instruct import Answered, long_instruct
+from ropewalk.lab.recipes.long_instruct import AnsweredRows, long_instruct
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
-from ropewalk.lab.small_models import Shape, fresh
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.train import TrainingPlan
 from ropewalk.models import DEFAULT
 
 from lab.texts import folder_of, text, tokenizer
@@ -29,14 +29,14 @@ from lab.texts import folder_of, text, tokenizer
 # peft asks transformers for a name that is to go.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 
-PLAN = Plan(steps=6, rows=2, progress=False, log_every=1, learning_rate=1e-2)
+PLAN = TrainingPlan(steps=6, rows=2, progress=False, log_every=1, learning_rate=1e-2)
 IDS = torch.randint(5, 290, (1, 60), generator=torch.Generator().manual_seed(1))
 
 
 @pytest.fixture
 def model(tmp_path):
     place = tmp_path / "short"
-    shape = Shape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=32)
+    shape = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=32)
     fresh(shape, end=tokenizer().eos_token_id).save_pretrained(place)
     tokenizer().save_pretrained(place)
     return place
@@ -78,12 +78,12 @@ def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
 def test_going_on_gives_what_one_run_gives(tmp_path, model, corpus, lora):
     given = {"model": model, "extension": "yarn", "length": 64, "corpus": corpus, "lora": lora}
     plan = {"rows": 2, "progress": False, "decay": 0.1, "warmup": 0.1}
-    whole = carry_on(tmp_path / "whole", Plan(steps=6, **plan), **given)
+    whole = carry_on(tmp_path / "whole", TrainingPlan(steps=6, **plan), **given)
     stopped = tmp_path / "stopped"
-    carry_on(stopped, Plan(steps=6, save_every=3, **plan), **given)
+    carry_on(stopped, TrainingPlan(steps=6, save_every=3, **plan), **given)
     for path in sorted((stopped / "checkpoint-6").iterdir()):
         path.unlink()  # as if it had been killed after the third step
-    again = carry_on(stopped, Plan(steps=6, save_every=3, **plan), **given)
+    again = carry_on(stopped, TrainingPlan(steps=6, save_every=3, **plan), **given)
     torch.testing.assert_close(logits(again), logits(whole), rtol=1e-4, atol=1e-4)
 
 
@@ -205,8 +205,8 @@ def test_a_model_answers_with_its_likeliest_line(model):
 
 def test_rows_hold_the_passage_the_question_and_the_answer(tmp_path):
     texts = {str(n): Document(str(n), text(n)) for n in range(3)}
-    pairs = [Pair(str(n), 30 * n, f"Which is {n}?", f"number {n}") for n in range(3)]
-    rows = Answered(pairs, texts, tokenizer(), length=160, count=40, passage=40, answers_only=True)
+    pairs = [QuestionAnswer(str(n), 30 * n, f"Which is {n}?", f"number {n}") for n in range(3)]
+    rows = AnsweredRows(pairs, texts, tokenizer(), length=160, count=40, passage=40, answers_only=True)
     depths = set()
     for n in range(40):
         row = rows[n]
@@ -239,7 +239,7 @@ def test_a_model_that_cannot_ask(tmp_path, model, corpus):
         long_instruct(tmp_path / "x", PLAN, model=model, length=64, corpus=corpus, passage=16, characters=2000)
     texts = {"0": Document("0", text(0))}
     with pytest.raises(DoesNotFit, match="a passage with its question"):
-        Answered([Pair("0", 0, "Why?", "so")], texts, tokenizer(), length=20, count=1, passage=40)
+        AnsweredRows([QuestionAnswer("0", 0, "Why?", "so")], texts, tokenizer(), length=20, count=1, passage=40)
 
 
 @pytest.mark.parametrize("name", ["carry_on", "uptrain_gqa", "long_instruct"])

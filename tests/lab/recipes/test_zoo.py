@@ -12,14 +12,14 @@ from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lab.recipes import zoo as module
 from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo import METHODS, zoo
-from ropewalk.lab.recipes.zoo_page import CLAIMS, Figures, zoo_page
-from ropewalk.lab.small_models import Shape
-from ropewalk.lab.training.train import Plan
+from ropewalk.lab.recipes.zoo_page import CLAIMS, ZooFigures, zoo_page
+from ropewalk.lab.small_models import ModelShape
+from ropewalk.lab.training.train import TrainingPlan
 
 from lab.texts import folder_of
 
-SHAPE = Shape(vocabulary=300, width=32, inner=48, layers=3, heads=2, trained_len=16)
-PLAN = Plan(steps=3, rows=4, progress=False)
+SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=3, heads=2, trained_len=16)
+PLAN = TrainingPlan(steps=3, rows=4, progress=False)
 
 
 def run(path, methods, seeds=1):
@@ -143,5 +143,5 @@ def test_models_that_have_learned_nothing_say_nothing():
 def test_a_claim_can_fail_and_can_hold(claim):
     """The best that figures can be, and the worst."""
     others = {name: [0.3] for name in claim.methods[1:]}
-    held = [claim.holds(Figures(models(**{claim.methods[0]: [at], **others})), 0) for at in (0.05, 0.9)]
+    held = [claim.holds(ZooFigures(models(**{claim.methods[0]: [at], **others})), 0) for at in (0.05, 0.9)]
     assert sorted(held) == [False, True]

@@ -8,15 +8,15 @@ import pytest
 from transformers import TrainerCallback
 
 from ropewalk.errors import DoesNotFit, Unreadable
-from ropewalk.lab.data.packs import Packs
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.data.packs import PackedRows
+from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.checkpoints import FINISHED, changed, keeping, last_checkpoint, steps_done
-from ropewalk.lab.training.train import Plan, train
+from ropewalk.lab.training.train import TrainingPlan, train
 
 from lab.texts import tokenizer, tokens
 from lab.watching import losses
 
-SMALL = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
+SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
 FULL = Path("/dev/full")  # every write to it finds the disk full
 
 
@@ -34,8 +34,8 @@ class NoRoomFor(TrainerCallback):
 
 
 def run(path, name, callbacks=()):
-    rows = Packs(tokens(path, count=20), tokenizer(), length=32, count=400)
-    plan = Plan(steps=12, rows=4, save_every=4, log_every=1, progress=False)
+    rows = PackedRows(tokens(path, count=20), tokenizer(), length=32, count=400)
+    plan = TrainingPlan(steps=12, rows=4, save_every=4, log_every=1, progress=False)
     return train(fresh(SMALL), rows, plan, path / name, callbacks=callbacks)
 
 

@@ -11,24 +11,26 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.lab.data.packs import Packs, collated
-from ropewalk.lab.small_models import Shape, fresh
-from ropewalk.lab.training.length_schedule import Course, Stage, Switches, set_base
-from ropewalk.lab.training.train import Plan, train
+from ropewalk.lab.data.packs import PackedRows, collated
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.length_schedule import LengthSchedule, LengthStage, StageSwitch, set_base
+from ropewalk.lab.training.train import TrainingPlan, train
 
 from lab.texts import tokenizer, tokens
 from lab.watching import StopAt, losses
 
-SMALL = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=16)
-PLAN = Plan(steps=8, rows=2, accumulate=2, save_every=50, log_every=1, progress=False)
+SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=16)
+PLAN = TrainingPlan(steps=8, rows=2, accumulate=2, save_every=50, log_every=1, progress=False)
 
 
 def packs(path, length, count=400, seed=0):
-    return Packs(tokens(path, count=20), tokenizer(), length=length, count=count, seed=seed)
+    return PackedRows(tokens(path, count=20), tokenizer(), length=length, count=count, seed=seed)
 
 
 def course(path, plan=PLAN, **more):
-    return Course([Stage(0.75, packs(path, 16)), Stage(0.25, packs(path, 64, seed=1), 50_000.0)], plan, **more)
+    return LengthSchedule(
+        [LengthStage(0.75, packs(path, 16)), LengthStage(0.25, packs(path, 64, seed=1), 50_000.0)], plan, **more
+    )
 
 
 def test_tokens_per_batch_are_constant(tmp_path):
@@ -92,9 +94,9 @@ def test_stopped_before_at_and_after_the_switch_it_goes_on_with_the_same_losses(
 def test_a_course_goes_on_as_it_began(tmp_path):
     run(tmp_path, "run", Watch(2))
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["course"] == [[24, 16, None], [32, 64, 50_000.0]]
-    stages = [Stage(0.5, packs(tmp_path, 16)), Stage(0.5, packs(tmp_path, 64), 50_000.0)]
+    stages = [LengthStage(0.5, packs(tmp_path, 16)), LengthStage(0.5, packs(tmp_path, 64), 50_000.0)]
     with pytest.raises(Conflict, match=r"as it began .*course"):
-        train(fresh(SMALL), Course(stages, PLAN), PLAN, tmp_path / "run")
+        train(fresh(SMALL), LengthSchedule(stages, PLAN), PLAN, tmp_path / "run")
 
 
 def test_a_finished_course_leaves_the_model_as_at_its_end(tmp_path):
@@ -135,13 +137,13 @@ def test_bases_that_cannot_be_set_are_refused_before_training(tmp_path):
 
 def test_courses_that_do_not_come_out_even(tmp_path):
     with pytest.raises(InvalidValue, match="1 together"):
-        Course([Stage(0.5, packs(tmp_path, 16))], PLAN)
+        LengthSchedule([LengthStage(0.5, packs(tmp_path, 16))], PLAN)
     with pytest.raises(DoesNotFit, match=r"a divisor of the longest \(64\)"):
-        Course([Stage(0.5, packs(tmp_path, 24)), Stage(0.5, packs(tmp_path, 64))], PLAN)
+        LengthSchedule([LengthStage(0.5, packs(tmp_path, 24)), LengthStage(0.5, packs(tmp_path, 64))], PLAN)
     with pytest.raises(DoesNotFit, match="at least one step each of 8"):
-        Course([Stage(0.01, packs(tmp_path, 16)), Stage(0.99, packs(tmp_path, 64))], PLAN)
+        LengthSchedule([LengthStage(0.01, packs(tmp_path, 16)), LengthStage(0.99, packs(tmp_path, 64))], PLAN)
     with pytest.raises(DoesNotFit, match="stage 0 must be at least 64 rows long, got 60"):
-        Course([Stage(0.5, packs(tmp_path, 16, count=60)), Stage(0.5, packs(tmp_path, 64))], PLAN)
+        LengthSchedule([LengthStage(0.5, packs(tmp_path, 16, count=60)), LengthStage(0.5, packs(tmp_path, 64))], PLAN)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_courses_that_do_not_come_out_even(tmp_path):
 def test_a_stage_has_the_last_base_that_was_stated(bases, expected):
     ends, lengths = [2, 4, 6, 8], [16, 32, 32, 64]
     for begin in range(8):  # wherever training goes on, the model is as it would be had it come from the beginning
-        model, switches = fresh(SMALL), Switches(PLAN, ends, lengths, bases)
+        model, switches = fresh(SMALL), StageSwitch(PLAN, ends, lengths, bases)
         for step in range(begin, 8):
             switches.on_step_begin(None, SimpleNamespace(global_step=step), None, model=model)
             config = model.config

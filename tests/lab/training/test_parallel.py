@@ -7,15 +7,15 @@ from hf.models import tiny
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
-from ropewalk.lab.data.packs import Packs, collated, row_of
-from ropewalk.lab.small_models import Shape, fresh
+from ropewalk.lab.data.packs import PackedRows, collated, row_of
+from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.parallel import dividing, divisible, require_divisible
-from ropewalk.lab.training.train import Plan, arguments, train
+from ropewalk.lab.training.train import TrainingPlan, arguments, train
 
 from lab.texts import tokenizer, tokens
 
-PLAN = Plan(steps=2, rows=2, progress=False)
-SMALL = Shape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
+PLAN = TrainingPlan(steps=2, rows=2, progress=False)
+SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
 
 
 def rows(*lengths):
@@ -36,7 +36,7 @@ def test_among_how_many_as_accelerate_launch_says(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("extension", ["rerope:window=8", "alibi", "log_n", "dynamic_ntk", "randomized:limit=99"])
 def test_attention_of_ours_is_refused_before_training(tmp_path, extension):
-    packs, model = Packs(tokens(tmp_path, count=20), tokenizer(), length=32, count=50), fresh(SMALL)
+    packs, model = PackedRows(tokens(tmp_path, count=20), tokenizer(), length=32, count=50), fresh(SMALL)
     config = ParallelismConfig(cp_size=2)
     with (
         rw.extended(model, extension),

@@ -22,22 +22,22 @@ from ropewalk.attention.backends.triton.tiles import (
     column_of,
     edge,
     head_of,
+    inputs_of,
     keep,
     logits,
     part,
+    rotated,
     row_angles,
     row_of,
-    text_of,
-    turned,
+    tile_range_of,
     vectors,
-    walk_of,
 )
 
 HIDDEN = tl.constexpr(float("-inf"))
 LN2 = tl.constexpr(0.6931471805599453)
 
 
-class Slope(NamedTuple):
+class OutputGradient(NamedTuple):
     """What the backward pass knows of queries: the gradient of their answer, its log-sum-exp, gradient times answer."""
 
     grad: tl.tensor
@@ -62,7 +62,7 @@ def _absorbed(top, total, answer, text, row, s, j, EDGE: tl.constexpr, TURN: tl.
 @triton.jit
 def _read(top, total, answer, text, row, s, walks, block, TURN: tl.constexpr, shape: tl.constexpr):
     """The running softmax with all that a block of queries sees in strand s."""
-    first, inner, outer, last = walk_of(walks, s, block)
+    first, inner, outer, last = tile_range_of(walks, s, block)
     for j in range(inner, outer, shape.keys):
         top, total, answer = _absorbed(top, total, answer, text, row, s, j, False, TURN, shape)
     for step in range((inner - first) // shape.keys + (last - outer) // shape.keys):
@@ -76,7 +76,7 @@ def forward(q, k, v, factor, line, spans, walks, lengths, out, lse, shape: tl.co
     """The answers of a block of queries, and the logarithm (of base 2) of what they were divided by."""
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the rows that see most begin first
     first, h, b = block * shape.rows, tl.program_id(1), tl.program_id(2)
-    text = text_of(q, k, v, factor, line, spans, lengths, b, h, h // shape.members)
+    text = inputs_of(q, k, v, factor, line, spans, lengths, b, h, h // shape.members)
     top = tl.full([shape.rows], HIDDEN, tl.float32)
     total = tl.full([shape.rows], 0.0, tl.float32)
     answer = tl.full([shape.rows, shape.values.wide], 0.0, tl.float32)
@@ -100,7 +100,7 @@ def _slope_of(slopes, b, h, first, count, EDGE: tl.constexpr, shape: tl.constexp
     lse = tl.load(head_of(slopes.lse, b, h) + i, mask=i < count, other=0.0)
     delta = tl.load(head_of(slopes.delta, b, h) + i, mask=i < count, other=0.0)
     grad = part(slopes.grad, head_of(slopes.grad, b, h), first, count, shape.rows, EDGE, shape.values)
-    return Slope(grad, tl.where(lse == HIDDEN, 0.0, lse), delta)
+    return OutputGradient(grad, tl.where(lse == HIDDEN, 0.0, lse), delta)
 
 
 @triton.jit
@@ -131,10 +131,10 @@ def backward_queries(
     """What strand s adds to the gradients of a block of queries and of their factors."""
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     first, h, b = block * shape.rows, tl.program_id(1), tl.program_id(2)
-    begin, inner, outer, last = walk_of(walks, s, block)
+    begin, inner, outer, last = tile_range_of(walks, s, block)
     if begin < last:
-        text = text_of(q, k, v, factor, line, spans, lengths, b, h, h // shape.members)
-        slope = _slope_of(Slope(grad, lse, delta), b, h, first, lengths.queries, True, shape)
+        text = inputs_of(q, k, v, factor, line, spans, lengths, b, h, h // shape.members)
+        slope = _slope_of(OutputGradient(grad, lse, delta), b, h, first, lengths.queries, True, shape)
         row = row_of(text, s, first, True, shape.q_turns, shape)
         by_a = tl.full([shape.rows, shape.firsts.wide], 0.0, tl.float32)
         by_b, by_c = by_a, tl.full([shape.rows, shape.still.wide], 0.0, tl.float32)
@@ -145,7 +145,7 @@ def backward_queries(
             by_a, by_b, by_c = _by_query(by_a, by_b, by_c, text, row, slope, s, j, True, shape)
         if shape.q_turns:
             cos, sin = row_angles(text, s, first, row.start, row.stop, shape)
-            by_a, by_b = turned(by_a, by_b, cos, -sin)
+            by_a, by_b = rotated(by_a, by_b, cos, -sin)
         _finish_queries(text, row.factor, by_a, by_b, by_c, by_q, by_factor, first, b, h, shape)
 
 
@@ -182,17 +182,17 @@ def _by_key(by_a, by_b, by_c, by_v, text, column, value, slopes, s, b, h, i, EDG
 def backward_keys(q, k, v, factor, line, spans, walks, lengths, s, grad, lse, delta, by_k, by_v, shape: tl.constexpr):
     """What strand s adds to the gradients of a block of keys and values, from all query heads that share them."""
     first, g, b = tl.program_id(0) * shape.keys, tl.program_id(1), tl.program_id(2)
-    begin, inner, outer, last = walk_of(walks, s, tl.program_id(0))
+    begin, inner, outer, last = tile_range_of(walks, s, tl.program_id(0))
     if begin < last:
-        slopes = Slope(grad, lse, delta)
-        text = text_of(q, k, v, factor, line, spans, lengths, b, g * shape.members, g)
+        slopes = OutputGradient(grad, lse, delta)
+        text = inputs_of(q, k, v, factor, line, spans, lengths, b, g * shape.members, g)
         column = column_of(text, s, first, True, shape.k_turns, shape)
         value = part(v, text.v_head, first, lengths.keys, shape.keys, True, shape.values)
         by_a = tl.full([shape.keys, shape.firsts.wide], 0.0, tl.float32)
         by_b, by_c = by_a, tl.full([shape.keys, shape.still.wide], 0.0, tl.float32)
         sum_v = tl.full([shape.keys, shape.values.wide], 0.0, tl.float32)
         for h in range(g * shape.members, (g + 1) * shape.members):
-            own = text_of(q, k, v, factor, line, spans, lengths, b, h, g)
+            own = inputs_of(q, k, v, factor, line, spans, lengths, b, h, g)
             for i in range(inner, outer, shape.rows):
                 by_a, by_b, by_c, sum_v = _by_key(
                     by_a, by_b, by_c, sum_v, own, column, value, slopes, s, b, h, i, False, shape
@@ -204,6 +204,6 @@ def backward_keys(q, k, v, factor, line, spans, walks, lengths, s, grad, lse, de
                 )
         if shape.k_turns:
             cos, sin = column_angles(text, s, first, shape)
-            by_a, by_b = turned(by_a, by_b, cos, -sin)
+            by_a, by_b = rotated(by_a, by_b, cos, -sin)
         add_vectors(by_k, head_of(by_k, b, g), by_a, by_b, by_c, first, lengths.keys, shape.keys, shape)
         add(by_v, head_of(by_v, b, g), sum_v, first, lengths.keys, shape.keys, shape.values)

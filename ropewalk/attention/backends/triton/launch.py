@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ropewalk.attention.backends.triton.segment_tables import Spans, bounds, span_tables, turning
-from ropewalk.attention.layout.segments import Strand
-from ropewalk.attention.layout.tile_ranges import walks_over_keys, walks_over_rows
-from ropewalk.attention.problem import Case
-from ropewalk.attention.torch_kernels.matmul import Part
+from ropewalk.attention.backends.triton.segment_tables import SegmentTables, bounds, rotates, segment_tables
+from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.layout.tile_ranges import key_tile_ranges, row_tile_ranges
+from ropewalk.attention.problem import Problem
+from ropewalk.attention.torch_kernels.matmul import PartialAttention
 from ropewalk.attention.torch_kernels.softmax import by_sinks, with_sinks
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -37,7 +37,7 @@ LOG2E = math.log2(math.e)
 BiasAt = Callable[[Tensor], Tensor]
 
 
-class Vectors(NamedTuple):
+class StridedVectors(NamedTuple):
     """[b, heads, tokens, d] as the kernels take it; a vector's numbers are neighbours."""
 
     at: Tensor
@@ -46,7 +46,7 @@ class Vectors(NamedTuple):
     token: int
 
 
-class Numbers(NamedTuple):
+class StridedNumbers(NamedTuple):
     """[b, heads, n] likewise; a step of 0 where all share."""
 
     at: Tensor
@@ -63,7 +63,7 @@ class Columns(NamedTuple):
     wide: int
 
 
-class Shape(NamedTuple):
+class KernelShape(NamedTuple):
     """What a kernel is compiled for."""
 
     rows: int
@@ -78,7 +78,7 @@ class Shape(NamedTuple):
     biased: bool
 
 
-class Lengths(NamedTuple):
+class KernelLengths(NamedTuple):
     """What it is not compiled for."""
 
     strands: int
@@ -86,7 +86,7 @@ class Lengths(NamedTuple):
     keys: int
 
 
-class Given(NamedTuple):
+class KernelInputs(NamedTuple):
     """The tensors that attention is a function of; factors and lines are those of logits in powers of two."""
 
     q_bhid: Tensor
@@ -125,10 +125,10 @@ HALF_TURNING = {
 SINGLE = Launches(Launch(64, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 32, 8, 1))
 
 
-class Plan(NamedTuple):
+class LaunchPlan(NamedTuple):
     """What a text's attention needs beside its numbers."""
 
-    spans: Spans
+    spans: SegmentTables
     start: Tensor
     stop: Tensor
     turns: list[tuple[bool, bool]]  # whether each strand turns queries, and keys
@@ -138,7 +138,7 @@ class Plan(NamedTuple):
     launches: Launches
 
 
-def why_not(case: Case) -> str | None:
+def why_not(case: Problem) -> str | None:
     """Why the kernels do not carry the case, or nothing."""
     strands, biases = case.strands, case.extension.biases
     largest = max(case.head_dim, case.value_dim)
@@ -159,11 +159,11 @@ def why_not(case: Case) -> str | None:
     return next((f"triton: {why}" for why, so in whys.items() if so), None)
 
 
-def _far(strands: Sequence[Strand]) -> bool:
+def _far(strands: Sequence[Segment]) -> bool:
     return furthest(strands) >= LONGEST_LINE
 
 
-def furthest(strands: Sequence[Strand]) -> int:
+def furthest(strands: Sequence[Segment]) -> int:
     """No distance that is shown is larger."""
     return max(
         (int(each.q_at.max() - each.k_at[int(each.start.min()) : int(each.stop.max())].min()) for each in strands),
@@ -171,15 +171,15 @@ def furthest(strands: Sequence[Strand]) -> int:
     )
 
 
-def _whole(strands: Sequence[Strand]) -> bool:
+def _whole(strands: Sequence[Segment]) -> bool:
     return all(bool((at == at.round()).all()) for each in strands for at in (each.q_at, each.k_at))
 
 
-def plan_for(strands: Sequence[Strand], q_bhid: Tensor, v_bgjd: Tensor, interleaved: bool) -> Plan:
+def plan_for(strands: Sequence[Segment], q_bhid: Tensor, v_bgjd: Tensor, interleaved: bool) -> LaunchPlan:
     """All that is settled by positions alone: the same for every layer of a model and every step over equal texts."""
-    turns = [turning(strand) for strand in strands]
-    return Plan(
-        span_tables(strands, q_bhid.shape[2], q_bhid.device),
+    turns = [rotates(strand) for strand in strands]
+    return LaunchPlan(
+        segment_tables(strands, q_bhid.shape[2], q_bhid.device),
         *bounds(strands, q_bhid.shape[2]),
         turns,
         furthest(strands),
@@ -189,11 +189,11 @@ def plan_for(strands: Sequence[Strand], q_bhid: Tensor, v_bgjd: Tensor, interlea
     )
 
 
-def fused_spans(
+def triton_attention(
     q_bhid: Tensor,
     k_bgjd: Tensor,
     v_bgjd: Tensor,
-    plan: Plan,
+    plan: LaunchPlan,
     scale_hi: Tensor,
     bias_at: BiasAt | None,
     sink_h: Tensor | None = None,
@@ -205,7 +205,7 @@ def fused_spans(
         line_hx = (bias_at(distance).detach() * LOG2E).float().contiguous()
     factor_hi = (scale_hi.to(q_bhid.device) / math.sqrt(q_bhid.shape[-1])).float()
     given = (q_bhid, k_bgjd, v_bgjd, factor_hi, line_hx, sink_h, plan)
-    out: Tensor = FusedSpans.apply(*given)  # type: ignore[no-untyped-call]
+    out: Tensor = TritonFunction.apply(*given)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -217,7 +217,7 @@ def launches(head_dim: int, dtype: torch.dtype, turns: bool) -> Launches:
     return table[min(size for size in table if size >= head_dim)]
 
 
-class FusedSpans(torch.autograd.Function):
+class TritonFunction(torch.autograd.Function):
     """One kernel forward; backward two for each strand, one for queries and one for keys and values."""
 
     @staticmethod
@@ -229,16 +229,16 @@ class FusedSpans(torch.autograd.Function):
         factor_hi: Tensor,
         line_hx: Tensor | None,
         sink_h: Tensor | None,
-        plan: Plan,
+        plan: LaunchPlan,
     ) -> Tensor:
         """The answer; the logarithm of what it was divided by is kept."""
         out = torch.empty(*q_bhid.shape[:3], v_bgjd.shape[-1], dtype=v_bgjd.dtype, device=v_bgjd.device)
         lse = torch.empty(q_bhid.shape[:3], dtype=torch.float32, device=q_bhid.device)
-        given, launch = Given(q_bhid, k_bgjd, v_bgjd, factor_hi * LOG2E, line_hx), plan.launches.forward
+        given, launch = KernelInputs(q_bhid, k_bgjd, v_bgjd, factor_hi * LOG2E, line_hx), plan.launches.forward
         shape = _shape(launch, given, plan, *(any(each) for each in zip(*plan.turns, strict=True)))
         _launch("forward", launch, _walks_of_queries(launch, plan), shape, given, plan, _vectors(out), _numbers(lse))
         if sink_h is not None:
-            out, natural = with_sinks(Part(out, lse / LOG2E), sink_h)
+            out, natural = with_sinks(PartialAttention(out, lse / LOG2E), sink_h)
             lse = natural * LOG2E
         ctx.save_for_backward(*given, out, lse, sink_h)
         ctx.plan = plan
@@ -249,7 +249,7 @@ class FusedSpans(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of queries, keys, values, factors and, where they want one, of sinks."""
         *tensors, out, lse, sink_h = ctx.saved_tensors
-        given, plan = Given(*tensors), ctx.plan
+        given, plan = KernelInputs(*tensors), ctx.plan
         inputs = given.q_bhid, given.k_bgjd, given.v_bgjd
         by_q, by_k, by_v = (_sums(x, len(plan.turns)) for x in inputs)
         by_factor = torch.zeros_like(lse)
@@ -262,7 +262,7 @@ class FusedSpans(torch.autograd.Function):
             for s, turns in enumerate(plan.turns):
                 _launch(name, launch, walks, _shape(launch, given, plan, *turns), given, plan, s, *slope, *own)
         by_q, by_k, by_v = (x.to(own.dtype) for x, own in zip((by_q, by_k, by_v), inputs, strict=True))
-        by_sink = by_sinks(grads[0], Part(out, lse / LOG2E), sink_h) if ctx.needs_input_grad[5] else None
+        by_sink = by_sinks(grads[0], PartialAttention(out, lse / LOG2E), sink_h) if ctx.needs_input_grad[5] else None
         return by_q, by_k, by_v, by_factor.sum(0).sum_to_size(given.factor_hi.shape), None, by_sink, None
 
 
@@ -271,23 +271,29 @@ def _sums(x: Tensor, strands: int) -> Tensor:
     return torch.zeros(x.shape, dtype=x.dtype if strands == 1 else torch.float32, device=x.device)
 
 
-def _walks_of_queries(launch: Launch, plan: Plan) -> Tensor:
+def _walks_of_queries(launch: Launch, plan: LaunchPlan) -> Tensor:
     """Of every block of queries in every strand."""
     bounds, device = zip(plan.start, plan.stop, strict=True), plan.spans.start.device
-    walks = [walks_over_keys(start, stop, launch.rows, launch.keys) for start, stop in bounds]
+    walks = [key_tile_ranges(start, stop, launch.rows, launch.keys) for start, stop in bounds]
     return torch.stack(walks).to(device, torch.int32)
 
 
-def _walks_of_keys(launch: Launch, plan: Plan) -> Tensor:
+def _walks_of_keys(launch: Launch, plan: LaunchPlan) -> Tensor:
     """Of every block of keys in every strand."""
     bounds, device = zip(plan.start, plan.stop, strict=True), plan.spans.start.device
     keys = plan.spans.k_at.shape[1]
-    walks = [walks_over_rows(start, stop, launch.rows, launch.keys, keys) for start, stop in bounds]
+    walks = [row_tile_ranges(start, stop, launch.rows, launch.keys, keys) for start, stop in bounds]
     return torch.stack(walks).to(device, torch.int32)
 
 
 def _launch(
-    name: str, launch: Launch, walks: Tensor, shape: Shape, given: Given, plan: Plan, *own: Vectors | Numbers | int
+    name: str,
+    launch: Launch,
+    walks: Tensor,
+    shape: KernelShape,
+    given: KernelInputs,
+    plan: LaunchPlan,
+    *own: StridedVectors | StridedNumbers | int,
 ) -> None:
     """Run a kernel: a program for each walk of each head. Imported here, since triton may be missing."""
     q_bhid, k_bgjd, v_bgjd, factor_hi, line_hx = given
@@ -304,7 +310,7 @@ def _launch(
             factor if line_hx is None else _shared(line_hx),
             plan.spans,
             walks,
-            Lengths(len(walks), q_bhid.shape[2], k_bgjd.shape[2]),
+            KernelLengths(len(walks), q_bhid.shape[2], k_bgjd.shape[2]),
             *own,
             shape,
             num_warps=launch.warps,
@@ -312,10 +318,10 @@ def _launch(
         )
 
 
-def _shape(launch: Launch, given: Given, plan: Plan, q_turns: bool, k_turns: bool) -> Shape:
+def _shape(launch: Launch, given: KernelInputs, plan: LaunchPlan, q_turns: bool, k_turns: bool) -> KernelShape:
     pairs, rest = plan.pairs, given.q_bhid.shape[-1] - 2 * plan.pairs
     step, apart = (2, 1) if plan.interleaved else (1, pairs)
-    return Shape(
+    return KernelShape(
         launch.rows,
         launch.keys,
         firsts=_columns(0, step, pairs),
@@ -333,16 +339,16 @@ def _columns(begin: int, step: int, size: int) -> Columns:
     return Columns(begin, step, size, max(NARROWEST, 1 << (size - 1).bit_length()))
 
 
-def _vectors(x_bhnd: Tensor) -> Vectors:
+def _vectors(x_bhnd: Tensor) -> StridedVectors:
     dense = x_bhnd if x_bhnd.stride(-1) == 1 else x_bhnd.contiguous()
-    return Vectors(dense, *dense.stride()[:3])
+    return StridedVectors(dense, *dense.stride()[:3])
 
 
-def _numbers(x_bhn: Tensor) -> Numbers:
+def _numbers(x_bhn: Tensor) -> StridedNumbers:
     dense = x_bhn.contiguous()
-    return Numbers(dense, *dense.stride()[:2])
+    return StridedNumbers(dense, *dense.stride()[:2])
 
 
-def _shared(x_hn: Tensor) -> Numbers:
+def _shared(x_hn: Tensor) -> StridedNumbers:
     """The same in every batch row, and for all heads where there is but one."""
-    return Numbers(x_hn.contiguous(), 0, x_hn.shape[1] if len(x_hn) > 1 else 0)
+    return StridedNumbers(x_hn.contiguous(), 0, x_hn.shape[1] if len(x_hn) > 1 else 0)

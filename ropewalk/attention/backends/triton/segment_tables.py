@@ -11,15 +11,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.layout.segments import Strand
-from ropewalk.attention.rotation.rotate import stands_still, turn_at
-from ropewalk.attention.rotation.rotated_copies import Way
+from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.rotation.rotate import is_identity, rotation_at
+from ropewalk.attention.rotation.rotated_copies import RotationSpec
 from ropewalk.frequencies import Table
 
 STILL = -1  # in place of a row of the table
 
 
-class Spans(NamedTuple):
+class SegmentTables(NamedTuple):
     """All strands. A table's row holds the cosines of all pairs, then their sines."""
 
     start: Tensor  # [s, i] the keys that each row sees; a row that is not of the strand sees none
@@ -33,7 +33,7 @@ class Spans(NamedTuple):
     k_count: Tensor  # [s] how many keys have a row: those that are seen
 
 
-def bounds(strands: Sequence[Strand], queries: int) -> tuple[Tensor, Tensor]:
+def bounds(strands: Sequence[Segment], queries: int) -> tuple[Tensor, Tensor]:
     """start and stop of every query of the text in every strand, [s, i]."""
     start, stop = torch.zeros(2, len(strands), queries, dtype=torch.int64)
     for s, strand in enumerate(strands):
@@ -41,7 +41,7 @@ def bounds(strands: Sequence[Strand], queries: int) -> tuple[Tensor, Tensor]:
     return start, stop
 
 
-def span_tables(strands: Sequence[Strand], queries: int, device: torch.device) -> Spans:
+def segment_tables(strands: Sequence[Segment], queries: int, device: torch.device) -> SegmentTables:
     """Everything about the strands that does not depend on how a kernel is cut up."""
     start, stop = bounds(strands, queries)
     q_at = torch.zeros_like(start)
@@ -50,35 +50,35 @@ def span_tables(strands: Sequence[Strand], queries: int, device: torch.device) -
     k_at = torch.stack([strand.k_at.to(torch.int64) for strand in strands])
     # Only differences count, and those that are seen are small: whatever 32 bits cut off cancels.
     start, stop, q_at, k_at = (each.to(device, torch.int32) for each in (start, stop, q_at, k_at))
-    return Spans(start, stop, q_at, k_at, *_query_turns(strands, device), *_key_turns(strands, device))
+    return SegmentTables(start, stop, q_at, k_at, *_query_turns(strands, device), *_key_turns(strands, device))
 
 
-def turning(strand: Strand) -> tuple[bool, bool]:
+def rotates(strand: Segment) -> tuple[bool, bool]:
     """Whether it turns queries, and keys."""
-    queries, keys = (not stands_still(places, strand.table) for places in (strand.q_at, strand.k_at))
+    queries, keys = (not is_identity(places, strand.table) for places in (strand.q_at, strand.k_at))
     return queries, keys
 
 
-def _query_turns(strands: Sequence[Strand], device: torch.device) -> tuple[Tensor, Tensor]:
+def _query_turns(strands: Sequence[Segment], device: torch.device) -> tuple[Tensor, Tensor]:
     """One table for each strand's rows, one after the other; none if no strand turns queries."""
     tables, first, count = [], [], 0
-    needed = any(turning(strand)[0] for strand in strands)
+    needed = any(rotates(strand)[0] for strand in strands)
     for strand in strands:
         first.append(count - strand.rows.start)
         if needed:
-            tables.append(_table(Way(strand.q_at, strand.table, strand.q_at - strand.q_at.max()), device))
+            tables.append(_table(RotationSpec(strand.q_at, strand.table, strand.q_at - strand.q_at.max()), device))
             count += len(strand.q_at)
     return torch.cat(tables or [_blank(strands, device)]), torch.tensor(first, dtype=torch.int32, device=device)
 
 
-def _key_turns(strands: Sequence[Strand], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _key_turns(strands: Sequence[Segment], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """One table for each way that keys are turned, as far as any strand sees; none for keys that stand still."""
-    ways: list[tuple[Way, int]] = []
+    ways: list[tuple[RotationSpec, int]] = []
     places = []  # of each strand's table among the tables
     for strand in strands:
-        way, seen = Way(strand.k_at, strand.table, strand.q_at.max() - strand.k_at), int(strand.stop.max())
+        way, seen = RotationSpec(strand.k_at, strand.table, strand.q_at.max() - strand.k_at), int(strand.stop.max())
         place = next((place for place, (other, _) in enumerate(ways) if way.same(other)), len(ways))
-        if stands_still(way.places, way.table):
+        if is_identity(way.places, way.table):
             place = STILL
         elif place == len(ways):
             ways.append((way, seen))
@@ -87,18 +87,18 @@ def _key_turns(strands: Sequence[Strand], device: torch.device) -> tuple[Tensor,
         places.append(place)
     counts = [count for _, count in ways]
     firsts = [sum(counts[:place]) for place in range(len(ways))]
-    tables = [_table(Way(way.places[:count], way.table, way.growth[:count]), device) for way, count in ways]
+    tables = [_table(RotationSpec(way.places[:count], way.table, way.growth[:count]), device) for way, count in ways]
     first = torch.tensor([STILL if place == STILL else firsts[place] for place in places], dtype=torch.int32)
     count = torch.tensor([0 if place == STILL else counts[place] for place in places], dtype=torch.int32)
     return torch.cat(tables or [_blank(strands, device)]), first.to(device), count.to(device)
 
 
-def _blank(strands: Sequence[Strand], device: torch.device) -> Tensor:
+def _blank(strands: Sequence[Segment], device: torch.device) -> Tensor:
     return torch.zeros(1, 2 * len(strands[0].table.inv_freq), device=device)
 
 
-def _table(way: Way, device: torch.device) -> Tensor:
+def _table(way: RotationSpec, device: torch.device) -> Tensor:
     """Angles are formed in float64, where the kernel runs, and rounded after sine and cosine."""
     table = Table(*(column.to(device) for column in way.table))
-    turn = turn_at(way.places.to(device), table, way.growth.to(device))
+    turn = rotation_at(way.places.to(device), table, way.growth.to(device))
     return torch.cat(turn, -1).float()

@@ -15,7 +15,7 @@ import triton.language as tl
 HIDDEN = tl.constexpr(float("-inf"))
 
 
-class Text(NamedTuple):
+class ProgramInputs(NamedTuple):
     """What a program reads: its own head of the queries, keys and values, and how strands see them."""
 
     q: tl.tensor
@@ -30,7 +30,7 @@ class Text(NamedTuple):
     lengths: tl.tensor
 
 
-class Row(NamedTuple):
+class QueryBlock(NamedTuple):
     """Queries as one strand sees them: the three parts, the bounds of the keys they see, their place and factor."""
 
     a: tl.tensor
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     factor: tl.tensor
 
 
-class Column(NamedTuple):
+class KeyBlock(NamedTuple):
     """Keys as one strand sees them: the three parts, their index and their place."""
 
     a: tl.tensor
@@ -59,10 +59,10 @@ def head_of(x, b, h):
 
 
 @triton.jit
-def text_of(q, k, v, factor, line, spans, lengths, b, h, g):
+def inputs_of(q, k, v, factor, line, spans, lengths, b, h, g):
     """One query head of one batch row, and its key head."""
     lines = (head_of(factor, b, h), head_of(line, b, h))
-    return Text(q, head_of(q, b, h), k, head_of(k, b, g), v, head_of(v, b, g), *lines, spans, lengths)
+    return ProgramInputs(q, head_of(q, b, h), k, head_of(k, b, g), v, head_of(v, b, g), *lines, spans, lengths)
 
 
 # Vectors in memory.
@@ -150,7 +150,7 @@ def column_angles(text, s, first, shape: tl.constexpr):
 
 
 @triton.jit
-def turned(a, b, cos, sin):
+def rotated(a, b, cos, sin):
     """Each pair (a, b) turned, rounded once."""
     x, y = a.to(tl.float32), b.to(tl.float32)
     return (x * cos - y * sin).to(a.dtype), (x * sin + y * cos).to(b.dtype)
@@ -169,11 +169,11 @@ def row_of(text, s, first, EDGE: tl.constexpr, TURN: tl.constexpr, shape: tl.con
     a, b, c = vectors(text.q, text.q_head, first, text.lengths.queries, shape.rows, EDGE, shape)
     if TURN:
         cos, sin = row_angles(text, s, first, start, stop, shape)
-        a, b = turned(a, b, cos, sin)
+        a, b = rotated(a, b, cos, sin)
     at = start
     if shape.biased:
         at = tl.load(text.spans.q_at + place, mask=real, other=0)
-    return Row(a, b, c, start, stop, at, tl.load(text.factor + i, mask=real, other=0.0))
+    return QueryBlock(a, b, c, start, stop, at, tl.load(text.factor + i, mask=real, other=0.0))
 
 
 @triton.jit
@@ -183,11 +183,11 @@ def column_of(text, s, first, EDGE: tl.constexpr, TURN: tl.constexpr, shape: tl.
     a, b, c = vectors(text.k, text.k_head, first, text.lengths.keys, shape.keys, EDGE, shape)
     if TURN:
         cos, sin = column_angles(text, s, first, shape)
-        a, b = turned(a, b, cos, sin)
+        a, b = rotated(a, b, cos, sin)
     at = j
     if shape.biased:
         at = tl.load(text.spans.k_at + s * text.lengths.keys + j, mask=j < text.lengths.keys, other=0)
-    return Column(a, b, c, j, at)
+    return KeyBlock(a, b, c, j, at)
 
 
 @triton.jit
@@ -230,7 +230,7 @@ def logits(text, row, column, EDGE: tl.constexpr, ROWS: tl.constexpr, shape: tl.
 
 
 @triton.jit
-def walk_of(walks, s, block):
+def tile_range_of(walks, s, block):
     """Where strand s begins and ends for a block, and between which tiles all of the block sees all of the tile."""
     place = walks + (s * tl.num_programs(0) + block) * 4
     return tl.load(place), tl.load(place + 1), tl.load(place + 2), tl.load(place + 3)

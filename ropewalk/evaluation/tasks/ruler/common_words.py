@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from ropewalk.evaluation.material.prompts import Growing
+from ropewalk.evaluation.material.prompts import GrowingPrompt
 from ropewalk.evaluation.material.words import COMPOUNDS, compounds
-from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
+from ropewalk.evaluation.tasks.ruler.puzzle import Puzzle, PuzzleMaterial
 
 TASK = (
     "Below is a numbered list of words. In these words, some appear more often than others."
@@ -34,7 +34,7 @@ QUESTION = (
 WRITES = 120
 
 
-class Size(NamedTuple):
+class ListSize(NamedTuple):
     """How often words stand in a list."""
 
     shortest: int  # tokens of a prompt
@@ -45,13 +45,13 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(4096, 10, 30, 3, (30, 10, 3)),
-    Size(2048, 10, 6, 1, (10, 3, 1)),
-    Size(0, 5, 4, 1, None),
+    ListSize(4096, 10, 30, 3, (30, 10, 3)),
+    ListSize(2048, 10, 6, 1, (10, 3, 1)),
+    ListSize(0, 5, 4, 1, None),
 )
 
 
-def common_words(material: Material) -> Puzzle:
+def common_words(material: PuzzleMaterial) -> Puzzle:
     """The longest of the lists that has room, and grows by words that stand in it seldom."""
     order, words = material.random.random(), compounds(material.random, COMPOUNDS)
     for size in SIZES:
@@ -62,7 +62,7 @@ def common_words(material: Material) -> Puzzle:
     return puzzle
 
 
-def _of_size(size: Size, words: list[str], order: float) -> Puzzle:
+def _of_size(size: ListSize, words: list[str], order: float) -> Puzzle:
     common, others = words[: size.common], words[size.common :]
     question = QUESTION.format(count=size.common)
     example = "" if size.example is None else _example(Random(order), size.common, *size.example)
@@ -71,7 +71,7 @@ def _of_size(size: Size, words: list[str], order: float) -> Puzzle:
         listed = [*common * size.often, *others[:count] * size.seldom]
         return example + TASK + _list(listed, Random(f"{order}/{count}")) + question
 
-    growing = Growing(text, _answer(common), WRITES, in_units=True, most=len(others))
+    growing = GrowingPrompt(text, _answer(common), WRITES, in_units=True, most=len(others))
     return Puzzle(growing, tuple(common), WRITES)
 
 

@@ -12,8 +12,8 @@ import math
 import string
 from random import Random
 
-from ropewalk.evaluation.material.prompts import Growing
-from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
+from ropewalk.evaluation.material.prompts import GrowingPrompt
+from ropewalk.evaluation.tasks.ruler.puzzle import Puzzle, PuzzleMaterial
 
 TASK = (
     "Read the following coded text and track the frequency of each coded word."
@@ -31,7 +31,7 @@ FEWEST = 64  # words: with less, the fourth and the fifth would stand as often
 WRITES = 50
 
 
-def frequent_words(material: Material) -> Puzzle:
+def frequent_words(material: PuzzleMaterial) -> Puzzle:
     """A text that grows by words of every rank."""
     random = material.random
     words = [DOTS, *_words(random, max(ASKED + 1, material.length // 50))]
@@ -40,7 +40,7 @@ def frequent_words(material: Material) -> Puzzle:
     def text(more: int) -> str:
         return TASK + _coded(words, FEWEST + more, Random(f"{order}/{more}")) + QUESTION
 
-    return Puzzle(Growing(text, " " + ", ".join(asked), WRITES, in_units=True), asked, WRITES)
+    return Puzzle(GrowingPrompt(text, " " + ", ".join(asked), WRITES, in_units=True), asked, WRITES)
 
 
 def _coded(words: list[str], count: int, random: Random) -> str:

@@ -17,9 +17,9 @@ from random import Random
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from ropewalk.evaluation.material.prompts import Growing, Hidden, scattered, without
+from ropewalk.evaluation.material.prompts import GrowingPrompt, HiddenLines, scattered, without
 from ropewalk.evaluation.material.words import compound
-from ropewalk.evaluation.tasks.ruler.puzzle import NOISE, Maker, Material, Puzzle
+from ropewalk.evaluation.tasks.ruler.puzzle import NOISE, Maker, Puzzle, PuzzleMaterial
 
 FACT = "One of the special magic {what} for {key} is: {value}.\n"
 SEVERAL = (
@@ -41,7 +41,7 @@ SHORTEST_LINE = 8  # tokens; no line of a needle is shorter under any tokenizer
 Content = Literal["words", "numbers", "uuids"]
 
 
-class Needles(NamedTuple):
+class NeedleKind(NamedTuple):
     """One kind."""
 
     hidden_in: Literal["noise", "text", "needles"]
@@ -51,7 +51,7 @@ class Needles(NamedTuple):
     key: Content = "words"
     value: Content = "numbers"
 
-    def puzzle(self, material: Material) -> Puzzle:
+    def puzzle(self, material: PuzzleMaterial) -> Puzzle:
         """Keys with values, hidden, and a question for some of them."""
         random = material.random
         told = {
@@ -61,7 +61,7 @@ class Needles(NamedTuple):
         answers = tuple(value for key in chosen for value in told[key])
         facts = [_line(self.value, key, value) for key, values in told.items() for value in values]
         depths = random.sample(range(DEPTHS), len(facts))
-        hidden = [Hidden(fact, depth / (DEPTHS - 1)) for fact, depth in zip(facts, depths, strict=True)]
+        hidden = [HiddenLines(fact, depth / (DEPTHS - 1)) for fact, depth in zip(facts, depths, strict=True)]
         values = tuple(value for each in told.values() for value in each)
         filler = without(self._filler(material), [*told, *values])
         before, after = self._words(chosen)
@@ -69,7 +69,7 @@ class Needles(NamedTuple):
         def text(size: int) -> str:
             return before + scattered(filler, hidden, size) + after
 
-        return Puzzle(Growing(text, " " + ", ".join(answers), WRITES), answers, WRITES, once=values)
+        return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), WRITES), answers, WRITES, once=values)
 
     def _words(self, chosen: list[str]) -> tuple[str, str]:
         """What stands before the text and after it."""
@@ -78,7 +78,7 @@ class Needles(NamedTuple):
         before, after = ONE if one else SEVERAL
         return before.format(**given), after.format(**given)
 
-    def _filler(self, material: Material) -> str:
+    def _filler(self, material: PuzzleMaterial) -> str:
         if self.hidden_in == "text":
             return material.text()
         if self.hidden_in == "noise":
@@ -106,12 +106,12 @@ def _listed(keys: list[str]) -> str:
 
 
 KINDS: dict[str, Maker] = {
-    "niah_single_1": Needles("noise").puzzle,
-    "niah_single_2": Needles("text").puzzle,
-    "niah_single_3": Needles("text", value="uuids").puzzle,
-    "niah_multikey_1": Needles("text", keys=4).puzzle,
-    "niah_multikey_2": Needles("needles").puzzle,
-    "niah_multikey_3": Needles("needles", key="uuids", value="uuids").puzzle,
-    "niah_multivalue": Needles("text", values=4).puzzle,
-    "niah_multiquery": Needles("text", keys=4, asked=4).puzzle,
+    "niah_single_1": NeedleKind("noise").puzzle,
+    "niah_single_2": NeedleKind("text").puzzle,
+    "niah_single_3": NeedleKind("text", value="uuids").puzzle,
+    "niah_multikey_1": NeedleKind("text", keys=4).puzzle,
+    "niah_multikey_2": NeedleKind("needles").puzzle,
+    "niah_multikey_3": NeedleKind("needles", key="uuids", value="uuids").puzzle,
+    "niah_multivalue": NeedleKind("text", values=4).puzzle,
+    "niah_multiquery": NeedleKind("text", keys=4, asked=4).puzzle,
 }

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from ropewalk.evaluation.material.prompts import Growing, Prompt
+from ropewalk.evaluation.material.prompts import GrowingPrompt, Prompt
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
 
 
-class Material(NamedTuple):
+class PuzzleMaterial(NamedTuple):
     """What a puzzle is made of."""
 
     random: Random
@@ -24,7 +24,7 @@ class Material(NamedTuple):
 class Puzzle(NamedTuple):
     """A prompt that grows, and what is to be found in what the model writes."""
 
-    growing: Growing
+    growing: GrowingPrompt
     answers: tuple[str, ...]
     writes: int  # tokens within which the answers have to come
     any_of: bool = False  # one answer in several wordings, instead of several answers
@@ -35,4 +35,4 @@ class Puzzle(NamedTuple):
         return max(self.writes, len(prompt.answer_ids))
 
 
-Maker = Callable[[Material], Puzzle]
+Maker = Callable[[PuzzleMaterial], Puzzle]

@@ -19,8 +19,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ropewalk.errors import InvalidValue, Unreadable
-from ropewalk.evaluation.material.prompts import Growing
-from ropewalk.evaluation.tasks.ruler.puzzle import Material, Puzzle
+from ropewalk.evaluation.material.prompts import GrowingPrompt
+from ropewalk.evaluation.tasks.ruler.puzzle import Puzzle, PuzzleMaterial
 from ropewalk.files import holds, json_lines, read_bytes, require_text
 
 TASK = "Answer the question based on the given documents. Only give me the answer and do not output any other words."
@@ -37,17 +37,17 @@ class Question(NamedTuple):
     contexts: tuple[str, ...]
 
 
-def about_one(material: Material) -> Puzzle:
+def about_one(material: PuzzleMaterial) -> Puzzle:
     """A question that one document answers."""
     return _puzzle(material, several=False)
 
 
-def about_several(material: Material) -> Puzzle:
+def about_several(material: PuzzleMaterial) -> Puzzle:
     """A question that takes several documents."""
     return _puzzle(material, several=True)
 
 
-def _puzzle(material: Material, *, several: bool) -> Puzzle:
+def _puzzle(material: PuzzleMaterial, *, several: bool) -> Puzzle:
     random, rows = material.random, _rows(material.questions, several)
     row, order = random.choice(rows), random.random()
     others = sorted({text for each in rows for text in each.contexts} - set(row.contexts))
@@ -59,7 +59,7 @@ def _puzzle(material: Material, *, several: bool) -> Puzzle:
         listed = "\n\n".join(f"Document {number}:\n{each}" for number, each in enumerate(documents, 1))
         return BEFORE + listed + AFTER.format(question=row.question)
 
-    growing = Growing(text, f" {row.answers[0]}", WRITES, in_units=True, most=len(others))
+    growing = GrowingPrompt(text, f" {row.answers[0]}", WRITES, in_units=True, most=len(others))
     return Puzzle(growing, row.answers, WRITES, any_of=True)
 
 

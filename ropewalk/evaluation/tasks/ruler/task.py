@@ -22,7 +22,7 @@ from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.evaluation.tasks.ruler import needles
 from ropewalk.evaluation.tasks.ruler.common_words import common_words
 from ropewalk.evaluation.tasks.ruler.frequent_words import frequent_words
-from ropewalk.evaluation.tasks.ruler.puzzle import Maker, Material, Puzzle
+from ropewalk.evaluation.tasks.ruler.puzzle import Maker, Puzzle, PuzzleMaterial
 from ropewalk.evaluation.tasks.ruler.questions import about_one, about_several, mark_of
 from ropewalk.evaluation.tasks.ruler.tracking import tracking
 from ropewalk.evaluation.tasks.signature import Task
@@ -54,7 +54,7 @@ KINDS: Mapping[str, Maker] = {
 OF_DOCUMENTS = ("qa_1", "qa_2")
 
 
-class Posed(NamedTuple):
+class PosedPuzzle(NamedTuple):
     """A puzzle, and its prompt."""
 
     puzzle: Puzzle
@@ -98,14 +98,14 @@ class Ruler(Retrieval):
         """The prompt of a sample: the same for every extension."""
         return self.posed(subject, length, sample).prompt
 
-    def posed(self, subject: Subject, length: int, sample: int) -> Posed:
+    def posed(self, subject: Subject, length: int, sample: int) -> PosedPuzzle:
         """The puzzle of a sample, and its prompt."""
         random = self.chance(subject, length, sample)
-        material = Material(random, length, lambda: subject.filler(random), subject.tokens, self.questions)
+        material = PuzzleMaterial(random, length, lambda: subject.filler(random), subject.tokens, self.questions)
         puzzle = KINDS[self.kind](material)
         prompt = fitted(subject.tokenizer, puzzle.growing, length)
         require_told(prompt, dict.fromkeys(puzzle.once, 1))
-        return Posed(puzzle, prompt)
+        return PosedPuzzle(puzzle, prompt)
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
         """The share of answers found, of prompts answered wholly, and the answers' loss."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import string
 from random import Random
 
-from ropewalk.evaluation.material.prompts import Growing, Hidden, scattered
-from ropewalk.evaluation.tasks.ruler.puzzle import NOISE, Material, Puzzle
+from ropewalk.evaluation.material.prompts import GrowingPrompt, HiddenLines, scattered
+from ropewalk.evaluation.tasks.ruler.puzzle import NOISE, Puzzle, PuzzleMaterial
 
 TASK = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
 QUESTION = (
@@ -27,19 +27,21 @@ WRITES = 30
 SHORT = 2048
 
 
-def tracking(material: Material) -> Puzzle:
+def tracking(material: PuzzleMaterial) -> Puzzle:
     """A chain, and the names of all its variables."""
     random = material.random
     example = _example(random, noise=material.length >= SHORT)
     names, value = _names(random, LETTERS), _value(random)
     depths = sorted(random.random() for _ in names)
-    hidden = [Hidden(line, depth) for line, depth in zip(_chain(names, value), depths, strict=True)]
+    hidden = [HiddenLines(line, depth) for line, depth in zip(_chain(names, value), depths, strict=True)]
     question = QUESTION.format(value=value, count=len(names))
 
     def text(size: int) -> str:
         return example + TASK + scattered(NOISE, hidden, size) + question
 
-    return Puzzle(Growing(text, _answer(names), WRITES), tuple(names), WRITES, once=(f"VAR {names[0]} = {value}\n",))
+    return Puzzle(
+        GrowingPrompt(text, _answer(names), WRITES), tuple(names), WRITES, once=(f"VAR {names[0]} = {value}\n",)
+    )
 
 
 def _example(random: Random, *, noise: bool) -> str:

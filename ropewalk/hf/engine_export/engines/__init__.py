@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ropewalk.hf.engine_export.engines import llama_cpp, plain, sglang, vllm
-from ropewalk.hf.engine_export.engines.signature import Engine as Engine
-from ropewalk.hf.engine_export.engines.signature import Reading as Reading
-from ropewalk.hf.engine_export.engines.signature import Stated as Stated
+from ropewalk.hf.engine_export.engines.signature import EngineReading as EngineReading
+from ropewalk.hf.engine_export.engines.signature import EngineRules as EngineRules
+from ropewalk.hf.engine_export.engines.signature import StatedModel as StatedModel
 
-ENGINES: dict[str, Engine] = {
-    "transformers": Engine(plain.read, plain.command),
-    "vllm": Engine(vllm.read, vllm.command),
-    "sglang": Engine(sglang.read, sglang.command),
-    "llama.cpp": Engine(llama_cpp.read, llama_cpp.command),
+ENGINES: dict[str, EngineRules] = {
+    "transformers": EngineRules(plain.read, plain.command),
+    "vllm": EngineRules(vllm.read, vllm.command),
+    "sglang": EngineRules(sglang.read, sglang.command),
+    "llama.cpp": EngineRules(llama_cpp.read, llama_cpp.command),
 }

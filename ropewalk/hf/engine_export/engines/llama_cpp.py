@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.engine_export.engines.signature import Reading, Stated, fold, lower, yarn_temperature
+from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, fold, lower, yarn_temperature
 
 # Run with the tensor: what came out agreed with transformers. Others were run and stop, or were not run.
 READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
@@ -31,7 +31,7 @@ DROPS = {
 ROPE_TYPE = "rope_freqs"
 
 
-def read(stated: Stated) -> Reading:
+def read(stated: StatedModel) -> EngineReading:
     """By name where that computes it, else by divisors among the weights and a temperature in the queries."""
     if stated.window is not None:
         raise DoesNotFit("reach", "the model's own, for llama.cpp's converter writes no other", "window")
@@ -41,21 +41,21 @@ def read(stated: Stated) -> Reading:
         rule = "of a model whose base and schedule llama.cpp's converter writes down"
         raise DoesNotFit("schedule", rule, f"{stated.type} of {stated.text.model_type}")
     if _computes(stated):
-        return Reading(lowered=False, unrun=stated.text.model_type not in RUN)
+        return EngineReading(lowered=False, unrun=stated.text.model_type not in RUN)
     if stated.text.model_type not in READS_DIVISORS or stated.kinds:
         rule = "linear, another base, or yarn with betas 32 and 1, truncated, at its own temperature, "
         raise DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
     lower(stated)
-    return Reading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
+    return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
 
 
-def command(place: str, stated: Stated) -> str:
+def command(place: str, stated: StatedModel) -> str:
     """Converts and serves it. The file holds the schedule; flags could only contradict it."""
     converted = f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf"
     return f"{converted} && llama-server -m {place}.gguf -c {stated.length}"
 
 
-def _computes(stated: Stated) -> bool:
+def _computes(stated: StatedModel) -> bool:
     """Whether llama.cpp's own schedule of this name is the one that is wanted."""
     if stated.type in ("default", "linear"):
         return stated.temperature == 1

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ropewalk.hf.engine_export.engines.signature import Reading, Stated, is_lowered, place_temperature
+from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, is_lowered, place_temperature
 
 
-def read(stated: Stated) -> Reading:
+def read(stated: StatedModel) -> EngineReading:
     """Nothing to rewrite but a temperature that cos and sin would not carry everywhere."""
     folded = place_temperature(stated)
-    return Reading(is_lowered(stated), folded)
+    return EngineReading(is_lowered(stated), folded)
 
 
-def command(place: str, stated: Stated) -> str:
+def command(place: str, stated: StatedModel) -> str:
     """Loads it."""
     return f'python -c "from transformers import AutoModelForCausalLM as A; A.from_pretrained({place!r})"'

@@ -7,12 +7,12 @@ latent      every schedule is DeepSeek's YaRN, its temperature that of mscale an
 
 from __future__ import annotations
 
-from ropewalk.hf.engine_export.engines.signature import Stated
+from ropewalk.hf.engine_export.engines.signature import StatedModel
 from ropewalk.hf.engine_export.engines.signature import read_as_deepseek_and_phi as read
 
 __all__ = ["command", "read"]
 
 
-def command(place: str, stated: Stated) -> str:
+def command(place: str, stated: StatedModel) -> str:
     """Serves it."""
     return f"python -m sglang.launch_server --model-path {place} --context-length {stated.length}"

@@ -22,7 +22,7 @@ QUERY_SCALE = "llama_4_scaling_beta"  # beside it, the original length is what a
 
 
 @dataclass
-class Stated:
+class StatedModel:
     """A model under a static extension in the words of transformers' config, which an engine rewrites for itself."""
 
     config: Any
@@ -70,7 +70,7 @@ class Stated:
         return [float(each) for each in divisors.clamp(max=STILL)]
 
 
-class Reading(NamedTuple):
+class EngineReading(NamedTuple):
     """How an engine comes to compute what was stated."""
 
     lowered: bool
@@ -80,19 +80,19 @@ class Reading(NamedTuple):
     rope_type: str | None = None  # written last, when the folder has been compared with the model
 
 
-class Engine(NamedTuple):
+class EngineRules(NamedTuple):
     """One who serves models."""
 
-    read: Callable[[Stated], Reading]  # rewrites the config
-    command: Callable[[str, Stated], str]  # that starts it, given the folder
+    read: Callable[[StatedModel], EngineReading]  # rewrites the config
+    command: Callable[[str, StatedModel], str]  # that starts it, given the folder
 
 
-def is_lowered(stated: Stated) -> bool:
+def is_lowered(stated: StatedModel) -> bool:
     """Whether the schedule is said pair by pair."""
     return stated.type == LONGROPE
 
 
-def lower(stated: Stated) -> None:
+def lower(stated: StatedModel) -> None:
     """Say the schedule pair by pair: as longrope, with one set of divisors for short texts and long ones."""
     divisors, temperature = stated.divisors, stated.temperature
     for parameters in stated.parameters:
@@ -112,7 +112,7 @@ def lower(stated: Stated) -> None:
         stated.text.original_max_position_embeddings = stated.length
 
 
-def fold(stated: Stated) -> float:
+def fold(stated: StatedModel) -> float:
     """Take the temperature out of the config: what the queries' weights are to be multiplied by instead."""
     factor = stated.temperature**2
     for parameters in stated.parameters:
@@ -122,7 +122,7 @@ def fold(stated: Stated) -> float:
     return factor
 
 
-def place_temperature(stated: Stated) -> float:
+def place_temperature(stated: StatedModel) -> float:
     """Leave it to cos and sin where these reach every logit, else fold it."""
     if stated.temperature == 1 or stated.reaches_all:
         return 1.0
@@ -131,7 +131,7 @@ def place_temperature(stated: Stated) -> float:
     return fold(stated)
 
 
-def state_mscale(stated: Stated) -> None:
+def state_mscale(stated: StatedModel) -> None:
     """vLLM and SGLang read the temperature of longrope under other names."""
     for parameters in stated.parameters if is_lowered(stated) else ():
         parameters |= {"short_mscale": stated.temperature, "long_mscale": stated.temperature}
@@ -149,7 +149,7 @@ def yarn_mscale(parameters: dict[str, Any], all_dim: float) -> float:
     return yarn_temperature(factor, 1.0 if own is None else own) / yarn_temperature(factor, all_dim)
 
 
-def require_latent(stated: Stated) -> None:
+def require_latent(stated: StatedModel) -> None:
     """vLLM and SGLang read every schedule of latent attention as DeepSeek's YaRN, whose temperature is mscale's."""
     parameters, rule = stated.parameters[0], "YaRN with the temperature of its mscale, or another base, where keys are "
     if stated.type == "default":
@@ -165,19 +165,19 @@ def require_latent(stated: Stated) -> None:
         parameters.pop(name, None)
 
 
-def read_as_deepseek_and_phi(stated: Stated) -> Reading:
+def read_as_deepseek_and_phi(stated: StatedModel) -> EngineReading:
     """What vLLM and SGLang share: latent keys by DeepSeek's rule, longrope by Phi's, all else by name."""
     if stated.latent:
         require_latent(stated)
-        return Reading(lowered=False)
+        return EngineReading(lowered=False)
     folded = place_temperature(stated)
     if is_lowered(stated):
         require_halves(stated)
     state_mscale(stated)
-    return Reading(is_lowered(stated), folded)
+    return EngineReading(is_lowered(stated), folded)
 
 
-def require_halves(stated: Stated) -> None:
+def require_halves(stated: StatedModel) -> None:
     """Refuse what the module for longrope of vLLM and SGLang does not compute."""
     if stated.interleaved:
         raise DoesNotFit("schedule", "one that has a name of its own where neighbours make a pair", LONGROPE)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 
-from ropewalk.hf.engine_export.engines.signature import Reading, Stated, lower, read_as_deepseek_and_phi
+from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, lower, read_as_deepseek_and_phi
 
 
-def read(stated: Stated) -> Reading:
+def read(stated: StatedModel) -> EngineReading:
     """By name as far as the tables of that name reach, else pair by pair."""
     multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
@@ -24,17 +24,17 @@ def read(stated: Stated) -> Reading:
     return reading
 
 
-def command(place: str, stated: Stated) -> str:
+def command(place: str, stated: StatedModel) -> str:
     """Serves it."""
     return f"vllm serve {place} --max-model-len {stated.length}"
 
 
-def _ends_early(stated: Stated) -> bool:
+def _ends_early(stated: StatedModel) -> bool:
     """Whether the table ends before the length that is wanted."""
     own = stated.parameters[0]
     return stated.type == "yarn" and int(own["original_max_position_embeddings"] * own["factor"]) < stated.length
 
 
-def _is_gemma3(stated: Stated) -> bool:
+def _is_gemma3(stated: StatedModel) -> bool:
     """Whose length vLLM takes as it is."""
     return "gemma3" in stated.config.model_type

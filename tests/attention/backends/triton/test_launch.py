@@ -14,8 +14,8 @@ from ropewalk.attention import attend, dispatch, explain
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.triton import launch as fused_spans
 from ropewalk.attention.backends.triton.launch import Launch, Launches, why_not
-from ropewalk.attention.layout.segments import strands
-from ropewalk.attention.problem import Case
+from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.problem import Problem
 from ropewalk.inputs import PAD
 
 pytest.importorskip("triton")
@@ -213,7 +213,7 @@ def test_learned_scales_receive_their_gradients(by_triton):
 
 def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
     """No reach makes such rows; the kernels carry them all the same."""
-    found = strands(parse("rerope:window=5"), FACTS, torch.arange(18), [torch.arange(18)] * 2)
+    found = segments(parse("rerope:window=5"), FACTS, torch.arange(18), [torch.arange(18)] * 2)
     blind = torch.tensor([0, 7, 17])
     hidden = []
     for strand in found:
@@ -222,7 +222,7 @@ def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
     inputs = [x.to(DEVICE).requires_grad_() for x in short()]
     one = torch.ones(1, 18, dtype=torch.float64)
     plans = [fused_spans.plan_for(each, inputs[0], inputs[2], False) for each in (found, hidden)]
-    whole, part = (fused_spans.fused_spans(*inputs, plan, one, None) for plan in plans)
+    whole, part = (fused_spans.triton_attention(*inputs, plan, one, None) for plan in plans)
     seeing = ~torch.isin(torch.arange(18), blind)
     assert (part[:, :, blind] == 0).all()
     assert torch.equal(part[:, :, seeing], whole[:, :, seeing])
@@ -234,10 +234,10 @@ def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
 
 def test_the_order_of_strands_is_of_no_account(small):
     """Their tables are as long as the strand that sees furthest needs, whichever comes first."""
-    found = strands(parse("dual_chunk:chunk=8,local=3"), FACTS, torch.arange(33), [torch.arange(33)] * 3)
+    found = segments(parse("dual_chunk:chunk=8,local=3"), FACTS, torch.arange(33), [torch.arange(33)] * 3)
     inputs, one = [x.to(DEVICE) for x in short(33)], torch.ones(1, 33)
     plans = [fused_spans.plan_for(each, inputs[0], inputs[2], False) for each in (found, found[::-1])]
-    close(*(fused_spans.fused_spans(*inputs, plan, one, None) for plan in plans))
+    close(*(fused_spans.triton_attention(*inputs, plan, one, None) for plan in plans))
 
 
 def test_gradients_that_are_added_up_are_added_in_float32(by_triton, monkeypatch):
@@ -253,9 +253,9 @@ def refused(extension, facts=FACTS, learning=False, length=18, dtype=torch.float
     """Why the kernels do not carry a text."""
     extension = parse(extension) if isinstance(extension, str) else extension
     numbers = torch.arange(length) if numbers is None else numbers
-    found = strands(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    found = segments(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
     sizes = (len(numbers), len(numbers), facts.head_dim, facts.head_dim)
-    why = why_not(Case(extension, found, *sizes, dtype, torch.device("cuda"), learning, fresh, facts.softcap))
+    why = why_not(Problem(extension, found, *sizes, dtype, torch.device("cuda"), learning, fresh, facts.softcap))
     return why and why.removeprefix("triton: ")
 
 
