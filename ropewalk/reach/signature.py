@@ -42,7 +42,7 @@ class Reach(Spec):
         """The spans, nearest first."""
 
 
-def shown(reach: Reach, i: Tensor, j: Tensor) -> Tensor:
+def effective_distances(reach: Reach, i: Tensor, j: Tensor) -> Tensor:
     """How far away each of these keys appears to each of these rows, [rows, keys]; NaN where it is out of reach."""
     seen = torch.full((len(i), len(j)), math.nan, dtype=torch.float64)
     for span in reach.spans():
@@ -56,7 +56,7 @@ def furthest(reach: Reach, i: int) -> float:
     """The largest distance that a row is shown: that of the first key of a span, where k_at is lowest."""
     row = torch.tensor([i])
     starts = torch.cat([span.bounds(row)[0] for span in reach.spans()])
-    return float(shown(reach, row, starts).nan_to_num(0).max())
+    return float(effective_distances(reach, row, starts).nan_to_num(0).max())
 
 
 def itself(position: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def test_engines_are_those_that_export_knows():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("inspect no/such/folder", "model must be a folder that is there"),
+        ("inspect no/such/folder", "model must be an existing folder"),
         ("inspect {folder} --to abc", "--to must be a whole number such as 512, 32k or 1m, got 'abc'"),
         ("inspect {folder} --to 0", "--to must be at least 1"),
         ("extend {folder} yarm --to 128 -o {out}", "got 'yarm'; known: yarn"),
@@ -65,12 +65,12 @@ def test_engines_are_those_that_export_knows():
         ("generate {folder} yarn --prompt-file {out}", "No such file"),
         ("generate {folder} yarn --prompt-file {folder}", "Is a directory"),
         ("generate {folder} yarn --prompt-file {folder}/model.safetensors", "UTF-8"),
-        ("generate {folder} nbce --contexts {out} --question w1", "--contexts must be a folder that is there"),
-        ("generate {folder} nbce --contexts {folder}", "--question must be given with --contexts"),
+        ("generate {folder} nbce --contexts {out} --question w1", "--contexts must be an existing folder"),
+        ("generate {folder} nbce --contexts {folder}", "give --contexts and --question together or not at all"),
         ("generate {folder} yarn --prompt w1 --max-new-tokens 0", "--stream goes on without end"),
         ("generate {folder} yarn --prompt w1 --top-p 0.5", "--temperature must be above 0 with --top-p"),
         ("generate {folder} yarn --prompt w1 --device gpu9", "--device must be"),
-        ("generate {folder} --to 1k --prompt w1", "EXTENSION must be given with --to"),
+        ("generate {folder} --to 1k --prompt w1", "--to needs an extension"),
         ("generate {folder} nbce --prompt w1", "--contexts must be given for nbce"),
     ],
 )

@@ -22,7 +22,7 @@ from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
 SHORTEST = 2  # tokens of a row
 IGNORED = -100  # a label that nothing is learned from
-NO_PUZZLES: Mapping[str, float] = {}
+NO_SHARES: Mapping[str, float] = {}
 Row = dict[str, Tensor]
 
 
@@ -37,7 +37,7 @@ class PackedRows(Dataset[Row]):
         length: int,
         count: int,
         seed: int = 0,
-        puzzles: Mapping[str, float] = NO_PUZZLES,
+        puzzles: Mapping[str, float] = NO_SHARES,
     ) -> None:
         _require_shares(puzzles)
         if length < SHORTEST:
