@@ -1,4 +1,4 @@
-"""Which keys a query reaches, and how far away each appears."""
+"""Which keys a query sees, and at which effective distance."""
 
 from ropewalk.reach.blockwise import Blockwise as Blockwise
 from ropewalk.reach.causal import Causal as Causal

@@ -57,7 +57,7 @@ def test_engines_are_those_that_export_knows():
         ("extend {folder} yarn:faktor=4 -o {out}", "faktor"),
         ("extend {folder} yarn:factor=0.5 -o {out}", "factor must be at least 1"),
         ("extend {folder} yarn --to 16 -o {out}", "--to must be above the trained length (32)"),
-        ("extend {folder} yarn -o {out}", "factor must be given"),
+        ("extend {folder} yarn -o {out}", "factor is missing; write factor=..."),
         ("extend {folder} yarn --to 128 -o {folder}", "must be new or empty"),
         ("export {folder} yarn --to 128 -o {out} --target olama", "known: transformers, vllm, sglang, llama.cpp"),
         ("generate {folder} yarn", "by --prompt, --prompt-file or --contexts"),
@@ -71,7 +71,7 @@ def test_engines_are_those_that_export_knows():
         ("generate {folder} yarn --prompt w1 --top-p 0.5", "--temperature must be above 0 with --top-p"),
         ("generate {folder} yarn --prompt w1 --device gpu9", "--device must be"),
         ("generate {folder} --to 1k --prompt w1", "--to needs an extension"),
-        ("generate {folder} nbce --prompt w1", "--contexts must be given for nbce"),
+        ("generate {folder} nbce --prompt w1", "nbce needs --contexts and --question"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_weights_are_read(
