@@ -164,7 +164,10 @@ IN_JSON = [
 ]
 
 FOR_A_MODEL = [
-    (Extension(reach=ReRoPE(window=16)), "window must be at most 15 for a model trained on 16 tokens (it never saw"),
+    (
+        Extension(reach=ReRoPE(window=16)),
+        "window must be at most 15 for a model trained on 16 tokens, which knows no larger distance",
+    ),
     (Extension(reach=LeakyReRoPE(window=20)), "window must be at most 15 for a model trained on 16 tokens"),
     (Extension(reach=SelfExtend(window=16, group=2)), "window must be at most 15 for a model trained on 16 tokens"),
     (Extension(reach=DualChunk(chunk=16, local=2)), "chunk must be at most 15 for a model trained on 16 tokens"),

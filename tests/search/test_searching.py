@@ -80,7 +80,7 @@ def test_the_least_of_a_condition_is_named():
 def test_no_time_for_one_is_said():
     own = study()
     search(own, goal(), Distance(stop_at=1, how=OutOfTime))
-    with pytest.raises(DoesNotFit, match="budget must be enough to measure one extension wholly"):
+    with pytest.raises(DoesNotFit, match="budget must be enough to measure one extension"):
         winner(own, goal())
 
 
@@ -180,7 +180,7 @@ def test_a_study_of_another_model_is_refused(tmp_path):
 
 
 def test_a_storage_that_is_none():
-    with pytest.raises(Unreadable, match="storage must be one that Optuna opens, as fit left it, got 'nonsense'"):
+    with pytest.raises(Unreadable, match="storage must be a study that Optuna opens, as fit wrote it, got 'nonsense'"):
         study(storage="nonsense")
 
 

@@ -1,4 +1,4 @@
-"""`ropewalk fit`: the best extension for a length, found and judged; what to load, and the evidence."""
+"""`ropewalk fit`: search the best extension for a length, test it, and write it with the evidence."""
 
 from __future__ import annotations
 
@@ -36,36 +36,47 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class FitDefaults:
-    """What is taken where nothing is said."""
+    """Defaults of the options."""
 
-    budget: int  # seconds, all in all
-    samples: int  # texts to fit on
-    judges: int  # other texts to judge by
-    times: int  # trained lengths to reach
-    most: int | None  # of what was set by hand, so many are judged beside the answer
+    budget: int  # seconds of the whole run
+    samples: int  # texts to search on
+    judges: int  # other texts for the final test
+    times: int  # target length in trained lengths
+    most: int | None  # hand-set extensions that are tested beside the answer
 
 
 USUAL, QUICK = FitDefaults(1200, 16, 24, 8, None), FitDefaults(90, 3, 3, 4, 3)
 
-To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="such as 32k; 8 times the trained length if none")]
+To = Annotated[
+    str,
+    typer.Option("--to", metavar="LENGTH", help="target length, such as 32k; by default 8 times the trained length"),
+]
 Budget = Annotated[
-    str, typer.Option(metavar="TIME", help="of everything, such as 90s or 2h; 20m if none, 90s if quick")
+    str, typer.Option(metavar="TIME", help="time of the whole run, such as 90s or 2h; by default 20m, 90s with --quick")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="an answer within two minutes: 4 times, few texts")]
-Deployable = Annotated[str, typer.Option(metavar="WHO", help=f"who is to load it: {', '.join(LOADERS)}")]
-Damage = Annotated[float | None, typer.Option("--max-damage", help="nats a token that short texts may lose")]
-Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="share of pass keys that must be found")]
-Slowdown = Annotated[float | None, typer.Option("--max-slowdown", help="times the bare model's time")]
-Samples = Annotated[int | None, typer.Option(min=2, help="texts to fit on; 16 if none, 3 if quick")]
-Judges = Annotated[int | None, typer.Option("--judges", min=2, help="other texts to judge by; 24 if none, 3 if quick")]
-Seed = Annotated[int, typer.Option(min=0, help="of everything that is drawn")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="an answer within two minutes: 4 times the trained length, few texts")
+]
+Deployable = Annotated[str, typer.Option(metavar="ENGINE", help=f"what must be able to load it: {', '.join(LOADERS)}")]
+Damage = Annotated[
+    float | None, typer.Option("--max-damage", help="largest rise of the loss on short texts, in nats per token")
+]
+Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="smallest share of passkeys found")]
+Slowdown = Annotated[
+    float | None, typer.Option("--max-slowdown", help="largest time per text, over that of the base model")
+]
+Samples = Annotated[int | None, typer.Option(min=2, help="texts to search on; by default 16, 3 with --quick")]
+Judges = Annotated[
+    int | None, typer.Option("--judges", min=2, help="other texts for the final test; by default 24, 3 with --quick")
+]
+Seed = Annotated[int, typer.Option(min=0, help="random seed")]
 Storage = Annotated[
-    str, typer.Option(metavar="URL", help="of a study that is shared, as Optuna has it; a file if none")
+    str, typer.Option(metavar="URL", help="Optuna storage of a shared study; by default a file in FOLDER")
 ]
-Study = Annotated[str, typer.Option(metavar="NAME", help="of the study; the same one goes on")]
+Study = Annotated[str, typer.Option(metavar="NAME", help="name of the study; an existing one is resumed")]
 Workers = Annotated[int, typer.Option(min=1, help="processes on this machine")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the answer and its evidence go")]
-Save = Annotated[bool, typer.Option("--save", help="write the extended model too, as FOLDER/model")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="folder for the extension and the report")]
+Save = Annotated[bool, typer.Option("--save", help="write the extended model too, to FOLDER/model")]
 
 
 @dataclass(frozen=True)
@@ -108,14 +119,14 @@ def fit(
     save: Save = False,
     device: Device = "",
 ) -> None:
-    """Search the best extension of a model for a length, and judge it on texts that the search does not see.
+    """Search the best extension of a model for a target length, and test it on texts that the search does not see.
 
-    Stopped, the same command goes on; Ctrl-C ends the search and judges the best so far.
+    The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """
     pace = QUICK if quick else USUAL
     began, seconds = time.time(), duration(budget, "--budget") if budget else pace.budget
     if deployable not in LOADERS:
-        raise UnknownName("--deployable engine", deployable, known=LOADERS)
+        raise UnknownName("engine for --deployable", deployable, known=LOADERS)
     require_plausible(model)
     if save:
         require_new(Path(out) / "model")
@@ -147,14 +158,14 @@ def _answer(request: FitRequest, *, save: bool) -> None:
     with _helped(request), doing(request.study) as shown:
         _search(own, shown)
         own.judge_share(0)
-    with doing("judging") as shown:
-        found = own.judge(lambda line, done, of: shown(done, of, f"judging {line}"))
+    with doing("testing") as shown:
+        found = own.judge(lambda line, done, of: shown(done, of, f"testing {line}"))
     page = write_fit(found, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
     _print(table(found), words(found))
     if save:
         print(_saved(own, found, request.out / "model"))
     place, model = request.out / "extension.json", NAME if request.model == path_of(NAME) else request.model
-    print(f"The extension: {place}, named like any other: ropewalk compare {model} {place}")
+    print(f"The extension: {place}; use the path as its name: ropewalk compare {model} {place}")
     print(f"The report: {page}")
 
 
@@ -230,8 +241,10 @@ def _help(request: FitRequest, number: int) -> None:
 def _search(own: Fitting, shown: WorkProgress) -> None:
     began, end = time.time(), own.end
     if end is not None and end <= began:
-        more = own.deadline and began - end  # what judging asks for beyond the budget
-        words = f"the budget is about {more:.0f} s short of what judging takes: it takes longer, and little is searched"
+        more = own.deadline and began - end  # what the final test needs beyond the budget
+        words = (
+            f"the budget is about {more:.0f} s too short for the final test: it takes longer, and little is searched"
+        )
         print(f"ropewalk: {words}", file=sys.stderr)
     best: list[float] = []
     seen: list[int] = []
@@ -244,7 +257,7 @@ def _search(own: Fitting, shown: WorkProgress) -> None:
         shown(time.time() - began, max(1.0, (end or began) - began), said)
 
     if own.search(watch=watch):
-        print("ropewalk: stopped; the best so far is judged (Ctrl-C again leaves that too)", file=sys.stderr)
+        print("ropewalk: search stopped; the best so far is tested (Ctrl-C again stops the test too)", file=sys.stderr)
 
 
 def _saved(own: Fitting, found: FitResult, folder: Path) -> str:
@@ -258,7 +271,7 @@ def _saved(own: Fitting, found: FitResult, folder: Path) -> str:
             length = goal.target_len
             return str(export(model, folder, target=goal.deployable, target_len=length, tokenizer=tokenizer))
         how = write(model, folder, target_len=goal.target_len, tokenizer=tokenizer)
-    return f"The model: {folder}, to be loaded by {how}"
+    return f"The model: {folder}; load it with {how}"
 
 
 def _print(rows: Any, words: str) -> None:

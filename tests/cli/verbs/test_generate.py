@@ -102,7 +102,7 @@ def test_a_prompt_beyond_the_length_to_reach_is_refused(folder, capsys, monkeypa
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ([], "beyond 32 tokens, the length that the model was trained on; yarn, rerope"),
+        ([], "beyond 32 tokens, the trained length of the model; for more use yarn or rerope"),
         (["log_n"], "beyond 32 tokens, the length that the extension covers; for more use yarn or rerope"),
         (["pi:factor=1.75"], "beyond 56 tokens, the length that the extension covers; "),
         (
