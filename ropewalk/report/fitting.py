@@ -21,7 +21,7 @@ from ropewalk.notation import BARE
 from ropewalk.report.drawing import ReportFigure, axes, legend, lines, named, styles, written
 from ropewalk.report.sheet import PagePart, PageTable, sheet
 from ropewalk.report.tables import brief, interval
-from ropewalk.search.judging import FitResult, TestedExtension
+from ropewalk.search.judging import FinalTest, FitResult
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import MeasuredTrial
 
@@ -123,14 +123,14 @@ def _margin(behind: Estimate) -> str:
     return f"{-behind.value:.3f} [{-behind.high:.3f}, {-behind.low:.3f}] more than"
 
 
-def _certainty(rival: TestedExtension) -> str:
+def _certainty(rival: FinalTest) -> str:
     """Whether a difference is beyond chance; a rival that is surely better has been written instead."""
     if not rival.behind.clear_of(0):
         return "not enough texts to tell them apart"
     return "the 95 % interval excludes 0"
 
 
-def _kept(fit: FitResult, rival: TestedExtension) -> str:
+def _kept(fit: FitResult, rival: FinalTest) -> str:
     """Over-fitting: the same margin on the fitting texts."""
     rival_loss = next(
         (trial.figures.loss for trial in fit.history if trial.extension == rival.extension and trial.figures), None
@@ -153,7 +153,7 @@ def table(fit: FitResult) -> PageTable:
     return PageTable(head, tuple(_row(tested, fit) for tested in every), ends_in_words=True)
 
 
-def _row(tested: TestedExtension, fit: FitResult) -> tuple[str, ...]:
+def _row(tested: FinalTest, fit: FitResult) -> tuple[str, ...]:
     behind = "" if tested is fit.answer else interval(tested.behind)
     keys = [] if tested.keys is None else [f"{100 * tested.keys.value:.0f}%"]
     cells = (
@@ -277,7 +277,7 @@ def as_json(fit: FitResult, command: str = "") -> dict[str, Any]:
     }
 
 
-def _judged_json(tested: TestedExtension) -> dict[str, Any]:
+def _judged_json(tested: FinalTest) -> dict[str, Any]:
     return {
         "line": tested.line,
         "extension": tested.extension.to_json(),

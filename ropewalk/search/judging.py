@@ -19,7 +19,7 @@ EXTENDED = 1.3  # estimated time of an extension, over that of the base model
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestedExtension:
+class FinalTest:
     """One extension on the test texts."""
 
     line: str
@@ -42,8 +42,8 @@ class FitResult:
 
     goal: Goal
     chosen: MeasuredTrial
-    answer: TestedExtension
-    beside: tuple[TestedExtension, ...]  # the base model first
+    answer: FinalTest
+    beside: tuple[FinalTest, ...]  # the base model first
     history: tuple[MeasuredTrial, ...]
     marks: Mapping[str, str]
     made: Json
@@ -52,13 +52,13 @@ class FitResult:
     untried: int = 0  # hand-set extensions that the search had no time to measure
 
     @property
-    def rival(self) -> TestedExtension | None:
+    def rival(self) -> FinalTest | None:
         """The best hand-set extension on the test texts: the hardest to beat."""
         by_hand = [tested for tested in self.beside if tested.line != BARE]
         return min(by_hand, key=lambda tested: tested.behind.value, default=None)
 
     @property
-    def written(self) -> TestedExtension:
+    def written(self) -> FinalTest:
         """What to load: the answer, unless a hand-set extension is surely better on the test texts."""
         rival = self.rival
         return rival if rival and rival.surely_better else self.answer
@@ -85,11 +85,11 @@ def _rank(trial: MeasuredTrial) -> tuple[int, float, float]:
     return 0, -last, trial.rungs[last]
 
 
-def tested(on: OnTexts, line: str, extension: Extension, answer: Extension) -> TestedExtension:
+def tested(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:
     """Test one extension, beside the answer and the base model."""
     mine, theirs, base = (on.long(measured) for measured in (extension, answer, Extension()))
     losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
-    return TestedExtension(
+    return FinalTest(
         line=line,
         extension=extension,
         loss=mine.numbers["loss"],

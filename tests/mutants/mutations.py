@@ -186,7 +186,7 @@ MUTATIONS = (
     Mutation("filler from the first line", "evaluation/material/subject.py", "begin = random.randrange(len(lines))", "begin = 0", "evaluation/tasks/test_tasks.py::test_filler_is_all_the_text_from_any_line_on"),
     Mutation("keys left in the filler", "evaluation/tasks/ruler/needles.py", "[*told, *values]", "values", "evaluation/tasks/test_ruler.py::test_lines_of_the_text_that_name_a_key_are_left_out"),
     Mutation("borders asked of the first row only", "lab/data/numbering.py", "(documents_bn == documents_bn[:, :1]).all()", "(documents_bn[0] == documents_bn[0, 0]).all()", "lab/data/test_numbering.py::test_a_row_of_one_text_beside_a_row_of_several"),
-    Mutation("every time round in one order", "lab/data/packs.py", "default_rng((self._seed, turn))", "default_rng(self._seed)", "lab/data/test_packs.py::test_each_time_round_has_an_order_of_its_own"),
+    Mutation("every epoch in one order", "lab/data/packs.py", "default_rng((self._seed, epoch))", "default_rng(self._seed)", "lab/data/test_packs.py::test_each_time_round_has_an_order_of_its_own"),
     Mutation("texts skipped for puzzles", "lab/data/packs.py", "int(self._ordinals[index])", "index", "lab/data/test_packs.py::test_puzzles_stand_between_texts_and_skip_none"),
     Mutation("texts without an end", "lab/data/tokens.py", "[*tokens, tokenizer.eos_token_id]", "[*tokens]", "lab/data/test_packs.py::test_a_document_is_its_text_and_the_end"),
     Mutation("the first base for the last", "lab/training/length_schedule.py", "stated[-1]", "stated[0]", "lab/training/test_length_schedule.py::test_a_stage_has_the_last_base_that_was_stated"),

@@ -11,7 +11,7 @@ from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.notation import BARE
 from ropewalk.report.fitting import figures, pareto, table, words, write_fit
 from ropewalk.search.goal import Goal, Measurements
-from ropewalk.search.judging import FitResult, TestedExtension
+from ropewalk.search.judging import FinalTest, FitResult
 from ropewalk.search.tried import MeasuredTrial
 
 FACTS = rw.Facts(trained_len=32, head_dim=8)
@@ -25,7 +25,7 @@ def estimate(value, half=0.01, of=8):
 
 
 def judged(line, extension, loss, behind):
-    return TestedExtension(
+    return FinalTest(
         line=line,
         extension=extension,
         loss=estimate(loss, 0.3),

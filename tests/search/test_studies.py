@@ -82,7 +82,10 @@ def test_a_full_disk_ends_a_search_in_one_line_and_what_was_found_is_kept(finish
     path = tmp_path / "study.sqlite"
     path.write_bytes(finished.read_bytes())
     before = [each.extension for each in tried(begun(path))]
-    with room(path.stat().st_size), pytest.raises(DoesNotFit, match=r"disk must be large enough.*start again; the search resumes"):
+    with (
+        room(path.stat().st_size),
+        pytest.raises(DoesNotFit, match=r"disk must be large enough.*start again; the search resumes"),
+    ):
         search(begun(path), goal(), Distance(), trials=60)
     assert [each.extension for each in tried(begun(path))][:3] == before
     search(begun(path), goal(), Distance(), trials=5)

@@ -127,7 +127,7 @@ def test_passages_hold_one_text_each(tmp_path):
 def test_what_is_refused(tmp_path):
     with pytest.raises(InvalidValue, match="rotary with key_norm"):
         ModelShape(**SMALL, places="learned", key_norm=True)
-    with pytest.raises(InvalidValue, match=r"heads must be such that each is an even number of dimensions wide"):
+    with pytest.raises(InvalidValue, match=r"heads must be such that width 30 over heads is even"):
         ModelShape(**{**SMALL, "width": 30})
     with pytest.raises(DoesNotFit, match="positions and nothing else"):
         run(tmp_path, "alibi", places="learned")

@@ -60,7 +60,7 @@ def test_a_full_disk_costs_the_checkpoint_that_is_written_and_no_other(tmp_path,
 )
 def test_what_libraries_say_of_a_full_disk(tmp_path, wrong):
     (tmp_path / "checkpoint-3").mkdir()
-    with pytest.raises(DoesNotFit, match="no checkpoint was kept"), keeping(tmp_path):
+    with pytest.raises(DoesNotFit, match="there is no checkpoint yet"), keeping(tmp_path):
         raise wrong
     assert last_checkpoint(tmp_path) is None
     assert not (tmp_path / "checkpoint-3").exists()
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_was_changed_is_refused_by_name(stopped, tmp_path, nam
     shutil.rmtree(place / "run" / "checkpoint-12")
     file = place / "run" / "checkpoint-8" / name
     file.write_bytes(file.read_bytes()[:100] if content is None else content)
-    with pytest.raises(Unreadable, match=r"checkpoint must be whole, as it was written, got .*checkpoint-8.*remove it"):
+    with pytest.raises(Unreadable, match=r"checkpoint must be complete and unchanged, got .*checkpoint-8.*remove it"):
         run(place, "run")
 
 
