@@ -132,13 +132,13 @@ def fit(
         require_new(Path(out) / "model")
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
     texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
-    given = {"deployable": deployable, **texts, "seed": seed, **limits}
+    conditions = {"deployable": deployable, **texts, "seed": seed, **limits}
     request = FitRequest(
         model=model,
         corpus=corpus,
         device=device,
         length=target(to),
-        conditions=given,
+        conditions=conditions,
         pace=pace,
         storage=storage or None,
         study=study,
@@ -153,17 +153,17 @@ def fit(
 def _answer(request: FitRequest, *, save: bool) -> None:
     from ropewalk.report.fitting import table, words, write_fit
 
-    own = _opened(request)
-    own.begin()  # before others join it
-    with _helped(request), doing(request.study) as shown:
-        _search(own, shown)
-        own.judge_share(0)
-    with doing("testing") as shown:
-        found = own.judge(lambda line, done, of: shown(done, of, f"testing {line}"))
-    page = write_fit(found, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
-    _print(table(found), words(found))
+    fitting = _opened(request)
+    fitting.begin()  # before others join it
+    with _helped(request), doing(request.study) as progress:
+        _search(fitting, progress)
+        fitting.judge_share(0)
+    with doing("testing") as progress:
+        result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
+    page = write_fit(result, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
+    _print(table(result), words(result))
     if save:
-        print(_saved(own, found, request.out / "model"))
+        print(_saved(fitting, result, request.out / "model"))
     place, model = request.out / "extension.json", NAME if request.model == path_of(NAME) else request.model
     print(f"The extension: {place}; use the path as its name: ropewalk compare {model} {place}")
     print(f"The report: {page}")
@@ -179,12 +179,12 @@ def _opened(request: FitRequest) -> Fitting:
 
     tokenizer = tokenizer_of(request.model)
     loaded = placed(weights_of(request.model), request.device)
-    own = taken_off(loaded)
-    known = trained_len(loaded.config.get_text_config())
-    length = request.length or request.pace.times * known
-    if length <= known:
-        raise DoesNotFit("--to", f"above the trained length ({known})", length)
-    subject = Subject(model=loaded, own=own, tokenizer=tokenizer, corpus=request.corpus, longest=length)
+    trained_under = taken_off(loaded)
+    trained = trained_len(loaded.config.get_text_config())
+    length = request.length or request.pace.times * trained
+    if length <= trained:
+        raise DoesNotFit("--to", f"above the trained length ({trained})", length)
+    subject = Subject(model=loaded, own=trained_under, tokenizer=tokenizer, corpus=request.corpus, longest=length)
     return Fitting(
         subject=subject,
         goal=Goal(facts=subject.facts, target_len=length, **request.conditions),
@@ -238,35 +238,35 @@ def _help(request: FitRequest, number: int) -> None:
             own.judge_share(number)
 
 
-def _search(own: Fitting, shown: WorkProgress) -> None:
-    began, end = time.time(), own.end
+def _search(fitting: Fitting, progress: WorkProgress) -> None:
+    began, end = time.time(), fitting.end
     if end is not None and end <= began:
-        more = own.deadline and began - end  # what the final test needs beyond the budget
+        more = fitting.deadline and began - end  # what the final test needs beyond the budget
         words = (
             f"the budget is about {more:.0f} s too short for the final test: it takes longer, and little is searched"
         )
         print(f"ropewalk: {words}", file=sys.stderr)
     best: list[float] = []
-    seen: list[int] = []
+    tried: list[int] = []
 
-    def watch(each: Any) -> None:
-        seen.append(each.number)
-        if each.keeps:
-            best.append(each.figures.loss)
-        said = f"{len(seen)} tried, best {min(best):.3f}" if best else f"{len(seen)} tried"
-        shown(time.time() - began, max(1.0, (end or began) - began), said)
+    def watch(trial: Any) -> None:
+        tried.append(trial.number)
+        if trial.keeps:
+            best.append(trial.figures.loss)
+        label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
+        progress(time.time() - began, max(1.0, (end or began) - began), label)
 
-    if own.search(watch=watch):
+    if fitting.search(watch=watch):
         print("ropewalk: search stopped; the best so far is tested (Ctrl-C again stops the test too)", file=sys.stderr)
 
 
-def _saved(own: Fitting, found: FitResult, folder: Path) -> str:
+def _saved(fitting: Fitting, result: FitResult, folder: Path) -> str:
     """What to load, and how."""
     from ropewalk.hf import export
     from ropewalk.hf import save as write
 
-    model, goal, tokenizer = own.subject.model, found.goal, own.subject.tokenizer
-    with own.subject.under(found.written.extension):
+    model, goal, tokenizer = fitting.subject.model, result.goal, fitting.subject.tokenizer
+    with fitting.subject.under(result.written.extension):
         if goal.deployable in LOADERS[2:]:
             length = goal.target_len
             return str(export(model, folder, target=goal.deployable, target_len=length, tokenizer=tokenizer))

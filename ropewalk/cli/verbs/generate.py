@@ -30,12 +30,12 @@ PromptFile = Annotated[str, typer.Option(metavar="FILE", help="a file with the p
 Contexts = Annotated[
     str, typer.Option(metavar="FOLDER", help="one text file per context, for --question with EXTENSION nbce")
 ]
-Question = Annotated[str, typer.Option(help='asked about the contexts, such as "Who wrote it?"')]
+Question = Annotated[str, typer.Option(help='question about the contexts, such as "Who wrote it?"')]
 Count = Annotated[int | None, typer.Option(metavar="COUNT", help=f"tokens at most; {TOKENS} unless --stream")]
 Stream = Annotated[bool, typer.Option("--stream", help="generate until Ctrl-C or --max-new-tokens, past end tokens")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy, 1 samples from the model's distribution")]
 TopP = Annotated[float, typer.Option(help="sample from this share of the probability, such as 0.9")]
-Seed = Annotated[int, typer.Option(help="of sampling")]
+Seed = Annotated[int, typer.Option(help="random seed of sampling")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; by default a GPU where there is one")]
 
 

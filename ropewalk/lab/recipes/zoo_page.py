@@ -125,11 +125,10 @@ def _setting(results: Mapping[str, Any], ours: ZooFigures) -> str:
         f"{shape['heads']} heads, vocabulary {shape['vocabulary']}, trained on {tokens / 1e6:.1f} M tokens of "
         f"`{read['corpus']}` ({puzzles}) in rows of {shape['trained_len']}, in {statistics.median(seconds):.0f} s of "
         f"one core (median). Measured on {read['texts']} held-out texts: non-repeated, the same tokens at every "
-        f"length, as fewer and longer texts; repeated, their first {shape['trained_len']} tokens repeated. Every figure "
-        "is the mean over the tokens of whole texts and over seeds, with the spread from the lowest to the highest seed. "
-        "Sources "
-        "trained larger models at 512: compare the shape of their figures, not the values. key_norm is a Qwen3 (norms "
-        "on queries as well), randomized_learned a GPT-2, all others are Llamas."
+        f"length, as fewer and longer texts; repeated, their first {shape['trained_len']} tokens repeated. Figures are "
+        "means over the tokens of whole texts and over seeds, with the spread from the lowest to the highest seed. "
+        "Sources trained larger models at 512: compare the shape of their figures, not the values. key_norm is a Qwen3 "
+        "(norms on queries as well), randomized_learned a GPT-2, all others are Llamas."
     )
 
 
