@@ -19,9 +19,9 @@ from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.engines import DeployTarget
 from ropewalk.search.goal import Goal
-from ropewalk.search.judging import FitResult, lines, name_of, reserve, tested
+from ropewalk.search.judging import FitResult, final_test, lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
-from ropewalk.search.proposing import taken
+from ropewalk.search.proposing import known_extensions
 from ropewalk.search.searching import OutOfTime, Watch, search, winner
 from ropewalk.search.studies import opened
 from ropewalk.search.tried import MeasuredTrial, tried
@@ -147,8 +147,8 @@ class Fitting:
         tested_beside = []
         for done, (line, (extension, count)) in enumerate(beside.items()):
             step(line, done, len(beside) + 1)
-            tested_beside.append(tested(replace(self.judged_on, count=count), line, extension, chosen.extension))
-        answer = tested(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
+            tested_beside.append(final_test(replace(self.judged_on, count=count), line, extension, chosen.extension))
+        answer = final_test(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
         return FitResult(
             goal=self.goal,
             chosen=chosen,
@@ -159,7 +159,7 @@ class Fitting:
             made=made_here("optuna"),
             own=self.subject.own.extension,
             budget=self.budget,
-            untried=len(set(lines(self.goal, self.takes, history).values()) - taken(self.study)),
+            untried=len(set(lines(self.goal, self.takes, history).values()) - known_extensions(self.study)),
         )
 
     def _require_time(self) -> None:

@@ -10,7 +10,7 @@ from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
-from ropewalk.search.proposing import Takes, made
+from ropewalk.search.proposing import Takes, extension_of
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import MeasuredTrial
 from ropewalk.spec import Json
@@ -54,8 +54,8 @@ class FitResult:
     @property
     def rival(self) -> FinalTest | None:
         """The best hand-set extension on the test texts: the hardest to beat."""
-        by_hand = [tested for tested in self.beside if tested.line != BARE]
-        return min(by_hand, key=lambda tested: tested.behind.value, default=None)
+        by_hand = [other for other in self.beside if other.line != BARE]
+        return min(by_hand, key=lambda other: other.behind.value, default=None)
 
     @property
     def written(self) -> FinalTest:
@@ -73,7 +73,7 @@ def lines(goal: Goal, takes: Takes, trials: Sequence[MeasuredTrial], most: int |
     """Hand-set extensions that can be deployed, the best on the fitting texts first, at most `most`."""
     space = HandSet()
     fitted = {trial.extension: _rank(trial) for trial in trials}
-    pairs = [(values["line"], made(space, goal, values)) for values in space.seeds(goal)]
+    pairs = [(values["line"], extension_of(space, goal, values)) for values in space.seeds(goal)]
     fitting = [(line, extension) for line, extension in pairs if extension is not None and takes(extension)]
     unknown = (1, 0.0, 0.0)
     return dict(sorted(fitting, key=lambda pair: fitted.get(pair[1], unknown))[:most])
@@ -85,7 +85,7 @@ def _rank(trial: MeasuredTrial) -> tuple[int, float, float]:
     return 0, -last, trial.rungs[last]
 
 
-def tested(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:
+def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:
     """Test one extension, beside the answer and the base model."""
     mine, theirs, base = (on.long(measured) for measured in (extension, answer, Extension()))
     losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]

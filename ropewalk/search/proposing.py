@@ -55,7 +55,7 @@ class Proposing(BaseSampler):
 
     def proposal(self, study: optuna.Study, number: int) -> tuple[Space, Values]:
         """First the hand-set extensions; then, drawn for this turn, one that is new and fits."""
-        past, known = tried(study), taken(study, apart_from=number)
+        past, known = tried(study), known_extensions(study, apart_from=number)
         for extension, (space, values) in self.seeds.items():
             if extension not in known:
                 return space, values
@@ -64,7 +64,7 @@ class Proposing(BaseSampler):
             random = Random(f"{self.goal.seed}/{turn}/{attempt}")
             space = whose_turn(self.spaces, self.goal, past, turn + attempt)
             proposed = space.proposed(self.goal, past, random)
-            drawn = made(space, self.goal, proposed) if proposed else None
+            drawn = extension_of(space, self.goal, proposed) if proposed else None
             if proposed and drawn and drawn not in known and self.takes(drawn):
                 return space, proposed
         sentence = f"none of {ATTEMPTS} proposals is both new and fit for the model"
@@ -84,7 +84,7 @@ def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
     first: dict[Extension, tuple[Space, Values]] = {}
     for space in ALL:
         for values in space.seeds(goal):
-            extension = made(space, goal, values)
+            extension = extension_of(space, goal, values)
             if extension and extension not in first and takes(extension):
                 first[extension] = space, values
     return first
@@ -98,7 +98,7 @@ def whose_turn(spaces: Sequence[Space], goal: Goal, past: Sequence[MeasuredTrial
     return circle[turn // 2 % len(circle)]
 
 
-def made(space: Space, goal: Goal, values: Values) -> Extension | None:
+def extension_of(space: Space, goal: Goal, values: Values) -> Extension | None:
     """The extension, or None where its rules refuse it."""
     try:
         return space.extension(goal, values)
@@ -111,7 +111,7 @@ def earlier(study: optuna.Study, number: int) -> list[FrozenTrial]:
     return [trial for trial in standing(study) if trial.number < number]
 
 
-def taken(study: optuna.Study, apart_from: int | None = None) -> set[Extension]:
+def known_extensions(study: optuna.Study, apart_from: int | None = None) -> set[Extension]:
     """What was tried, or what other workers are trying."""
     others = (trial for trial in standing(study) if trial.number != apart_from)
     return {Extension.from_json(trial.user_attrs[EXTENSION]) for trial in others if EXTENSION in trial.user_attrs}
@@ -123,5 +123,5 @@ def standing(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def _fits(space: Space, goal: Goal, takes: Takes) -> bool:
-    example = made(space, goal, space.example(goal))
+    example = extension_of(space, goal, space.example(goal))
     return example is not None and takes(example)

@@ -11,9 +11,9 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
-from ropewalk.search.proposing import standing, taken
+from ropewalk.search.proposing import known_extensions, standing
 from ropewalk.search.spaces.descent import Descent, direction
-from ropewalk.search.studies import asked, give_up, storing
+from ropewalk.search.studies import give_up, next_trial, storing
 from ropewalk.search.tried import (
     EXTENSION,
     FIGURES,
@@ -72,7 +72,7 @@ def search(
 
 def look_around(study: optuna.Study, goal: Goal, objective: Objective, by_hand: Collection[Extension]) -> None:
     """Gradients at the best so far, where it is a static table and all hand-set extensions have been tried."""
-    left = set(by_hand) - taken(study)
+    left = set(by_hand) - known_extensions(study)
     for leader in [] if left else ranked(tried(study))[:1]:
         name = direction_of(leader.number)
         if name not in study.user_attrs and Descent().betters(goal, leader.extension):
@@ -84,7 +84,7 @@ def one(
     study: optuna.Study, goal: Goal, objective: Objective, by_hand: Collection[Extension] = (), watch: Watch = ignored
 ) -> None:
     """Run one trial; it counts when it is finished, and is dropped when it is interrupted."""
-    trial, space, values = asked(study, goal)
+    trial, space, values = next_trial(study, goal)
     extension = space.extension(goal, values)
     trial.set_user_attr(EXTENSION, extension.to_json())
     trial.set_user_attr(SEED, extension in by_hand)

@@ -85,7 +85,7 @@ def _require_same(study: optuna.Study, name: str, marks: dict[str, str]) -> None
         raise DoesNotFit(f"study {name}", rule, got, remedy="name another study, or another folder")
 
 
-def asked(study: optuna.Study, goal: Goal) -> tuple[Trial, Space, Values]:
+def next_trial(study: optuna.Study, goal: Goal) -> tuple[Trial, Space, Values]:
     """The next trial, with its values recorded where other workers see them."""
     trial = study.ask()
     trial.set_user_attr(OWNER, _owner())

@@ -59,7 +59,7 @@ def texts_of(positions: Tensor) -> Tensor:
     return (positions == 0).long().cumsum(-1)
 
 
-def as_trained(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Row]:
+def numbered_for(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Row]:
     """The rows, numbered by the positions of the model's extension, if it has any."""
     handle = host_of(model).__dict__.get(HANDLE)
     positions = handle.extension.positions if handle is not None else None

@@ -13,7 +13,7 @@ END = "<|end|>"
 BYTES = 256
 
 
-def learned(texts: Iterable[str], *, size: int = 2048) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], *, size: int = 2048) -> PreTrainedTokenizerFast:
     """A tokenizer of transformers with `size` tokens, trained on some texts."""
     if size <= BYTES + 1:
         raise InvalidValue("vocabulary", f"above {BYTES + 1}, the bytes and the end of a text", size)

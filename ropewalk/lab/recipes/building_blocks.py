@@ -44,7 +44,7 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
     return load(model), fetch_tokenizer(model)
 
 
-def packs(
+def training_rows(
     tokenizer: PreTrainedTokenizerBase,
     plan: TrainingPlan,
     folder: Path,
@@ -61,7 +61,7 @@ def packs(
     return PackedRows(texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles.shares())
 
 
-def trained_on(
+def train_and_save(
     rows: Dataset[Row],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

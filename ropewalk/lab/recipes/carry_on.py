@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from ropewalk.hf import extend
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
-from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, packs, trained_on
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, train_and_save, training_rows
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
 from ropewalk.record import AT_LEAST_ONE
 
@@ -42,7 +42,7 @@ def carry_on(out: str | Path, settings: CarryOnSettings) -> PreTrainedModel:
     longer = settings.length > trained_len(model.config.get_text_config())
     target_len = settings.length if longer else None
     extend(model, settings.extension, target_len=target_len)
-    rows = packs(
+    rows = training_rows(
         tokenizer,
         settings.plan,
         Path(out),
@@ -51,4 +51,4 @@ def carry_on(out: str | Path, settings: CarryOnSettings) -> PreTrainedModel:
         length=settings.length,
         puzzles=settings.puzzles,
     )
-    return trained_on(rows, model, tokenizer, settings.plan, Path(out), lora=settings.lora, target_len=target_len)
+    return train_and_save(rows, model, tokenizer, settings.plan, Path(out), lora=settings.lora, target_len=target_len)

@@ -24,7 +24,7 @@ from ropewalk.hf import extend
 from ropewalk.lab.data.packs import IGNORED, Row, row_of
 from ropewalk.lab.data.questions import Ask, QuestionAnswer, asker, pairs_of
 from ropewalk.lab.data.tokens import Numbers
-from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, rows_of, set_max_length, trained_on
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, rows_of, set_max_length, train_and_save
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
 from ropewalk.lab.training.train import PLAN
 from ropewalk.record import AT_LEAST_ONE
@@ -72,7 +72,7 @@ def long_instruct(out: str | Path, settings: LongInstructSettings) -> PreTrained
         extend(model, settings.extension, target_len=settings.length)
     else:
         set_max_length(model, settings.length)
-    return trained_on(rows, model, tokenizer, plan, folder, lora=settings.lora)
+    return train_and_save(rows, model, tokenizer, plan, folder, lora=settings.lora)
 
 
 def _verified_pairs(

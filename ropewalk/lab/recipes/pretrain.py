@@ -23,8 +23,8 @@ from ropewalk.hf.use.save import save_tokenizer
 from ropewalk.lab.data.numbering import NumberedRows
 from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.puzzles import PuzzleShares
-from ropewalk.lab.data.vocabulary import learned
-from ropewalk.lab.recipes.building_blocks import keep, packs
+from ropewalk.lab.data.vocabulary import train_tokenizer
+from ropewalk.lab.recipes.building_blocks import keep, training_rows
 from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import train
@@ -61,7 +61,7 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
     folder, plan, shape, texts = Path(out), settings.plan, settings.shape, Path(shared or out)
     extension = extension_for(shape, settings.extension)
     tokenizer = vocabulary_in(texts, settings.corpus, shape.vocabulary)
-    rows = packs(
+    rows = training_rows(
         tokenizer,
         plan,
         texts,
@@ -145,6 +145,6 @@ def vocabulary_in(folder: Path, corpus: str, size: int) -> PreTrainedTokenizerBa
     if not (stored / "tokenizer.json").is_file():
         texts = (document.text for document in documents(corpus, "train", most=VOCABULARY_TEXT))
         with replacing(stored) as place:
-            save_tokenizer(learned(texts, size=size), place)
+            save_tokenizer(train_tokenizer(texts, size=size), place)
     tokenizer: PreTrainedTokenizerBase = fetch_tokenizer(stored)
     return tokenizer

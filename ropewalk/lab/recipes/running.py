@@ -12,7 +12,7 @@ from typing import Any
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError
 from ropewalk.folders import write_whole
 from ropewalk.lab.recipes.recipe import Recipe
-from ropewalk.lab.training.checkpoints import changed, steps_done
+from ropewalk.lab.training.checkpoints import changed_settings, steps_done
 from ropewalk.lab.training.processes import together
 
 RECIPE = "recipe.json"
@@ -62,7 +62,7 @@ def _require_same(out: Path, now: Mapping[str, Any]) -> None:
         raise InvalidValue(
             "out", "new, or a folder where a recipe was begun", str(out), remedy="it holds a model already"
         )
-    others = changed(stored, now)
+    others = changed_settings(stored, now)
     if others:
         sentence = f"{', '.join(others)} differ from the settings that {out} began with"
         raise Conflict.because("settings", sentence, remedy="name another folder")

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from ropewalk.hf import convert
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
-from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, packs, set_max_length, trained_on
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, set_max_length, train_and_save, training_rows
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.surgery import MHAToGQA
@@ -42,7 +42,7 @@ def uptrain_gqa(out: str | Path, settings: UptrainGQASettings) -> PreTrainedMode
     grouped = convert(model, MHAToGQA(kv_heads=settings.kv_heads))
     length = settings.length or trained_len(grouped.config.get_text_config())
     set_max_length(grouped, length)
-    rows = packs(
+    rows = training_rows(
         tokenizer,
         settings.plan,
         Path(out),
@@ -51,4 +51,4 @@ def uptrain_gqa(out: str | Path, settings: UptrainGQASettings) -> PreTrainedMode
         length=length,
         puzzles=settings.puzzles,
     )
-    return trained_on(rows, grouped, tokenizer, settings.plan, Path(out))
+    return train_and_save(rows, grouped, tokenizer, settings.plan, Path(out))

@@ -39,7 +39,7 @@ def what_is_kept(out: Path) -> str:
     return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
 
 
-def changed(stored: Path, now: Mapping[str, Any]) -> list[str]:
+def changed_settings(stored: Path, now: Mapping[str, Any]) -> list[str]:
     """The settings that differ from the stored ones of a run; none where nothing is stored yet."""
     before = read_record(stored, "the settings that a run began with") if stored.is_file() else now
     return sorted(name for name in {*now, *before} if before.get(name) != now.get(name))
@@ -50,7 +50,7 @@ def _step(checkpoint: Path) -> int:
 
 
 @contextmanager
-def keeping(out: Path) -> Iterator[None]:
+def reporting_full_disk(out: Path) -> Iterator[None]:
     """Report a full disk, and remove the checkpoint that was being written, and no other."""
     try:
         yield

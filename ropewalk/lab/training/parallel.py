@@ -23,7 +23,7 @@ VARIABLE = "ACCELERATE_USE_PARALLELISM_CONFIG"  # set by `accelerate launch`
 Collate = Callable[[list[Any]], Row]
 
 
-def dividing(arguments: TrainingArguments) -> int:
+def processes_per_row(arguments: TrainingArguments) -> int:
     """How many processes share a row."""
     config = arguments.parallelism_config
     if config is None and os.environ.get(VARIABLE, "false").lower() in ("true", "1"):
@@ -44,7 +44,7 @@ def require_divisible(model: nn.Module, parts: int) -> None:
     raise DoesNotFit("extension", "one in the model's own rotary module where rows are divided", got, remedy=remedy)
 
 
-def divisible(collate: Collate, parts: int) -> Collate:
+def checked_rows(collate: Collate, parts: int) -> Collate:
     """Refuse batches that cannot be divided: every row must be one text of a divisible length."""
     if parts == 1:
         return collate

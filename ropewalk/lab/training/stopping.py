@@ -40,7 +40,7 @@ def as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def listening() -> Iterator[StopOnSignal]:
+def recording_signals() -> Iterator[StopOnSignal]:
     """Record signals within a block."""
     callback = StopOnSignal()
     with _handling(SIGNALS, callback.note):

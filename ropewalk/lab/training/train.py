@@ -25,13 +25,19 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.folders import write_whole
 from ropewalk.hf.attach.extend import host_of
 from ropewalk.hf.runtime.layer import PREFIX
-from ropewalk.lab.data.numbering import Collator, as_trained
+from ropewalk.lab.data.numbering import Collator, numbered_for
 from ropewalk.lab.data.packs import Row
-from ropewalk.lab.training.checkpoints import changed, keeping, require_readable, resuming, what_is_kept
+from ropewalk.lab.training.checkpoints import (
+    changed_settings,
+    reporting_full_disk,
+    require_readable,
+    resuming,
+    what_is_kept,
+)
 from ropewalk.lab.training.checkpoints import last_checkpoint as last_checkpoint
-from ropewalk.lab.training.parallel import dividing, divisible, require_divisible
+from ropewalk.lab.training.parallel import checked_rows, processes_per_row, require_divisible
 from ropewalk.lab.training.processes import any_of_us, is_main, together
-from ropewalk.lab.training.stopping import listening
+from ropewalk.lab.training.stopping import recording_signals
 from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked
 
 WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that do not change the result
@@ -125,22 +131,22 @@ def train(
     """
     out = Path(folder)
     training_arguments = arguments(plan, out, **more)  # connects the processes
-    parts = dividing(training_arguments)
+    parts = processes_per_row(training_arguments)
     require_divisible(model, parts)
-    rows = as_trained(model, rows, seed=plan.seed)
+    rows = numbered_for(model, rows, seed=plan.seed)
     needed = (
         training_arguments.max_steps
         * training_arguments.per_device_train_batch_size
         * training_arguments.gradient_accumulation_steps
         * training_arguments.world_size
     )
-    with keeping(out), _caching_as_before(model), listening() as stopping:
+    with reporting_full_disk(out), _caching_as_before(model), recording_signals() as stopping:
         _require_same_plan(plan, out, getattr(rows, "record", {}))
         trainer = _NaNGuardTrainer(
             model=model,
             args=training_arguments,
             train_dataset=_first(rows, needed),
-            data_collator=divisible(Collator(model), parts),
+            data_collator=checked_rows(Collator(model), parts),
             callbacks=[stopping, *getattr(rows, "callbacks", ()), *callbacks],
         )
         _run(trainer, last_checkpoint(out))
@@ -208,7 +214,7 @@ def _require_same_plan(plan: TrainingPlan, out: Path, record: Mapping[str, Any])
     """Refuse other settings than a run began with, except its length and what does not change results."""
     now = {name: value for name, value in dataclasses.asdict(plan).items() if name not in LONGER} | dict(record)
     stored = out / PLAN
-    others = changed(stored, now)
+    others = changed_settings(stored, now)
     if others:
         sentence = f"{', '.join(others)} differ from the plan that the run began with ({stored})"
         raise Conflict.because("plan", sentence, remedy="name another folder")
