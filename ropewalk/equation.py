@@ -1,19 +1,19 @@
-"""The equation that every method fills in, and the one oracle that everything fast is checked against.
+"""The equation that every method fills in, and the reference that all fast code is checked against.
 
     logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(q_at(i) - k_at(j))
                  for every j that is within reach of i
 
     weight(i,j) = exp(cap(logit(i,j)))  /  ( sum over j of exp(cap(logit(i,j)))  +  exp(sink_h) )
 
-    theta            how fast each pair turns                    frequencies/
-    q_at, k_at       how far away each key appears               reach/
+    theta            how fast each pair is rotated               frequencies/
+    q_at, k_at       the effective distance of each key          reach/
     within reach     which keys a query sees                     reach/
-    bias_h           what a head adds for the distance shown     biases/
+    bias_h           what a head adds for that distance          biases/
     scale            what a row's logits are multiplied by       scales/
     i, j             how tokens are numbered                     positions/
-    cap, sink_h      what the model itself brings, if it does    facts.softcap, facts.sinks
+    cap, sink_h      the model's own, if it has them             facts.softcap, facts.sinks
 
-Beside the equation: how several next-token distributions combine (decoding/) and what changes the weights (surgery/).
+Beside the equation: how several next-token distributions combine (decoding/), and changes of the weights (surgery/).
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 """
@@ -47,10 +47,10 @@ def reference_attention(
 ) -> Tensor:
     """Attention by the definition: float64, quadratic, slow.
 
-    The queries are those of the last keys. `positions_bj` numbers the keys (as the extension does if not given; PAD
-    where a row is padded), `documents_bj` tells packed texts apart. `weights` holds what biases and scales learned, by
-    method name, and under "model" the logits of the model's sinks. A query that sees nothing, such as a padded one,
-    gives zeros.
+    The queries belong to the last keys. `positions_bj` numbers the keys (by default as the extension does; PAD where a
+    row is padded), `documents_bj` separates packed texts. `weights` holds the learned parameters of biases and scales
+    by method name, and under "model" the logits of the model's sinks. A query without keys, such as a padded one, gives
+    zeros.
     """
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension.at_layer(layer, facts))
@@ -78,7 +78,7 @@ def reference_weights(
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
 ) -> Tensor:
-    """How much each query takes of each key, [batch, heads, queries, keys] in float64; given as for the whole."""
+    """The attention weights, [batch, heads, queries, keys] in float64; arguments as for `reference_attention`."""
     logit_bhij = reference_logits(
         q_bhid,
         k_bgjd,
@@ -103,7 +103,7 @@ def reference_logits(
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
 ) -> Tensor:
-    """The logits themselves, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
+    """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
     learned, facts = weights or {}, extension.ground(facts)
     extension = in_force(extension, facts, layer, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
@@ -122,26 +122,26 @@ def reference_logits(
             start_bi, stop_bi = (bound[:, :, None] for bound in span.bounds(i_bi))
             inside_bij = (start_bi <= j_bj[:, None]) & (j_bj[:, None] < stop_bi) & related_bij & rows_bi[:, :, None]
             q_at_bi, k_at_bj = span.q_at(i_bi), span.k_at(j_bj)
-            turned_q, turned_k = _rotate_both(q_bhid, q_at_bi, k_bhjd, k_at_bj, table, facts)
-            product_bhij = scale_bhi[..., None] * (turned_q @ turned_k.mT) / math.sqrt(facts.head_dim)
-            shown_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
-            product_bhij = product_bhij + _bias(extension, shown_bij, i_bi, facts, learned)
+            rotated_q, rotated_k = _rotate_both(q_bhid, q_at_bi, k_bhjd, k_at_bj, table, facts)
+            product_bhij = scale_bhi[..., None] * (rotated_q @ rotated_k.mT) / math.sqrt(facts.head_dim)
+            distance_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
+            product_bhij = product_bhij + _bias(extension, distance_bij, i_bi, facts, learned)
             logit_bhij = torch.where(inside_bij[:, None], _capped(product_bhij, facts.softcap), logit_bhij)
     return logit_bhij
 
 
 def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool) -> Tensor:
-    """R(theta, at) without theta's real part: turn each pair of the leading dimensions."""
+    """R(theta, at) without theta's real part: rotate each pair of the leading dimensions."""
     pairs = len(table.inv_freq)
     angle = at_bn.double()[:, None, :, None] * table.inv_freq
-    turning, still = x_bhnd[..., : 2 * pairs], x_bhnd[..., 2 * pairs :]
+    rotary, rest = x_bhnd[..., : 2 * pairs], x_bhnd[..., 2 * pairs :]
     if interleaved:
-        first, second = turning[..., 0::2], turning[..., 1::2]
+        first, second = rotary[..., 0::2], rotary[..., 1::2]
     else:
-        first, second = turning[..., :pairs], turning[..., pairs:]
-    turned = (first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos())
-    joined = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
-    return torch.cat([joined, still], -1)
+        first, second = rotary[..., :pairs], rotary[..., pairs:]
+    rotated = (first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos())
+    joined = torch.stack(rotated, -1).flatten(-2) if interleaved else torch.cat(rotated, -1)
+    return torch.cat([joined, rest], -1)
 
 
 def grow(x_bhnd: Tensor, by_bn: Tensor, table: Table, interleaved: bool) -> Tensor:
@@ -154,7 +154,7 @@ def grow(x_bhnd: Tensor, by_bn: Tensor, table: Table, interleaved: bool) -> Tens
 def _rotate_both(
     q_bhid: Tensor, q_at_bi: Tensor, k_bhjd: Tensor, k_at_bj: Tensor, table: Table, facts: Facts
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys at their places. Growth counts from the furthest place, so that no key overflows."""
+    """Rotate queries and keys by their positions. Growth counts from the largest position, so that no key overflows."""
     q_bhid = rotate(q_bhid, q_at_bi, table, facts.interleaved)
     k_bhjd = rotate(k_bhjd, k_at_bj, table, facts.interleaved)
     if not table.log_decay.any():
@@ -173,23 +173,23 @@ def _scale(extension: Extension, i_bi: Tensor, facts: Facts, learned: Mapping[st
 
 
 def _bias(
-    extension: Extension, shown_bij: Tensor, i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]
+    extension: Extension, distance_bij: Tensor, i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]
 ) -> Tensor:
-    """The sum of the biases at the distances shown, [batch, heads or 1, queries, keys]."""
-    total = torch.zeros_like(shown_bij, dtype=torch.float64)[:, None]
+    """The sum of the biases at effective distances, [batch, heads or 1, queries, keys]."""
+    total = torch.zeros_like(distance_bij, dtype=torch.float64)[:, None]
     for spec in extension.biases:
-        query_bij = i_bi[:, :, None].expand_as(shown_bij)
-        total = total + spec.bias(shown_bij, query_bij, facts, learned.get(spec.name, {})).movedim(0, 1)
+        query_bij = i_bi[:, :, None].expand_as(distance_bij)
+        total = total + spec.bias(distance_bij, query_bij, facts, learned.get(spec.name, {})).movedim(0, 1)
     return total
 
 
 def _per_query_head(x_bgjd: Tensor, facts: Facts) -> Tensor:
-    """Each key head as often as it has query heads, next to each other."""
+    """Repeat each key head for its query heads, next to each other."""
     return x_bgjd.double().repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)
 
 
 def _rows_by_table(frequencies: Frequencies, facts: Facts, i_bi: Tensor) -> Iterator[tuple[Table, Tensor]]:
-    """Each distinct table with the query rows it belongs to."""
+    """Each distinct table with its query rows."""
     tables: dict[tuple[float, ...], tuple[Table, Tensor]] = {}
     for number in sorted(set(i_bi.flatten().tolist())):
         table = frequencies.table(facts, number + 1)
@@ -205,7 +205,7 @@ def _capped(logit_bhij: Tensor, softcap: float | None) -> Tensor:
 
 
 def _softmax(logit_bhij: Tensor, sink_h: Tensor | None) -> Tensor:
-    """Softmax over the visible keys, and a sink where the head has one; zeros in a row that sees none."""
+    """Softmax over the visible keys, and a sink where the head has one; zeros in a row without keys."""
     seeing = (logit_bhij > -torch.inf).any(-1, keepdim=True)
     logit_bhij = logit_bhij.where(seeing, 0)
     if sink_h is not None:

@@ -6,7 +6,7 @@
     ├── Unreadable               a text or JSON that cannot be parsed
     ├── Conflict                 two terms fill the same slot
     ├── DoesNotFit               a valid extension, but not for this model
-    └── NotInstalled             a package that is missing, with what brings it
+    └── NotInstalled             a missing package, with the command that installs it
 
 Every message has the field, its rule, the value and a remedy. Most read *field must be rule, got value; known: values;
 remedy*. A name that does not exist reads *yarn has no parameter 'faktor'; did you mean 'factor'? It has: factor*. Where
@@ -28,13 +28,11 @@ EXTRAS = {
     "optuna": "search",
     "ray": "cluster",
     "lm_eval": "eval",
-    "fastapi": "serve",
-    "uvicorn": "serve",
     "triton": "triton",
 }
 
 LONGEST = 400  # characters of a value in a message
-MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # what torch's allocators say
+MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # messages of torch's allocators
 
 
 Error = TypeVar("Error", bound="RopewalkError")
@@ -49,11 +47,11 @@ class RopewalkError(ValueError):
 
     @classmethod
     def because(cls: type[Error], field: str, sentence: str, *, known: Iterable[str] = (), remedy: str = "") -> Error:
-        """An error in a sentence of its own, for rules that "must be" would bend."""
+        """An error in a whole sentence, for rules that "must be" would bend."""
         return _restored(cls, field, _joined(sentence, known, remedy))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process: the message as it stands, since the value may be anything."""
+        """For another process: the message alone, since the value may be anything."""
         return _restored, (type(self), self.field, str(self))
 
 
@@ -92,7 +90,7 @@ class DoesNotFit(RopewalkError):
 
 
 class NotInstalled(RopewalkError, ImportError):
-    """A package that is missing, with what brings it."""
+    """A package that is missing, with the command that installs it."""
 
 
 def _shown(got: object) -> str:
@@ -117,7 +115,7 @@ def _restored(kind: type[Error], field: str, message: str) -> Error:
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Errors inside the block begin with its name: a task, a file, one item of several."""
+    """Errors raised in the block begin with this name: a task, a file, one item of several."""
     try:
         yield
     except RopewalkError as reason:
@@ -125,13 +123,13 @@ def about(what: str) -> Iterator[None]:
 
 
 def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
-    """The refusal that names the extra which brings the package, or the package itself."""
+    """The error that names the extra with the package, or the package itself."""
     name = (missing.name or str(missing)).partition(".")[0]
-    wanted = f"'ropewalk[{EXTRAS[name]}]'" if name in EXTRAS else name
-    return NotInstalled.because(name, f"{name} is not installed", remedy=f"pip install {wanted}")
+    package = f"'ropewalk[{EXTRAS[name]}]'" if name in EXTRAS else name
+    return NotInstalled.because(name, f"{name} is not installed", remedy=f"pip install {package}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out; on a CPU torch raises a plain RuntimeError for that."""
-    says = isinstance(error, RuntimeError) and any(words in str(error) for words in MEMORY)
-    return says or isinstance(error, MemoryError)
+    from_torch = isinstance(error, RuntimeError) and any(words in str(error) for words in MEMORY)
+    return from_torch or isinstance(error, MemoryError)

@@ -1,4 +1,4 @@
-"""Files and JSON as they are read: whatever cannot be read is refused by name, whatever the reason."""
+"""Reading files and JSON: whatever cannot be read raises `Unreadable` with the file and the reason."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 from ropewalk.errors import RopewalkError, Unreadable
 
-SHOWN = 60  # characters of a text that is refused
+SHOWN = 60  # characters of a refused text that the error shows
 
 
 def holds(test: Callable[[], bool]) -> bool:
-    """Whether a path is there, or a file, or a folder; a name that no file can have is none of these."""
+    """The answer of a path's `exists`, `is_file` or `is_dir`; False for a name that no file can have."""
     try:
         return test()
     except (OSError, ValueError):  # too long, or with a null byte
@@ -22,7 +22,7 @@ def holds(test: Callable[[], bool]) -> bool:
 
 
 def read_text(path: Path, field: str, rule: str) -> str:
-    """A file in UTF-8."""
+    """The text of a UTF-8 file."""
     try:
         return read_bytes(path, field, rule).decode()
     except UnicodeDecodeError as wrong:
@@ -30,46 +30,46 @@ def read_text(path: Path, field: str, rule: str) -> str:
 
 
 def read_bytes(path: Path, field: str, rule: str) -> bytes:
-    """A file as it is."""
+    """The bytes of a file."""
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as wrong:  # not there, no file, not allowed; a name that none can have
+    except (OSError, ValueError) as wrong:  # missing, a folder, not permitted; a name that no file can have
         raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
 
 
 def why(wrong: BaseException) -> str:
-    """The reason of an error in one line, without the path, which is said anyway."""
-    said = getattr(wrong, "strerror", None) or str(wrong)
-    return next(iter(str(said).strip().splitlines()), "").rstrip(".:") or type(wrong).__name__
+    """The reason of an error in one line, without the path, which the message has already."""
+    reason = getattr(wrong, "strerror", None) or str(wrong)
+    return next(iter(str(reason).strip().splitlines()), "").rstrip(".:") or type(wrong).__name__
 
 
 def require_text(text: str, field: str) -> bytes:
-    """A text in UTF-8, which not everything is that Python takes for one."""
+    """Encode a text as UTF-8; not every Python string can be."""
     try:
         return text.encode()
     except UnicodeEncodeError as wrong:
-        remedy = "half of a pair of surrogates is no character, and no tokenizer reads it"
+        remedy = "a lone surrogate is not a character, and no tokenizer reads it"
         raise Unreadable(field, "text", text[wrong.start : wrong.end], remedy=remedy) from wrong
 
 
 def read_json(text: str | bytes, field: str, rule: str = "JSON") -> Any:
-    """What a text of ours stands for: each key once, and numbers that are finite."""
+    """Parse our own JSON: no key twice, and finite numbers only."""
 
     def refuse(got: object, remedy: str) -> NoReturn:
         raise Unreadable(field, rule, got, remedy=remedy)
 
-    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
         for name in values if len(values) < len(pairs) else ():
             if sum(key == name for key, _ in pairs) > 1:
-                refuse(name, "each key may be given once")
+                refuse(name, "this key is there twice")
         return values
 
     def finite(number: str) -> float:
         return float(number) if math.isfinite(float(number)) else refuse(number, "numbers must be finite")
 
     try:
-        return json.loads(text, object_pairs_hook=each_once, parse_constant=finite, parse_float=finite)
+        return json.loads(text, object_pairs_hook=without_repeats, parse_constant=finite, parse_float=finite)
     except RopewalkError:
         raise
     except (ValueError, RecursionError) as wrong:  # broken, not UTF-8, a number of thousands of digits; nested too deep
@@ -77,7 +77,7 @@ def read_json(text: str | bytes, field: str, rule: str = "JSON") -> Any:
 
 
 def read_record(path: Path, rule: str) -> dict[str, Any]:
-    """The JSON object in a file of ours."""
+    """The JSON object in one of our own files."""
     read = read_json(read_text(path, str(path), rule), str(path), rule)
     if not isinstance(read, dict):
         raise Unreadable(str(path), f"{rule}, a JSON object", read)
@@ -85,7 +85,7 @@ def read_record(path: Path, rule: str) -> dict[str, Any]:
 
 
 def json_lines(path: Path, field: str) -> Iterator[tuple[str, Any]]:
-    """Each line of a file of JSON with its name, as others write it: what is not read of it may be anything."""
+    """The lines of somebody else's JSON-lines file, with their names for errors; unread fields may be anything."""
     for number, line in enumerate(_lines(path, field), 1):
         where = f"{path.name}, line {number}"
         try:
@@ -96,9 +96,9 @@ def json_lines(path: Path, field: str) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(path: Path, field: str) -> Iterator[bytes]:
-    """As bytes: what is not UTF-8 is then refused with its line."""
+    """As bytes, so that text that is not UTF-8 is refused with its line number."""
     try:
         with path.open("rb") as lines:
             yield from lines
     except (OSError, ValueError) as wrong:
-        raise Unreadable(field, "a file that may be read", str(path), remedy=why(wrong)) from wrong
+        raise Unreadable(field, "a readable file", str(path), remedy=why(wrong)) from wrong

@@ -1,7 +1,7 @@
 """Folders and files that appear whole or not at all.
 
-What is written stands in a folder of its own beside its place until it is whole. The folder is locked by the process
-that writes; the lock ends with the process, however it ends, so the next writer knows what a killed one has left.
+Files are written to a temporary folder beside their place until they are whole. The writing process locks that folder;
+the lock ends with the process, however it ends, so the next writer knows what a killed one has left.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ropewalk.files import holds, why
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: there nothing is known of who writes, and nothing is removed
+except ImportError:  # Windows has no such locks: nobody knows who still writes there, so nothing is removed
     fcntl = None  # type: ignore[assignment]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What libraries that do not raise OSError say of a write that failed: safetensors, torch.save, SQLite.
+# Messages of libraries that do not raise OSError when a write fails: safetensors, torch.save, SQLite.
 WORDS = (
     "No space left on device",
     "Disk quota exceeded",
@@ -39,7 +39,7 @@ Failures = tuple[type[Exception], ...]
 
 
 def full(wrong: BaseException | None) -> BaseException | None:
-    """The error that says that a disk has no room: this one or what caused it; nothing where none does."""
+    """The error that says that a disk is full: this one or its cause; None where neither does."""
     if wrong is None:
         return None
     says = isinstance(wrong, OSError) and wrong.errno in FULL
@@ -48,7 +48,7 @@ def full(wrong: BaseException | None) -> BaseException | None:
 
 @contextmanager
 def refusing_full(place: object, remedy: str) -> Iterator[None]:
-    """A disk without room is refused in one line, whatever the library that met it says."""
+    """Report a full disk in one line, whichever library met it."""
     try:
         yield
     except RopewalkError:
@@ -61,11 +61,11 @@ def refusing_full(place: object, remedy: str) -> Iterator[None]:
 
 
 def require_plausible(model: str) -> None:
-    """Refuse at once, and without a network, what is neither a folder with a model nor a name on the hub."""
+    """Refuse early, without network, what is neither a folder with a model nor a name on the hub."""
     place = Path(model)
     is_folder = holds(place.is_dir)
     if not is_folder and (holds(place.exists) or not _could_be_on_the_hub(model)):
-        raise Unreadable("model", "a folder that is there, or a name on the hub such as owner/name", model)
+        raise Unreadable("model", "an existing folder, or a name on the hub such as owner/name", model)
     if is_folder and not holds((place / "config.json").is_file):
         raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
 
@@ -76,7 +76,7 @@ def _could_be_on_the_hub(model: str) -> bool:
 
 
 def require_writable(directory: Path) -> None:
-    """Refuse, before the work whose results it is to hold, what can be no folder; nothing is left behind."""
+    """Refuse, before the work begins, a path that cannot be a folder; nothing is left behind."""
     try:
         missing = [place for place in (directory, *directory.parents) if not place.exists()]
         directory.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def require_writable(directory: Path) -> None:
 
 
 def require_new(directory: Path) -> None:
-    """Refuse to write over what is there."""
+    """Refuse to overwrite anything."""
     with _refusing(directory):
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     if taken:
@@ -95,30 +95,30 @@ def require_new(directory: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A file that is there with all of it, or as it was before."""
+    """Write a file as a whole, or leave the old one unchanged."""
     _require_a_name(path)
     with replacing(path.parent) as place:
         write_text(place / path.name, text)
 
 
 def write_text(path: Path, text: str) -> None:
-    """In UTF-8; a command names files, and their names may be bytes that are no text."""
+    """Write UTF-8; names of files in a text may hold bytes that are not."""
     path.write_text(text, "utf-8", "backslashreplace")
 
 
 @contextmanager
 def replacing(folder: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
-    """A folder within, whose files take their places when all are whole; until then everything is as it was."""
+    """A temporary folder whose files move into place when all are whole; until then nothing changes."""
     with _refusing(folder, failures), _part_in(folder) as place:
         yield place
         _open_to_others(place)
-        for each in sorted(place.iterdir()):
-            each.replace(folder / each.name)
+        for path in sorted(place.iterdir()):
+            path.replace(folder / path.name)
 
 
 @contextmanager
 def appearing(directory: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
-    """A folder beside the wanted one, which takes its place when all is well and is gone when not."""
+    """A temporary folder that becomes `directory` on success and is removed on failure."""
     require_new(directory)
     with _refusing(directory, failures), _part_in(directory.parent) as place:
         yield place
@@ -130,7 +130,7 @@ def appearing(directory: Path, failures: Failures = (OSError,)) -> Iterator[Path
 
 @contextmanager
 def _refusing(place: Path, failures: Failures = (OSError,)) -> Iterator[None]:
-    """What cannot be written, in one line."""
+    """Report failures to write in one line."""
     _require_a_name(place)
     try:
         yield
@@ -142,18 +142,18 @@ def _refusing(place: Path, failures: Failures = (OSError,)) -> Iterator[None]:
 
 
 def _require_a_name(place: Path) -> None:
-    """Refuse what no file can be called; only the system knows what that is."""
+    """Refuse names that the operating system does not allow."""
     try:
         place.stat()
     except ValueError as reason:
         raise InvalidValue("name", "one that a file can have", str(place), remedy=str(reason)) from reason
-    except OSError:  # whoever writes says so
+    except OSError:  # writing will report it
         return
 
 
 @contextmanager
 def _part_in(parent: Path) -> Iterator[Path]:
-    """A new folder for what is not whole yet, gone afterwards; what killed writers have left here is removed first."""
+    """A new temporary folder, removed afterwards; what killed writers left here is removed first."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_the_abandoned(parent)
     place, lock = _claimed(parent)
@@ -166,13 +166,13 @@ def _part_in(parent: Path) -> Iterator[Path]:
 
 
 def _claimed(parent: Path) -> tuple[Path, int | None]:
-    """A new folder with its lock, or without one where the file system has none."""
+    """A new folder with its lock, or without one where the file system has no locks."""
     while True:
         place = parent / LEFT.format(machine=_machine(), mark=secrets.token_hex(6))
         place.mkdir()
         try:
             lock = _locked(place)
-        except (BlockingIOError, FileNotFoundError):  # another writer took it for abandoned before it was locked
+        except (BlockingIOError, FileNotFoundError):  # another writer thought it abandoned before it was locked
             continue
         if lock is None or place.exists():
             return place, lock
@@ -180,7 +180,7 @@ def _claimed(parent: Path) -> tuple[Path, int | None]:
 
 
 def _remove_the_abandoned(parent: Path) -> None:
-    """What writers of this machine left that are no more; a folder that is locked belongs to a live one."""
+    """Remove what dead writers of this machine left; a locked folder belongs to a live one."""
     for left in parent.glob(LEFT.format(machine=_machine(), mark="*")):
         with suppress(OSError):
             lock = _locked(left)
@@ -190,7 +190,7 @@ def _remove_the_abandoned(parent: Path) -> None:
 
 
 def _locked(place: Path) -> int | None:
-    """A lock that ends with this process; nothing where there are none; BlockingIOError where another has it."""
+    """A lock that ends with this process; None without lock support; BlockingIOError where another process has it."""
     if fcntl is None:
         return None
     opened = os.open(place, os.O_RDONLY)
@@ -205,12 +205,12 @@ def _locked(place: Path) -> int | None:
 
 
 def _machine() -> str:
-    return "".join(each if each.isalnum() else "-" for each in socket.gethostname()[:64])
+    return "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname()[:64])
 
 
 def _open_to_others(place: Path) -> None:
-    """Files that a library made for their owner alone are read by whoever may read the folder: as the umask says."""
+    """Give files that a library made private the permissions of the folder, as the umask has them."""
     readable = place.stat().st_mode & 0o666
-    for each in place.rglob("*"):
-        if each.is_file() and not each.is_symlink():
-            each.chmod(each.stat().st_mode | readable)
+    for path in place.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(path.stat().st_mode | readable)

@@ -54,7 +54,7 @@ def test_another_process_gets_the_same_error(kind):
 def test_what_is_missing_is_named_with_what_brings_it(package, remedy):
     refusal = errors.not_installed(ModuleNotFoundError(f"No module named {package!r}", name=package))
     assert isinstance(refusal, ImportError)
-    assert str(refusal) == f"{package.split('.')[0]} must be installed, got None; {remedy}"
+    assert str(refusal) == f"{package.split('.')[0]} is not installed; {remedy}"
 
 
 def test_extras_are_those_of_the_project():
@@ -71,7 +71,7 @@ def test_a_missing_package_is_met_when_it_is_asked_for():
         "except rw.NotInstalled as refusal: print(refusal)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "transformers must be installed, got None; pip install transformers\n"
+    assert done.stdout == "transformers is not installed; pip install transformers\n"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 import ropewalk as rw
 from ropewalk import Extension, InvalidValue, parse
 from ropewalk.frequencies import Frequencies
-from ropewalk.frequencies.signature import trained, turning
+from ropewalk.frequencies.signature import trained, without_decay
 from ropewalk.inputs import PAD, number_keys, related
 
 from examples import FACTS
@@ -74,7 +74,7 @@ class Broken(Frequencies):
     above: int
 
     def table(self, facts, length):
-        return turning(trained(facts) * (float("nan") if length > self.above else 1.0))
+        return without_decay(trained(facts) * (float("nan") if length > self.above else 1.0))
 
 
 @pytest.mark.parametrize("above", [0, 100])

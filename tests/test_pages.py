@@ -23,10 +23,10 @@ def test_every_method_states_idea_formula_and_source(spec):
 
 def test_the_parts_of_a_page():
     page = page_of(ReRoPE(window=3))
-    assert page.idea.startswith("ReRoPE: distances grow up to w")
+    assert page.idea.startswith("ReRoPE: effective distances stop at w")
     assert page.formula == "[i-w+1, i+1):   q_at = i, k_at = j\n[0, i-w+1):     q_at = w, k_at = 0"
     assert page.source.startswith("Su 2023, kexue.fm/9708; bojone/rerope")
-    assert "w must stay below the trained length" in page.notes
+    assert "w must be below the trained length" in page.notes
     assert page_of(ReRoPE) == page
 
 

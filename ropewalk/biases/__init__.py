@@ -1,4 +1,4 @@
-"""bias_h(distance): what is added to a logit for how far away the key is."""
+"""bias_h(distance): what is added to a logit, depending on the distance of the key."""
 
 from ropewalk.biases.alibi import ALiBi as ALiBi
 from ropewalk.biases.fire import FIRE as FIRE

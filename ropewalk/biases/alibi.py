@@ -28,7 +28,7 @@ class ALiBi(Bias):
 
 
 def slopes(heads: int) -> Tensor:
-    """One slope per head, in the order of the released code (not monotone where heads is no power of two)."""
+    """One slope per head, in the order of the released code (not monotone unless heads is a power of two)."""
     power = 1 << (heads.bit_length() - 1)
     return torch.cat([_geometric(power), _geometric(2 * power)[0::2][: heads - power]])
 

@@ -1,4 +1,4 @@
-"""FIRE: a small network of the distance, on a logarithmic scale and relative to the query's own position.
+"""FIRE: a small network of the distance, on a logarithmic scale and relative to the query's position.
 
     psi(x) = ln(|c| x + 1)
     bias_h = MLP_h( psi(distance) / (psi(max(i, |multiplier| threshold)) + 1e-6) ),   MLP: 1 -> width -> H, ReLU

@@ -1,4 +1,4 @@
-"""KERPLE, logarithmic: each head learns how strongly and how soon distance counts, and far keys differ little.
+"""KERPLE, logarithmic: each head learns how strongly and how early distance counts; far keys differ little.
 
     bias_h = -p_h ln(1 + a_h distance),   p_h, a_h > 0 learned
 

@@ -1,4 +1,4 @@
-"""Sandwich: the product of two sinusoidal position vectors, weaker in each further head.
+"""Sandwich: the product of two sinusoidal position vectors, weaker from head to head.
 
     bias_h = H / (8h) sum_i (cos(distance / base^(2i/width)) - 1),   h = 1..H,   i = first .. first + width/2 - 1
 

@@ -1,4 +1,4 @@
-"""bias_h(distance): what is added to a logit for how far away the key is. One signature for every bias."""
+"""bias_h(distance): what is added to a logit, depending on the distance of the key. One signature for every bias."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ropewalk.spec import Weights as Weights
 class Bias(Learnable):
     """A bias."""
 
-    of_distance_alone: ClassVar[bool] = True  # false where the query's own position matters too
+    of_distance_alone: ClassVar[bool] = True  # false where the query's position matters too
 
     @abstractmethod
     def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
-        """What each head adds at each distance: a head dimension, then the shape of `distance`.
+        """The bias of every head: a head dimension, then the shape of `distance`.
 
-        `distance` is the one that is shown, q_at(i) - k_at(j) >= 0, and `query` is i; both are of one shape.
+        `distance` is the effective one, q_at(i) - k_at(j) >= 0, and `query` is i; both have one shape.
         """
 
 
 def per_head(values: Tensor, distance: Tensor) -> Tensor:
-    """[heads] ready to meet [heads, *distance.shape]."""
+    """[heads] in a shape that broadcasts to [heads, *distance.shape]."""
     return values.view(-1, *[1] * distance.dim())

@@ -1,4 +1,4 @@
-"""T5's bias: one learned number per head and bucket of distances; buckets are single near by and grow with distance.
+"""T5's bias: one learned number per head and bucket of distances; near distances have their own bucket, far ones share.
 
     bucket(n) = n                                                              for n < B/2
     bucket(n) = B/2 + int(ln(2n/B) / ln(2 max_distance/B) * B/2), at most B-1  beyond
@@ -6,7 +6,7 @@
 
 Source: Raffel et al. 2019, arXiv:1910.10683, sec. 2.1; its released code's causal form.
 
-T5 does not divide its logits by sqrt(d); in a model that does, the bias is still added as it is.
+T5 does not divide its logits by sqrt(d); in a model that does, the bias is added unchanged.
 """
 
 from __future__ import annotations

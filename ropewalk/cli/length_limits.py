@@ -1,4 +1,4 @@
-"""How long a text may grow before a model, as it is extended, is shown what it was never trained on; said once."""
+"""How long a text may grow before a model meets distances it was never trained on; it is reported once."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from ropewalk.hf.attach.extend import HANDLE
 from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.reach import furthest
 
-FAR = 2**40  # tokens: what is not exceeded by then never is
+FAR = 2**40  # tokens: a limit beyond this counts as none
 
 
 class LengthLimit(NamedTuple):
-    """So many tokens, and what they are."""
+    """A number of tokens, and what sets it."""
 
     tokens: float
     words: str
 
 
 def limit_of(host: Any, to: int | None) -> LengthLimit:
-    """Of a model as it is, bare or extended, and of the length that was said, whichever comes first."""
+    """The limit of a model, extended or not, or that of --to, whichever comes first."""
     config, handle = host.config.get_text_config(), host.__dict__.get(HANDLE)
-    own = handle.extension if handle else Extension()
+    extension = handle.extension if handle else Extension()
     try:
         trained, original = lengths_of(config, corrected=handle.trained_len if handle else None)
         facts = Facts(trained_len=trained, original_len=original, head_dim=2, layers=config.num_hidden_layers)
-    except DoesNotFit:  # nobody knows
+    except DoesNotFit:  # the trained length is unknown
         return LengthLimit(math.inf if to is None else to, "the length of --to")
-    known = familiar(own, facts)
+    known = familiar(extension, facts)
     if to is not None and to <= known:
         return LengthLimit(to, "the length of --to")
-    words = f"the length that {'its extension is made for' if handle else 'the model was trained on'}"
-    return LengthLimit(known, f"{words}; yarn, rerope+log_n and others reach further, with --to")
+    words = "the length that the extension covers" if handle else "the trained length of the model"
+    return LengthLimit(known, f"{words}; for more use yarn or rerope+log_n, with --to")
 
 
 def familiar(extension: Extension, facts: Facts) -> float:
-    """The longest text in which no layer is shown a distance beyond the trained ones, times what its schedule slows."""
+    """The longest text in which no layer meets an effective distance beyond the trained ones, times its stretch."""
     every = {extension.at_layer(layer, facts) for layer in range(facts.layers)}
-    return min(_familiar(each, each.ground(facts).trained_len * each.theta.stretch) for each in every)
+    return min(_familiar(layer, layer.ground(facts).trained_len * layer.theta.stretch) for layer in every)
 
 
-def _familiar(own: Extension, length: float) -> float:
+def _familiar(extension: Extension, length: float) -> float:
     def exceeds(row: int) -> bool:
-        return furthest(own.spans, row) + 1 > length
+        return furthest(extension.spans, row) + 1 > length
 
     return bisect_left(range(FAR), True, key=exceeds) if exceeds(FAR) else math.inf
 
 
 def watched(tokens: Iterable[int], read: int, limit: LengthLimit) -> Iterator[int]:
-    """The same tokens, after so many that were read; that they are beyond the limit is said once."""
-    said = False
+    """Pass tokens on, and report once when the text, `read` tokens included, exceeds the limit."""
+    reported = False
     for length, token in enumerate(tokens, read + 1):
-        if length > limit.tokens and not said:
-            said = True
-            sys.stderr.write(f"ropewalk: from here on beyond {limit.tokens:,.0f} tokens, {limit.words}\n")
+        if length > limit.tokens and not reported:
+            reported = True
+            sys.stderr.write(f"ropewalk: the text now exceeds {limit.tokens:,.0f} tokens, {limit.words}\n")
         yield token

@@ -1,4 +1,4 @@
-"""The `ropewalk` command: errors and Ctrl-C as one line. Nothing is imported here before Ctrl-C is heard."""
+"""The `ropewalk` command: errors and Ctrl-C as one line. Little is imported here before Ctrl-C is handled."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from ropewalk.cli.exit_status import REFUSED, STOPPED
 from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
-IMPORTS = "<frozen importlib._bootstrap>"  # the file of Python's own importing
-SAID = "ropewalk: stopped\n"
+IMPORTS = "<frozen importlib._bootstrap>"  # the file of Python's import system
+MESSAGE = "ropewalk: stopped\n"
 
 
 def main() -> None:
     """The command."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process ignores it
         signal.signal(signal.SIGINT, interrupt)
     try:
         status = run()
@@ -28,21 +28,21 @@ def main() -> None:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C: the end of the process while anything is imported, where libraries make other errors of it, or none.
+    """Handle Ctrl-C: end the process during an import, where libraries turn it into other errors, or swallow it.
 
-    What is under way then is left as a process that is killed leaves it; everywhere else Python's own answer is raised.
+    Nothing is cleaned up then, as if the process were killed; everywhere else KeyboardInterrupt is raised.
     """
-    each = frame
-    while each is not None:
-        if each.f_code.co_filename == IMPORTS:
-            os.write(2, SAID.encode())
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_filename == IMPORTS:
+            os.write(2, MESSAGE.encode())
             os._exit(STOPPED)
-        each = each.f_back
+        caller = caller.f_back
     signal.default_int_handler(number, frame)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a verb and give its exit status; what is refused is said in one line."""
+    """Run a verb and return its exit status; errors are one line."""
     from ropewalk.cli.parser import MISUSE, app
 
     try:
@@ -50,8 +50,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except RopewalkError as refused:
         return _refused(str(refused))
     except MISUSE as wrong:
-        said = wrong.format_message()  # type: ignore[attr-defined]
-        return _refused(_misuse(wrong, said)) if said else REFUSED  # called with nothing it has shown its help
+        message = wrong.format_message()  # type: ignore[attr-defined]
+        return _refused(_misuse(wrong, message)) if message else REFUSED  # without arguments it has printed its help
     except ModuleNotFoundError as missing:
         return _refused(str(not_installed(missing)))
     except (OSError, UnicodeDecodeError) as unreadable:
@@ -59,15 +59,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return _refused("memory must be enough for the model and its cache; a reach that forgets needs less")
+        return _refused("out of memory for the model and its cache; a reach that forgets needs less")
     return _stopped() if status == STOPPED else int(status or 0)
 
 
-def _misuse(wrong: Any, said: str) -> str:
-    """What the parser says, and where to look."""
+def _misuse(wrong: Any, message: str) -> str:
+    """The parser's message, and where to look."""
     context = getattr(wrong, "ctx", None)
     path = context.command_path if context else "ropewalk"
-    return f"{said.rstrip('.')}; {path} --help says what there is"
+    return f"{message.rstrip('.')}; see {path} --help"
 
 
 def _refused(why: str) -> int:
@@ -76,5 +76,5 @@ def _refused(why: str) -> int:
 
 
 def _stopped() -> int:
-    sys.stderr.write(SAID)
+    sys.stderr.write(MESSAGE)
     return STOPPED

@@ -19,7 +19,7 @@ from ropewalk.cli.verbs.show import show
 from ropewalk.cli.verbs.stream import stream
 from ropewalk.cli.verbs.train import train
 
-MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # all of the parser's own errors
+MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # the base class of the parser's errors
 EXAMPLES: dict[Callable[..., None], str] = {
     compare: "ropewalk compare ./model yarn rerope+log_n --lengths 4k,16k,32k",
     diagnose: "ropewalk diagnose ./model rerope+log_n --length 16k -o ./inside",

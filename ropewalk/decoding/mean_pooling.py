@@ -1,10 +1,10 @@
-"""Mean pooling (parallel windows): the contexts' log-probabilities are averaged, the context-free guess discounted.
+"""Mean pooling (parallel windows): contexts' log-probabilities are averaged, the context-free guess discounted.
 
     logp = (1 + beta) mean_k log p(T | C_k) - beta log p(T)     where p(T) > 0, the mean elsewhere
 
-Source: Su 2023, kexue.fm/9617, eq. 4 and 5, who reads parallel windows (Ratner et al. 2022, arXiv:2212.10947) so.
+Source: Su 2023, kexue.fm/9617, eq. 4 and 5, who reads parallel windows (Ratner et al. 2022, arXiv:2212.10947) this way.
 
-beta = n - 1 for n contexts is naive Bayes to the letter; beta = 0 is the plain average.
+beta = n - 1 for n contexts is exact naive Bayes; beta = 0 is the plain average.
 """
 
 from __future__ import annotations

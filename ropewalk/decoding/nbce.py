@@ -1,4 +1,4 @@
-"""NBCE: answer each token from the context that is surest of it, and against what would be said without any.
+"""NBCE: take each token from the most certain context, and discount the context-free guess.
 
     H_k   = entropy of p(T | C_k) after the top-p filter, not renormalised;  H_last -= eta
     k     = argmin over the contexts 1..n of H_k
@@ -28,25 +28,25 @@ FLOOR = -100.0  # below this logarithm a token counts as filtered out
 class NBCE(Decoding):
     name = "nbce"
     beta: Annotated[float, NOT_NEGATIVE, "how strongly the context-free guess is discounted"] = 0.25
-    eta: Annotated[float, NOT_NEGATIVE, "entropy forgiven to the context chosen before"] = 0.1
+    eta: Annotated[float, NOT_NEGATIVE, "entropy bonus of the previously chosen context"] = 0.1
     top_p: Annotated[float, A_SHARE, "share of probability that the filter keeps"] = 0.95
 
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:
         require_contexts(logp)
-        kept = keep_top_p(logp, self.top_p)
-        entropy = -(kept.exp() * kept.clamp(FLOOR, 0)).sum(-1)
+        filtered = keep_top_p(logp, self.top_p)
+        entropy = -(filtered.exp() * filtered.clamp(FLOOR, 0)).sum(-1)
         if last is not None:
             if not 1 <= last < len(logp):
                 raise InvalidValue("last", f"a context's row, 1 to {len(logp) - 1}", last)
             entropy[last] -= self.eta
         chosen = int(entropy[1:].argmin()) + 1
-        without, surest = kept[0], kept[chosen]
+        without, surest = filtered[0], filtered[chosen]
         against = (1 + self.beta) * surest - self.beta * without
         return Combined(torch.where(without > FLOOR, against, surest), chosen)
 
 
 def keep_top_p(logp: Tensor, top_p: float) -> Tensor:
-    """Each row with the least likely tokens, up to 1 - top_p together, set to -inf; the likeliest always stays."""
+    """Set the least likely tokens of each row, up to 1 - top_p together, to -inf; the likeliest always stays."""
     ascending, order = logp.sort(dim=-1)
     dropped = ascending.exp().cumsum(-1) <= 1 - top_p
     dropped[..., -1] = False

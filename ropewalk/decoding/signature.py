@@ -12,7 +12,7 @@ from ropewalk.spec import Spec
 
 
 class Combined(NamedTuple):
-    """One distribution, and the row it was taken from where one was."""
+    """One distribution, and the row it was taken from, if it was one."""
 
     logp: Tensor  # [vocabulary], unnormalised logarithms
     chosen: int | None
@@ -23,11 +23,11 @@ class Decoding(Spec):
 
     @abstractmethod
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:
-        """`logp` is [1 + contexts, vocabulary] normalised; row 0 saw no context. `last` is the row chosen before."""
+        """`logp` is [1 + contexts, vocabulary] normalised; row 0 has no context. `last` is the row chosen before."""
 
 
 def require_contexts(logp: Tensor) -> None:
-    """Refuse anything but the empty context and at least one other."""
+    """Refuse anything but the empty context and at least one more."""
     if logp.dim() != 2 or logp.shape[0] < 2:
         raise InvalidValue("logp", "[1 + contexts, vocabulary] with at least one context", tuple(logp.shape))
     if logp.isnan().any():

@@ -1,4 +1,4 @@
-"""theta: how fast each pair of dimensions turns."""
+"""theta: how fast each pair of dimensions is rotated."""
 
 from ropewalk.frequencies.abf import ABF as ABF
 from ropewalk.frequencies.by_parts import ByParts as ByParts

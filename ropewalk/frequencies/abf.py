@@ -1,7 +1,7 @@
-"""Adjusted base frequency: train on (or tune) with a larger base, so that every pair turns more slowly.
+"""Adjusted base frequency: train on (or tune) with a larger base, so that every pair is rotated more slowly.
 
     theta'_i = theta_i * (new_base / base)^(-2i/d)
-             = new_base^(-2i/d)    for a model without a schedule of its own
+             = new_base^(-2i/d)    for a model without an own schedule
 
 Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 4.1; Code Llama, arXiv:2308.12950, uses 1,000,000.
 
@@ -17,7 +17,7 @@ from typing import Annotated
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, formula, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, formula, trained, without_decay
 from ropewalk.record import ABOVE_ONE
 
 
@@ -27,14 +27,14 @@ class ABF(Frequencies):
     new_base: Annotated[float, ABOVE_ONE, "the base that replaces the trained one"] = 500_000.0
 
     def check_against(self, facts: Facts) -> None:
-        if self.new_base == facts.base:  # which would change nothing
+        if self.new_base == facts.base:  # would change nothing
             raise DoesNotFit("new_base", "another than the model's own base", self.new_base)
 
     def table(self, facts: Facts, length: int) -> Table:
         slowing = formula(replace(facts, base=self.new_base)) / formula(facts)
-        return turning(trained(facts) * slowing)
+        return without_decay(trained(facts) * slowing)
 
     @property
     def stretch(self) -> float:
-        """Unbounded: what is familiar is settled by the training that follows, not by the base."""
+        """Unbounded: the training that follows decides the length, not the base."""
         return math.inf

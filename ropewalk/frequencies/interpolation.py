@@ -1,10 +1,10 @@
-"""Position interpolation: squeeze all positions evenly, so that the longest text spans the trained range.
+"""Position interpolation: divide all positions by one factor, so that the longest text fits the trained range.
 
     theta'_i = theta_i / factor
 
 Source: Chen et al. 2023, arXiv:2306.15595, eq. 4; coded as in jquesnelle/yarn, LlamaLinearScaledRotaryEmbedding.py.
 
-It also changes short texts, and needs tuning: untuned it does worse than nothing at all (kexue.fm/9675).
+It also changes short texts and needs tuning: without it, it is worse than no method (kexue.fm/9675).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
 from ropewalk.spec import Factor
 
 
@@ -22,4 +22,4 @@ class Interpolation(Frequencies):
     factor: Factor
 
     def table(self, facts: Facts, length: int) -> Table:
-        return turning(trained(facts) / self.factor)
+        return without_decay(trained(facts) / self.factor)

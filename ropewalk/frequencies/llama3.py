@@ -1,4 +1,4 @@
-"""Llama 3.1's scaling: slow pairs are interpolated, fast ones kept, and between the two a ramp over the pair's turns.
+"""Llama 3.1's scaling: slow pairs are interpolated, fast ones kept, with a ramp between them over the rotations.
 
     turns_i  = L theta_i / 2 pi
     keep_i   = clamp((turns_i - low_turns) / (high_turns - low_turns), 0, 1)
@@ -6,7 +6,8 @@
 
 Source: meta-llama/llama-models, models/llama3/model.py, apply_scaling (constants 8, 1 and 4 there).
 
-The formula is that of by_parts over turns, with other thresholds; low_turns = high_turns (Llama 4 Scout) is a step.
+The formula is that of by_parts with ramp = turns and other thresholds; low_turns = high_turns (Llama 4 Scout) is a
+step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
 from ropewalk.record import POSITIVE
 from ropewalk.spec import Factor
 
@@ -28,8 +29,8 @@ from ropewalk.spec import Factor
 class Llama3(Frequencies):
     name = "llama3"
     factor: Factor = 8.0
-    low_turns: Annotated[float, POSITIVE, "pairs with fewer turns are interpolated (low_freq_factor)"] = 1.0
-    high_turns: Annotated[float, POSITIVE, "pairs with more turns are left alone (high_freq_factor)"] = 4.0
+    low_turns: Annotated[float, POSITIVE, "pairs with fewer rotations are interpolated (low_freq_factor)"] = 1.0
+    high_turns: Annotated[float, POSITIVE, "pairs with more rotations stay (high_freq_factor)"] = 4.0
 
     def check(self) -> None:
         if self.low_turns > self.high_turns:
@@ -41,4 +42,4 @@ class Llama3(Frequencies):
         width = self.high_turns - self.low_turns
         smooth = (turns - self.low_turns) / width if width else torch.where(turns > self.low_turns, 1.0, 0.0)
         keep = smooth.clamp(0, 1)
-        return turning(keep * theta + (1 - keep) * theta / self.factor)
+        return without_decay(keep * theta + (1 - keep) * theta / self.factor)

@@ -1,4 +1,4 @@
-"""LongRoPE: every pair has a divisor of its own, found by search; one set for short texts and one for long ones.
+"""LongRoPE: every pair has its own divisor, from a search; one set for short texts and one for long ones.
 
     theta'_i = theta_i / short_i      for rows within the trained length
     theta'_i = theta_i / long_i       beyond it
@@ -6,8 +6,8 @@
 Source: Ding et al. 2024, arXiv:2402.13753, sec. 3; microsoft/LongRoPE, rope/longrope.py.
 
 Deviation: the authors' code and transformers switch the whole batch by its longest text; here each row has its own
-length, so a cached key is never of the wrong set and no row depends on its neighbours. The paper's first tokens that
-keep their angles are left out, as they are in the released models.
+length, so a cached key never has the wrong set and no row depends on others in the batch. The paper also lets the first
+tokens keep their angles; this is left out, as in the released models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
 from ropewalk.record import POSITIVE
 
 
@@ -28,7 +28,7 @@ from ropewalk.record import POSITIVE
 class LongRoPE(Frequencies):
     name = "longrope"
     long: Annotated[tuple[float, ...], POSITIVE, "divisor of each pair in rows beyond the trained length"]
-    short: Annotated[tuple[float, ...], POSITIVE, "divisor of each pair in rows within it; none given: 1"] = ()
+    short: Annotated[tuple[float, ...], POSITIVE, "divisor of each pair in rows within it; empty: 1"] = ()
 
     def check(self) -> None:
         if not self.long:
@@ -44,10 +44,10 @@ class LongRoPE(Frequencies):
     def table(self, facts: Facts, length: int) -> Table:
         self.check_against(facts)
         if length > facts.trained_len:
-            return turning(trained(facts) / torch.tensor(self.long, dtype=torch.float64))
+            return without_decay(trained(facts) / torch.tensor(self.long, dtype=torch.float64))
         if self.short:
-            return turning(trained(facts) / torch.tensor(self.short, dtype=torch.float64))
-        return turning(trained(facts))
+            return without_decay(trained(facts) / torch.tensor(self.short, dtype=torch.float64))
+        return without_decay(trained(facts))
 
     def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
         one = length <= facts.trained_len or self.short == self.long
@@ -55,5 +55,5 @@ class LongRoPE(Frequencies):
 
     @property
     def stretch(self) -> float:
-        """Unbounded: searched factors answer for the length they were searched at."""
+        """Unbounded: the divisors were searched for a length, which they do not tell."""
         return math.inf

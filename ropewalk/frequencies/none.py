@@ -1,4 +1,4 @@
-"""NoPE: nothing turns. A causal model can still count, since each row sees one key more than the row above.
+"""NoPE: no rotation. A causal model can still count, since every row sees one key more than the row above.
 
     theta_i = 0
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +21,9 @@ class NoPE(Frequencies):
     name = "none"
 
     def table(self, facts: Facts, length: int) -> Table:
-        return turning(torch.zeros_like(trained(facts)))
+        return without_decay(torch.zeros_like(trained(facts)))
 
     @property
     def stretch(self) -> float:
-        """Unbounded: without angles no distance is unfamiliar."""
+        """Unbounded: without angles no distance is new."""
         return math.inf

@@ -1,6 +1,6 @@
-"""Rotary position embedding: pair i of a query at position m is turned by m theta_i, so products see differences only.
+"""Rotary position embedding: pair i at position m is rotated by m theta_i, so products depend on distances only.
 
-    theta_i = base^(-2i/d),   i = 0 .. d/2-1,   or the table that the model came with
+    theta_i = base^(-2i/d),   i = 0 .. d/2-1,   or the model's own schedule
 
 Source: Su et al. 2021, arXiv:2104.09864, eq. 15.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,4 +18,4 @@ class RoPE(Frequencies):
     name = "rope"
 
     def table(self, facts: Facts, length: int) -> Table:
-        return turning(trained(facts))
+        return without_decay(trained(facts))

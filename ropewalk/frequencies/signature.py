@@ -1,4 +1,4 @@
-"""theta: how fast each pair of dimensions turns. One signature for every schedule."""
+"""theta: how fast each pair of dimensions is rotated. One signature for every schedule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Table(NamedTuple):
     depends on the distance alone."""
 
     inv_freq: Tensor  # radians per position
-    log_decay: Tensor  # logarithm of what a product is multiplied by per step of distance
+    log_decay: Tensor  # logarithm of a product's factor per step of distance
 
 
 class Frequencies(Spec):
@@ -34,7 +34,7 @@ class Frequencies(Spec):
 
     @property
     def stretch(self) -> float:
-        """How many times the trained length this schedule makes familiar."""
+        """How many trained lengths this schedule covers."""
         return float(getattr(self, "factor", 1.0))
 
 
@@ -44,15 +44,15 @@ def pair_index(facts: Facts) -> Tensor:
 
 
 def trained(facts: Facts) -> Tensor:
-    """The frequencies the model was trained with: the table that it came with, or base^(-2i/d)."""
+    """The frequencies that the model was trained with: its own schedule, or base^(-2i/d)."""
     return formula(facts) if facts.inv_freq is None else torch.tensor(facts.inv_freq, dtype=torch.float64)
 
 
 def formula(facts: Facts) -> Tensor:
-    """base^(-2i/d), whatever table the model came with."""
+    """base^(-2i/d), whatever the model's own schedule is."""
     return facts.base ** (-2 * pair_index(facts) / facts.rotating)
 
 
-def turning(inv_freq: Tensor) -> Table:
-    """A table without decay."""
+def without_decay(inv_freq: Tensor) -> Table:
+    """A table of rotation alone."""
     return Table(inv_freq, torch.zeros_like(inv_freq))

@@ -1,4 +1,4 @@
-"""XPos: rotation with decay, a frequency with a real part: the further away a key is, the more its product shrinks.
+"""XPos: rotation with decay (a frequency with a real part): the further away a key, the smaller its product.
 
     q_m,i -> q_m,i zeta_i^(m/scale_base) e^(i m theta_i)
     k_n,i -> k_n,i zeta_i^(-n/scale_base) e^(i n theta_i)
@@ -6,8 +6,8 @@
 
 Source: Sun et al. 2022, arXiv:2212.10554, eq. 14 and alg. 1; microsoft/torchscale, xpos_relative_position.py.
 
-Deviation: the authors centre the exponents on the middle of the text to delay overflow, which leaves every product as
-it is; here the table states the rate, and who applies it chooses the origin. Causal attention only.
+Deviation: the authors centre the exponents on the middle of the text to delay overflow, which changes no product; here
+the table has the rate, and the code that applies it chooses the origin. Causal attention only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ropewalk.record import POSITIVE
 class XPos(Frequencies):
     name = "xpos"
     scale_base: Annotated[float, POSITIVE, "distance over which pair i shrinks by zeta_i"] = 512.0
-    gamma: Annotated[float, POSITIVE, "keeps the decay of the fastest pair above zero"] = 0.4
+    gamma: Annotated[float, POSITIVE, "keeps the decay factor of the fastest pair above zero"] = 0.4
 
     def table(self, facts: Facts, length: int) -> Table:
         zeta = (2 * pair_index(facts) / facts.rotating + self.gamma) / (1 + self.gamma)

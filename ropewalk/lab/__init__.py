@@ -1,1 +1,1 @@
-"""The lab: corpora, training, recipes. Train short, test long."""
+"""The lab: training data, training and recipes."""

@@ -1,4 +1,4 @@
-"""Small models to begin from, with no weights learned yet: standard Llamas, and their like with one thing changed."""
+"""Small models with random weights: standard Llamas, and variants with one change."""
 
 from __future__ import annotations
 
@@ -22,40 +22,38 @@ from ropewalk.record import AT_LEAST_ONE, POSITIVE, Checked
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape(Checked):
-    """The sizes of a small model: a Llama, unless it says otherwise."""
+    """The sizes of a small model: a Llama, unless `places` or `key_norm` make it another."""
 
-    vocabulary: Annotated[int, AT_LEAST_ONE, "tokens it knows"] = 2048
-    width: Annotated[int, AT_LEAST_ONE, "of its hidden states"] = 256
-    inner: Annotated[int, AT_LEAST_ONE, "width within the feed-forward part"] = 1024
-    layers: Annotated[int, AT_LEAST_ONE, "of attention and feed-forward"] = 6
-    heads: Annotated[int, AT_LEAST_ONE, "of queries"] = 4
-    kv_heads: Annotated[int | None, AT_LEAST_ONE, "of keys; as many as of queries where not given"] = None
-    base: Annotated[float, POSITIVE, "of the rotation"] = 10_000.0
-    trained_len: Annotated[int, AT_LEAST_ONE, "tokens of its training rows"] = 512
-    places: Annotated[Literal["rotary", "learned"], "how it knows where tokens stand; learned makes it a GPT-2"] = (
-        "rotary"
-    )
-    key_norm: Annotated[bool, "norms on queries and keys, which makes it a Qwen3"] = False
+    vocabulary: Annotated[int, AT_LEAST_ONE, "tokens of the vocabulary"] = 2048
+    width: Annotated[int, AT_LEAST_ONE, "width of the hidden states"] = 256
+    inner: Annotated[int, AT_LEAST_ONE, "width of the feed-forward layer"] = 1024
+    layers: Annotated[int, AT_LEAST_ONE, "number of layers"] = 6
+    heads: Annotated[int, AT_LEAST_ONE, "query heads"] = 4
+    kv_heads: Annotated[int | None, AT_LEAST_ONE, "key and value heads; nothing: as many as query heads"] = None
+    base: Annotated[float, POSITIVE, "base of the rotary frequencies"] = 10_000.0
+    trained_len: Annotated[int, AT_LEAST_ONE, "tokens of a training row"] = 512
+    places: Annotated[Literal["rotary", "learned"], "position encoding; learned makes it a GPT-2"] = "rotary"
+    key_norm: Annotated[bool, "norms on queries and keys; makes it a Qwen3"] = False
 
     def check(self) -> None:
         """Heads share the width evenly, and key heads the heads."""
         if self.width % self.heads or self.heads % (self.kv_heads or self.heads):
-            wanted = f"a divisor of width {self.width}, and a multiple of kv_heads ({self.kv_heads})"
-            raise InvalidValue("heads", wanted, self.heads)
+            rule = f"a divisor of width {self.width}, and a multiple of kv_heads ({self.kv_heads})"
+            raise InvalidValue("heads", rule, self.heads)
         if self.places == "rotary" and self.width // self.heads % 2:
-            rule = f"such that each is an even number of dimensions wide (width {self.width})"
+            rule = f"such that width {self.width} over heads is even"
             raise InvalidValue("heads", rule, self.heads)
         if self.places == "learned" and (self.key_norm or self.kv_heads not in (None, self.heads)):
-            raise InvalidValue("places", "rotary with key_norm or kv_heads, which GPT-2 has not", self.places)
+            raise InvalidValue("places", "rotary with key_norm or kv_heads, which GPT-2 lacks", self.places)
 
 
 def fresh(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None = None) -> PreTrainedModel:
-    """A model of a shape, the same for the same seed; `numbers` is how many places a table of learned ones has."""
+    """A model of a shape, the same for the same seed; `numbers` is the size of a learned position table."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if shape.places == "learned":
             return GPT2LMHeadModel(_gpt2(shape, end, numbers or shape.trained_len))
-        given: dict[str, Any] = {
+        config: dict[str, Any] = {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
             "intermediate_size": shape.inner,
@@ -70,8 +68,8 @@ def fresh(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None
             "pad_token_id": None,
         }
         if shape.key_norm:
-            return Qwen3ForCausalLM(Qwen3Config(**given, head_dim=shape.width // shape.heads))
-        return LlamaForCausalLM(LlamaConfig(**given))
+            return Qwen3ForCausalLM(Qwen3Config(**config, head_dim=shape.width // shape.heads))
+        return LlamaForCausalLM(LlamaConfig(**config))
 
 
 def _gpt2(shape: ModelShape, end: int, numbers: int) -> GPT2Config:

@@ -1,12 +1,12 @@
-"""PoSE: two chunks of a short text, the second numbered as if much text lay between them.
+"""PoSE: two chunks of a short text, numbered as if much text lay between them.
 
     0, ..., cut-1,  cut+skip, ..., n-1+skip
     cut  ~ uniform{1, ..., (n+1)//2},   skip ~ uniform{0, ..., target_len - n}
 
 Source: Zhu et al. 2023, arXiv:2309.10400, sec. 3.2; dwzhu-pku/PoSE, src/train_pose.py:158-187.
 
-The authors also take the second chunk's tokens from elsewhere in the document; that is the business of who makes the
-batch. Drawn anew at each call (theirs is drawn once per document and then cached). Without a generator: sequential.
+The authors also take the second chunk's tokens from elsewhere in the document; that is left to the code that makes the
+batch. Drawn at every call (theirs is drawn once per document and then cached). Without a generator: sequential.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ropewalk.record import AT_LEAST_ONE
 @dataclass(frozen=True, kw_only=True)
 class PoSE(Positions):
     name = "pose"
-    target_len: Annotated[int, AT_LEAST_ONE, "the length that training is to look like"]
+    target_len: Annotated[int, AT_LEAST_ONE, "length that training simulates"]
 
     def number(self, length: int, generator: Generator | None = None) -> Tensor:
         require_length(length)

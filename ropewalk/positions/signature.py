@@ -20,7 +20,7 @@ class Positions(Spec):
 
 
 def require_length(length: int) -> None:
-    """Refuse what is no number of tokens."""
+    """Refuse anything but a number of tokens."""
     if isinstance(length, bool) or not isinstance(length, int) or length < 0:
         raise InvalidValue("length", "a whole number of tokens", length)
 

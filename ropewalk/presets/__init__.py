@@ -1,7 +1,7 @@
 """Papers and systems by name: each is a composition of methods, with its authors' values.
 
-A preset needs no more than the lengths: `yarn(trained_len=4096, target_len=32768)`. What the authors derive from them
-is derived here, and every value can be given instead.
+A preset needs only the lengths: `yarn(trained_len=4096, target_len=32768)`. It derives the other values as the authors
+do, and every value can be set instead.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is put around a trained rotary model when it runs; nothing is trained."""
+"""Presets for a trained rotary model at inference; nothing is trained."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def leaky_rerope(
 ) -> Extension:
     """Leaky ReRoPE with a window of a quarter, and the leak that keeps the longest distance at half the trained length.
 
-    Source: Su 2023, kexue.fm/9708; leak 16 where no target is given.
+    Source: Su 2023, kexue.fm/9708; leak 16 without a target length.
     """
     size = share_of("window", window, trained_len, 1 / 4)
     if leak is None:
@@ -105,7 +105,7 @@ def log_n(*, clipped: bool = True) -> Extension:
 
 
 def nbce(*, beta: float = 0.25, eta: float = 0.1, top_p: float = 0.95) -> Extension:
-    """Naive-Bayes context extension: each token from the surest of several contexts.
+    """Naive-Bayes context extension: each token from the most certain of several contexts.
 
     Source: Su 2023, kexue.fm/9617; bojone/NBCE.
     """

@@ -1,4 +1,4 @@
-"""Where presets get their numbers from when only lengths are given."""
+"""How presets derive their values from lengths."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ Length = int | None
 
 
 def require_whole(name: str, value: object) -> None:
-    """Refuse a length, or a number of layers, that is none."""
+    """Refuse a length or a number of layers that is not a whole number above 0."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**62):
         raise InvalidValue(name, "a whole number, at least 1", value)
 
 
 def stretch(factor: float | None, trained_len: Length, target_len: Length) -> float:
-    """The factor as given, or target over trained length."""
+    """The factor, by default target length over trained length."""
     if factor is not None:
         return factor
     if trained_len is None or target_len is None:
-        lengths = "trained_len and target_len" if trained_len is None else "target_len, the length to reach (--to)"
-        raise InvalidValue("factor", "given", factor, remedy=f"write factor=..., or give {lengths}")
+        lengths = "trained_len and target_len" if trained_len is None else "target_len, the target length (--to)"
+        raise InvalidValue.because("factor", "factor is missing", remedy=f"write factor=..., or give {lengths}")
     _require_lengths(trained_len, target_len)
     if target_len < trained_len:
         raise InvalidValue("target_len", f"at least trained_len ({trained_len})", target_len)
@@ -27,33 +27,33 @@ def stretch(factor: float | None, trained_len: Length, target_len: Length) -> fl
 
 
 def share_of(name: str, value: int | None, trained_len: Length, share: float = 1.0, less: int = 0) -> int:
-    """The value as given, or a share of the trained length less a few."""
+    """The value, by default a share of the trained length minus `less`."""
     if value is not None:
         return value
     if trained_len is None:
-        raise InvalidValue(name, "given", None, remedy=f"write {name}=..., or give trained_len")
+        raise InvalidValue.because(name, f"{name} is missing", remedy=f"write {name}=..., or give trained_len")
     _require_lengths(trained_len, None)
     return max(int(share * trained_len) - less, 1)
 
 
 def target_or(name: str, value: int | None, target_len: Length, times: int = 1) -> int:
-    """The value as given, or a multiple of the target length."""
+    """The value, by default a multiple of the target length."""
     if value is not None:
         return value
     if target_len is None:
-        raise InvalidValue(name, "given", None, remedy="give target_len")
+        raise InvalidValue.because(name, f"{name} is missing", remedy="give target_len")
     _require_lengths(None, target_len)
     return times * target_len
 
 
 def squeeze(window: int, share: float, trained_len: Length, target_len: Length) -> float | None:
-    """How many tokens must share a step beyond the window for the longest text to span a share of the trained one."""
+    """Tokens per step beyond the window, so that the longest text spans this share of the trained length."""
     if trained_len is None or target_len is None:
         return None
     _require_lengths(trained_len, target_len)
     longest = share * trained_len
     if longest <= window:
-        raise InvalidValue("window", f"below {longest:g}, the distance that the text is to span", window)
+        raise InvalidValue("window", f"below {longest:g}, the largest distance of the text", window)
     return max((target_len - window) / (longest - window), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What the authors of each preset do to the weights before they run it."""
+"""What each preset needs before it runs, according to its authors: nothing, tuning or training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Needs = Literal["nothing", "tuning", "training"]
 
 # A short tuning of a model that was trained with plain rotation.
 TUNED = ("pi", "abf", "llama3", "longrope", "pose", "gqa", "stretched_positions")
-# Trained that way, or for about as long: without it a rotary model falls apart.
+# Trained this way from the start, or for about as long: a rotary model breaks without it.
 TRAINED = (
     "nope",
     "alibi",
@@ -26,5 +26,5 @@ TRAINED = (
 
 
 def needs(preset: str) -> Needs:
-    """Whether a preset runs around a trained rotary model as it is."""
+    """What a preset needs on a trained rotary model."""
     return "tuning" if preset in TUNED else "training" if preset in TRAINED else "nothing"

@@ -1,4 +1,4 @@
-"""How fast the pairs turn: schedules of the rotary frequencies, with the temperatures that belong to them."""
+"""Schedules of the rotary frequencies, with the temperatures that belong to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rope() -> Extension:
 
 
 def pi(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
-    """Position interpolation, to be followed by some 1,000 steps of tuning.
+    """Position interpolation, followed by some 1,000 steps of tuning.
 
     Source: Chen et al. 2023, arXiv:2306.15595.
     """
@@ -53,7 +53,7 @@ def ntk_mixed(*, factor: float | None = None, trained_len: Length = None, target
 
 
 def dynamic_ntk(*, steps: int | None = 4) -> Extension:
-    """NTK-aware scaling by what each row needs: nothing changes within the trained length.
+    """NTK-aware scaling, as much as each row needs: nothing changes within the trained length.
 
     Source: emozilla 2023, "Dynamically Scaled RoPE", with scale 1; per row as in frequencies/dynamic.
     """
@@ -94,7 +94,7 @@ def yarn(
 
 
 def dynamic_yarn(*, low_turns: float = 1.0, high_turns: float = 32.0, steps: int | None = 4) -> Extension:
-    """YaRN, frequencies and temperature, by what each row needs.
+    """YaRN, frequencies and temperature, as much as each row needs.
 
     Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.3, per row as in frequencies/dynamic.
     """
@@ -121,7 +121,7 @@ def llama3(
     low_turns: float = 1.0,
     high_turns: float = 4.0,
 ) -> Extension:
-    """Llama 3.1's scaling; factor 8 where no length is given, as released.
+    """Llama 3.1's scaling; factor 8 without a target length, as released.
 
     Source: meta-llama/llama-models, models/llama3/model.py.
     """
@@ -138,12 +138,12 @@ def longrope(
     long: tuple[float, ...] = (),
     short: tuple[float, ...] = (),
 ) -> Extension:
-    """Searched divisors per pair and their temperature; without divisors, the point where the authors' search starts.
+    """Searched divisors per pair and their temperature; without divisors, the start of the authors' search.
 
     Source: Ding et al. 2024, arXiv:2402.13753; microsoft/LongRoPE, evolution/search.py:166-171 for the start.
     """
     times = stretch(factor, trained_len, target_len)
     if short and not long:
-        raise InvalidValue("long", "given with short", long)
+        raise InvalidValue.because("long", "short needs long", remedy="give both, or long alone")
     schedule: Frequencies = LongRoPE(long=long, short=short) if long else ByParts(factor=times, mix="wavelength")
     return Extension(frequencies=schedule, scales=(LongRoPETemperature(factor=times),))

@@ -1,4 +1,4 @@
-"""What a model learns with, or has to be tuned for."""
+"""Presets that a model is trained or tuned with."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def xpos() -> Extension:
 
 
 def randomized(*, limit: int | None = None, target_len: Length = None) -> Extension:
-    """Random ascending positions in training, from four times the longest text to come.
+    """Random ascending positions in training, from a range of four times the target length.
 
     Source: Ruoss et al. 2023, arXiv:2305.16843 (2,048 numbers for texts of up to 500).
     """
@@ -96,7 +96,7 @@ def pose(*, target_len: Length = None, trained_len: Length = None, factor: float
 
 
 def hwfa(*, layers: int, window: int | None = None, trained_len: Length = None) -> Extension:
-    """Windows with rotation below; full attention with log-n and without positions in the last layer.
+    """Windows with rotation in all layers but the last, which has full attention with log-n and without positions.
 
     The windows together must reach no further than 3/4 of the trained length: (W-1)(layers-1) + 1 <= 3/4 L, rounded
     down to a power of two.
@@ -123,8 +123,8 @@ def hwfa_rerope(
 ) -> Extension:
     """Windows with rotation, and full layers at a third and two thirds of the height that run as ReRoPE with log-n.
 
-    The windows are three times the trained length over the layers (the author's best lie between two and four). Train
-    without the layers' reach (plain rotation), run with it.
+    A window is three times the trained length over the number of layers (the author's best are between two and four
+    times). Train these layers with plain rotation, run them with ReRoPE.
 
     Source: Su 2023, kexue.fm/9731 ("HWFA2", f2).
     """
@@ -137,7 +137,7 @@ def hwfa_rerope(
 
 
 def gqa(*, kv_heads: int = 8) -> Extension:
-    """Grouped-query attention from multi-head weights, eight key heads as in Llama 2 70B and Mistral.
+    """Grouped-query attention from multi-head weights, with eight key heads as in Llama 2 70B and Mistral.
 
     Source: Ainslie et al. 2023, arXiv:2305.13245.
     """
@@ -145,7 +145,7 @@ def gqa(*, kv_heads: int = 8) -> Extension:
 
 
 def qk_bias() -> Extension:
-    """Rotation, and biases on queries and keys to be trained.
+    """Rotation, with trainable biases on queries and keys.
 
     Source: Su 2023, kexue.fm/9577.
     """

@@ -1,4 +1,4 @@
-"""Which keys a query reaches, and how far away each appears."""
+"""Which keys a query sees, and at which effective distance."""
 
 from ropewalk.reach.blockwise import Blockwise as Blockwise
 from ropewalk.reach.causal import Causal as Causal
@@ -9,8 +9,8 @@ from ropewalk.reach.rerope import ReRoPE as ReRoPE
 from ropewalk.reach.self_extend import SelfExtend as SelfExtend
 from ropewalk.reach.signature import Reach as Reach
 from ropewalk.reach.signature import Span as Span
+from ropewalk.reach.signature import effective_distances as effective_distances
 from ropewalk.reach.signature import furthest as furthest
-from ropewalk.reach.signature import shown as shown
 from ropewalk.reach.sinks import Sinks as Sinks
 from ropewalk.reach.window import Window as Window
 

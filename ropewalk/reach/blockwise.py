@@ -1,4 +1,4 @@
-"""Blockwise causal attention: a query sees its own half block and the one before it.
+"""Blockwise causal attention: a query sees its half block and the one before.
 
     h = block / 2
     [(i//h - 1) h, i+1):   q_at = i, k_at = j
@@ -20,7 +20,7 @@ from ropewalk.record import EVEN
 @dataclass(frozen=True, kw_only=True)
 class Blockwise(Reach):
     name = "blockwise"
-    block: Annotated[int, EVEN, "the most keys a query sees; half of it is the step"]
+    block: Annotated[int, EVEN, "most keys of a query; half of it is the step"]
 
     def spans(self) -> tuple[Span, ...]:
         half = self.block // 2

@@ -1,4 +1,4 @@
-"""Causal attention: every key up to the query itself, each where it stands.
+"""Causal attention: every key up to the query itself, at its position.
 
     [0, i+1):   q_at = i, k_at = j
 

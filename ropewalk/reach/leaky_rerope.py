@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.facts import Facts
-from ropewalk.reach.signature import Reach, Span, always, before, last, require_seen
+from ropewalk.reach.signature import Reach, Span, always, before, last, require_trained
 from ropewalk.record import AT_LEAST_ONE
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeakyReRoPE(Reach):
     name = "leaky_rerope"
-    window: Annotated[int, AT_LEAST_ONE, "w: the distance from which steps shrink"]
-    leak: Annotated[float, AT_LEAST_ONE, "how many tokens make one step beyond the window (k)"] = 16.0
+    window: Annotated[int, AT_LEAST_ONE, "w: the distance from which distances grow more slowly"]
+    leak: Annotated[float, AT_LEAST_ONE, "tokens per step of distance beyond the window (k)"] = 16.0
 
     def check_against(self, facts: Facts) -> None:
-        require_seen("window", self.window, facts, seen=facts.trained_len - 1)
+        require_trained("window", self.window, facts, largest=facts.trained_len - 1)
 
     def spans(self) -> tuple[Span, ...]:
         near = last(self.window)

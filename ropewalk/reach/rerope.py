@@ -1,11 +1,11 @@
-"""ReRoPE: distances grow up to w and then stand still, so no distance is ever larger than one the model has seen.
+"""ReRoPE: effective distances stop at w, so none is larger than those of training.
 
     [i-w+1, i+1):   q_at = i, k_at = j
     [0, i-w+1):     q_at = w, k_at = 0
 
 Source: Su 2023, kexue.fm/9708; bojone/rerope, rerope_patch.py (w = 512; its README's table has w = 1024 for L = 4096).
 
-w must stay below the trained length: w = L is itself a distance that was never trained (8 % accuracy against 48 %). The
+w must be below the trained length: w = L is a distance that was never trained (8 % accuracy against 48 %). The
 authors' code also multiplies the queries by log-n; say rerope+log_n for that.
 """
 
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.facts import Facts
-from ropewalk.reach.signature import Reach, Span, always, before, last, require_seen
+from ropewalk.reach.signature import Reach, Span, always, before, last, require_trained
 from ropewalk.record import AT_LEAST_ONE
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReRoPE(Reach):
     name = "rerope"
-    window: Annotated[int, AT_LEAST_ONE, "w: the largest distance that is shown"]
+    window: Annotated[int, AT_LEAST_ONE, "w: the largest effective distance"]
 
     def check_against(self, facts: Facts) -> None:
-        require_seen("window", self.window, facts, seen=facts.trained_len - 1)
+        require_trained("window", self.window, facts, largest=facts.trained_len - 1)
 
     def spans(self) -> tuple[Span, ...]:
         near = last(self.window)

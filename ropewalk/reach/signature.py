@@ -1,4 +1,4 @@
-"""Which keys a query reaches, and how far away each appears. One signature for every reach."""
+"""Which keys a query sees, and at which effective distance. One signature for every reach."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ At = Callable[[Tensor], Tensor]
 
 
 class Span(NamedTuple):
-    """The keys j with start(i) <= j < stop(i), seen from query i as if they stood at k_at(j) and it at q_at(i).
+    """The keys j with start(i) <= j < stop(i), which query i sees as if it were at q_at(i) and they at k_at(j).
 
-    All four take whole positions and answer elementwise. `bounds` cuts what reaches below 0 or beyond the query.
+    All four functions work elementwise on whole positions. `bounds` cuts spans below 0 and beyond the query.
     """
 
     start: At
@@ -29,43 +29,43 @@ class Span(NamedTuple):
     k_at: At
 
     def bounds(self, i: Tensor) -> tuple[Tensor, Tensor]:
-        """start and stop of every query, inside [0, i + 1), start never above stop."""
+        """start and stop of every query, within [0, i + 1], start at most stop."""
         start = self.start(i).clamp(min=0)
         return start, torch.minimum(self.stop(i), i + 1).maximum(start)
 
 
 class Reach(Spec):
-    """A reach: disjoint spans, none of which looks ahead."""
+    """A reach: disjoint spans, all causal."""
 
     @abstractmethod
     def spans(self) -> tuple[Span, ...]:
         """The spans, nearest first."""
 
 
-def shown(reach: Reach, i: Tensor, j: Tensor) -> Tensor:
-    """How far away each of these keys appears to each of these rows, [rows, keys]; NaN where it is out of reach."""
-    seen = torch.full((len(i), len(j)), math.nan, dtype=torch.float64)
+def effective_distances(reach: Reach, i: Tensor, j: Tensor) -> Tensor:
+    """The effective distance of every key from every row, [rows, keys]; NaN where it is out of reach."""
+    distances = torch.full((len(i), len(j)), math.nan, dtype=torch.float64)
     for span in reach.spans():
         start, stop = span.bounds(i)
         inside = (start[:, None] <= j) & (j < stop[:, None])
-        seen = torch.where(inside, span.q_at(i).double()[:, None] - span.k_at(j).double(), seen)
-    return seen
+        distances = torch.where(inside, span.q_at(i).double()[:, None] - span.k_at(j).double(), distances)
+    return distances
 
 
 def furthest(reach: Reach, i: int) -> float:
-    """The largest distance that a row is shown: that of the first key of a span, where k_at is lowest."""
+    """The largest effective distance of a row: that of the first key of a span, where k_at is lowest."""
     row = torch.tensor([i])
     starts = torch.cat([span.bounds(row)[0] for span in reach.spans()])
-    return float(shown(reach, row, starts).nan_to_num(0).max())
+    return float(effective_distances(reach, row, starts).nan_to_num(0).max())
 
 
 def itself(position: Tensor) -> Tensor:
-    """Where the token really is."""
+    """The token's position itself."""
     return position
 
 
 def always(value: float) -> At:
-    """The same place for everyone."""
+    """The same position for all tokens."""
     return lambda position: torch.full_like(position, value)
 
 
@@ -75,22 +75,21 @@ def after(position: Tensor) -> Tensor:
 
 
 def last(window: int) -> Span:
-    """The last `window` keys, the query's own included, where they stand."""
+    """The last `window` keys, including the query's, at their positions."""
     return Span(start=lambda i: i - window + 1, stop=after, q_at=itself, k_at=itself)
 
 
 def before(window: int) -> At:
-    """The end of what came before the last `window` keys."""
+    """The end of the keys before the last `window` ones."""
     return lambda i: i - window + 1
 
 
-def require_seen(name: str, distance: int, facts: Facts, *, seen: int) -> None:
-    """Refuse a distance the model was not trained on: seeing it is what breaks, and the method exists to avoid it."""
-    if distance > seen:
+def require_trained(name: str, distance: int, facts: Facts, *, largest: int) -> None:
+    """Refuse an effective distance beyond training: it breaks the model, and the method exists to avoid it."""
+    if distance > largest:
         raise DoesNotFit(
             name,
-            f"at most {seen} for a model trained on {facts.trained_len} tokens (it never saw a larger distance, and "
-            "this method would show it one)",
+            f"at most {largest} for a model trained on {facts.trained_len} tokens, which knows no larger distance",
             distance,
-            remedy="a quarter to a half of the trained length works best, or stretch the frequencies as well",
+            remedy="a quarter to a half of the trained length works best; or add a schedule such as yarn",
         )

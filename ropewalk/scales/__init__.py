@@ -1,4 +1,4 @@
-"""scale(i): what the logits of one query row are multiplied by."""
+"""scale(i): the factor of the logits of one query row."""
 
 from ropewalk.scales.deepseek_temperature import DeepSeekTemperature as DeepSeekTemperature
 from ropewalk.scales.dynamic import DynamicTemperature as DynamicTemperature

@@ -1,12 +1,12 @@
-"""DeepSeek's form of YaRN's temperature: two coefficients, one for the rotating and one for all dimensions.
+"""DeepSeek's form of YaRN's temperature: two coefficients, one for the rotated and one for all dimensions.
 
     g(m)     = 0.1 m ln(factor) + 1
     scale(i) = (g(mscale) / g(mscale_all_dim))^2
 
 Source: DeepSeek-V2, arXiv:2405.04434, sec. 3.1.4; transformers' rope type yarn with mscale and mscale_all_dim.
 
-The released models' own code multiplies the softmax scale by g(mscale_all_dim)^2 besides, which undoes the division: in
-any other model write mscale_all_dim = 0 for what theirs come to, g(mscale)^2.
+The released models' own code also multiplies the softmax scale by g(mscale_all_dim)^2, which undoes the division: in
+any other model mscale_all_dim = 0 gives the same result as theirs, g(mscale)^2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DeepSeekTemperature(Scale):
     name = "deepseek_temperature"
     of_frequencies = True
     factor: Factor
-    mscale: Annotated[float, NOT_NEGATIVE, "m of the rotating dimensions"] = 1.0
+    mscale: Annotated[float, NOT_NEGATIVE, "m of the rotated dimensions"] = 1.0
     mscale_all_dim: Annotated[float, NOT_NEGATIVE, "m of all dimensions"] = 0.0
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:

@@ -1,4 +1,4 @@
-"""Dynamic temperature: a row is sharpened by what its own text needs, and not at all within the trained length.
+"""Dynamic temperature: a row is sharpened as much as its position needs, and not at all within the trained length.
 
     scale(i) = 1                                        for i + 1 <= L
     scale(i) = inner's scale with factor = s(i)         beyond,   s(i) = min { 2^(k/steps) >= (i+1) / L }
@@ -27,15 +27,15 @@ from ropewalk.scales.signature import Scale, Weights
 class DynamicTemperature(Scale):
     name = "dynamic"
     of_frequencies = True
-    inner: Annotated[Scale, "a temperature with a factor; the row's takes its place"]
-    steps: Annotated[int | None, AT_LEAST_ONE, "factors per doubling; nothing: every row its own"] = 4
+    inner: Annotated[Scale, "a temperature with a factor, which every row sets"]
+    steps: Annotated[int | None, AT_LEAST_ONE, "factors per doubling of the length; nothing: exact"] = 4
 
     def check(self) -> None:
         if "factor" not in [parameter.name for parameter in parameters(type(self.inner))]:
             raise InvalidValue("inner", "a scale with a factor", self.inner.name, remedy="take yarn_temperature")
 
         if getattr(self.inner, "factor") != 1:  # noqa: B009 - only some specs have one
-            raise InvalidValue("inner", "given with factor=1, since the row's own takes its place", str(self.inner))
+            raise InvalidValue("inner", "written with factor=1: every row sets its factor", str(self.inner))
 
     def check_against(self, facts: Facts) -> None:
         self.inner.check_against(facts)

@@ -1,4 +1,4 @@
-"""Head scale: each head learns one number for its logits, and nothing else of the model is trained.
+"""Head scale: each head learns one number for its logits; the rest of the model is frozen.
 
     scale_h(i) = max(floor, lambda_h),   lambda_h learned
 
@@ -22,8 +22,8 @@ from ropewalk.scales.signature import Scale, Weights
 @dataclass(frozen=True, kw_only=True)
 class HeadScale(Scale):
     name = "head_scale"
-    start: Annotated[float, POSITIVE, "every head's number before training"] = 1.6
-    floor: Annotated[float, POSITIVE, "the least it may become"] = 1.0
+    start: Annotated[float, POSITIVE, "number of every head before training"] = 1.6
+    floor: Annotated[float, POSITIVE, "smallest value"] = 1.0
 
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, Tensor]:
         return {"lambda": torch.full((facts.heads,), self.start, dtype=torch.float64)}

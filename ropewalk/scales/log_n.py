@@ -1,4 +1,4 @@
-"""log-n: attention grows sharper with the number of keys, so that its entropy stays what it was in training.
+"""log-n: attention grows sharper with the number of keys, so that its entropy stays that of training.
 
     scale(i) = max(1, ln(i+1) / ln L)        clipped
     scale(i) = ln(i+1) / ln L                unclipped, for models trained with it
@@ -25,7 +25,7 @@ from ropewalk.scales.signature import Scale, Weights
 @dataclass(frozen=True, kw_only=True)
 class LogN(Scale):
     name = "log_n"
-    clipped: Annotated[bool, "leave rows within the trained length alone"] = True
+    clipped: Annotated[bool, "leave rows within the trained length unchanged"] = True
 
     def check_against(self, facts: Facts) -> None:
         if facts.trained_len < 2:

@@ -1,4 +1,4 @@
-"""LongRoPE's temperature: the growth of the entropy's bound from the trained to the target length.
+"""LongRoPE's temperature: how much the bound of the entropy grows from the trained to the target length.
 
     scale(i) = 1 + ln(factor) / ln L
 

@@ -1,7 +1,7 @@
-"""scale(i): what the logits of one query row are multiplied by. One signature and one convention for every scale.
+"""scale(i): the factor of the logits of one query row. One signature and one convention for every scale.
 
-References disagree on where the number goes: into cos and sin, so that it counts twice, into the query, into the
-logits. Here a scale always multiplies the logits; whoever writes it elsewhere converts.
+References put the number in different places: cos and sin, so that it counts twice, the query, or the logits. Here a
+scale always multiplies the logits; code that writes it elsewhere converts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def constant(value: float, position: Tensor) -> Tensor:
 class Scale(Learnable):
     """A scale."""
 
-    of_frequencies: ClassVar[bool] = False  # whether it is the temperature that belongs to a schedule
+    of_frequencies: ClassVar[bool] = False  # whether it is the temperature of a schedule
 
     @abstractmethod
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:

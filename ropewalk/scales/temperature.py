@@ -4,7 +4,7 @@
 
 Source: the temperature 1/t of Peng et al. 2023, arXiv:2309.00071, eq. 20, as a literal.
 
-Engines that keep a literal attention factor put it on cos and sin; there it is the square root of this value.
+Engines that take a literal attention factor put it on cos and sin; there it is the square root of this value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ropewalk.scales.signature import Scale, Weights, constant
 @dataclass(frozen=True, kw_only=True)
 class Temperature(Scale):
     name = "temperature"
-    value: Annotated[float, POSITIVE, "what the logits are multiplied by"]
+    value: Annotated[float, POSITIVE, "factor of the logits"]
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         return constant(self.value, position)

@@ -1,4 +1,4 @@
-"""YaRN's temperature: the longer the text is to be, the sharper attention becomes.
+"""YaRN's temperature: the longer the target length, the sharper attention becomes.
 
     scale(i) = (coefficient ln(factor) + 1)^2
 
@@ -25,7 +25,7 @@ class YarnTemperature(Scale):
     name = "yarn_temperature"
     of_frequencies = True
     factor: Factor
-    coefficient: Annotated[float, NOT_NEGATIVE, "how much each e-fold of length sharpens"] = 0.1
+    coefficient: Annotated[float, NOT_NEGATIVE, "growth per e-fold of length"] = 0.1
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         value = (self.coefficient * math.log(self.factor) + 1) ** 2

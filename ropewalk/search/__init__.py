@@ -1,4 +1,4 @@
-"""Search: given a model, a text and a length to reach, the extension that serves best, with the evidence."""
+"""Search: the best extension for a model, a text and a target length, with the evidence."""
 
 from ropewalk.errors import not_installed as _not_installed
 
@@ -9,4 +9,4 @@ except ModuleNotFoundError as _missing:
 
 from ropewalk.search.goal import Goal as Goal
 
-_optuna.logging.set_verbosity(_optuna.logging.WARNING)  # its trials are shown as ours
+_optuna.logging.set_verbosity(_optuna.logging.WARNING)  # trials are reported by fit itself

@@ -1,4 +1,4 @@
-"""What an engine can load, asked before anything is measured."""
+"""Whether an engine can load an extension, checked before anything is measured."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from ropewalk.search.goal import ANY, STATIC, Goal
 
 @dataclass(frozen=True)
 class DeployTarget:
-    """A model, and who is to load it under an extension."""
+    """A model, and the engine that must load it under an extension."""
 
     model: PreTrainedModel
     layers: tuple[ProbedLayer, ...]
     facts: tuple[Facts, ...]  # of each layer
-    own: TrainedExtension
+    trained_under: TrainedExtension
 
     @classmethod
-    def of(cls, model: PreTrainedModel, own: TrainedExtension | None = None) -> DeployTarget:
-        """The layers as they are while the model is bare."""
+    def of(cls, model: PreTrainedModel, trained_under: TrainedExtension | None = None) -> DeployTarget:
+        """Probe the layers of the base model."""
         layers = probe(model)
         return cls(
             model,
             tuple(layers),
             tuple(facts_of(model, layer, len(layers)) for layer in layers),
-            own or TrainedExtension(),
+            trained_under or TrainedExtension(),
         )
 
     def require(self, goal: Goal, extension: Extension) -> None:
-        """Refuse what does not fit the model, or what could not be loaded."""
-        extension = self.own.with_line(extension)
+        """Refuse an extension that does not fit the model, or that the engine cannot load."""
+        extension = self.trained_under.with_line(extension)
         layers = attached_all(list(self.layers), list(self.facts), extension)
         if goal.deployable != ANY:
             target = "transformers" if goal.deployable == STATIC else goal.deployable
             require_exportable(self.model, extension, layers, goal.facts, target, goal.target_len)
 
     def takes(self, goal: Goal, extension: Extension) -> bool:
-        """Whether nothing is refused."""
+        """Whether an extension is accepted."""
         try:
             self.require(goal, extension)
         except RopewalkError:

@@ -1,4 +1,4 @@
-"""The answer, judged on texts that the search never saw, beside everything that was set by hand."""
+"""The final test: the answer beside all hand-set extensions, on texts that the search never saw."""
 
 from __future__ import annotations
 
@@ -10,105 +10,105 @@ from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
-from ropewalk.search.proposing import Takes, made
+from ropewalk.search.proposing import Takes, extension_of
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.tried import MeasuredTrial
 from ropewalk.spec import Json
 
-DEAR = 1.3  # times the bare model's seconds that an extension takes, at a guess
+EXTENDED = 1.3  # estimated time of an extension, over that of the base model
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestedExtension:
-    """One extension on the texts that were held back."""
+class FinalTest:
+    """One extension on the test texts."""
 
     line: str
     extension: Extension
     loss: Estimate
-    behind: Estimate  # its loss less the answer's, on the same texts: above 0, the answer is better
+    behind: Estimate  # its loss minus the answer's, on the same texts: above 0, the answer is better
     damage: Estimate
     slowdown: float
-    keys: Estimate | None  # pass keys found, where the goal asks for them
+    keys: Estimate | None  # passkeys found, where the goal asks for them
 
     @property
     def surely_better(self) -> bool:
-        """Than the answer."""
+        """Whether it is better than the answer beyond chance."""
         return self.behind.high < 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
-    """What a search has come to."""
+    """The result of a search."""
 
     goal: Goal
     chosen: MeasuredTrial
-    answer: TestedExtension
-    beside: tuple[TestedExtension, ...]  # the bare model first
+    answer: FinalTest
+    beside: tuple[FinalTest, ...]  # the base model first
     history: tuple[MeasuredTrial, ...]
     marks: Mapping[str, str]
     made: Json
-    own: Extension = field(default_factory=Extension)  # that the model was trained under
-    budget: float | None = None  # seconds of everything, where there was a limit
-    untried: int = 0  # of what is set by hand, so many the search had no time to measure
+    own: Extension = field(default_factory=Extension)  # the extension that the model was trained under
+    budget: float | None = None  # seconds of the whole run, where it was limited
+    untried: int = 0  # hand-set extensions that the search had no time to measure
 
     @property
-    def rival(self) -> TestedExtension | None:
-        """The best of what was set by hand, on these very texts: the hardest to beat."""
-        by_hand = [each for each in self.beside if each.line != BARE]
-        return min(by_hand, key=lambda each: each.behind.value, default=None)
+    def rival(self) -> FinalTest | None:
+        """The best hand-set extension on the test texts: the hardest to beat."""
+        by_hand = [other for other in self.beside if other.line != BARE]
+        return min(by_hand, key=lambda other: other.behind.value, default=None)
 
     @property
-    def written(self) -> TestedExtension:
-        """What to load: the answer, unless one that was set by hand is surely better on texts that nobody has seen."""
+    def written(self) -> FinalTest:
+        """What to load: the answer, unless a hand-set extension is surely better on the test texts."""
         rival = self.rival
         return rival if rival and rival.surely_better else self.answer
 
     @property
     def advised(self) -> Extension:
-        """The same, with what the model was trained under where it says nothing."""
+        """The same, over the extension that the model was trained under."""
         return self.written.extension.over(self.own)
 
 
-def lines(goal: Goal, takes: Takes, found: Sequence[MeasuredTrial], most: int | None = None) -> dict[str, Extension]:
-    """What was set by hand and keeps to the class, the best on the fitting texts first; at most so many."""
+def lines(goal: Goal, takes: Takes, trials: Sequence[MeasuredTrial], most: int | None = None) -> dict[str, Extension]:
+    """Hand-set extensions that can be deployed, the best on the fitting texts first, at most `most`."""
     space = HandSet()
-    fitted = {each.extension: _rank(each) for each in found}
-    pairs = [(values["line"], made(space, goal, values)) for values in space.seeds(goal)]
-    fitting = [(line, each) for line, each in pairs if each is not None and takes(each)]
+    fitted = {trial.extension: _rank(trial) for trial in trials}
+    pairs = [(values["line"], extension_of(space, goal, values)) for values in space.seeds(goal)]
+    fitting = [(line, extension) for line, extension in pairs if extension is not None and takes(extension)]
     unknown = (1, 0.0, 0.0)
     return dict(sorted(fitting, key=lambda pair: fitted.get(pair[1], unknown))[:most])
 
 
-def _rank(each: MeasuredTrial) -> tuple[int, float, float]:
-    """Who got further comes first, then who lost less."""
-    last = max(each.rungs)
-    return 0, -last, each.rungs[last]
+def _rank(trial: MeasuredTrial) -> tuple[int, float, float]:
+    """Trials that got further come first, then those with the lower loss."""
+    last = max(trial.rungs)
+    return 0, -last, trial.rungs[last]
 
 
-def tested(on: OnTexts, line: str, extension: Extension, answer: Extension) -> TestedExtension:
-    """One extension, beside the answer and the bare model."""
-    mine, theirs, bare = (on.long(each) for each in (extension, answer, Extension()))
+def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:
+    """Test one extension, beside the answer and the base model."""
+    mine, theirs, base = (on.long(measured) for measured in (extension, answer, Extension()))
     losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
-    return TestedExtension(
+    return FinalTest(
         line=line,
         extension=extension,
         loss=mine.numbers["loss"],
         behind=difference(*losses),
         damage=difference(on.short_losses(extension), on.short_losses(Extension())),
-        slowdown=mine.seconds / bare.seconds,
+        slowdown=mine.seconds / base.seconds,
         keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],
     )
 
 
 def reserve(goal: Goal, seconds: float, count: float, workers: int) -> float:
-    """Seconds that judging the answer, the bare model and so many others will take.
+    """Estimated seconds of the final test: the answer, the base model and `count` others.
 
-    `seconds` is what the bare model took for the texts that are fitted on.
+    `seconds` is the time of the base model on the fitting texts.
     """
     whole = seconds * goal.judges / goal.samples * (1 + goal.facts.trained_len / goal.target_len)
-    return whole * (1 + DEAR * (2 + count / workers))
+    return whole * (1 + EXTENDED * (2 + count / workers))
 
 
 def name_of(chosen: MeasuredTrial) -> str:
-    """What to call it: its line where it has one, else where it was found."""
+    """Its line where it has one, else its space and number."""
     return str(chosen.values["line"]) if chosen.space == HandSet.name else f"{chosen.space} #{chosen.number}"

@@ -1,6 +1,6 @@
-"""What the search asks of a model: the loss of the last tokens under long context, on more and more texts.
+"""What the search minimises: the loss of the last tokens with long context, on more and more texts.
 
-Every rung is of the target length. Shorter texts would be cheaper, and mislead: of schedules for eight trained lengths
+Every rung has the target length. Shorter texts would be cheaper but mislead: among schedules for eight trained lengths,
 those that break there are the best at two (docs/log.md).
 """
 
@@ -26,46 +26,46 @@ from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.slopes import MeasuredGradients
 
-KEYS = 5  # pass keys in a text of the target length
+KEYS = 5  # passkeys per text of the target length
 
 
 class Objective(Protocol):
-    """What is minimised."""
+    """The function that a search minimises."""
 
     def rungs(self, extension: Extension) -> Iterator[float]:
-        """Losses, from what is cheap and rough to what is dear and exact."""
+        """Losses, from cheap and rough to expensive and exact."""
 
     def damage(self, extension: Extension) -> float:
-        """What short texts lose; cheap."""
+        """The rise of the loss of short texts; cheap."""
 
     def figures(self, extension: Extension) -> Measurements:
-        """Everything, once all rungs are climbed."""
+        """All measurements, after the last rung."""
 
     def slopes(self, extension: Extension) -> Tensor | None:
-        """Of the loss of each text by each gene, [texts, genes], where a table is all there is and slopes are known."""
+        """Gradients of each text's loss by the genes, [texts, genes]; None unless the extension is one static table."""
 
 
 @dataclass(frozen=True)
 class OnTexts:
-    """Measured on a subject's passages; what was measured before comes from the store."""
+    """The objective on a subject's passages; measurements come from the store where it has them."""
 
     subject: Subject
     goal: Goal
     store: Store
-    count: int  # of the passages that are read
-    watch: Progress = lambda cell: None  # called after each text; what it raises ends the measurement
+    count: int  # passages to read
+    watch: Progress = lambda cell: None  # called after each text; an exception in it ends the measurement
 
     def rungs(self, extension: Extension) -> Iterator[float]:
-        """An eighth of the texts, a third, all."""
+        """The loss on an eighth of the texts, a third, all."""
         for count in sorted({max(1, self.count // 8), max(1, self.count // 3), self.count}):
             yield self.long(extension, count).numbers["loss"].value
 
     def damage(self, extension: Extension) -> float:
-        """Against the bare model on the same texts."""
+        """The rise against the base model on the same texts."""
         return difference(self.short_losses(extension), self.short_losses(Extension())).value
 
     def figures(self, extension: Extension) -> Measurements:
-        """On all texts."""
+        """All measurements, on all texts."""
         mine, bare = self.long(extension), self.long(Extension())
         return Measurements(
             loss=mine.numbers["loss"].value,
@@ -75,39 +75,39 @@ class OnTexts:
         )
 
     def slopes(self, extension: Extension) -> Tensor | None:
-        """One backward pass for each text; nothing where the model, or its memory, does not allow that."""
+        """One backward pass per text; None where the model, or its memory, does not allow that."""
         task = MeasuredGradients(samples=self.count, last=self.goal.last)
         try:
-            found = self._measured(extension, task, self.goal.target_len).samples
+            samples = self._measured(extension, task, self.goal.target_len).samples
         except DoesNotFit:
             return None
-        by_pair = torch.tensor([each["by_pair"] for each in found], dtype=torch.float64)
-        by_temperature = torch.tensor([each["by_temperature"] for each in found], dtype=torch.float64)
+        by_pair = torch.tensor([sample["by_pair"] for sample in samples], dtype=torch.float64)
+        by_temperature = torch.tensor([sample["by_temperature"] for sample in samples], dtype=torch.float64)
         return torch.cat([-math.log(self.goal.factor) * by_pair, by_temperature[:, None]], 1)
 
     def long(self, extension: Extension, count: int | None = None) -> ResultRow:
-        """The last tokens of so many texts of the target length."""
+        """The loss of the last tokens, on texts of the target length."""
         task = Context(samples=count or self.count, last=self.goal.last)
         return self._measured(extension, task, self.goal.target_len)
 
     def short_losses(self, extension: Extension) -> list[float]:
-        """Of each text, where no more is read than the model was trained on."""
+        """The loss of each text within the trained length."""
         row = self._measured(extension, Context(samples=self.count), self.goal.facts.trained_len)
-        return [each["loss"] for each in row.samples]
+        return [sample["loss"] for sample in row.samples]
 
     def keys(self, extension: Extension) -> ResultRow:
-        """Pass keys in texts of the target length."""
+        """Passkeys in texts of the target length."""
         return self._measured(extension, Passkey(samples=KEYS), self.goal.target_len)
 
     def _measured(self, extension: Extension, task: Task, length: int) -> ResultRow:
-        given: dict[str, Any] = {"measuring": measuring, "progress": self.watch}
-        row = run(self.subject, [extension], [task], [length], self.store, **given)[0]
+        options: dict[str, Any] = {"measuring": measuring, "progress": self.watch}
+        row = run(self.subject, [extension], [task], [length], self.store, **options)[0]
         if row.failed:
             raise DoesNotFit("memory", f"enough for texts of {length} tokens", row.failed, remedy="shorten --to")
         return row
 
 
 def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
-    """In several processes, but for slopes: autograd does not outlive a fork."""
-    sloping = any(isinstance(cell.task, MeasuredGradients) for cell in missing)
-    return here(subject, missing) if sloping else side_by_side()(subject, missing)
+    """Measure in several processes, except gradients: autograd does not survive a fork."""
+    needs_gradients = any(isinstance(cell.task, MeasuredGradients) for cell in missing)
+    return here(subject, missing) if needs_gradients else side_by_side()(subject, missing)

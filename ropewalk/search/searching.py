@@ -1,4 +1,4 @@
-"""The loop: ask for an extension, measure it as far as it is worth, tell. Many processes can run it on one study."""
+"""The search loop: propose an extension, measure it while it is worth it, record it. Many processes share a study."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
-from ropewalk.search.proposing import standing, taken
+from ropewalk.search.proposing import known_extensions, standing
 from ropewalk.search.spaces.descent import Descent, direction
-from ropewalk.search.studies import asked, give_up, storing
+from ropewalk.search.studies import give_up, next_trial, storing
 from ropewalk.search.tried import (
     EXTENSION,
     FIGURES,
@@ -27,15 +27,15 @@ from ropewalk.search.tried import (
     tried,
 )
 
-# Damage beyond the limit is cheap to know, and counts so many times on every rung: else those that keep to the limit
-# would be dropped for losing more than those that do not.
-DEAR_HARM = 10.0
+# Weight of damage beyond the limit, which is cheap to measure, on every rung: else trials within the limit would be
+# dropped for a higher loss than those beyond it.
+DAMAGE_WEIGHT = 10.0
 
 Watch = Callable[[MeasuredTrial], None]
 
 
 def ignored(_: MeasuredTrial) -> None:
-    """Nobody watches."""
+    """The default watcher does nothing."""
 
 
 class OutOfTime(Exception):
@@ -51,12 +51,12 @@ def search(
     watch: Watch = ignored,
     leads: bool = True,
 ) -> bool:
-    """Measure trial after trial, until so many are there or time is out; whether it was stopped from outside.
+    """Measure trial after trial, until there are `trials` or time is up; True where it was interrupted.
 
-    Ctrl-C ends the search and keeps what was found. Of several workers one `leads`: it looks where to step next.
+    Ctrl-C ends the search and keeps its trials. One of several workers `leads`: it computes gradients for steps.
     """
     by_hand = getattr(study.sampler, "seeds", {})
-    leads = leads and any(isinstance(each, Descent) for each in getattr(study.sampler, "spaces", ()))
+    leads = leads and any(isinstance(space, Descent) for space in getattr(study.sampler, "spaces", ()))
     try:
         with storing(study.study_name):
             while trials is None or len(tried(study)) < trials:
@@ -71,8 +71,8 @@ def search(
 
 
 def look_around(study: optuna.Study, goal: Goal, objective: Objective, by_hand: Collection[Extension]) -> None:
-    """Slopes at the best so far, where it is a table and all that was set by hand has been tried."""
-    left = set(by_hand) - taken(study)
+    """Gradients at the best so far, where it is a static table and all hand-set extensions have been tried."""
+    left = set(by_hand) - known_extensions(study)
     for leader in [] if left else ranked(tried(study))[:1]:
         name = direction_of(leader.number)
         if name not in study.user_attrs and Descent().betters(goal, leader.extension):
@@ -83,8 +83,8 @@ def look_around(study: optuna.Study, goal: Goal, objective: Objective, by_hand: 
 def one(
     study: optuna.Study, goal: Goal, objective: Objective, by_hand: Collection[Extension] = (), watch: Watch = ignored
 ) -> None:
-    """One trial; it counts when it is finished, and is given up when it is interrupted."""
-    trial, space, values = asked(study, goal)
+    """Run one trial; it counts when it is finished, and is dropped when it is interrupted."""
+    trial, space, values = next_trial(study, goal)
     extension = space.extension(goal, values)
     trial.set_user_attr(EXTENSION, extension.to_json())
     trial.set_user_attr(SEED, extension in by_hand)
@@ -104,10 +104,10 @@ def one(
 
 
 def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extension) -> float | None:
-    """The loss, or nothing where it fell behind."""
+    """The loss, or None where the trial fell behind."""
     harm = 0.0 if goal.max_damage is None else max(0.0, objective.damage(extension) - goal.max_damage)
     for step, loss in enumerate(objective.rungs(extension)):
-        trial.report(loss + DEAR_HARM * harm, step)
+        trial.report(loss + DAMAGE_WEIGHT * harm, step)
         if trial.should_prune():
             return None
     figures = objective.figures(extension)
@@ -118,33 +118,33 @@ def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extensi
 
 
 def _another_has(study: optuna.Study, trial: Trial, extension: Extension) -> bool:
-    """Whether another worker writes the same at this moment. Each writes before it looks, so one of them sees it."""
+    """Whether another worker is at the same extension. Both write before they look, so one of them notices."""
     stored = extension.to_json()
-    others = [each for each in standing(study) if each.number != trial.number]
-    return any(each.user_attrs.get(EXTENSION) == stored for each in others)
+    others = [other for other in standing(study) if other.number != trial.number]
+    return any(other.user_attrs.get(EXTENSION) == stored for other in others)
 
 
 def _frozen(study: optuna.Study, trial: Trial) -> optuna.trial.FrozenTrial:
-    return next(each for each in study.get_trials(deepcopy=False) if each.number == trial.number)
+    return next(frozen for frozen in study.get_trials(deepcopy=False) if frozen.number == trial.number)
 
 
 def winner(study: optuna.Study, goal: Goal) -> MeasuredTrial:
-    """The best that keeps to the goal, or a refusal that says how far it is from being reachable."""
-    found = tried(study)
-    chosen = best(found)
+    """The best trial that keeps to the goal, or an error that says how far the goal is out of reach."""
+    trials = tried(study)
+    chosen = best(trials)
     if chosen is not None:
         return chosen
-    whole = [each for each in found if each.figures]
+    whole = [trial for trial in trials if trial.figures]
     if not whole:
-        raise DoesNotFit("budget", "enough to measure one extension wholly", f"{len(found)} begun")
+        raise DoesNotFit("budget", "enough to measure one extension", f"{len(trials)} begun", remedy="raise --budget")
     nearest = ranked(whole)[0]
     broken = {name: by for name, by in nearest.violations.items() if by > 0}
     names = " and ".join(broken)
     reached = ", ".join(f"{_reached(goal, name, by):.4g}" for name, by in broken.items())
-    remedy = f"of {len(whole)} extensions measured the nearest has {reached}; loosen it, or search longer"
+    remedy = f"of {len(whole)} extensions the nearest has {reached}; loosen the goal, or search longer"
     raise DoesNotFit(names, "reachable", ", ".join(f"{getattr(goal, name):g}" for name in broken), remedy=remedy)
 
 
 def _reached(goal: Goal, name: str, broken_by: float) -> float:
-    asked_for = float(getattr(goal, name))
-    return asked_for - broken_by if name.startswith("min") else asked_for + broken_by
+    limit = float(getattr(goal, name))
+    return limit - broken_by if name.startswith("min") else limit + broken_by

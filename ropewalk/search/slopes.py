@@ -1,4 +1,4 @@
-"""The slopes of the loss of each text, kept like any other measurement: what a search steps along."""
+"""Gradients of the loss of each text, stored like any other measurement; `descent` steps along them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ropewalk.spec import Json
 @dataclass(frozen=True, kw_only=True)
 class MeasuredGradients(Task):
     name: ClassVar[str] = "slopes"
-    last: Annotated[int, AT_LEAST_ONE, "tokens whose loss is meant"]
+    last: Annotated[int, AT_LEAST_ONE, "last tokens, whose loss counts"]
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """Of one text."""
+        """The gradients of one text."""
         ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, -length:]
-        found = slopes(subject.model, ids, last=self.last)
-        return {"by_pair": found.by_pair.tolist(), "by_temperature": found.by_temperature}
+        gradients = slopes(subject.model, ids, last=self.last)
+        return {"by_pair": gradients.by_pair.tolist(), "by_temperature": gradients.by_temperature}
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
-        """Nothing: texts are to be seen one by one."""
+        """Nothing: texts are used one by one."""
         return {}

@@ -1,4 +1,4 @@
-"""The study: what all workers share, in any storage of Optuna's; it keeps to one model, one text and one goal."""
+"""The study that all workers share, in any storage of Optuna's: one model, one text, one goal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ropewalk.search.spaces import Space
 from ropewalk.search.spaces.signature import Values
 from ropewalk.search.tried import SPACE, tried
 
-AGAIN = "make room and start again: the search goes on from what is kept"
+AGAIN = "make room and start again; the search resumes"
 MARKS, OWNER = "marks", "owner"
 
 
 def opened(
     storage: str | BaseStorage | None, name: str, goal: Goal, marks: Mapping[str, str], takes: Takes
 ) -> optuna.Study:
-    """The study of that name, begun where there is none; nothing as storage: in memory."""
+    """The study of that name, new where there is none; in memory without storage."""
     sampler = Proposing(goal, takes)
     try:
         with refusing_full(storage, AGAIN):
@@ -45,35 +45,35 @@ def opened(
             release_the_dead(study)
     except RopewalkError:
         raise
-    except Exception as wrong:  # each kind of storage has errors of its own, and each thing in it may be changed
-        said = f"{type(wrong).__name__}: {why(wrong)}"
-        raise Unreadable("storage", "one that Optuna opens, as fit left it", storage, remedy=said) from wrong
+    except Exception as wrong:  # every kind of storage has its own errors, and anything in it may be damaged
+        summary = f"{type(wrong).__name__}: {why(wrong)}"
+        raise Unreadable("storage", "a study that Optuna opens, as fit wrote it", storage, remedy=summary) from wrong
     return study
 
 
 @contextmanager
 def storing(storage: object) -> Iterator[None]:
-    """A storage that fails while it is read or written is refused in one line; what was measured is kept."""
+    """Report a storage that fails during the search in one line; what was measured is kept."""
     try:
         with refusing_full(storage, AGAIN):
             yield
     except (StorageInternalError, SQLAlchemyError) as wrong:
-        said = why(wrong.__cause__ or wrong)
-        raise Unreadable("storage", "one that can be read and written", storage, remedy=said) from wrong
+        summary = why(wrong.__cause__ or wrong)
+        raise Unreadable("storage", "readable and writable", storage, remedy=summary) from wrong
 
 
 def _require_readable(study: optuna.Study) -> None:
-    """Read all that a search will, so that what is changed is met now and not hours later."""
+    """Read all that a search will read, so that damage shows now and not hours later."""
     history = tried(study)
     if len(study.directions) != 1 or study.directions[0] != StudyDirection.MINIMIZE:
-        raise Unreadable(f"study {study.study_name}", "one that looks for the least", study.directions)
-    for each in history:
-        if not all(isinstance(step, float) for step in each.direction):
-            raise Unreadable(f"trial {each.number}", "one with steps that are numbers", each.direction)
+        raise Unreadable(f"study {study.study_name}", "one that minimises", study.directions)
+    for trial in history:
+        if not all(isinstance(step, float) for step in trial.direction):
+            raise Unreadable(f"trial {trial.number}", "one with numbers as its direction", trial.direction)
 
 
 def _require_same(study: optuna.Study, name: str, marks: dict[str, str]) -> None:
-    """Refuse to mix numbers that were measured otherwise."""
+    """Refuse to mix measurements of different models, texts or goals."""
     known = study.user_attrs.get(MARKS)
     if known is None:
         study.set_user_attr(MARKS, marks)
@@ -85,8 +85,8 @@ def _require_same(study: optuna.Study, name: str, marks: dict[str, str]) -> None
         raise DoesNotFit(f"study {name}", rule, got, remedy="name another study, or another folder")
 
 
-def asked(study: optuna.Study, goal: Goal) -> tuple[Trial, Space, Values]:
-    """The next trial, its values written down where other workers see them."""
+def next_trial(study: optuna.Study, goal: Goal) -> tuple[Trial, Space, Values]:
+    """The next trial, with its values recorded where other workers see them."""
     trial = study.ask()
     trial.set_user_attr(OWNER, _owner())
     space = SPACES[_suggested(trial, SPACE, NAMES)]
@@ -106,12 +106,12 @@ def _suggested(trial: Trial, name: str, knob: BaseDistribution) -> Any:
 
 
 def give_up(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Leave a trial that was interrupted: it counts for nothing, and its turn comes again."""
+    """Drop an interrupted trial: it does not count, and its turn is repeated."""
     study.tell(trial.number, state=TrialState.FAIL)
 
 
 def release_the_dead(study: optuna.Study) -> None:
-    """Give up what a process of this machine was at when it was killed."""
+    """Drop the trials of killed processes of this machine."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         machine, _, process = str(trial.user_attrs.get(OWNER, "")).rpartition(":")
         if machine == socket.gethostname() and process.isdecimal() and not _alive(int(process)):
@@ -119,7 +119,7 @@ def release_the_dead(study: optuna.Study) -> None:
 
 
 def _alive(process: int) -> bool:
-    """Whether another process of that number runs; a number that is ours now was another's then."""
+    """Whether another process with this id runs; our own id belonged to another process then."""
     if process == os.getpid():
         return False
     try:

@@ -1,4 +1,4 @@
-"""What a study knows of its trials, in our words."""
+"""The trials of a study, read from Optuna's records."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class MeasuredTrial(NamedTuple):
-    """One extension that was measured, wholly or until it fell behind."""
+    """One extension, measured completely or until it fell behind."""
 
     number: int
     space: str
     values: dict[str, Any]
     extension: Extension
     rungs: dict[int, float]  # loss on each rung that it reached
-    figures: Measurements | None  # nothing where it fell behind
+    figures: Measurements | None  # None where it fell behind
     violations: dict[str, float]
-    seed: bool  # whether it was given by hand
-    direction: Sequence[float] = ()  # where to step from here, of each gene, where that was looked for
+    seed: bool  # whether it is hand-set
+    direction: Sequence[float] = ()  # step from here for each gene, where gradients were computed
 
     @property
     def broken(self) -> float:
-        """By how much it breaks the conditions, all together; each is a number of about the same size."""
-        return sum(max(0.0, each) for each in self.violations.values())
+        """By how much it exceeds the conditions in sum; they are of about the same size."""
+        return sum(max(0.0, excess) for excess in self.violations.values())
 
     @property
     def keeps(self) -> bool:
-        """Whether it was measured wholly and keeps to all conditions."""
+        """Whether it was measured completely and keeps to all conditions."""
         return self.figures is not None and self.broken == 0
 
 
 def tried(study: optuna.Study) -> list[MeasuredTrial]:
-    """What is finished, in order; what was interrupted or refused is left out."""
+    """Finished trials, in order, without interrupted and refused ones."""
     trials, known = study.get_trials(deepcopy=False, states=FINISHED), study.user_attrs
-    kept = [each for each in trials if EXTENSION in each.user_attrs and REFUSED not in each.user_attrs]
-    return [read(each, known.get(direction_of(each.number), ())) for each in kept]
+    finished = [trial for trial in trials if EXTENSION in trial.user_attrs and REFUSED not in trial.user_attrs]
+    return [read(trial, known.get(direction_of(trial.number), ())) for trial in finished]
 
 
 def direction_of(number: int) -> str:
-    """The name under which a study keeps where to step from a trial."""
+    """The name under which a study stores the step from a trial."""
     return f"direction {number}"
 
 
 def read(trial: FrozenTrial, direction: Sequence[float] = ()) -> MeasuredTrial:
-    """One trial."""
+    """Read one trial."""
     space, figures = trial.params[SPACE], trial.user_attrs.get(FIGURES)
     prefix = f"{space}."
     return MeasuredTrial(
@@ -69,21 +69,21 @@ def read(trial: FrozenTrial, direction: Sequence[float] = ()) -> MeasuredTrial:
     )
 
 
-def _figures(said: Mapping[str, Any]) -> Measurements:
-    """What was measured, as numbers."""
-    found = Measurements(**said)
-    for name, value in found._asdict().items():
+def _figures(stored: Mapping[str, Any]) -> Measurements:
+    """The measurements, checked to be numbers."""
+    figures = Measurements(**stored)
+    for name, value in figures._asdict().items():
         if not isinstance(value, float | int) and not (name == "retrieval" and value is None):
             raise Unreadable(name, "a number", value, remedy="the study was changed: name another")
-    return found
+    return figures
 
 
-def ranked(found: Iterable[MeasuredTrial]) -> list[MeasuredTrial]:
-    """What was measured wholly: what keeps to the conditions first, or nearly does, then by loss, then the earlier."""
-    whole = [(each.broken, each.figures.loss, each.number, each) for each in found if each.figures]
-    return [each for *_, each in sorted(whole, key=lambda four: four[:3])]
+def ranked(trials: Iterable[MeasuredTrial]) -> list[MeasuredTrial]:
+    """Completed trials: those within the conditions first, or nearest to them, then by loss, then by number."""
+    whole = [(trial.broken, trial.figures.loss, trial.number, trial) for trial in trials if trial.figures]
+    return [trial for *_, trial in sorted(whole, key=lambda four: four[:3])]
 
 
-def best(found: Iterable[MeasuredTrial]) -> MeasuredTrial | None:
+def best(trials: Iterable[MeasuredTrial]) -> MeasuredTrial | None:
     """The lowest loss of those that keep to the conditions."""
-    return next((each for each in ranked(found) if each.keeps), None)
+    return next((trial for trial in ranked(trials) if trial.keeps), None)

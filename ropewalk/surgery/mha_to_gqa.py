@@ -4,9 +4,9 @@
 
 Source: Ainslie et al. 2023, arXiv:2305.13245, sec. 2.1.
 
-Groups are contiguous, as grouped attention reads them everywhere; biases are averaged too. Since all heads share their
-positions, pooling and rotation commute; a norm per key head would not. The paper trains on for
-5 % of the original steps.
+Groups are contiguous, as in every implementation of grouped attention; biases are averaged too. Since all heads share
+their positions, pooling and rotation commute; a norm per key head would not. The paper then trains for 5 % of the
+original steps.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Q/K bias: give the query and key projections a bias, to be trained; with rotation it acts as a decay with distance.
+"""Q/K bias: add a trainable bias to the query and key projections; with rotation it acts as a decay with distance.
 
     (q_i + a)^T R_{j-i} (k_j + b),   a = b = 0 before training
 
 Source: Su 2023, kexue.fm/9577 (512-token training, accuracy at 4,096: 39.55 % with, 17.87 % without).
 
-The author later found the gain hard to reproduce. Zero biases leave the model as it is; both receive gradients.
+The author later found the gain hard to reproduce. Zero biases leave the model unchanged; both receive gradients.
 """
 
 from __future__ import annotations

@@ -15,16 +15,16 @@ State = Mapping[str, Tensor]
 
 
 class Surgery(Spec):
-    """An operation on weights. It returns a new dict and leaves the tensors it was given alone."""
+    """An operation on weights. It returns a new dict and does not change the tensors of the old one."""
 
     @abstractmethod
     def convert(self, state: State, facts: Facts) -> tuple[dict[str, Tensor], Facts]:
-        """The changed weights, and what is now true of the model."""
+        """The changed weights and the facts of the changed model."""
 
 
 def ending_in(state: State, suffixes: tuple[str, ...]) -> list[str]:
     """The names of the entries that end in one of the suffixes (a whole last part: `v_proj.weight`)."""
-    found = [name for name in state if any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)]
-    if not found:
+    names = [name for name in state if any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)]
+    if not names:
         raise DoesNotFit("state", f"a state dict with an entry ending in {' or '.join(suffixes)}", sorted(state)[:4])
-    return found
+    return names

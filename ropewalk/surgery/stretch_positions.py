@@ -5,7 +5,7 @@
 
 Source: Dosovitskiy et al. 2020 (ViT), arXiv:2010.11929, sec. 3.2; ends = centred is torch's interpolate by default.
 
-Rows that stand for no position (a class token's, OPT's first two) are named in `untouched` and carried over.
+Leading rows that are no positions (a class token's, OPT's first two) are counted by `untouched` and kept.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import EXAMPLES
-from ropewalk.lab.recipes import listing
+from ropewalk.lab.recipes import running
 
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(5000))
 COMMAND = [sys.executable, "-m", "ropewalk"]
@@ -25,12 +25,12 @@ each_verb = pytest.mark.parametrize("verb", EXAMPLES, ids=lambda verb: verb.__na
 @each_verb
 def test_help_has_an_example_that_is_understood(verb, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(listing, "run", lambda name, out, given: listing.recipe(name).arguments(given))  # no training
+    monkeypatch.setattr(running, "run", lambda recipe, out, texts: recipe.read(texts))  # no training
     assert run([verb.__name__, "--help"]) == 0
     assert EXAMPLES[verb] in " ".join(capsys.readouterr().out.split())
     done = run(shlex.split(EXAMPLES[verb])[1:])
     said = capsys.readouterr().err
-    assert done == 0 or "that is there" in said  # there is no ./model and no book.txt
+    assert done == 0 or "existing" in said  # there is no ./model and no book.txt
 
 
 @pytest.mark.parametrize("verb", ["show", "inspect", "extend", "export", "generate"])
@@ -52,7 +52,7 @@ def test_misuse_is_one_line(arguments, said, capsys):
     assert run(arguments) == 2
     shown = capsys.readouterr().err
     assert said in shown
-    assert re.search(r"ropewalk.*; ropewalk.* --help says what there is\n$", shown)
+    assert re.search(r"ropewalk.*; see ropewalk.* --help\n$", shown)
     assert shown.count("\n") == 1
 
 

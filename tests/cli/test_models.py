@@ -50,28 +50,31 @@ def test_engines_are_those_that_export_knows():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("inspect no/such/folder", "model must be a folder that is there"),
+        ("inspect no/such/folder", "model must be an existing folder"),
         ("inspect {folder} --to abc", "--to must be a whole number such as 512, 32k or 1m, got 'abc'"),
         ("inspect {folder} --to 0", "--to must be at least 1"),
-        ("extend {folder} yarm --to 128 -o {out}", "got 'yarm'; known: yarn"),
+        ("extend {folder} yarm --to 128 -o {out}", "there is no preset or method 'yarm'; did you mean 'yarn'?"),
         ("extend {folder} yarn:faktor=4 -o {out}", "faktor"),
         ("extend {folder} yarn:factor=0.5 -o {out}", "factor must be at least 1"),
         ("extend {folder} yarn --to 16 -o {out}", "--to must be above the trained length (32)"),
-        ("extend {folder} yarn -o {out}", "factor must be given"),
+        ("extend {folder} yarn -o {out}", "factor is missing; write factor=..."),
         ("extend {folder} yarn --to 128 -o {folder}", "must be new or empty"),
-        ("export {folder} yarn --to 128 -o {out} --target olama", "known: transformers, vllm, sglang, llama.cpp"),
-        ("generate {folder} yarn", "by --prompt, --prompt-file or --contexts"),
-        ("generate {folder} yarn --prompt w1 --prompt-file x", "given once"),
+        ("export {folder} yarn --to 128 -o {out} --target olama", "Known: transformers, vllm, sglang, llama.cpp"),
+        ("generate {folder} yarn", "give exactly one of --prompt, --prompt-file, --contexts"),
+        (
+            "generate {folder} yarn --prompt w1 --prompt-file x",
+            "give exactly one of --prompt, --prompt-file, --contexts",
+        ),
         ("generate {folder} yarn --prompt-file {out}", "No such file"),
         ("generate {folder} yarn --prompt-file {folder}", "Is a directory"),
         ("generate {folder} yarn --prompt-file {folder}/model.safetensors", "UTF-8"),
-        ("generate {folder} nbce --contexts {out} --question w1", "--contexts must be a folder that is there"),
-        ("generate {folder} nbce --contexts {folder}", "--question must be given with --contexts"),
-        ("generate {folder} yarn --prompt w1 --max-new-tokens 0", "--stream goes on without end"),
+        ("generate {folder} nbce --contexts {out} --question w1", "--contexts must be an existing folder"),
+        ("generate {folder} nbce --contexts {folder}", "give --contexts and --question together or not at all"),
+        ("generate {folder} yarn --prompt w1 --max-new-tokens 0", "--stream generates without end"),
         ("generate {folder} yarn --prompt w1 --top-p 0.5", "--temperature must be above 0 with --top-p"),
         ("generate {folder} yarn --prompt w1 --device gpu9", "--device must be"),
-        ("generate {folder} --to 1k --prompt w1", "EXTENSION must be given with --to"),
-        ("generate {folder} nbce --prompt w1", "--contexts must be given for nbce"),
+        ("generate {folder} --to 1k --prompt w1", "--to needs an extension"),
+        ("generate {folder} nbce --prompt w1", "nbce needs --contexts and --question"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_weights_are_read(
@@ -130,7 +133,7 @@ def test_a_tokenizer_of_another_model(folder, tmp_path, capsys):
     shutil.copytree(folder, tmp_path / "small")
     tiny("llama", num_hidden_layers=1, vocab_size=50).save_pretrained(tmp_path / "small")
     assert run(["generate", str(tmp_path / "small"), "--prompt", "w3 w99"]) == 2
-    assert "tokenizer must be the model's, of 50 words, got 99" in capsys.readouterr().err
+    assert "tokenizer must be the model's, with 50 tokens, got 'token 99'" in capsys.readouterr().err
 
 
 def test_a_model_saved_with_its_extension_generates_without_one(folder, tmp_path, capsys):

@@ -4,7 +4,7 @@ from functools import cache
 from random import Random
 
 from ropewalk.lab.data.tokens import tokenised
-from ropewalk.lab.data.vocabulary import learned
+from ropewalk.lab.data.vocabulary import train_tokenizer
 
 WORDS = "the of rope long short walk turns key value text reads far near model window bias scale a in to".split()  # noqa: SIM905
 
@@ -24,7 +24,7 @@ def folder_of(path, count=40, words=120):
 
 @cache
 def tokenizer(size=300):
-    return learned([text(n) for n in range(40)], size=size)
+    return train_tokenizer([text(n) for n in range(40)], size=size)
 
 
 def tokens(path, split="train", **sizes):

@@ -168,7 +168,7 @@ MUTATIONS = (
     Mutation("a temperature counted twice in its slope", "hf/use/frequency_gradients.py", "(leaves.temperature / 2)", "leaves.temperature", "hf/use/test_frequency_gradients.py::test_slopes_are_those_of_the_losses"),
     Mutation("judged by what was fitted on", "search/fitting.py", "self.texts(1, ", "self.texts(0, ", "search/test_fitting.py::test_the_texts_that_judge_were_never_fitted_on"),
     Mutation("shares that rise alone", "search/spaces/pairs.py", "(high + low) / 2", "high", "search/test_spaces.py::test_the_nearest_that_never_falls"),
-    Mutation("what was interrupted counts", "search/halving.py", "each.state != TrialState.FAIL and", "", "search/test_searching.py::test_killed_and_gone_on_is_uninterrupted[3-False]"),
+    Mutation("what was interrupted counts", "search/halving.py", "other.state != TrialState.FAIL and", "", "search/test_searching.py::test_killed_and_gone_on_is_uninterrupted[3-False]"),
     # Numbers that were not looked at.
     Mutation("one token of an answer is enough", "evaluation/tasks/answers.py", "found.hits[0, -last:].all()", "found.hits[0, -last:].any()", "evaluation/tasks/test_answers.py"),
     Mutation("the first tokens for the answer's", "evaluation/tasks/answers.py", "found.hits[0, -last:]", "found.hits[0, :last]", "evaluation/tasks/test_answers.py"),
@@ -186,7 +186,7 @@ MUTATIONS = (
     Mutation("filler from the first line", "evaluation/material/subject.py", "begin = random.randrange(len(lines))", "begin = 0", "evaluation/tasks/test_tasks.py::test_filler_is_all_the_text_from_any_line_on"),
     Mutation("keys left in the filler", "evaluation/tasks/ruler/needles.py", "[*told, *values]", "values", "evaluation/tasks/test_ruler.py::test_lines_of_the_text_that_name_a_key_are_left_out"),
     Mutation("borders asked of the first row only", "lab/data/numbering.py", "(documents_bn == documents_bn[:, :1]).all()", "(documents_bn[0] == documents_bn[0, 0]).all()", "lab/data/test_numbering.py::test_a_row_of_one_text_beside_a_row_of_several"),
-    Mutation("every time round in one order", "lab/data/packs.py", "default_rng((self._seed, turn))", "default_rng(self._seed)", "lab/data/test_packs.py::test_each_time_round_has_an_order_of_its_own"),
+    Mutation("every epoch in one order", "lab/data/packs.py", "default_rng((self._seed, epoch))", "default_rng(self._seed)", "lab/data/test_packs.py::test_each_time_round_has_an_order_of_its_own"),
     Mutation("texts skipped for puzzles", "lab/data/packs.py", "int(self._ordinals[index])", "index", "lab/data/test_packs.py::test_puzzles_stand_between_texts_and_skip_none"),
     Mutation("texts without an end", "lab/data/tokens.py", "[*tokens, tokenizer.eos_token_id]", "[*tokens]", "lab/data/test_packs.py::test_a_document_is_its_text_and_the_end"),
     Mutation("the first base for the last", "lab/training/length_schedule.py", "stated[-1]", "stated[0]", "lab/training/test_length_schedule.py::test_a_stage_has_the_last_base_that_was_stated"),

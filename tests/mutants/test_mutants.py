@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ropewalk.lab.small_models import ModelShape, fresh
+
+from lab.texts import folder_of, tokenizer
 from mutants.mutations import MUTATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,15 +86,22 @@ def test_a_method_without_an_example_is_caught(copy, run_tests):
     assert run_tests(copy, "invariants")[0] == 1
 
 
-def contributed_blocks():
-    """The code blocks of CONTRIBUTING.md, by the file that their first line names."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
+def contributed_blocks(section):
+    """The code blocks of a section of CONTRIBUTING.md, by the file that their first line names."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
     return dict(re.findall(r"```python\n# (\S+)\n(.*?)```", text, flags=re.DOTALL))
+
+
+def ropewalk(copy, *arguments):
+    """The command line of the copy."""
+    command = [sys.executable, "-m", "ropewalk", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     """What CONTRIBUTING.md shows, done to the letter, passes everything that holds for all methods."""
-    blocks = contributed_blocks()
+    blocks = contributed_blocks("A method of your own")
     new, listing, example = blocks
     (copy / new).write_text(blocks[new])
     imported, entry = blocks[listing].rstrip().splitlines()
@@ -105,9 +115,32 @@ def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     shared = "architecture invariants test_equation.py test_pages.py"
     status, said = run_tests(copy, shared)
     assert status == 0, said
-    command = [sys.executable, "-m", "ropewalk", "show", "even_root:factor=8+log_n"]
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
-    shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    shown = ropewalk(copy, "show", "even_root:factor=8+log_n")
     assert "frequencies.even_root:factor=8" in shown.stdout, shown.stderr
     edit(copy / example, blocks[example], "")
     assert run_tests(copy, "invariants")[0] == 1
+
+
+def test_a_recipe_costs_one_file_and_two_lines(copy, run_tests):
+    """What CONTRIBUTING.md shows, done to the letter: the recipe is listed, trains and resumes."""
+    blocks = contributed_blocks("A recipe of your own")
+    new, listing = blocks
+    (copy / new).write_text(blocks[new])
+    imported, entry = blocks[listing].rstrip().splitlines()
+    anchor = "from ropewalk.lab.recipes.long_instruct"
+    edit(copy / listing, anchor, f"{imported}\n{anchor}")
+    edit(copy / listing, "ALL = (\n", f"ALL = (\n{entry}\n")
+    status, said = run_tests(
+        copy, "architecture cli/verbs/test_train.py::test_everything_is_listed_with_what_it_must_be"
+    )
+    assert status == 0, said
+    fresh(ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=2, trained_len=32)).save_pretrained(copy / "m")
+    tokenizer().save_pretrained(copy / "m")
+    settings = {"model": copy / "m", "corpus": folder_of(copy / "texts"), "length": 64, "steps": 2, "rows": 2}
+    command = ["train", "echo", "--out", copy / "run"]
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
+    for _ in range(2):
+        done = ropewalk(copy, *command)
+        assert f"Trained: {copy / 'run' / 'model'}" in done.stdout, done.stderr
+    assert (copy / "run" / "checkpoint-2").is_dir()

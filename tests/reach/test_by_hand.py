@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.reach import Blockwise, Causal, LambdaMask, LeakyReRoPE, furthest, shown
+from ropewalk.reach import Blockwise, Causal, LambdaMask, LeakyReRoPE, effective_distances, furthest
 
 from examples import EXAMPLES
 from reach.test_golden import relative
@@ -35,4 +35,4 @@ def test_leak_need_not_be_whole():
 def test_the_furthest_is_the_largest_of_all_distances_that_are_shown(reach):
     for row in range(70):
         keys = torch.arange(row + 1)
-        assert furthest(reach, row) == shown(reach, torch.tensor([row]), keys).nan_to_num(0).max()
+        assert furthest(reach, row) == effective_distances(reach, torch.tensor([row]), keys).nan_to_num(0).max()

@@ -11,7 +11,7 @@ from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.notation import BARE
 from ropewalk.report.fitting import figures, pareto, table, words, write_fit
 from ropewalk.search.goal import Goal, Measurements
-from ropewalk.search.judging import FitResult, TestedExtension
+from ropewalk.search.judging import FinalTest, FitResult
 from ropewalk.search.tried import MeasuredTrial
 
 FACTS = rw.Facts(trained_len=32, head_dim=8)
@@ -25,7 +25,7 @@ def estimate(value, half=0.01, of=8):
 
 
 def judged(line, extension, loss, behind):
-    return TestedExtension(
+    return FinalTest(
         line=line,
         extension=extension,
         loss=estimate(loss, 0.3),
@@ -67,12 +67,12 @@ def fit():
 
 def test_one_paragraph_says_what_over_what_by_how_much_and_how_surely(fit):
     said = words(fit)
-    assert "Written: pairs #3, the best on the fitting texts of 2 set by hand and 2 proposed." in said
-    assert "the last 128 of 256 tokens cost 2.500 nats each" in said
+    assert "Written: pairs #3, the best of 2 hand-set and 2 proposed extensions on the fitting texts." in said
+    assert "the last 128 of 256 tokens have a loss of 2.500 nats" in said
     assert "0.050 [0.040, 0.060] less than yarn" in said
-    assert "beyond chance" in said
-    assert "On the texts that it was fitted to, the margin is 0.100." in said
-    assert "Short texts change by +0.050 [+0.040, +0.060]" in said
+    assert "the 95 % interval excludes 0" in said
+    assert "On the fitting texts the margin is 0.100." in said
+    assert "The loss on short texts changes by +0.050 [+0.040, +0.060]" in said
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,18 @@ def test_one_paragraph_says_what_over_what_by_how_much_and_how_surely(fit):
     [
         (
             estimate(0.005),
-            "0.005 [-0.005, 0.015] less than yarn, the best of those set by hand on these texts: no differ",
+            "0.005 [-0.005, 0.015] less than yarn, the best hand-set extension on these texts: not enough",
         ),
         (
             estimate(-0.05),
-            "Written: yarn, .* 0.050 [0.040, 0.060] less than what the search chose .pairs #3, .*beyond chance",
+            "Written: yarn, .* 0.050 [0.040, 0.060] less than the search's choice .pairs #3, .*interval excludes 0",
         ),
     ],
 )
 def test_words_promise_no_more_than_the_interval(fit, behind, said):
     changed = replace(fit, beside=(fit.beside[0], replace(fit.beside[1], behind=behind)))
     assert re.search(said.replace("[", r"\["), words(changed))
-    assert ("beyond chance" in words(changed)) == (behind.high < 0)
+    assert ("the 95 % interval excludes 0" in words(changed)) == (behind.high < 0)
     assert words(changed).startswith(f"Written: {changed.written.line}, ")
     assert changed.advised == changed.written.extension
 
@@ -100,19 +100,19 @@ def test_what_is_said_is_said_of_what_is_written(fit):
     """Losses and times of the one that is written, on as many texts as that was judged on."""
     other = replace(fit.beside[1], behind=estimate(-0.05), damage=estimate(0.2), slowdown=3.5)
     said = words(replace(fit, beside=(fit.beside[0], other)))
-    assert "On 8 texts that the search did not see, the last 128 of 256 tokens cost 2.550 nats each" in said
-    assert "Short texts change by +0.200 [+0.190, +0.210], and a text takes 3.5 times" in said
+    assert "On 8 texts that the search did not see, the last 128 of 256 tokens have a loss of 2.550 nats" in said
+    assert "The loss on short texts changes by +0.200 [+0.190, +0.210], and a text takes 3.5 times" in said
 
 
 def test_a_search_that_was_out_of_time_says_what_it_left_out_and_what_the_budget_was(fit):
     assert "budget" not in words(replace(fit, budget=90.0))
     said = words(replace(fit, budget=90.0, untried=7))
-    assert "before it had tried 7 more of those set by hand (the budget is 90 s): with a longer --budget" in said
+    assert "no time for 7 more hand-set extensions (the budget is 90 s): a longer --budget" in said
 
 
 def test_nothing_better_than_by_hand(fit):
     same = replace(fit, chosen=fit.history[0], answer=replace(fit.answer, line="yarn", extension=YARN))
-    assert "nothing that was proposed is better on the fitting texts" in words(same)
+    assert "no proposed one is better on the fitting texts" in words(same)
 
 
 def test_the_table_begins_with_the_lowest_loss(fit):

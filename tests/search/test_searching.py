@@ -13,7 +13,7 @@ from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.search.halving import HOPELESS, falls_behind
 from ropewalk.search.searching import OutOfTime, one, search, winner
 from ropewalk.search.spaces.pairs import genes
-from ropewalk.search.studies import OWNER, asked, release_the_dead
+from ropewalk.search.studies import OWNER, next_trial, release_the_dead
 from ropewalk.search.tried import EXTENSION, best, tried
 
 from search.synthetic import (
@@ -80,7 +80,7 @@ def test_the_least_of_a_condition_is_named():
 def test_no_time_for_one_is_said():
     own = study()
     search(own, goal(), Distance(stop_at=1, how=OutOfTime))
-    with pytest.raises(DoesNotFit, match="budget must be enough to measure one extension wholly"):
+    with pytest.raises(DoesNotFit, match="budget must be enough to measure one extension"):
         winner(own, goal())
 
 
@@ -110,7 +110,7 @@ def test_killed_and_gone_on_is_uninterrupted(tmp_path, after, in_a_file):
 
     killed = reopened()
     search(killed, goal(), Distance(), trials=after)
-    trial, space, values = asked(killed, goal())
+    trial, space, values = next_trial(killed, goal())
     trial.set_user_attr(EXTENSION, space.extension(goal(), values).to_json())
     trial.report(0.0, 0)  # a loss that would press all others out, had it counted
     trial.set_user_attr(OWNER, f"{trial.user_attrs[OWNER].rpartition(':')[0]}:{_dead()}")
@@ -127,7 +127,7 @@ def _dead():
 def test_what_others_are_at_is_left_to_them():
     own = study()
     for owner in ("elsewhere:1", "this-is-no-owner"):
-        asked(own, goal())[0].set_user_attr(OWNER, owner)
+        next_trial(own, goal())[0].set_user_attr(OWNER, owner)
     release_the_dead(own)
     assert Counter(each.state for each in own.get_trials())[TrialState.RUNNING] == 2
 
@@ -180,7 +180,7 @@ def test_a_study_of_another_model_is_refused(tmp_path):
 
 
 def test_a_storage_that_is_none():
-    with pytest.raises(Unreadable, match="storage must be one that Optuna opens, as fit left it, got 'nonsense'"):
+    with pytest.raises(Unreadable, match="storage must be a study that Optuna opens, as fit wrote it, got 'nonsense'"):
         study(storage="nonsense")
 
 

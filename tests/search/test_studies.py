@@ -66,7 +66,7 @@ def test_a_study_that_was_changed_is_refused_when_it_is_opened(finished, tmp_pat
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b"SQLite format 3\0" + b"x" * 5000])
 def test_files_that_are_no_study(tmp_path, content):
     (tmp_path / "study.sqlite").write_bytes(content)
-    with pytest.raises(Unreadable, match="storage must be one that Optuna opens"):
+    with pytest.raises(Unreadable, match="storage must be a study that Optuna opens"):
         begun(tmp_path / "study.sqlite")
 
 
@@ -82,7 +82,10 @@ def test_a_full_disk_ends_a_search_in_one_line_and_what_was_found_is_kept(finish
     path = tmp_path / "study.sqlite"
     path.write_bytes(finished.read_bytes())
     before = [each.extension for each in tried(begun(path))]
-    with room(path.stat().st_size), pytest.raises(DoesNotFit, match=r"disk must be large enough.*goes on from what"):
+    with (
+        room(path.stat().st_size),
+        pytest.raises(DoesNotFit, match=r"disk must be large enough.*start again; the search resumes"),
+    ):
         search(begun(path), goal(), Distance(), trials=60)
     assert [each.extension for each in tried(begun(path))][:3] == before
     search(begun(path), goal(), Distance(), trials=5)

@@ -1,4 +1,4 @@
-"""`ropewalk export`: a model with an extension for an engine, and the command that starts it."""
+"""`ropewalk export`: write a model with an extension for an engine, with the command that starts it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help="transfo
 
 
 def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm", to: To = "") -> None:
-    """Write the model so that the engine reads the schedule, or say why it cannot."""
-    wanted = target(to)
+    """Write the model so that the engine runs it under the extension, or say why the engine cannot."""
+    target_len = target(to)
     if engine not in ENGINES:
-        raise UnknownName("--target engine", engine, known=ENGINES)
+        raise UnknownName("engine", engine, known=ENGINES)
     require_new(Path(out))
     require_plausible(model, extension)
-    asked, tokenizer = fitting(model, extension, to), tokenizer_of(model)
+    fitted, tokenizer = fitting(model, extension, to), tokenizer_of(model)
     from ropewalk.hf import export as write
     from ropewalk.hf.attach.trained_extension import taken_off
 
     host = weights_of(model)
-    taken_off(host).put_on(host, asked, target_len=wanted)
-    result = write(host, out, target=engine, target_len=wanted, tokenizer=tokenizer)
+    taken_off(host).put_on(host, fitted, target_len=target_len)
+    result = write(host, out, target=engine, target_len=target_len, tokenizer=tokenizer)
     typer.echo(str(result))

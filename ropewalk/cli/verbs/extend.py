@@ -1,4 +1,4 @@
-"""`ropewalk extend`: a model with an extension, written to a folder that says how it is loaded."""
+"""`ropewalk extend`: write a model with an extension to a folder."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ropewalk.folders import require_new
 
 
 def extend(model: Model, extension: Extension, out: Out, to: To = "") -> None:
-    """Write the extended model: in a standard config where that has the words, beside the weights where not."""
-    wanted = target(to)
+    """Write the extended model: in a standard config where that can express it, else in ropewalk.json beside it."""
+    target_len = target(to)
     require_new(Path(out))
     require_plausible(model, extension)
-    asked, tokenizer = fitting(model, extension, to), tokenizer_of(model)
+    fitted, tokenizer = fitting(model, extension, to), tokenizer_of(model)
     from ropewalk.hf import save
     from ropewalk.hf.attach.trained_extension import taken_off
 
     host = weights_of(model)
-    handle = taken_off(host).put_on(host, asked, target_len=wanted)
-    how = save(host, out, target_len=wanted, tokenizer=tokenizer)
+    handle = taken_off(host).put_on(host, fitted, target_len=target_len)
+    how = save(host, out, target_len=target_len, tokenizer=tokenizer)
     typer.echo(handle.describe())
     typer.echo(f"\nwritten to {out} and verified; load it with {how}")

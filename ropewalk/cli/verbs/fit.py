@@ -1,4 +1,4 @@
-"""`ropewalk fit`: the best extension for a length, found and judged; what to load, and the evidence."""
+"""`ropewalk fit`: search the best extension for a length, test it, and write it with the evidence."""
 
 from __future__ import annotations
 
@@ -36,36 +36,47 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class FitDefaults:
-    """What is taken where nothing is said."""
+    """Defaults of the options."""
 
-    budget: int  # seconds, all in all
-    samples: int  # texts to fit on
-    judges: int  # other texts to judge by
-    times: int  # trained lengths to reach
-    most: int | None  # of what was set by hand, so many are judged beside the answer
+    budget: int  # seconds of the whole run
+    samples: int  # texts to search on
+    judges: int  # other texts for the final test
+    times: int  # target length in trained lengths
+    most: int | None  # hand-set extensions that are tested beside the answer
 
 
 USUAL, QUICK = FitDefaults(1200, 16, 24, 8, None), FitDefaults(90, 3, 3, 4, 3)
 
-To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="such as 32k; 8 times the trained length if none")]
+To = Annotated[
+    str,
+    typer.Option("--to", metavar="LENGTH", help="target length, such as 32k; by default 8 times the trained length"),
+]
 Budget = Annotated[
-    str, typer.Option(metavar="TIME", help="of everything, such as 90s or 2h; 20m if none, 90s if quick")
+    str, typer.Option(metavar="TIME", help="time of the whole run, such as 90s or 2h; by default 20m, 90s with --quick")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="an answer within two minutes: 4 times, few texts")]
-Deployable = Annotated[str, typer.Option(metavar="WHO", help=f"who is to load it: {', '.join(LOADERS)}")]
-Damage = Annotated[float | None, typer.Option("--max-damage", help="nats a token that short texts may lose")]
-Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="share of pass keys that must be found")]
-Slowdown = Annotated[float | None, typer.Option("--max-slowdown", help="times the bare model's time")]
-Samples = Annotated[int | None, typer.Option(min=2, help="texts to fit on; 16 if none, 3 if quick")]
-Judges = Annotated[int | None, typer.Option("--judges", min=2, help="other texts to judge by; 24 if none, 3 if quick")]
-Seed = Annotated[int, typer.Option(min=0, help="of everything that is drawn")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="an answer within two minutes: 4 times the trained length, few texts")
+]
+Deployable = Annotated[str, typer.Option(metavar="ENGINE", help=f"what must be able to load it: {', '.join(LOADERS)}")]
+Damage = Annotated[
+    float | None, typer.Option("--max-damage", help="largest rise of the loss on short texts, in nats per token")
+]
+Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="smallest share of passkeys found")]
+Slowdown = Annotated[
+    float | None, typer.Option("--max-slowdown", help="largest time per text, over that of the base model")
+]
+Samples = Annotated[int | None, typer.Option(min=2, help="texts to search on; by default 16, 3 with --quick")]
+Judges = Annotated[
+    int | None, typer.Option("--judges", min=2, help="other texts for the final test; by default 24, 3 with --quick")
+]
+Seed = Annotated[int, typer.Option(min=0, help="random seed")]
 Storage = Annotated[
-    str, typer.Option(metavar="URL", help="of a study that is shared, as Optuna has it; a file if none")
+    str, typer.Option(metavar="URL", help="Optuna storage of a shared study; by default a file in FOLDER")
 ]
-Study = Annotated[str, typer.Option(metavar="NAME", help="of the study; the same one goes on")]
+Study = Annotated[str, typer.Option(metavar="NAME", help="name of the study; an existing one is resumed")]
 Workers = Annotated[int, typer.Option(min=1, help="processes on this machine")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the answer and its evidence go")]
-Save = Annotated[bool, typer.Option("--save", help="write the extended model too, as FOLDER/model")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="folder for the extension and the report")]
+Save = Annotated[bool, typer.Option("--save", help="write the extended model too, to FOLDER/model")]
 
 
 @dataclass(frozen=True)
@@ -108,26 +119,26 @@ def fit(
     save: Save = False,
     device: Device = "",
 ) -> None:
-    """Search the best extension of a model for a length, and judge it on texts that the search does not see.
+    """Search the best extension of a model for a target length, and test it on texts that the search does not see.
 
-    Stopped, the same command goes on; Ctrl-C ends the search and judges the best so far.
+    The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """
     pace = QUICK if quick else USUAL
     began, seconds = time.time(), duration(budget, "--budget") if budget else pace.budget
     if deployable not in LOADERS:
-        raise UnknownName("--deployable engine", deployable, known=LOADERS)
+        raise UnknownName("engine for --deployable", deployable, known=LOADERS)
     require_plausible(model)
     if save:
         require_new(Path(out) / "model")
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
     texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
-    given = {"deployable": deployable, **texts, "seed": seed, **limits}
+    conditions = {"deployable": deployable, **texts, "seed": seed, **limits}
     request = FitRequest(
         model=model,
         corpus=corpus,
         device=device,
         length=target(to),
-        conditions=given,
+        conditions=conditions,
         pace=pace,
         storage=storage or None,
         study=study,
@@ -142,19 +153,19 @@ def fit(
 def _answer(request: FitRequest, *, save: bool) -> None:
     from ropewalk.report.fitting import table, words, write_fit
 
-    own = _opened(request)
-    own.begin()  # before others join it
-    with _helped(request), doing(request.study) as shown:
-        _search(own, shown)
-        own.judge_share(0)
-    with doing("judging") as shown:
-        found = own.judge(lambda line, done, of: shown(done, of, f"judging {line}"))
-    page = write_fit(found, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
-    _print(table(found), words(found))
+    fitting = _opened(request)
+    fitting.begin()  # before others join it
+    with _helped(request), doing(request.study) as progress:
+        _search(fitting, progress)
+        fitting.judge_share(0)
+    with doing("testing") as progress:
+        result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
+    page = write_fit(result, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
+    _print(table(result), words(result))
     if save:
-        print(_saved(own, found, request.out / "model"))
+        print(_saved(fitting, result, request.out / "model"))
     place, model = request.out / "extension.json", NAME if request.model == path_of(NAME) else request.model
-    print(f"The extension: {place}, named like any other: ropewalk compare {model} {place}")
+    print(f"The extension: {place}; use the path as its name: ropewalk compare {model} {place}")
     print(f"The report: {page}")
 
 
@@ -168,12 +179,12 @@ def _opened(request: FitRequest) -> Fitting:
 
     tokenizer = tokenizer_of(request.model)
     loaded = placed(weights_of(request.model), request.device)
-    own = taken_off(loaded)
-    known = trained_len(loaded.config.get_text_config())
-    length = request.length or request.pace.times * known
-    if length <= known:
-        raise DoesNotFit("--to", f"above the trained length ({known})", length)
-    subject = Subject(model=loaded, own=own, tokenizer=tokenizer, corpus=request.corpus, longest=length)
+    trained_under = taken_off(loaded)
+    trained = trained_len(loaded.config.get_text_config())
+    length = request.length or request.pace.times * trained
+    if length <= trained:
+        raise DoesNotFit("--to", f"above the trained length ({trained})", length)
+    subject = Subject(model=loaded, own=trained_under, tokenizer=tokenizer, corpus=request.corpus, longest=length)
     return Fitting(
         subject=subject,
         goal=Goal(facts=subject.facts, target_len=length, **request.conditions),
@@ -227,38 +238,40 @@ def _help(request: FitRequest, number: int) -> None:
             own.judge_share(number)
 
 
-def _search(own: Fitting, shown: WorkProgress) -> None:
-    began, end = time.time(), own.end
+def _search(fitting: Fitting, progress: WorkProgress) -> None:
+    began, end = time.time(), fitting.end
     if end is not None and end <= began:
-        more = own.deadline and began - end  # what judging asks for beyond the budget
-        words = f"the budget is about {more:.0f} s short of what judging takes: it takes longer, and little is searched"
+        more = fitting.deadline and began - end  # what the final test needs beyond the budget
+        words = (
+            f"the budget is about {more:.0f} s too short for the final test: it takes longer, and little is searched"
+        )
         print(f"ropewalk: {words}", file=sys.stderr)
     best: list[float] = []
-    seen: list[int] = []
+    tried: list[int] = []
 
-    def watch(each: Any) -> None:
-        seen.append(each.number)
-        if each.keeps:
-            best.append(each.figures.loss)
-        said = f"{len(seen)} tried, best {min(best):.3f}" if best else f"{len(seen)} tried"
-        shown(time.time() - began, max(1.0, (end or began) - began), said)
+    def watch(trial: Any) -> None:
+        tried.append(trial.number)
+        if trial.keeps:
+            best.append(trial.figures.loss)
+        label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
+        progress(time.time() - began, max(1.0, (end or began) - began), label)
 
-    if own.search(watch=watch):
-        print("ropewalk: stopped; the best so far is judged (Ctrl-C again leaves that too)", file=sys.stderr)
+    if fitting.search(watch=watch):
+        print("ropewalk: search stopped; the best so far is tested (Ctrl-C again stops the test too)", file=sys.stderr)
 
 
-def _saved(own: Fitting, found: FitResult, folder: Path) -> str:
+def _saved(fitting: Fitting, result: FitResult, folder: Path) -> str:
     """What to load, and how."""
     from ropewalk.hf import export
     from ropewalk.hf import save as write
 
-    model, goal, tokenizer = own.subject.model, found.goal, own.subject.tokenizer
-    with own.subject.under(found.written.extension):
+    model, goal, tokenizer = fitting.subject.model, result.goal, fitting.subject.tokenizer
+    with fitting.subject.under(result.written.extension):
         if goal.deployable in LOADERS[2:]:
             length = goal.target_len
             return str(export(model, folder, target=goal.deployable, target_len=length, tokenizer=tokenizer))
         how = write(model, folder, target_len=goal.target_len, tokenizer=tokenizer)
-    return f"The model: {folder}, to be loaded by {how}"
+    return f"The model: {folder}; load it with {how}"
 
 
 def _print(rows: Any, words: str) -> None:

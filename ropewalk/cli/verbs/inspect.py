@@ -1,4 +1,4 @@
-"""`ropewalk inspect`: what a model brings, and what is unfamiliar at a longer length."""
+"""`ropewalk inspect`: what a model is, and what a longer text needs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import typer
 
 from ropewalk.cli.models import Model, To, require_plausible, target, weights_of
 
-AsJson = Annotated[bool, typer.Option("--json", help="for machines: every pair, every method")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, with every pair and every method")]
 
 
 def inspect(model: Model, to: To = "", as_json: AsJson = False) -> None:
-    """Trained length, turns of its pairs, its cache at the length to reach, the methods that apply and why others not.
+    """Print a model's trained length, rotations per pair, cache size, and which methods apply to it or why not.
 
-    Without --to the length to reach is eight times the trained one.
+    Without --to the target length is eight times the trained length.
     """
-    wanted = target(to)
+    target_len = target(to)
     require_plausible(model)
     from ropewalk.hf import inspect as look
 
-    seen = look(weights_of(model), target_len=wanted)
-    typer.echo(json.dumps(seen.to_json(), indent=2) if as_json else str(seen))
+    report = look(weights_of(model), target_len=target_len)
+    typer.echo(json.dumps(report.to_json(), indent=2) if as_json else str(report))

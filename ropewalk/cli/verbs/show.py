@@ -1,4 +1,4 @@
-"""`ropewalk show`: what there is, and what one extension comes to."""
+"""`ropewalk show`: all methods, or one extension in detail."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ropewalk.pages import FACTORS, listed
 
 
 def show(
-    extension: Annotated[str, typer.Argument(help="such as yarn:factor=8+log_n; nothing lists everything")] = "",
-    trained_len: Annotated[str, typer.Option(help="of the model, e.g. 4096 or 4k")] = "4096",
+    extension: Annotated[str, typer.Argument(help="such as yarn:factor=8+log_n; empty lists everything")] = "",
+    trained_len: Annotated[str, typer.Option(help="trained length of the model, such as 4096 or 4k")] = "4096",
     to: To = "",
-    head_dim: Annotated[int, typer.Option(help="of the model")] = 128,
-    base: Annotated[float, typer.Option(help="of the model's rotary frequencies")] = 10_000.0,
-    layers: Annotated[int, typer.Option(help="of the model")] = 32,
-    heads: Annotated[int, typer.Option(help="of the model")] = 32,
-    kv_heads: Annotated[int | None, typer.Option(help="of the model; by default as many as heads")] = None,
-    rotary_dim: Annotated[int | None, typer.Option(help="dimensions that turn; by default all")] = None,
+    head_dim: Annotated[int, typer.Option(help="dimensions of a head")] = 128,
+    base: Annotated[float, typer.Option(help="base of the model's rotary frequencies")] = 10_000.0,
+    layers: Annotated[int, typer.Option(help="layers of the model")] = 32,
+    heads: Annotated[int, typer.Option(help="query heads of a layer")] = 32,
+    kv_heads: Annotated[int | None, typer.Option(help="key and value heads; by default as many as heads")] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="dimensions that are rotated; by default all")] = None,
 ) -> None:
-    """Print the formula, sources, parameters, turns per pair and distances of an extension, or list everything.
+    """Print an extension's formula, sources, parameters, rotations per pair and distances, or list all methods.
 
-    Without --to an extension that needs a length to reach is shown for eight times the trained one.
+    Without --to, an extension that needs a target length is shown for eight times the trained length.
     """
     console = Console(highlight=False)
     if not extension:

@@ -1,4 +1,4 @@
-"""`ropewalk train`: recipes, each resumable by the command that began it."""
+"""`ropewalk train`: recipes, resumed by the command that began them."""
 
 from __future__ import annotations
 
@@ -16,52 +16,54 @@ from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.folders import require_writable
 
 if TYPE_CHECKING:
-    from ropewalk.lab.recipes.listing import Recipe  # importing it takes seconds
+    from ropewalk.lab.recipes.recipe import Recipe  # importing it takes seconds
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="such as pretrain; --list shows all")] = "",
-    out: Annotated[str, typer.Option("--out", "-o", help="a folder; what was begun there goes on")] = "",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as often as needed")] = None,
+    recipe: Annotated[str, typer.Argument(help="name of a recipe, such as pretrain; --list shows all")] = "",
+    out: Annotated[str, typer.Option("--out", "-o", help="output folder; a run that was begun there is resumed")] = "",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; repeat for several")] = None,
     listed: Annotated[bool, typer.Option("--list", help="show the recipes and their settings")] = False,
 ) -> None:
-    """Train by a recipe; the same command again goes on where it was stopped."""
-    from ropewalk.lab.recipes.listing import ALL, run
-    from ropewalk.lab.recipes.listing import recipe as named
+    """Train a model by a recipe; the same command again resumes it where it stopped."""
+    from ropewalk.lab.recipes import listing
+    from ropewalk.lab.recipes.running import run
     from ropewalk.lab.training.stopping import as_interrupt
 
     if listed:
-        _list([named(recipe)] if recipe else list(ALL))
+        _list([listing.recipe(recipe)] if recipe else list(listing.recipes().values()))
         return
-    chosen, given = named(recipe), _given(settings or [])
+    chosen, texts = listing.recipe(recipe), _texts(settings or [])
     if not out:
-        raise InvalidValue("out", "given", out, remedy=f"say ropewalk train {chosen.name} --out FOLDER")
+        raise InvalidValue.because(
+            "out", "train needs a folder", remedy=f"say ropewalk train {chosen.name} --out FOLDER"
+        )
     require_writable(Path(out))
     with as_interrupt():
-        place = run(chosen.name, out, given)
-    if place is None:
-        print("ropewalk: a signal came, what was trained is kept; the same command goes on", file=sys.stderr)
+        result = run(chosen, out, texts)
+    if result is None:
+        print("ropewalk: stopped by a signal; progress is saved, the same command resumes", file=sys.stderr)
         raise typer.Exit(STOPPED)
-    print(f"Trained: {place}")
+    print(f"Trained: {result}")
 
 
-def _given(settings: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _texts(settings: list[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
             raise Unreadable("setting", "written key=value", setting)
-        if name in found:
-            raise Unreadable(f"setting {name}", "given once", setting)
-        found[name] = value
-    return found
+        if name in texts:
+            raise Unreadable.because(f"setting {name}", f"--set {name}=... is there twice", remedy="give it once")
+        texts[name] = value
+    return texts
 
 
 def _list(recipes: list[Recipe]) -> None:
     console = Console(highlight=False)
-    for each in recipes:
-        title = f"{each.name}: {each.idea}"
+    for recipe in recipes:
+        title = f"{recipe.name}: {recipe.idea}"
         table = Table("setting", "default", "must be", "meaning", title=escape(title), title_justify="left")
-        for row in each.rows():
+        for row in recipe.rows():
             table.add_row(row.name, escape(row.default), escape(row.rule), escape(row.meaning))
         console.print(table)

@@ -1,12 +1,12 @@
-"""NTK-aware scaling: raise the base so that the slowest pair is stretched by the factor and the fastest not at all.
+"""NTK-aware scaling: raise the base so that the slowest pair is stretched by the factor and the fastest unchanged.
 
     theta'_i = base'^(-2i/d),   base' = base * factor^(d/(d-2))
              = theta_i * factor^(-2i/(d-2))
 
 Source: bloc97 2023, "NTK-Aware Scaled RoPE"; derived in Peng et al. 2023, arXiv:2309.00071, sec. 3.1.
 
-The middle pairs are stretched less than the factor, so a factor of s is good for a text of about s/2 trained lengths
-(kexue.fm/9948); ask for twice what you need, or use by_parts.
+The middle pairs are stretched less than the factor, so a factor of s serves a text of about s/2 trained lengths
+(kexue.fm/9948); use twice the factor you need, or by_parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
 from ropewalk.spec import Factor
 
 
@@ -30,4 +30,4 @@ class NTK(Frequencies):
 
     def table(self, facts: Facts, length: int) -> Table:
         slowing = self.factor ** (-2 * pair_index(facts) / (facts.rotating - 2))
-        return turning(trained(facts) * slowing)
+        return without_decay(trained(facts) * slowing)

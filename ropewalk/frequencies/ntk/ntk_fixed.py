@@ -1,10 +1,10 @@
-"""NTK-RoPE in base-beta numerals, corrected: every digit, the first included, takes an equal share of the stretching.
+"""NTK-RoPE in base-beta numerals, corrected: all digits, the first included, share the stretching equally.
 
     theta'_i = theta_i * factor^(-(i+1) / (d/2))
 
 Source: Su 2023, kexue.fm/9706, "NTK-RoPE-fixed".
 
-The slowest pair is stretched by exactly the factor, and the fastest one already a little.
+The slowest pair is stretched by exactly the factor, and the fastest one a little.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
 from ropewalk.spec import Factor
 
 
@@ -23,4 +23,4 @@ class NTKFixed(Frequencies):
 
     def table(self, facts: Facts, length: int) -> Table:
         share = (pair_index(facts) + 1) / (facts.rotating // 2)
-        return turning(trained(facts) * self.factor**-share)
+        return without_decay(trained(facts) * self.factor**-share)

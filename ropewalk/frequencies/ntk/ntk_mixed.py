@@ -1,4 +1,4 @@
-"""NTK-RoPE in a mixed base: the stretching grows with a power of the pair's rank, slowest pair by exactly the factor.
+"""NTK-RoPE in a mixed base: the stretching grows with a power of the pair's index, up to the factor at the slowest.
 
     theta'_i = theta_i * exp(-a (i+1)^p),   a = ln(factor) / (d/2)^p
 
@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
 from ropewalk.record import NOT_NEGATIVE
 from ropewalk.spec import Factor
 
@@ -29,4 +29,4 @@ class NTKMixed(Frequencies):
 
     def table(self, facts: Facts, length: int) -> Table:
         share = ((pair_index(facts) + 1) / (facts.rotating // 2)) ** self.power
-        return turning(trained(facts) * torch.exp(-math.log(self.factor) * share))
+        return without_decay(trained(facts) * torch.exp(-math.log(self.factor) * share))

@@ -1,4 +1,4 @@
-"""NTK-RoPE as first read in base-beta numerals: multiply the base by the factor itself.
+"""NTK-RoPE in base-beta numerals, first version: multiply the base by the factor itself.
 
     theta'_i = (base * factor)^(-2i/d) = theta_i * factor^(-2i/d)
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, turning
+from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
 from ropewalk.spec import Factor
 
 
@@ -22,4 +22,4 @@ class NTKOld(Frequencies):
     factor: Factor
 
     def table(self, facts: Facts, length: int) -> Table:
-        return turning(trained(facts) * self.factor ** (-2 * pair_index(facts) / facts.rotating))
+        return without_decay(trained(facts) * self.factor ** (-2 * pair_index(facts) / facts.rotating))

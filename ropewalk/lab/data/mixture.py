@@ -1,4 +1,4 @@
-"""Data sets mixed at stated shares: of sources, or of documents by their length."""
+"""Data sets mixed by shares: of sources, or of documents by length."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ CLOSE = 1e-6  # of shares to 1
 
 
 def drawn(shares: Sequence[float], count: int, seed: int) -> Numbers:
-    """Which of the shares each row belongs to: row i depends on the seed and on i alone."""
+    """The part of each row, at random by the shares: row i depends on the seed and on i alone."""
     kinds: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
     return kinds
 
 
 class Mixture(Dataset[Row]):
-    """`count` rows from several data sets of rows of one length, each at its share of the rows, so of the tokens."""
+    """`count` rows from several data sets with rows of one length, by their shares of the rows, thus of the tokens."""
 
     def __init__(self, parts: Sequence[tuple[float, Dataset[Row]]], *, count: int, seed: int = 0) -> None:
         shares = [share for share, _ in parts]
         if not shares or min(shares) < 0 or abs(sum(shares) - 1) > CLOSE:
-            raise InvalidValue("shares", "at least 0 each, and 1 together", shares)
+            raise InvalidValue("shares", "all at least 0, with a sum of 1", shares)
         self._parts = [rows for _, rows in parts]
         _require_alike(self._parts)
         self._kinds = drawn(np.divide(shares, sum(shares)).tolist(), count, seed)
         self._ordinals = np.zeros(count, dtype=np.int64)
         for kind, rows in enumerate(self._parts):
-            mine = self._kinds == kind
-            self._ordinals[mine] = np.arange(mine.sum())
-            _require_enough(kind, rows, int(mine.sum()))
+            of_kind = self._kinds == kind
+            self._ordinals[of_kind] = np.arange(of_kind.sum())
+            _require_enough(kind, rows, int(of_kind.sum()))
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -58,37 +58,37 @@ def by_length(
     seed: int = 0,
     **more: Any,
 ) -> Mixture:
-    """Rows of short and of long documents: the first share is of those below the first edge (in tokens), and so on.
+    """Rows of short and of long documents: the first share is for those below the first edge (in tokens), and so on.
 
-    `more` goes to each Packs. A row holds documents of one kind.
+    `more` goes to every `PackedRows`. A row holds documents of one range.
     """
     if list(edges) != sorted(set(edges)) or len(shares) != len(edges) + 1:
         raise InvalidValue("edges", f"rising, and one fewer than shares ({len(shares)})", list(edges))
     parts = []
     for share, (shortest, longest) in zip(shares, pairwise([0, *edges, None]), strict=True):
         if share > 0:
-            found = corpus.between(shortest or 0, longest)
-            _require_documents(found, shortest, longest)
-            parts.append((share, PackedRows(found, tokenizer, length=length, count=count, seed=seed, **more)))
+            documents = corpus.between(shortest or 0, longest)
+            _require_documents(documents, shortest, longest)
+            parts.append((share, PackedRows(documents, tokenizer, length=length, count=count, seed=seed, **more)))
     return Mixture(parts, count=count, seed=seed)
 
 
 def _require_alike(parts: Sequence[Dataset[Row]]) -> None:
-    """Refuse rows that make no batch together: of another length, or numbered where others are not."""
+    """Refuse rows that do not fit one batch: of different lengths, or only some of them numbered."""
     items = [rows[0] for rows in parts if len(rows)]  # type: ignore[arg-type]
     kinds = [{name: value.shape[-1] for name, value in item.items()} for item in items]
     for kind in kinds:
         if kind != kinds[0]:
             rule = f"of one kind and length in all data sets ({kinds[0]})"
-            raise DoesNotFit("rows", rule, kind, remedy="mix first, and number what is mixed")
+            raise DoesNotFit("rows", rule, kind, remedy="mix first, then number the mixture")
 
 
-def _require_documents(found: TokenizedCorpus, shortest: int | None, longest: int | None) -> None:
-    if not len(found):
-        rule = f"one with documents of {shortest} tokens and more" + (f", below {longest}" if longest else "")
-        raise DoesNotFit("corpus", rule, "none", remedy="move the edges, or name another corpus")
+def _require_documents(documents: TokenizedCorpus, shortest: int | None, longest: int | None) -> None:
+    if not len(documents):
+        rule = f"one with documents of {shortest} or more tokens" + (f", below {longest}" if longest else "")
+        raise DoesNotFit("corpus", rule, "none", remedy="move the edges, or take another corpus")
 
 
-def _require_enough(kind: int, rows: Any, wanted: int) -> None:
-    if len(rows) < wanted:
-        raise DoesNotFit(f"data set {kind}", f"at least {wanted} rows", len(rows), remedy="give it a larger count")
+def _require_enough(kind: int, rows: Any, count: int) -> None:
+    if len(rows) < count:
+        raise DoesNotFit(f"data set {kind}", f"at least {count} rows", len(rows), remedy="make it with a larger count")

@@ -1,8 +1,8 @@
-"""Rows numbered for training by an extension's positions (randomized, PoSE), and told to the model in its own words.
+"""Rows numbered for training by an extension's positions (randomized, PoSE), in a form that the model understands.
 
-Each text of a row is numbered on its own, from a generator that depends on the seed and the row's number alone. Numbers
-that jump do not say any more where a text begins, so that a row says it besides: `documents`. Attention of ours reads
-that; transformers, which would take every jump for a new text where it is given no mask, gets a mask.
+Each text of a row is numbered separately, from a generator that depends on the seed and the row's index alone. Numbers
+that jump no longer show where a text begins, so a row also has `documents`. Our attention reads that; transformers,
+which without a mask takes every jump for a new text, gets a mask.
 
 Legend: b row, n token.
 """
@@ -25,7 +25,7 @@ from ropewalk.positions import Positions, Sequential
 
 
 class NumberedRows(Dataset[Row]):
-    """Rows with other numbers; without a seed, as they are numbered after training."""
+    """Rows with other numbers; without a seed, the numbers of inference."""
 
     def __init__(self, rows: Dataset[Row], positions: Positions, *, seed: int | None = 0) -> None:
         self._rows, self._positions, self._seed = rows, positions, seed
@@ -41,7 +41,7 @@ class NumberedRows(Dataset[Row]):
             return row
         documents = texts_of(row["position_ids"])
         generator = self._generator(index)
-        numbers = [self._number(each, generator) for each in documents.view(-1, documents.shape[-1])]
+        numbers = [self._number(row_n, generator) for row_n in documents.view(-1, documents.shape[-1])]
         return {**row, "position_ids": torch.cat(numbers).view_as(documents), DOCUMENTS: documents}
 
     def _generator(self, index: int) -> Generator | None:
@@ -55,19 +55,19 @@ class NumberedRows(Dataset[Row]):
 
 
 def texts_of(positions: Tensor) -> Tensor:
-    """Which text each token of a row belongs to, where texts are numbered from 0."""
+    """The index of each token's text in its row, where texts are numbered from 0."""
     return (positions == 0).long().cumsum(-1)
 
 
-def as_trained(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Row]:
-    """The rows as the extension of a model wants them numbered, if it says so."""
+def numbered_for(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Row]:
+    """The rows, numbered by the positions of the model's extension, if it has any."""
     handle = host_of(model).__dict__.get(HANDLE)
     positions = handle.extension.positions if handle is not None else None
     return rows if positions is None or isinstance(positions, Sequential) else NumberedRows(rows, positions, seed=seed)
 
 
 class Collator:
-    """Items as one batch, with who sees whom in the words of one model."""
+    """Items as one batch, with document borders in the form that one model reads."""
 
     def __init__(self, model: nn.Module) -> None:
         self._config: Any = host_of(model).config.get_text_config()
@@ -80,21 +80,21 @@ class Collator:
         return {**batch, "attention_mask": self._mask(documents)}
 
     def _mask(self, documents_bn: Tensor) -> Tensor:
-        """Ones where every row is one text, else all pairs of tokens."""
+        """Ones where every row is one text, else a mask of all pairs of tokens."""
         if (documents_bn == documents_bn[:, :1]).all():
             return torch.ones_like(documents_bn)
         self._require_pairs()
-        seen = (documents_bn[:, None, :, None] == documents_bn[:, None, None, :]).tril()
+        visible = (documents_bn[:, None, :, None] == documents_bn[:, None, None, :]).tril()
         if self._config._attn_implementation == "sdpa":
-            return seen
-        return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+            return visible
+        return torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
 
     def _require_pairs(self) -> None:
-        """Refuse a model that has masks of its own, or no room for ours."""
+        """Refuse a model with its own masks, or with attention that takes none."""
         attention = self._config._attn_implementation
         kinds = set(getattr(self._config, "layer_types", None) or ["full_attention"])
         windowed = kinds != {"full_attention"} or getattr(self._config, "sliding_window", None) is not None
         if attention not in ("sdpa", "eager") or windowed:
             got = f"{attention}, {', '.join(sorted(kinds))}" if windowed else attention
-            remedy = "extend it (attention of Ropewalk knows texts), or train on rows of one text each"
+            remedy = "extend the model (Ropewalk's attention handles packed texts), or train on one text per row"
             raise DoesNotFit("attention", "sdpa or eager without windows where texts are packed", got, remedy=remedy)

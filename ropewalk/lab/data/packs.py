@@ -1,7 +1,7 @@
-"""Rows to train on: documents one after the other, cut to length, each numbered from 0; puzzles at a stated share.
+"""Training rows: documents one after the other, cut to length, each numbered from 0; and puzzles by their share.
 
-Row i is a function of the seed and of i alone: training goes on in the middle of an epoch where it stopped, on any
-number of processes.
+Row i is a function of the seed and of i alone: training resumes in the middle of an epoch, on any number of
+processes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ropewalk.lab.data.puzzles import KINDS, PuzzleMaker, packed
 from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
 SHORTEST = 2  # tokens of a row
-IGNORED = -100  # a label that nothing is learned from
-NO_PUZZLES: Mapping[str, float] = {}
+IGNORED = -100  # a label without loss
+NO_SHARES: Mapping[str, float] = {}
 Row = dict[str, Tensor]
 
 
@@ -37,18 +37,18 @@ class PackedRows(Dataset[Row]):
         length: int,
         count: int,
         seed: int = 0,
-        puzzles: Mapping[str, float] = NO_PUZZLES,
+        puzzles: Mapping[str, float] = NO_SHARES,
     ) -> None:
         _require_shares(puzzles)
         if length < SHORTEST:
-            raise InvalidValue("length", f"at least {SHORTEST}: the first token of a row is asked of nobody", length)
+            raise InvalidValue("length", f"at least {SHORTEST}, since the first token of a row has no loss", length)
         self._whole = int(corpus.lengths.sum())
         if self._whole < length:
             rule = f"at least one row of {length} tokens"
-            raise DoesNotFit("corpus", rule, f"{self._whole} tokens", remedy="name a larger one, or a shorter length")
+            raise DoesNotFit("corpus", rule, f"{self._whole} tokens", remedy="take a larger one, or a shorter length")
         self._corpus, self._length, self._seed = corpus, length, seed
         self._kinds = _kinds(puzzles, count, seed)
-        self._ordinals = np.cumsum(self._kinds == 0) - 1  # of each row of real text among its like
+        self._ordinals = np.cumsum(self._kinds == 0) - 1  # of each row of real text among those rows
         self._names = ("", *puzzles)
         self._orders: dict[int, tuple[Numbers, Numbers]] = {}
         encode = lambda text: tokenizer.encode(text, add_special_tokens=False)  # noqa: E731
@@ -63,15 +63,15 @@ class PackedRows(Dataset[Row]):
         return row_of(texts)
 
     def _puzzles(self, kind: str, index: int) -> list[Numbers]:
-        made = packed(self._maker, kind, Random(f"{self._seed}/{index}"), self._length)
-        return [np.asarray(tokens, dtype=np.int64) for tokens in made]
+        puzzles = packed(self._maker, kind, Random(f"{self._seed}/{index}"), self._length)
+        return [np.asarray(tokens, dtype=np.int64) for tokens in puzzles]
 
     def _documents(self, ordinal: int) -> list[Numbers]:
-        """The texts of one row of the endless stream: all documents, shuffled anew each time round."""
+        """The texts of one row of the endless stream: all documents, shuffled again in every epoch."""
         begin, texts, missing = ordinal * self._length, list[Numbers](), self._length
         while missing:
-            turn, place = divmod(begin, self._whole)
-            order, ends = self._order(turn)
+            epoch, place = divmod(begin, self._whole)
+            order, ends = self._order(epoch)
             nth = int(np.searchsorted(ends, place, side="right"))
             document = self._corpus[order[nth]]
             first = place - int(ends[nth]) + len(document)
@@ -79,12 +79,12 @@ class PackedRows(Dataset[Row]):
             begin, missing = begin + len(texts[-1]), missing - len(texts[-1])
         return texts
 
-    def _order(self, turn: int) -> tuple[Numbers, Numbers]:
-        """The documents' order of one time round, and where each ends."""
-        if turn not in self._orders:
-            order = np.random.default_rng((self._seed, turn)).permutation(len(self._corpus))
-            self._orders = {turn: (order, np.cumsum(self._corpus.lengths[order]))}
-        return self._orders[turn]
+    def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
+        """The documents' order in one epoch, and where each ends."""
+        if epoch not in self._orders:
+            order = np.random.default_rng((self._seed, epoch)).permutation(len(self._corpus))
+            self._orders = {epoch: (order, np.cumsum(self._corpus.lengths[order]))}
+        return self._orders[epoch]
 
     def _filler(self, random: Random, length: int) -> list[int]:
         """Real text from anywhere."""
@@ -97,7 +97,7 @@ class PackedRows(Dataset[Row]):
 
 
 def row_of(texts: list[Numbers]) -> Row:
-    """Texts in one row: each numbered from 0, and nobody asked for the first token of a text."""
+    """Texts in one row: each numbered from 0, and its first token without a label."""
     tokens = torch.from_numpy(np.concatenate(texts))
     positions = torch.cat([torch.arange(len(text)) for text in texts])
     return {
@@ -118,9 +118,9 @@ def _require_shares(puzzles: Mapping[str, float]) -> None:
     if unknown:
         raise InvalidValue("puzzles", f"among {', '.join(KINDS)}", unknown)
     if any(share < 0 for share in puzzles.values()) or sum(puzzles.values()) > 1:
-        raise InvalidValue("puzzles", "shares that are at least 0 and at most 1 in sum", dict(puzzles))
+        raise InvalidValue("puzzles", "shares of at least 0 with a sum of at most 1", dict(puzzles))
 
 
 def collated(items: list[Any]) -> Row:
-    """Items as one batch: each is a row, or several rows of one length."""
+    """Items as one batch; an item is a row, or several rows of one length."""
     return {name: torch.cat([item[name].view(-1, item[name].shape[-1]) for item in items]) for name in items[0]}

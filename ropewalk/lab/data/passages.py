@@ -1,4 +1,4 @@
-"""Documents cut into passages of one length: rows of training that hold one text each."""
+"""Documents cut into passages of one length, for training rows with one text each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
 
 class Passages(TokenizedCorpus):
-    """The passages of a corpus, each as a document of its own; ends that fill none are left out."""
+    """The passages of a corpus as documents; shorter ends are left out."""
 
     def __init__(self, corpus: TokenizedCorpus, length: int) -> None:
         self._corpus, self._length = corpus, length

@@ -1,16 +1,18 @@
-"""Synthetic documents that teach a small model to look back: pass keys, named values, repeated passages.
+"""Synthetic documents that teach a small model to look back: passkeys, named values, repeated passages.
 
-Each is made to a length in tokens, of filler that the caller brings. Without such documents, early and of many lengths,
-a model of a few million parameters does not learn retrieval in the time a laptop has (docs/log.md).
+Each has a length in tokens and is made of filler that the caller brings. Without such documents, early and of many
+lengths, a model of a few million parameters does not learn retrieval on a laptop (docs/log.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from ropewalk.errors import InvalidValue
+from ropewalk.record import NOT_NEGATIVE, Checked
 
 Encode = Callable[[str], list[int]]
 Filler = Callable[[Random, int], list[int]]
@@ -21,7 +23,7 @@ INTRODUCTION = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. "
     "I will quiz you about the important information there.\n"
 )
-# What is hidden, and how it is asked for; {key} is the answer.
+# The hidden fact, and the question for it; {key} is the answer.
 WORDINGS = (
     (
         "\nThe pass key is {key}. Remember it. {key} is the pass key.\n",
@@ -32,11 +34,29 @@ WORDINGS = (
     ("\n{name} = {key}\n", "\nassert {name} == {key}\n"),
     ("\nOne of the special magic numbers for {name} is: {key}.\n", "\nThe special magic number for {name} is: {key}."),
 )
+Share = Annotated[float, NOT_NEGATIVE, "share of the rows"]
 SYLLABLES = tuple("ba co du fe gi ho ju ka le mi no pa qu ro su ta ve wi xo zu".split())  # noqa: SIM905
 
 
+@dataclass(frozen=True, kw_only=True)
+class PuzzleShares(Checked):
+    """The shares of puzzles among the rows of a training."""
+
+    passkey: Share = 0.0
+    named_values: Share = 0.0
+    repeats: Share = 0.0
+    recall: Share = 0.0
+
+    def shares(self) -> dict[str, float]:
+        """Those above 0, by kind."""
+        return {name: share for name, share in vars(self).items() if share}
+
+
+NO_PUZZLES = PuzzleShares()
+
+
 class PuzzleMaker(NamedTuple):
-    """What puzzles are made with."""
+    """What puzzles are made from."""
 
     encode: Encode
     filler: Filler
@@ -56,8 +76,8 @@ def name(random: Random) -> str:
 def passkey(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
     """One fact somewhere in filler, and the question for it at the end."""
     hidden, asked = random.choice(WORDINGS)
-    given = {"key": number(random, random.randint(4, 7)), "name": name(random)}
-    fact, question = maker.encode(hidden.format(**given)), maker.encode(asked.format(**given))
+    blanks = {"key": number(random, random.randint(4, 7)), "name": name(random)}
+    fact, question = maker.encode(hidden.format(**blanks)), maker.encode(asked.format(**blanks))
     opening = maker.encode(INTRODUCTION) if length >= 2 * SHORTEST and random.random() < 0.5 else []
     room = max(0, length - len(opening) - len(fact) - len(question))
     filler, cut = _filler(maker, random, room), round(room * random.betavariate(0.5, 0.5))  # more often near an end
@@ -78,7 +98,7 @@ def named_values(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
 
 
 def repeats(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
-    """A passage, of random tokens or of real text, again and again until the length is full."""
+    """A passage of random tokens or of real text, repeated until the length is full."""
     size = random.randint(8, max(8, length // 2))
     passage = (
         maker.filler(random, size) if random.random() < 0.5 else random.choices(range(1, maker.vocabulary), k=size)
@@ -108,17 +128,17 @@ def packed(maker: PuzzleMaker, kind: str, random: Random, length: int) -> list[l
     """Puzzles of one kind and of varied lengths that fill `length` tokens together."""
     if kind not in KINDS:
         raise InvalidValue("puzzle", f"one of {', '.join(KINDS)}", kind)
-    made: list[list[int]] = []
+    puzzles: list[list[int]] = []
     left = length
     while left > 0:
         size = left if left < 2 * SHORTEST else _size(random, left)
-        made.append(KINDS[kind](maker, random, size))
-        left -= len(made[-1])
-    return made
+        puzzles.append(KINDS[kind](maker, random, size))
+        left -= len(puzzles[-1])
+    return puzzles
 
 
 def _size(random: Random, most: int) -> int:
-    """From short to all there is, each order of magnitude as likely; one in three as long as can be."""
+    """Log-uniform from the shortest to the longest; one in three is the longest."""
     if random.random() < 1 / 3:
         return most
     size = round(SHORTEST * (most / SHORTEST) ** random.random())

@@ -1,8 +1,8 @@
-"""Questions about long documents, made by the model itself and verified by it.
+"""Questions about long documents, made and verified by the model itself.
 
-From one passage of a document that the model can read whole, it makes a question and an answer. A pair is kept where
-the model, asked again, finds the answer right, and where it answers otherwise without the passage: else nothing would
-have to be looked up. The idea is that of Llama 2 Long (Xiong et al. 2023, arXiv:2309.16039, sec. 2.2).
+From one passage of a document, which the model can read whole, it makes a question and an answer. A pair is kept where
+the model confirms the answer, and where it answers differently without the passage: else nothing would have to be
+looked up. The idea is that of Llama 2 Long (Xiong et al. 2023, arXiv:2309.16039, sec. 2.2).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERDICT = "{passage}\n\nQuestion: {question}\nAnswer: {answer}\nIs this answer r
 
 
 class QuestionAnswer(NamedTuple):
-    """A question with its answer, and where in its document (in tokens) it is answered."""
+    """A question with its answer, and where its passage begins in the document, in tokens."""
 
     document: str
     begin: int
@@ -42,24 +42,24 @@ class QuestionAnswer(NamedTuple):
 
 
 def asker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
-    """A model as somebody who answers with one line, the likeliest."""
+    """A model as a function from a prompt to one line, decoded greedily."""
     ends = {tokenizer.eos_token_id}
 
     def ask(prompt: str) -> str:
         ids = torch.tensor([tokenizer.encode(_as_chat(prompt, tokenizer))], device=model.device)
-        said: list[int] = []
+        answer: list[int] = []
         for token in stream(model, ids, max_new_tokens=ANSWER):
-            said.append(int(token))
-            text = str(tokenizer.decode(said, skip_special_tokens=True))
-            if said[-1] in ends or "\n" in text.strip():
+            answer.append(int(token))
+            text = str(tokenizer.decode(answer, skip_special_tokens=True))
+            if answer[-1] in ends or "\n" in text.strip():
                 break
-        return str(tokenizer.decode(said, skip_special_tokens=True)).strip().partition("\n")[0].strip()
+        return str(tokenizer.decode(answer, skip_special_tokens=True)).strip().partition("\n")[0].strip()
 
     return ask
 
 
 def _as_chat(prompt: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """As the model's own template has it, where it has one."""
+    """In the model's chat template, where it has one."""
     if not tokenizer.chat_template:
         return prompt
     turn = [{"role": "user", "content": prompt}]
@@ -67,47 +67,46 @@ def _as_chat(prompt: str, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def pairs_of(
-    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, ask: Ask, *, passage: int, kept: Path
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, ask: Ask, *, passage: int, file: Path
 ) -> Iterator[QuestionAnswer]:
-    """The pairs of each document that is longer than a passage; `kept` remembers which have been asked about."""
-    known = _read(kept)
+    """The pairs of every document that is longer than a passage; `file` records them, so that none is made twice."""
+    known = _read(file)
     for document in documents:
         if document.name not in known:
-            made = _made(document, tokenizer, ask, passage)
-            known[document.name] = made
-            _append(kept, {"document": document.name, "pairs": [list(each) for each in made]})
+            known[document.name] = _make(document, tokenizer, ask, passage)
+            _append(file, {"document": document.name, "pairs": [list(pair) for pair in known[document.name]]})
         yield from known[document.name]
 
 
-def _append(kept: Path, line: Json) -> None:
-    with refusing_full(kept, "make room and start again: it goes on from what is kept"), kept.open("a") as lines:
+def _append(file: Path, line: Json) -> None:
+    with refusing_full(file, "make room and start again; it resumes from this file"), file.open("a") as lines:
         lines.write(json.dumps(line) + "\n")
 
 
-def _read(kept: Path) -> dict[str, list[QuestionAnswer]]:
-    """What an earlier run has made; a last line that was cut off is taken away, and made again."""
-    if not kept.is_file():
+def _read(file: Path) -> dict[str, list[QuestionAnswer]]:
+    """The pairs of an earlier run; a last line that was cut off is removed, and made again."""
+    if not file.is_file():
         return {}
-    text = read_text(kept, str(kept), RULE)
+    text = read_text(file, str(file), RULE)
     whole, _, cut = text.rpartition("\n")
     if cut:
-        write_whole(kept, f"{whole}\n" if whole else "")
-    lines = (read_json(line, str(kept), RULE) for line in whole.splitlines())
-    return dict(_kept(line, kept) for line in lines)
+        write_whole(file, f"{whole}\n" if whole else "")
+    lines = (read_json(line, str(file), RULE) for line in whole.splitlines())
+    return dict(_pairs_in(line, file) for line in lines)
 
 
-def _kept(line: Any, kept: Path) -> tuple[str, list[QuestionAnswer]]:
+def _pairs_in(line: Any, file: Path) -> tuple[str, list[QuestionAnswer]]:
     try:
-        document, made = line["document"], [QuestionAnswer(*each) for each in line["pairs"]]
-        right = all(pair.document == document and pair.begin >= 0 and pair.question + pair.answer for pair in made)
+        document, pairs = line["document"], [QuestionAnswer(*fields) for fields in line["pairs"]]
+        right = all(pair.document == document and pair.begin >= 0 and pair.question + pair.answer for pair in pairs)
     except (KeyError, TypeError) as wrong:
-        raise Unreadable(str(kept), RULE, line, remedy=why(wrong)) from wrong
+        raise Unreadable(str(file), RULE, line, remedy=why(wrong)) from wrong
     if not isinstance(document, str) or not right:
-        raise Unreadable(str(kept), RULE, line, remedy="remove the file, and they are made again")
-    return document, made
+        raise Unreadable(str(file), RULE, line, remedy="remove the file, and they are made again")
+    return document, pairs
 
 
-def _made(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, passage: int) -> list[QuestionAnswer]:
+def _make(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, passage: int) -> list[QuestionAnswer]:
     tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
     if len(tokens) <= passage:
         return []
@@ -116,14 +115,14 @@ def _made(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, pass
     question = ask(QUESTION.format(passage=text))
     answer = ask(REPLY.format(passage=text, question=question))
     pair = QuestionAnswer(document.name, begin, question, answer)
-    return [pair] if _stands(pair, text, ask) else []
+    return [pair] if _verified(pair, text, ask) else []
 
 
-def _stands(pair: QuestionAnswer, text: str, ask: Ask) -> bool:
-    """Whether the model vouches for a pair, and needs the passage for it."""
+def _verified(pair: QuestionAnswer, text: str, ask: Ask) -> bool:
+    """Whether the model confirms a pair, and needs the passage for it."""
     if not pair.question.endswith("?") or not pair.answer:
         return False
-    given = {"question": pair.question, "answer": pair.answer}
-    if not ask(VERDICT.format(passage=text, **given)).lower().startswith("yes"):
+    blanks = {"question": pair.question, "answer": pair.answer}
+    if not ask(VERDICT.format(passage=text, **blanks)).lower().startswith("yes"):
         return False
-    return ask(REPLY.format(passage="", **given).strip()).lower() != pair.answer.lower()
+    return ask(REPLY.format(passage="", **blanks).strip()).lower() != pair.answer.lower()

@@ -1,4 +1,4 @@
-"""A corpus as tokens, on disk: each document's numbers, read where they lie."""
+"""A corpus as tokens on disk, read document by document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class TokenizedCorpus:
-    """The documents of one split, as token numbers that end with the tokenizer's end."""
+    """The documents of one split as token ids, each ending with the tokenizer's end token."""
 
     def __init__(self, rows: Dataset) -> None:
         self.lengths: Numbers = np.asarray(rows["length"], dtype=np.int64)
@@ -37,7 +37,7 @@ class TokenizedCorpus:
         return tokens
 
     def between(self, shortest: int = 0, longest: int | None = None) -> TokenizedCorpus:
-        """The documents of so many tokens: from `shortest` on, up to and without `longest`."""
+        """The documents of at least `shortest` and less than `longest` tokens."""
         inside = self.lengths >= shortest
         if longest is not None:
             inside &= self.lengths < longest
@@ -47,13 +47,13 @@ class TokenizedCorpus:
 def tokenised(
     source: str, split: Split, tokenizer: PreTrainedTokenizerBase, folder: Path, *, most: int | None = None
 ) -> TokenizedCorpus:
-    """The documents of a split, tokenised once: what `folder` keeps of the same corpus is read again."""
+    """The documents of a split, tokenised once: the same corpus is read from `folder` the next time."""
     mark = hashlib.sha256(repr((source, split, most, sorted(tokenizer.get_vocab().items()))).encode()).hexdigest()[:16]
-    given = {"source": source, "split": split, "tokenizer": tokenizer, "most": most}
-    with _kept(folder):
+    arguments = {"source": source, "split": split, "tokenizer": tokenizer, "most": most}
+    with _errors_named(folder):
         rows = Dataset.from_generator(
             _rows,
-            gen_kwargs=given,
+            gen_kwargs=arguments,
             features=Features({"tokens": List(Value("int32")), "length": Value("int64")}),
             cache_dir=str(folder),
             fingerprint=mark,
@@ -62,8 +62,8 @@ def tokenised(
 
 
 @contextmanager
-def _kept(folder: Path) -> Iterator[None]:
-    """What goes wrong while a corpus is tokenised, or read again, in words of ours."""
+def _errors_named(folder: Path) -> Iterator[None]:
+    """Report what goes wrong while a corpus is tokenised or read as our errors."""
     try:
         with refusing_full(folder, "make room and start again"):
             yield
@@ -73,9 +73,9 @@ def _kept(folder: Path) -> Iterator[None]:
         raise
     except (RopewalkError, MemoryError):
         raise
-    except Exception as wrong:  # files can be broken in more ways than their readers have errors for
+    except Exception as wrong:  # broken files raise every kind of error
         remedy = f"{type(wrong).__name__}: {why(wrong)}; remove it, and the corpus is tokenised again"
-        raise Unreadable("corpus", "kept as it was tokenised", str(folder), remedy=remedy) from wrong
+        raise Unreadable("corpus", "unchanged since it was tokenised", str(folder), remedy=remedy) from wrong
 
 
 def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterator[dict[str, Any]]:

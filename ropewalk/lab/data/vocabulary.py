@@ -1,4 +1,4 @@
-"""A byte-level BPE vocabulary: nothing is unknown to it, digits stand alone, and one token ends a text."""
+"""A byte-level BPE vocabulary without unknown tokens; every digit is a token, and one token ends a text."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ END = "<|end|>"
 BYTES = 256
 
 
-def learned(texts: Iterable[str], *, size: int = 2048) -> PreTrainedTokenizerFast:
-    """The `size` most useful pieces of some texts, as a tokenizer of transformers."""
+def train_tokenizer(texts: Iterable[str], *, size: int = 2048) -> PreTrainedTokenizerFast:
+    """A tokenizer of transformers with `size` tokens, trained on some texts."""
     if size <= BYTES + 1:
         raise InvalidValue("vocabulary", f"above {BYTES + 1}, the bytes and the end of a text", size)
-    pieces = Tokenizer(models.BPE())
-    # A number is read digit by digit, so that no number is a token of its own that training has never seen.
-    pieces.pre_tokenizer = pre_tokenizers.Sequence(
+    bpe = Tokenizer(models.BPE())
+    # Numbers are split into digits, so that no number is a token that training has never seen.
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
-    pieces.decoder = decoders.ByteLevel()
+    bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
-    pieces.train_from_iterator(texts, trainer)
+    bpe.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=pieces, bos_token=END, eos_token=END, pad_token=END, clean_up_tokenization_spaces=False
+        tokenizer_object=bpe, bos_token=END, eos_token=END, pad_token=END, clean_up_tokenization_spaces=False
     )

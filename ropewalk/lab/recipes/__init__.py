@@ -1,1 +1,1 @@
-"""Recipes: one function each, from a corpus to a trained model in a folder."""
+"""Recipes: functions that train a model from a corpus into a folder, each with its record of settings."""

@@ -1,15 +1,17 @@
-"""`long_instruct`: a model taught to answer questions about long documents, with pairs that it made itself.
+"""`long_instruct`: teach a model to answer questions about long documents, with pairs that it made itself.
 
-Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 2.2: the loss counts on the documents as well as on the
-answers, and what is short is filled up to the target length.
+Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 2.2: the loss covers the documents as well as the
+answers, and short texts are filled up to the target length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,58 +22,76 @@ from ropewalk.corpora import Document, documents
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
 from ropewalk.lab.data.packs import IGNORED, Row, row_of
-from ropewalk.lab.data.questions import QuestionAnswer, asker, pairs_of
+from ropewalk.lab.data.questions import Ask, QuestionAnswer, asker, pairs_of
 from ropewalk.lab.data.tokens import Numbers
-from ropewalk.lab.recipes.keeping import checkpoint, knows, rows_of, trained_on
-from ropewalk.lab.training.train import TrainingPlan
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, rows_of, set_max_length, train_and_save
+from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
+from ropewalk.lab.training.train import PLAN
+from ropewalk.record import AT_LEAST_ONE
 
 QUESTIONS = "questions.jsonl"
 ASKED = "\n\nQuestion: {question}\nAnswer:"
 
 
-def long_instruct(
-    out: str | Path,
-    plan: TrainingPlan,
-    *,
-    model: str | Path,
-    length: int,
-    extension: str = "",
-    corpus: str = "python",
-    characters: int = 6_000_000,
-    pairs: int = 200,
-    passage: int = 256,
-    answers_only: bool = False,
-    lora: int = 0,
-) -> PreTrainedModel:
+@dataclass(frozen=True, kw_only=True)
+class LongInstructSettings(RecipeSettings):
+    """Which questions are made, and how they are taught."""
+
+    model: Model
+    length: Annotated[int, AT_LEAST_ONE, "tokens of a row"]
+    extension: Annotated[str, "that the model is trained under; empty for none"] = ""
+    pairs: Annotated[int, AT_LEAST_ONE, "of question and answer, at most"] = 200
+    passage: Annotated[int, AT_LEAST_ONE, "tokens that a question is made from"] = 256
+    answers_only: Annotated[bool, "learn from the answers alone, not from the documents too"] = False
+    lora: Rank = 0
+    corpus: Corpus = "python"
+    characters: Characters = 6_000_000
+
+    plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
+    costly: ClassVar[tuple[str, ...]] = (PLAN, QUESTIONS)
+
+
+def long_instruct(out: str | Path, settings: LongInstructSettings) -> PreTrainedModel:
     """Let a model make and verify questions about long documents, and train it on them at a length."""
-    folder = Path(out)
-    own, tokenizer = checkpoint(model, folder)
+    folder, plan = Path(out), settings.plan
+    model, tokenizer = checkpoint(settings.model, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {each.name: each for each in documents(corpus, "train", most=characters)}
-    made = pairs_of(texts.values(), tokenizer, asker(own, tokenizer), passage=passage, kept=folder / QUESTIONS)
-    found = list(islice(made, pairs))
-    if not found:
-        remedy = "take a model that answers questions, or more documents"
-        raise DoesNotFit("pairs", "at least one that the model vouches for", 0, remedy=remedy)
+    texts = {text.name: text for text in documents(settings.corpus, "train", most=settings.characters)}
+    pairs = _verified_pairs(settings, texts, tokenizer, asker(model, tokenizer), folder / QUESTIONS)
     rows = AnsweredRows(
-        found,
+        pairs,
         texts,
         tokenizer,
-        length=length,
+        length=settings.length,
         count=rows_of(plan),
-        passage=passage,
-        answers_only=answers_only,
+        passage=settings.passage,
+        answers_only=settings.answers_only,
         seed=plan.seed,
     )
-    if extension:
-        extend(own, extension, target_len=length)
+    if settings.extension:
+        extend(model, settings.extension, target_len=settings.length)
     else:
-        knows(own, length)
-    return trained_on(rows, own, tokenizer, plan, folder, lora=lora)
+        set_max_length(model, settings.length)
+    return train_and_save(rows, model, tokenizer, plan, folder, lora=settings.lora)
+
+
+def _verified_pairs(
+    settings: LongInstructSettings,
+    texts: Mapping[str, Document],
+    tokenizer: PreTrainedTokenizerBase,
+    ask: Ask,
+    file: Path,
+) -> list[QuestionAnswer]:
+    made = pairs_of(texts.values(), tokenizer, ask, passage=settings.passage, file=file)
+    pairs = list(islice(made, settings.pairs))
+    if not pairs:
+        sentence = "the model verified none of its questions and answers"
+        raise DoesNotFit.because("pairs", sentence, remedy="take a model that answers questions, or more documents")
+    return pairs
 
 
 class AnsweredRows(Dataset[Row]):
-    """Rows of documents, each followed by its question and answer, as many as fill the length."""
+    """Rows filled with documents, each followed by its question and answer."""
 
     def __init__(
         self,
@@ -117,8 +137,8 @@ class AnsweredRows(Dataset[Row]):
         return list(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
     def _text(self, pair: QuestionAnswer, random: Random, left: int) -> tuple[list[int], int]:
-        """As much of the document as there is room for, the passage in it at any depth, question and answer; and how
-        many tokens the answer has. Where the passage has no room any more, the document alone fills up."""
+        """As much of the document as fits, with the passage at any depth, then question and answer; and the answer's
+        number of tokens. Where no room is left for the passage, the document alone fills the row."""
         question, answer = self._words(pair)
         tokens = self._tokens[pair.document]
         room = left - len(question) - len(answer)

@@ -1,14 +1,14 @@
-"""`pretrain`: a small model from nothing, under any extension.
+"""`pretrain`: a small model from random weights, under any extension.
 
-The defaults are those that the model which Ropewalk carries was begun with (ropewalk/models/default/README.md).
+The defaults began the model that comes with Ropewalk (ropewalk/models/default/README.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -22,70 +22,74 @@ from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.use.save import save_tokenizer
 from ropewalk.lab.data.numbering import NumberedRows
 from ropewalk.lab.data.packs import PackedRows
-from ropewalk.lab.data.vocabulary import learned
-from ropewalk.lab.recipes.keeping import keep, packs
+from ropewalk.lab.data.puzzles import PuzzleShares
+from ropewalk.lab.data.vocabulary import train_tokenizer
+from ropewalk.lab.recipes.building_blocks import keep, training_rows
+from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
 from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.lab.training.train import TrainingPlan, train
+from ropewalk.lab.training.train import train
 from ropewalk.parsing import parse
 from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE
 from ropewalk.surgery import QKBias
 
-PUZZLES: Mapping[str, float] = {"passkey": 0.18, "named_values": 0.06, "repeats": 0.10, "recall": 0.06}
+SHAPE = ModelShape()
+PUZZLES = PuzzleShares(passkey=0.18, named_values=0.06, repeats=0.10, recall=0.06)
 VOCABULARY_TEXT = 12_000_000  # characters that the vocabulary is learned from
 
 
-def pretrain(
-    out: str | Path,
-    plan: TrainingPlan,
-    *,
-    shape: ModelShape | None = None,
-    extension: Extension | str = "",
-    corpus: str = "python",
-    characters: int = 60_000_000,
-    puzzles: Mapping[str, float] = PUZZLES,
-    packed: bool = True,
-    shared: str | Path | None = None,
-) -> PreTrainedModel:
-    """Train a fresh model on a corpus with puzzles among it; the same call again goes on where it stopped.
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(RecipeSettings):
+    """What a model is trained under and on."""
 
-    Under an extension its biases and scales learn with the rest, random positions are drawn, biases on queries and keys
-    are added. Rows hold documents one after the other or, not packed, one passage each. `shared` is where the
-    tokenizer and the tokenised corpus are, when not in `out`.
+    extension: Annotated[str, "such as alibi or hwfa; empty for none"] = ""
+    packed: Annotated[bool, "several documents in a row; false gives every row one passage"] = True
+    corpus: Corpus = "python"
+    characters: Characters = 60_000_000
+    shape: ModelShape = SHAPE
+    puzzles: PuzzleShares = PUZZLES
+
+    # Small steps bring retrieval sooner than large ones.
+    plan_defaults: ClassVar[Mapping[str, Any]] = {"rows": 4, "learning_rate": 1.5e-3}
+
+
+def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path | None = None) -> PreTrainedModel:
+    """Train a new model on a corpus mixed with puzzles; the same call again resumes where it stopped.
+
+    Under an extension, biases and scales are learned with the weights, random positions are drawn, and biases on
+    queries and keys are added. `shared` is the folder of the tokenizer and the tokenised corpus, where it is not `out`.
     """
-    folder, shape, texts = Path(out), shape or ModelShape(), Path(shared or out)
-    wanted = extension_for(shape, extension)
-    tokenizer = vocabulary_in(texts, corpus, shape.vocabulary)
-    rows = packs(
+    folder, plan, shape, texts = Path(out), settings.plan, settings.shape, Path(shared or out)
+    extension = extension_for(shape, settings.extension)
+    tokenizer = vocabulary_in(texts, settings.corpus, shape.vocabulary)
+    rows = training_rows(
         tokenizer,
         plan,
         texts,
-        corpus=corpus,
-        characters=characters,
+        corpus=settings.corpus,
+        characters=settings.characters,
         length=shape.trained_len,
-        puzzles=puzzles,
-        packed=packed,
+        puzzles=settings.puzzles,
+        packed=settings.packed,
     )
-    model = begun(shape, wanted, end=tokenizer.eos_token_id, seed=plan.seed)
-    trainer = train(model, _numbered(rows, wanted, plan.seed), plan, folder)
+    model = new_model(shape, extension, end=tokenizer.eos_token_id, seed=plan.seed)
+    trainer = train(model, _numbered(rows, extension, plan.seed), plan, folder)
     if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
-        run_under(model, attention_of(wanted))
+        run_under(model, attention_of(extension))
         keep(model, tokenizer, folder / "model")
     return model
 
 
-def extension_for(shape: ModelShape, extension: Extension | str) -> Extension:
-    """An extension as one, whatever it was given as, if a model of this shape can be trained under it."""
-    if isinstance(extension, str):
-        text = extension
-        extension = parse(text, trained_len=shape.trained_len, layers=shape.layers) if text else Extension()
+def extension_for(shape: ModelShape, line: str) -> Extension:
+    """The extension of a line, refused where a model of this shape cannot be trained under it."""
+    extension = parse(line, trained_len=shape.trained_len, layers=shape.layers) if line else Extension()
     if shape.places == "learned" and set(extension.specs) - {"positions"}:
-        rule = "positions and nothing else for a table of learned places"
+        rule = "positions and nothing else for learned position embeddings"
         raise DoesNotFit("extension", rule, ", ".join(extension.specs), remedy="say places=rotary")
     return extension
 
 
-def begun(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 0) -> PreTrainedModel:
-    """A fresh model, as it is trained under an extension."""
+def new_model(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 0) -> PreTrainedModel:
+    """A model with random weights, ready to be trained under an extension."""
     limit = getattr(extension.positions, "limit", None) or getattr(extension.positions, "target_len", None)
     model = fresh(shape, end=end, seed=seed, numbers=limit)
     for operation in extension.surgery:
@@ -98,7 +102,8 @@ def begun(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 
 
 
 def run_under(model: PreTrainedModel, extension: Extension) -> None:
-    """A trained model under the extension that it is to run under, where that is another, with what it has learned."""
+    """Put a trained model under the extension that it runs under, where it was trained under another; learned weights
+    stay."""
     handle = model.__dict__.get(HANDLE)
     if handle is not None and handle.extension != extension:
         state = model.state_dict()
@@ -108,22 +113,22 @@ def run_under(model: PreTrainedModel, extension: Extension) -> None:
 
 
 def attention_of(extension: Extension) -> Extension:
-    """An extension without what is done to weights, once it is done."""
+    """An extension without its surgery, which is done once."""
     return replace(extension, surgery=())
 
 
 def without_rerope(extension: Extension) -> Extension:
-    """An extension as it is trained under: ReRoPE is for what runs beyond the trained length.
+    """The extension to train under: ReRoPE is only for running beyond the trained length.
 
     A model that is trained with it does not extrapolate (Su 2023, kexue.fm/9731).
     """
-    own = tuple((layer, without_rerope(each)) for layer, each in extension.overrides)
+    layers = tuple((layer, without_rerope(override)) for layer, override in extension.overrides)
     reach = Causal() if isinstance(extension.reach, ReRoPE | LeakyReRoPE) else extension.reach
-    return replace(extension, reach=reach, layers=own)
+    return replace(extension, reach=reach, layers=layers)
 
 
 def _hold_other_biases(model: PreTrainedModel, operation: QKBias) -> None:
-    """The biases that a config brings along beside those asked for stay at 0."""
+    """Other biases that the config switches on with them stay at 0."""
     for name, parameter in model.named_parameters():
         module = name.rsplit(".", 2)[-2]
         if name.endswith(".bias") and module not in operation.modules:
@@ -135,12 +140,11 @@ def _numbered(rows: PackedRows, extension: Extension, seed: int) -> Any:
 
 
 def vocabulary_in(folder: Path, corpus: str, size: int) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run: learned at its beginning, read again after."""
-    kept = folder / "tokenizer"
-    if not (kept / "tokenizer.json").is_file():
-        texts = (each.text for each in documents(corpus, "train", most=VOCABULARY_TEXT))
-        own = learned(texts, size=size)
-        with replacing(kept) as place:
-            save_tokenizer(own, place)
-    tokenizer: PreTrainedTokenizerBase = fetch_tokenizer(kept)
+    """The tokenizer of a run: learned at its beginning, read from its folder later."""
+    stored = folder / "tokenizer"
+    if not (stored / "tokenizer.json").is_file():
+        texts = (document.text for document in documents(corpus, "train", most=VOCABULARY_TEXT))
+        with replacing(stored) as place:
+            save_tokenizer(train_tokenizer(texts, size=size), place)
+    tokenizer: PreTrainedTokenizerBase = fetch_tokenizer(stored)
     return tokenizer

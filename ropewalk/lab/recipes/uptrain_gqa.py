@@ -1,4 +1,4 @@
-"""`uptrain_gqa`: multi-head to grouped-query attention, and a short training that heals it.
+"""`uptrain_gqa`: multi-head to grouped-query attention, then a short training that repairs the model.
 
 Source: Ainslie et al. 2023, arXiv:2305.13245: key and value heads averaged within groups, then 5 % of the
 original steps.
@@ -7,33 +7,48 @@ original steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from transformers import PreTrainedModel
 
 from ropewalk.hf import convert
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.lab.data.packs import NO_PUZZLES
-from ropewalk.lab.recipes.keeping import checkpoint, knows, packs, trained_on
-from ropewalk.lab.training.train import TrainingPlan
+from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, set_max_length, train_and_save, training_rows
+from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
+from ropewalk.record import AT_LEAST_ONE
 from ropewalk.surgery import MHAToGQA
 
 
-def uptrain_gqa(
-    out: str | Path,
-    plan: TrainingPlan,
-    *,
-    model: str | Path,
-    kv_heads: int,
-    length: int | None = None,
-    corpus: str = "python",
-    characters: int = 60_000_000,
-    puzzles: Mapping[str, float] = NO_PUZZLES,
-) -> PreTrainedModel:
+@dataclass(frozen=True, kw_only=True)
+class UptrainGQASettings(RecipeSettings):
+    """How many key heads remain, and what the model is trained on afterwards."""
+
+    model: Model
+    kv_heads: Annotated[int, AT_LEAST_ONE, "key and value heads that remain"]
+    length: Annotated[int | None, AT_LEAST_ONE, "tokens of a row; nothing means the trained length"] = None
+    corpus: Corpus = "python"
+    characters: Characters = 60_000_000
+    puzzles: PuzzleShares = NO_PUZZLES
+
+    plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
+
+
+def uptrain_gqa(out: str | Path, settings: UptrainGQASettings) -> PreTrainedModel:
     """Average the key and value heads of a checkpoint in groups, and train it on at its own length."""
-    own, tokenizer = checkpoint(model, out)
-    grouped = convert(own, MHAToGQA(kv_heads=kv_heads))
-    size = length or trained_len(grouped.config.get_text_config())
-    knows(grouped, size)
-    rows = packs(tokenizer, plan, Path(out), corpus=corpus, characters=characters, length=size, puzzles=puzzles)
-    return trained_on(rows, grouped, tokenizer, plan, Path(out))
+    model, tokenizer = checkpoint(settings.model, out)
+    grouped = convert(model, MHAToGQA(kv_heads=settings.kv_heads))
+    length = settings.length or trained_len(grouped.config.get_text_config())
+    set_max_length(grouped, length)
+    rows = training_rows(
+        tokenizer,
+        settings.plan,
+        Path(out),
+        corpus=settings.corpus,
+        characters=settings.characters,
+        length=length,
+        puzzles=settings.puzzles,
+    )
+    return train_and_save(rows, grouped, tokenizer, settings.plan, Path(out))

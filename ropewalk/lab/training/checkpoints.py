@@ -1,4 +1,4 @@
-"""What a run keeps on disk: which checkpoint is whole, and what becomes of one that could not be written to its end."""
+"""Checkpoints of a run: which are complete, and what happens to incomplete and damaged ones."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable, is_out_of_mem
 from ropewalk.files import read_record, why
 from ropewalk.folders import full
 
-FINISHED = "trainer_state.json"  # what Trainer writes last: a checkpoint without it was cut off
+FINISHED = "trainer_state.json"  # Trainer writes it last: a checkpoint without it is incomplete
 NAME = r"checkpoint-[0-9]{1,15}"
-OTHER_SHAPE = ("size mismatch", "parameter group")  # what torch says of a model with other, or fewer, weights
+OTHER_SHAPE = ("size mismatch", "parameter group")  # torch's messages for a model with other weights
 
 
 def last_checkpoint(out: Path) -> Path | None:
-    """The newest checkpoint that was written to its end."""
-    found = (path for path in out.glob("checkpoint-*") if re.fullmatch(NAME, path.name))
-    whole = [path for path in found if (path / FINISHED).is_file()]
+    """The newest complete checkpoint."""
+    paths = (path for path in out.glob("checkpoint-*") if re.fullmatch(NAME, path.name))
+    whole = [path for path in paths if (path / FINISHED).is_file()]
     return max(whole, key=_step, default=None)
 
 
 def steps_done(out: str | Path) -> int:
-    """How far a run has come."""
+    """The steps of the newest checkpoint."""
     last = last_checkpoint(Path(out))
     return _step(last) if last else 0
 
 
 def what_is_kept(out: Path) -> str:
-    """For whoever reads why a run broke off."""
+    """A remark on the last checkpoint, for error messages."""
     last = last_checkpoint(out)
-    return f"the last good checkpoint is {last}" if last else "no checkpoint was kept yet"
+    return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
 
 
-def changed(stored: Path, now: Mapping[str, Any]) -> list[str]:
-    """The settings that are others now than those that a run keeps; none where it keeps nothing yet."""
+def changed_settings(stored: Path, now: Mapping[str, Any]) -> list[str]:
+    """The settings that differ from the stored ones of a run; none where nothing is stored yet."""
     before = read_record(stored, "the settings that a run began with") if stored.is_file() else now
     return sorted(name for name in {*now, *before} if before.get(name) != now.get(name))
 
@@ -50,8 +50,8 @@ def _step(checkpoint: Path) -> int:
 
 
 @contextmanager
-def keeping(out: Path) -> Iterator[None]:
-    """A disk that is full costs the checkpoint that was being written, and no other."""
+def reporting_full_disk(out: Path) -> Iterator[None]:
+    """Report a full disk, and remove the checkpoint that was being written, and no other."""
     try:
         yield
     except Exception as wrong:
@@ -60,13 +60,13 @@ def keeping(out: Path) -> Iterator[None]:
         for path in out.glob("checkpoint-*"):
             if not (path / FINISHED).is_file():
                 shutil.rmtree(path, ignore_errors=True)
-        remedy = f"{what_is_kept(out)}; make room and start again, it goes on from there"
+        remedy = f"{what_is_kept(out)}; make room and start again, it resumes there"
         raise DoesNotFit("disk", f"large enough to write to {out}", str(wrong), remedy=remedy) from wrong
 
 
 @contextmanager
 def resuming(checkpoint: Path) -> Iterator[None]:
-    """A checkpoint that cannot be read is refused by name. Files can be broken in more ways than there are errors."""
+    """Report a checkpoint that cannot be read, whatever its files raise."""
     try:
         yield
     except RopewalkError:
@@ -75,14 +75,14 @@ def resuming(checkpoint: Path) -> Iterator[None]:
         if is_out_of_memory(wrong):
             raise
         if any(words in str(wrong) for words in OTHER_SHAPE):
-            remedy = "name another folder, or the model that began there"
+            remedy = "take another folder, or the model that began there"
             raise DoesNotFit("checkpoint", "of this model's shape", str(checkpoint), remedy=remedy) from wrong
-        remedy = f"{type(wrong).__name__}: {why(wrong)}; remove it, and the run goes on from the one before"
-        raise Unreadable("checkpoint", "whole, as it was written", str(checkpoint), remedy=remedy) from wrong
+        remedy = f"{type(wrong).__name__}: {why(wrong)}; remove it, and the run resumes from the one before"
+        raise Unreadable("checkpoint", "complete and unchanged", str(checkpoint), remedy=remedy) from wrong
 
 
 def require_readable(checkpoint: Path) -> None:
-    """Refuse a checkpoint whose state is not what Trainer wrote."""
+    """Refuse a checkpoint with a damaged trainer state."""
     with resuming(checkpoint):
         state = TrainerState.load_from_json(str(checkpoint / FINISHED))
     if state.global_step != _step(checkpoint):

@@ -1,11 +1,11 @@
-"""A course of lengths: at stated shares of the steps the rows become longer (and the base larger), the tokens per batch
-constant.
+"""A length schedule: rows become longer (and the base larger) after shares of the steps; tokens per batch stay the
+same.
 
 Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 2 and 4.4: short rows first and long ones for the rest
 of the budget cost 40 % less than long ones throughout, and are as good; the base rises with the length.
 
-An item of the data set holds the tokens of one row of the longest length, as that row or as several shorter ones. Which
-it is depends on the item's number alone: where training goes on nothing is to be remembered, and loaders read ahead.
+An item of the data set holds the tokens of one row of the longest length, as that row or as several shorter ones. This
+depends on the item's index alone: resuming needs no state, and loaders can read ahead.
 """
 
 from __future__ import annotations
@@ -30,37 +30,39 @@ CLOSE = 1e-6  # of shares to 1
 
 
 class LengthStage(NamedTuple):
-    """A part of the course."""
+    """One stage of the schedule."""
 
     share: float  # of the steps
     rows: Dataset[Row]  # of one length
-    base: float | None = None  # of the rotation from here on; nothing: as it was
+    base: float | None = None  # rotary base from here on; None: unchanged
 
 
 class LengthSchedule(Dataset[Row]):
-    """Stages one after the other, as the data set of one plan."""
+    """Stages one after the other, as the data set for one plan."""
 
     def __init__(self, stages: Sequence[LengthStage], plan: TrainingPlan, *, processes: int | None = None) -> None:
         shares = [stage.share for stage in stages]
         if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > CLOSE:
-            raise InvalidValue("shares", "above 0 each, and 1 together", shares)
+            raise InvalidValue("shares", "all above 0, with a sum of 1", shares)
         self._stages = stages
         lengths = [len(stage.rows[0]["input_ids"]) for stage in stages]
-        self._pieces = [_pieces(max(lengths), length) for length in lengths]
+        self._parts = [_parts(max(lengths), length) for length in lengths]
         self.ends = _ends(shares, plan.steps)
         per_step = plan.rows * plan.accumulate * (processes or int(os.environ.get("WORLD_SIZE", "1")))
         self._ends = [end * per_step for end in self.ends]
         _require_enough(stages, self._counts())
         self.callbacks = (StageSwitch(plan, self.ends, lengths, [stage.base for stage in stages]),)
-        self.record = {"course": [list(each) for each in zip(self._ends, lengths, self._bases(), strict=True)]}
+        self.record = {
+            "course": [list(stage_record) for stage_record in zip(self._ends, lengths, self._bases(), strict=True)]
+        }
 
     def __len__(self) -> int:
         return self._ends[-1]
 
     def __getitem__(self, index: int) -> Row:
         nth = bisect_right(self._ends, index)
-        first = (index - (self._ends[nth - 1] if nth else 0)) * self._pieces[nth]
-        return collated([self._stages[nth].rows[first + n] for n in range(self._pieces[nth])])
+        first = (index - (self._ends[nth - 1] if nth else 0)) * self._parts[nth]
+        return collated([self._stages[nth].rows[first + n] for n in range(self._parts[nth])])
 
     def _bases(self) -> list[float | None]:
         return [stage.base for stage in self._stages]
@@ -68,11 +70,11 @@ class LengthSchedule(Dataset[Row]):
     def _counts(self) -> list[int]:
         """The rows that each stage reads."""
         begins = [0, *self._ends]
-        return [(begins[n + 1] - begins[n]) * pieces for n, pieces in enumerate(self._pieces)]
+        return [(begins[n + 1] - begins[n]) * parts for n, parts in enumerate(self._parts)]
 
 
 class StageSwitch(TrainerCallback):
-    """What changes in the model where a stage begins: its base, and the length that it says it knows."""
+    """Changes the model where a stage begins: its base, and the maximum length in its config."""
 
     def __init__(
         self, plan: TrainingPlan, ends: Sequence[int], lengths: Sequence[int], bases: Sequence[float | None]
@@ -80,28 +82,28 @@ class StageSwitch(TrainerCallback):
         self._plan, self._ends, self._lengths, self._bases = plan, ends, lengths, bases
         self._now = -1
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """What cannot be changed later is refused now; a course that is over already leaves the model as at its end."""
+    def on_train_begin(self, args: Any, state: Any, control: Any, **inputs: Any) -> None:
+        """Refuse what cannot be changed later; a schedule that has ended already sets the state of its end."""
         self._now = -1
         _require_same(self._plan, args)
         if any(base is not None for base in self._bases):
-            _require_own_base(given["model"])
-        self.on_step_begin(args, state, control, **given)
+            _require_own_base(inputs["model"])
+        self.on_step_begin(args, state, control, **inputs)
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """The stage that this step belongs to, wherever training goes on."""
+    def on_step_begin(self, args: Any, state: Any, control: Any, **inputs: Any) -> None:
+        """Set the stage of this step, also when training resumes."""
         nth = min(bisect_right(self._ends, state.global_step), len(self._ends) - 1)
         if nth == self._now:
             return
-        self._now, config = nth, host_of(given["model"]).config.get_text_config()
+        self._now, config = nth, host_of(inputs["model"]).config.get_text_config()
         config.max_position_embeddings = max(config.max_position_embeddings, self._lengths[nth])
         stated = [base for base in self._bases[: nth + 1] if base is not None]
         if stated:
-            set_base(given["model"], stated[-1])
+            set_base(inputs["model"], stated[-1])
 
 
 def set_base(model: nn.Module, base: float) -> None:
-    """Another base for a model's rotation from now on, in its config as well: what is saved has it."""
+    """Change the base of a model's rotation, in its config too, so that it is saved."""
     _require_own_base(model)
     host = host_of(model)
     config: Any = host.config.get_text_config()
@@ -110,34 +112,34 @@ def set_base(model: nn.Module, base: float) -> None:
         with torch.no_grad():
             table = type(module)(config).inv_freq
             for name in ("inv_freq", "original_inv_freq"):
-                own: Any = getattr(module, name)
-                own.copy_(table)
+                frequencies: Any = getattr(module, name)
+                frequencies.copy_(table)
 
 
 def _require_same(plan: TrainingPlan, args: Any) -> None:
-    """Refuse a training whose steps are not those of the course."""
-    wanted = plan.steps, plan.rows, plan.accumulate
+    """Refuse a training with other steps than the schedule's."""
+    planned = plan.steps, plan.rows, plan.accumulate
     got = args.max_steps, args.per_device_train_batch_size, args.gradient_accumulation_steps
-    if got != wanted:
-        rule = "that of the course: {} steps of {} rows, {} batches each".format(*wanted)
-        raise Conflict("plan", rule, got, remedy="make the course with the plan that it is trained by")
+    if got != planned:
+        rule = "that of the length schedule: {} steps of {} rows, {} batches each".format(*planned)
+        raise Conflict("plan", rule, got, remedy="make the schedule with the plan of the training")
 
 
 def _require_own_base(model: nn.Module) -> None:
-    """Refuse a rotation that has more than a base."""
+    """Refuse a rotation that is not set by its base alone."""
     host = host_of(model)
     if HANDLE in host.__dict__:
-        remedy = "train the bare model with the course, and extend it afterwards"
-        raise Conflict("model", "bare where a course sets the base", "under an extension", remedy=remedy)
+        remedy = "train the base model with the schedule, and extend it afterwards"
+        raise Conflict("model", "without an extension where a length schedule sets the base", "extended", remedy=remedy)
     rotary_modules(host)
     kind = (host.config.get_text_config().rope_parameters or {}).get("rope_type")
     if kind != "default":
-        raise DoesNotFit("rope_type", "default where a course sets the base", kind)
+        raise DoesNotFit("rope_type", "default where a length schedule sets the base", kind)
 
 
-def _pieces(longest: int, length: int) -> int:
+def _parts(longest: int, length: int) -> int:
     if longest % length:
-        raise DoesNotFit("length", f"a divisor of the longest ({longest}), so that batches stay as large", length)
+        raise DoesNotFit("length", f"a divisor of the longest ({longest}), so that batches keep their size", length)
     return longest // length
 
 
@@ -145,7 +147,7 @@ def _ends(shares: Sequence[float], steps: int) -> list[int]:
     """The step at which each stage ends; the last is the plan's."""
     ends = [round(steps * sum(shares[: n + 1])) for n in range(len(shares) - 1)] + [steps]
     if any(end <= begin for begin, end in zip([0, *ends], ends, strict=False)):
-        raise DoesNotFit("shares", f"at least one step each of {steps}", list(shares))
+        raise DoesNotFit("shares", f"at least one of {steps} steps each", list(shares))
     return ends
 
 
@@ -153,5 +155,5 @@ def _require_enough(stages: Sequence[LengthStage], counts: Sequence[int]) -> Non
     for nth, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         rows: Any = stage.rows
         if len(rows) < count:
-            remedy = "give it a larger count"
+            remedy = "make its rows with a larger count"
             raise DoesNotFit(f"stage {nth}", f"at least {count} rows long", len(rows), remedy=remedy)

@@ -1,7 +1,7 @@
-"""Rows divided among processes (context parallelism): who can be trained so, refused before training begins where not.
+"""Rows divided among processes (context parallelism): models that cannot be trained this way are refused early.
 
-torch's context parallelism and DeepSpeed's Ulysses take the place of the model's attention and know a causal mask only.
-An extension in the model's own rotary module does not notice them; attention of ours, and packed texts, have no place.
+torch's context parallelism and DeepSpeed's Ulysses replace the model's attention and know a causal mask only. An
+extension in the model's own rotary module works with them; our attention and packed texts do not.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ropewalk.hf.attach.extend import HANDLE, host_of
 from ropewalk.hf.runtime.layer import NAME
 from ropewalk.lab.data.packs import Row
 
-ASKED = "ACCELERATE_USE_PARALLELISM_CONFIG"  # what `accelerate launch` sets
+VARIABLE = "ACCELERATE_USE_PARALLELISM_CONFIG"  # set by `accelerate launch`
 Collate = Callable[[list[Any]], Row]
 
 
-def dividing(arguments: TrainingArguments) -> int:
-    """Among how many processes each row is divided."""
+def processes_per_row(arguments: TrainingArguments) -> int:
+    """How many processes share a row."""
     config = arguments.parallelism_config
-    if config is None and os.environ.get(ASKED, "false").lower() in ("true", "1"):
+    if config is None and os.environ.get(VARIABLE, "false").lower() in ("true", "1"):
         config = ParallelismConfig()
     return max(config.cp_size, config.sp_size) if config is not None else 1
 
 
 def require_divisible(model: nn.Module, parts: int) -> None:
-    """Refuse a model whose attention would be computed otherwise than it says where rows are divided."""
+    """Refuse a model whose attention would be computed wrongly where rows are divided."""
     host = host_of(model)
     attention = host.config.get_text_config()._attn_implementation
     if parts == 1 or attention == "sdpa":
@@ -44,8 +44,8 @@ def require_divisible(model: nn.Module, parts: int) -> None:
     raise DoesNotFit("extension", "one in the model's own rotary module where rows are divided", got, remedy=remedy)
 
 
-def divisible(collate: Collate, parts: int) -> Collate:
-    """Refuse batches that cannot be divided: each row must be one text, of a length that comes out even."""
+def checked_rows(collate: Collate, parts: int) -> Collate:
+    """Refuse batches that cannot be divided: every row must be one text of a divisible length."""
     if parts == 1:
         return collate
 
@@ -55,7 +55,7 @@ def divisible(collate: Collate, parts: int) -> Collate:
             rule = f"a multiple of {2 * parts} where rows are divided among {parts} processes"
             raise DoesNotFit("length", rule, batch["input_ids"].shape[1])
         if (batch["position_ids"][:, 1:] <= batch["position_ids"][:, :-1]).any():
-            remedy = "give one document each (Packs packs several)"
+            remedy = "use Passages (packing puts several texts in a row)"
             raise DoesNotFit("rows", "one text each where rows are divided", "packed texts", remedy=remedy)
         return batch
 

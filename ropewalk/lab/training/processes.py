@@ -1,4 +1,4 @@
-"""Several processes that train one model: what they must agree on, and what only one of them does."""
+"""Several processes that train one model: what they agree on, and what one of them does."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from torch import distributed
 
 
 def any_of_us(yes: bool) -> bool:
-    """Whether it is so in any process; all must ask together."""
+    """Whether it is true in any process; all must call this together."""
     if not distributed.is_available() or not distributed.is_initialized():
         return yes
-    told = torch.tensor([float(yes)], device=PartialState().device)
-    distributed.all_reduce(told, op=distributed.ReduceOp.MAX)
-    return bool(told.item())
+    answer = torch.tensor([float(yes)], device=PartialState().device)
+    distributed.all_reduce(answer, op=distributed.ReduceOp.MAX)
+    return bool(answer.item())
 
 
 def is_main() -> bool:
-    """Whether this process writes what is written once."""
+    """Whether this is the process that writes shared files."""
     return bool(PartialState().is_main_process)
 
 
 def together() -> None:
-    """Wait until every process is here."""
+    """Wait for all processes."""
     PartialState().wait_for_everyone()

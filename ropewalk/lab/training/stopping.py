@@ -1,4 +1,4 @@
-"""Stopping in good order: SIGTERM and Ctrl-C finish the step, save, and end the training."""
+"""Stopping cleanly: SIGTERM and Ctrl-C finish the step, save, and end the training."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ class StopOnSignal(TrainerCallback):
         self.came = False
 
     def on_step_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
-        """A whole step is behind us: what is saved now can be gone on from. Several processes stop at the same one."""
+        """After a whole step, a checkpoint can be resumed from. Several processes stop at the same step."""
         if any_of_us(self.came):
             control.should_save = True
             control.should_training_stop = True
 
     def note(self, number: int, frame: Any) -> None:
-        """What a signal does."""
+        """The signal handler."""
         self.came = True
 
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """SIGTERM is what Ctrl-C is, as long as there is no step to be finished."""
+    """Treat SIGTERM like Ctrl-C, as long as there is no step to finish."""
     with _handling((signal.SIGTERM,), signal.default_int_handler):
         yield
 
 
 @contextmanager
-def listening() -> Iterator[StopOnSignal]:
-    """Signals are noted for as long as a block lasts."""
-    heard = StopOnSignal()
-    with _handling(SIGNALS, heard.note):
-        yield heard
+def recording_signals() -> Iterator[StopOnSignal]:
+    """Record signals within a block."""
+    callback = StopOnSignal()
+    with _handling(SIGNALS, callback.note):
+        yield callback
 
 
 @contextmanager
 def _handling(signals: Sequence[signal.Signals], handler: Callable[[int, Any], Any]) -> Iterator[None]:
-    """What signals do for as long as a block lasts; only a program's main thread can hear them."""
+    """Handle signals within a block; only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.signal(each, handler) for each in signals}
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        for each, own in before.items():
-            signal.signal(each, own)
+        for number, previous in before.items():
+            signal.signal(number, previous)

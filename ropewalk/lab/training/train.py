@@ -1,6 +1,6 @@
-"""Training on transformers' Trainer: it goes on where it was stopped, and what it keeps is good.
+"""Training on transformers' Trainer: it resumes where it was stopped, and never saves broken weights.
 
-A run lives in one folder: the checkpoints, `plan.json` with what was asked for, and the finished model.
+A run has one folder: the checkpoints, `plan.json`, and the finished model.
 """
 
 from __future__ import annotations
@@ -25,17 +25,23 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.folders import write_whole
 from ropewalk.hf.attach.extend import host_of
 from ropewalk.hf.runtime.layer import PREFIX
-from ropewalk.lab.data.numbering import Collator, as_trained
+from ropewalk.lab.data.numbering import Collator, numbered_for
 from ropewalk.lab.data.packs import Row
-from ropewalk.lab.training.checkpoints import changed, keeping, require_readable, resuming, what_is_kept
+from ropewalk.lab.training.checkpoints import (
+    changed_settings,
+    reporting_full_disk,
+    require_readable,
+    resuming,
+    what_is_kept,
+)
 from ropewalk.lab.training.checkpoints import last_checkpoint as last_checkpoint
-from ropewalk.lab.training.parallel import dividing, divisible, require_divisible
+from ropewalk.lab.training.parallel import checked_rows, processes_per_row, require_divisible
 from ropewalk.lab.training.processes import any_of_us, is_main, together
-from ropewalk.lab.training.stopping import listening
+from ropewalk.lab.training.stopping import recording_signals
 from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked
 
-WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that touch no number
-LONGER = ("steps", *WATCHING)  # that may be others when the run of one model goes on
+WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that do not change the result
+LONGER = ("steps", *WATCHING)  # settings that may change when a run is resumed
 PLAN = "plan.json"
 
 
@@ -44,40 +50,40 @@ class TrainingPlan(Checked):
     """How long, how fast and in what precision a model is trained."""
 
     steps: Annotated[int, AT_LEAST_ONE, "steps of the optimizer"]
-    rows: Annotated[int, AT_LEAST_ONE, "rows of each step on each process"] = 16
-    learning_rate: Annotated[float, POSITIVE, "at its highest"] = 2e-3
-    warmup: Annotated[float, A_SHARE, "share of the steps in which the rate rises"] = 0.03
-    decay: Annotated[float, A_SHARE, "share of the steps in which it falls to nothing"] = 0.3
-    weight_decay: Annotated[float, NOT_NEGATIVE, "of AdamW"] = 0.1
-    accumulate: Annotated[int, AT_LEAST_ONE, "batches of one step"] = 1
-    seed: Annotated[int, NOT_NEGATIVE, "of the order of things"] = 0
-    bf16: Annotated[bool, "compute in bfloat16, keep float32"] = False
-    compile: Annotated[bool, "through torch.compile"] = False
-    checkpointing: Annotated[bool, "compute activations twice instead of keeping them"] = False
+    rows: Annotated[int, AT_LEAST_ONE, "rows of a step on each process"] = 16
+    learning_rate: Annotated[float, POSITIVE, "highest learning rate"] = 2e-3
+    warmup: Annotated[float, A_SHARE, "share of the steps with a rising rate"] = 0.03
+    decay: Annotated[float, A_SHARE, "share of the steps in which the rate falls to 0"] = 0.3
+    weight_decay: Annotated[float, NOT_NEGATIVE, "weight decay of AdamW"] = 0.1
+    accumulate: Annotated[int, AT_LEAST_ONE, "batches of a step (gradient accumulation)"] = 1
+    seed: Annotated[int, NOT_NEGATIVE, "random seed of data and initial weights"] = 0
+    bf16: Annotated[bool, "compute in bfloat16, with float32 weights"] = False
+    compile: Annotated[bool, "use torch.compile"] = False
+    checkpointing: Annotated[bool, "recompute activations to save memory"] = False
     save_every: Annotated[int, AT_LEAST_ONE, "steps between checkpoints"] = 200
     log_every: Annotated[int, AT_LEAST_ONE, "steps between reports"] = 20
-    report_to: Annotated[str, "tensorboard, or whatever else Trainer reports to; none for nothing"] = "none"
-    progress: Annotated[bool, "show a bar"] = True
+    report_to: Annotated[str, "tensorboard or another integration of Trainer; none for no reports"] = "none"
+    progress: Annotated[bool, "show progress bars"] = True
 
     def check(self) -> None:
-        """Reports go where something reads them."""
+        """The integration for reports must be installed."""
         known = ["none", "all", *get_available_reporting_integrations()]  # type: ignore[no-untyped-call]
         if self.report_to not in known:
-            raise InvalidValue("report_to", "one that is installed", self.report_to, known=known)
+            raise InvalidValue("report_to", "an installed integration", self.report_to, known=known)
 
 
 class _NaNGuardTrainer(Trainer):
-    """Trainer, stopping at the first loss or gradient that is no number: what is kept stays good."""
+    """Trainer that stops at the first NaN or infinite loss or gradient, before the weights change."""
 
-    def training_step(self, *given: Any, **named: Any) -> Tensor:
-        """Trainer's, and a look at the loss and at what it asks of the weights before any of them changes."""
-        loss: Tensor = super().training_step(*given, **named)
+    def training_step(self, *arguments: Any, **named: Any) -> Tensor:
+        """Trainer's step, with a check of loss and gradients before the weights change."""
+        loss: Tensor = super().training_step(*arguments, **named)
         numbers = {"loss": float(loss), "gradient": self._norm()}
-        wrong = [name for name, number in numbers.items() if not math.isfinite(number)]
-        if any_of_us(bool(wrong)):
-            what, step = (wrong or ["loss"])[0], self.state.global_step + 1
-            kept = what_is_kept(Path(str(self.args.output_dir)))
-            remedy = f"{kept}; begin in another folder with a lower learning rate"
+        bad = [name for name, number in numbers.items() if not math.isfinite(number)]
+        if any_of_us(bool(bad)):
+            what, step = (bad or ["loss"])[0], self.state.global_step + 1
+            saved = what_is_kept(Path(str(self.args.output_dir)))
+            remedy = f"{saved}; begin in another folder with a lower learning rate"
             raise DoesNotFit(f"{what} at step {step}", "a finite number", numbers[what], remedy=remedy)
         return loss
 
@@ -94,15 +100,17 @@ class _NaNGuardTrainer(Trainer):
             super()._load_rng_state(checkpoint)
 
     def _norm(self) -> float:
-        """Of the gradients; in float16 a scale that is found by trial has them overflow now and then."""
+        """The norm of the gradients; not in float16, where the loss scaler makes them overflow now and then."""
         if self.accelerator.scaler is not None:
             return 0.0
         model: Any = self.model
-        norm = torch.nn.utils.get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
+        norm = torch.nn.utils.get_total_norm(
+            [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        )
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Trainer's, without what an extension learns: slopes and scales are not to shrink towards 0."""
+        """Trainer's, without an extension's parameters: weight decay must not shrink slopes and scales."""
         names: list[str] = super().get_decay_parameter_names(model)
         return [name for name in names if PREFIX not in name]
 
@@ -116,25 +124,30 @@ def train(
     callbacks: Sequence[TrainerCallback] = (),
     **more: Any,
 ) -> Trainer:
-    """Train to the end of the plan, or go on towards it; SIGTERM saves at the next step and stops.
+    """Train to the end of the plan, or resume towards it; SIGTERM saves after the current step and stops.
 
-    `more` goes to TrainingArguments as it is: whatever Trainer can do, this can. A model under an extension that has
-    positions for training gets rows with such numbers. Rows may bring callbacks, and a record of what they are.
+    `more` goes to TrainingArguments, so that everything Trainer can do is available. Under an extension with positions
+    for training, rows are numbered by them. A data set may have `callbacks`, and a `record` that describes it.
     """
     out = Path(folder)
-    given = arguments(plan, out, **more)  # several processes find each other here
-    parts = dividing(given)
+    training_arguments = arguments(plan, out, **more)  # connects the processes
+    parts = processes_per_row(training_arguments)
     require_divisible(model, parts)
-    rows = as_trained(model, rows, seed=plan.seed)
-    needed = given.max_steps * given.per_device_train_batch_size * given.gradient_accumulation_steps * given.world_size
-    with keeping(out), _caching_as_before(model), listening() as heard:
+    rows = numbered_for(model, rows, seed=plan.seed)
+    needed = (
+        training_arguments.max_steps
+        * training_arguments.per_device_train_batch_size
+        * training_arguments.gradient_accumulation_steps
+        * training_arguments.world_size
+    )
+    with reporting_full_disk(out), _caching_as_before(model), recording_signals() as stopping:
         _require_same_plan(plan, out, getattr(rows, "record", {}))
         trainer = _NaNGuardTrainer(
             model=model,
-            args=given,
+            args=training_arguments,
             train_dataset=_first(rows, needed),
-            data_collator=divisible(Collator(model), parts),
-            callbacks=[heard, *getattr(rows, "callbacks", ()), *callbacks],
+            data_collator=checked_rows(Collator(model), parts),
+            callbacks=[stopping, *getattr(rows, "callbacks", ()), *callbacks],
         )
         _run(trainer, last_checkpoint(out))
     return trainer
@@ -142,7 +155,7 @@ def train(
 
 @contextmanager
 def _caching_as_before(model: nn.Module) -> Iterator[None]:
-    """Trainer turns the cache off in the config; whoever uses the trained model would write without one."""
+    """Restore `use_cache`, which Trainer turns off in the config: the trained model would generate without a cache."""
     config = host_of(model).config
     before = config.use_cache
     try:
@@ -152,7 +165,7 @@ def _caching_as_before(model: nn.Module) -> Iterator[None]:
 
 
 def _first(rows: Dataset[Row], count: int) -> Dataset[Row]:
-    """As many rows as a plan reads: with more, a finished run that is started again would take one more step."""
+    """The rows that a plan reads: with more, a finished run that is started again would take one more step."""
     return Subset(rows, range(count)) if len(rows) > count else rows  # type: ignore[arg-type]
 
 
@@ -161,14 +174,14 @@ def _run(trainer: Trainer, last: Path | None) -> None:
         require_readable(last)
     try:
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-    finally:  # else the model would go on computing in half precision
+    finally:  # else the model would keep computing in half precision
         trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
 
 
 def arguments(plan: TrainingPlan, out: Path, **more: Any) -> TrainingArguments:
-    """A plan in Trainer's words."""
+    """A plan as TrainingArguments."""
     decay, warmup = (max(1, round(plan.steps * share)) for share in (plan.decay, plan.warmup))
-    given = {
+    from_plan = {
         "output_dir": str(out),
         "max_steps": plan.steps,
         "per_device_train_batch_size": plan.rows,
@@ -183,7 +196,7 @@ def arguments(plan: TrainingPlan, out: Path, **more: Any) -> TrainingArguments:
         "torch_compile": plan.compile,
         "activation_checkpointing": plan.checkpointing,
         "use_cpu": not torch.cuda.is_available(),
-        "train_sampling_strategy": "sequential",  # rows are shuffled as they are made
+        "train_sampling_strategy": "sequential",  # the data set shuffles its rows
         "save_steps": plan.save_every,
         "save_total_limit": 2,
         "logging_steps": plan.log_every,
@@ -194,16 +207,17 @@ def arguments(plan: TrainingPlan, out: Path, **more: Any) -> TrainingArguments:
         "dataloader_pin_memory": torch.cuda.is_available(),
         "seed": plan.seed,
     }
-    return TrainingArguments(**{**given, **more})
+    return TrainingArguments(**{**from_plan, **more})
 
 
 def _require_same_plan(plan: TrainingPlan, out: Path, record: Mapping[str, Any]) -> None:
-    """A run goes on as it began: only its length, and what does not touch the numbers, may change."""
+    """Refuse other settings than a run began with, except its length and what does not change results."""
     now = {name: value for name, value in dataclasses.asdict(plan).items() if name not in LONGER} | dict(record)
     stored = out / PLAN
-    others = changed(stored, now)
+    others = changed_settings(stored, now)
     if others:
-        raise Conflict("plan", f"as it began ({stored})", ", ".join(others), remedy="name another folder")
-    together()  # nobody reads while one writes
+        sentence = f"{', '.join(others)} differ from the plan that the run began with ({stored})"
+        raise Conflict.because("plan", sentence, remedy="name another folder")
+    together()  # no process reads while one writes
     if is_main():
         write_whole(stored, json.dumps(now, indent=2) + "\n")

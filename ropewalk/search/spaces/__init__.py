@@ -1,4 +1,4 @@
-"""Where the search looks: one file, one space."""
+"""The spaces that are searched: one file, one space."""
 
 from ropewalk.search.spaces.descent import Descent as Descent
 from ropewalk.search.spaces.dynamic import DynamicSchedules as DynamicSchedules

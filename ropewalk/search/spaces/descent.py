@@ -1,13 +1,13 @@
-"""A divisor for every pair, free of its neighbours, found by following the slopes of the loss from the best so far.
+"""A free divisor for every pair, found by gradient descent on the loss from the best so far.
 
-Slopes of the fast pairs are hundreds of times those of the slow ones, and mostly noise: on one text they point one way,
-on the next another. So each is shrunk by how uncertain its mean over the texts is, and divided by its mean square:
+Gradients of the fast pairs are hundreds of times those of the slow ones, and mostly noise: their sign changes from text
+to text. So each is shrunk by the uncertainty of its mean over the texts, and divided by its mean square:
 
     step = -g * max(0, 1 - var(g) / (n g^2)) / (mean(g^2) + FLOOR),   g over n texts
 
-the longest part made 1. This is a natural gradient with the empirical Fisher information's diagonal (Amari 1998) under
-James and Stein's shrinkage. What it finds does not rise from fast pairs to slow ones, as `pairs` must: it is better for
-that (docs/log.md).
+scaled to a largest component of 1. This is a natural gradient with the diagonal of the empirical Fisher information
+(Amari 1998) under James-Stein shrinkage. Unlike in `pairs`, divisors need not rise from fast to slow pairs, which is
+better (docs/log.md).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ropewalk.search.spaces.pairs import MOST, Pairs, read_genes, static_genes, 
 from ropewalk.search.spaces.signature import Space, Values
 from ropewalk.search.tried import MeasuredTrial, ranked
 
-FLOOR = 1e-4  # nats per token and share, squared: slopes much below are no reason to move
-LONGEST = 0.12  # share: the factor to this power; by eight, 1.28 times
-HALVINGS = 4  # of the step, until it is given up
-ALIKE = Pairs()  # whose genes and table these are
+FLOOR = 1e-4  # (nats per token and share) squared: gradients far below this cause no step
+LONGEST = 0.12  # largest step in share, a power of the factor: for factor 8, 1.28 times
+HALVINGS = 4  # of the step, before it is given up
+ALIKE = Pairs()  # has the same genes and tables
 
 
 def direction(slopes: Tensor) -> list[float]:
-    """Where to step, of slopes [texts, genes]; nothing where nothing is certain."""
+    """The step from gradients [texts, genes]; empty where all are uncertain."""
     mean, square = slopes.mean(0), slopes.square().mean(0)
     certain = (1 - slopes.var(0) / len(slopes) / mean.square().clamp(min=1e-30)).clamp(min=0)
     step = -mean * certain / (square + FLOOR)
@@ -42,7 +42,7 @@ def direction(slopes: Tensor) -> list[float]:
 
 
 class Descent(Space):
-    """Static, and lowered by `export` to what engines read as longrope."""
+    """Static; `export` writes it as the longrope type of engines."""
 
     name: ClassVar[str] = "descent"
 
@@ -53,20 +53,20 @@ class Descent(Space):
         return ALIKE.example(goal)
 
     def seeds(self, goal: Goal) -> list[Values]:
-        """None: it begins with what others have found."""
+        """None: it starts from the results of other spaces."""
         return []
 
     def extension(self, goal: Goal, values: Values) -> Extension:
         return ALIKE.extension(goal, values)
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
-        """Whatever is static."""
+        """Any static extension."""
         return static_genes(goal, extension) is not None
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values | None:
-        """A step from the best so far along its direction, half as long where the longer one was no better."""
-        known = {each.extension for each in past}
-        for leader in (each for each in ranked(past)[:1] if each.direction):
+        """A step from the best so far along its direction, halved where the longer one was no better."""
+        known = {trial.extension for trial in past}
+        for leader in (trial for trial in ranked(past)[:1] if trial.direction):
             for halving in range(HALVINGS):
                 values = _stepped(goal, leader, LONGEST / 2**halving)
                 if self.extension(goal, values) not in known:

@@ -1,4 +1,4 @@
-"""Schedules by what each row needs: short texts keep the bare model's numbers."""
+"""Dynamic schedules: short texts keep the base model's numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ropewalk.search.spaces.signature import Space, Values
 
 
 class DynamicSchedules(Space):
-    """By parts, NTK or its mixed base; YaRN's temperature with its coefficient, and log-n or not."""
+    """By parts, NTK or NTK mixed; YaRN's temperature with a free coefficient; with or without log-n."""
 
     name: ClassVar[str] = "dynamic"
 

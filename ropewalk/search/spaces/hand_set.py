@@ -1,4 +1,4 @@
-"""What others have set by hand: presets and their known compositions, each with its authors' values."""
+"""Hand-set extensions: presets and their known compositions, with their authors' values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ropewalk.parsing import parse_for
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values
 
-# Good ones first: what is hopeless beside them is then soon known to be.
+# Good ones first: hopeless ones are then recognised early.
 LINES = (
     *("yarn", "rerope+log_n", "by_parts", "longrope", "dynamic_yarn", "self_extend+log_n", "leaky_rerope+log_n"),
     *("ntk", "ntk:factor={twice}", "frequencies.ntk_mixed:factor={factor}", "ntk_mixed", "llama3", "abf", "pi"),
@@ -21,7 +21,7 @@ LINES = (
 
 
 class HandSet(Space):
-    """A finite space, tried whole: nothing is proposed from it."""
+    """A finite space that is tried completely; nothing is proposed from it."""
 
     name: ClassVar[str] = "hand_set"
 
@@ -32,7 +32,7 @@ class HandSet(Space):
         return {"line": "yarn"}
 
     def seeds(self, goal: Goal) -> list[Values]:
-        """All there are."""
+        """All of them."""
         return [{"line": line} for line in _lines(goal)]
 
     def extension(self, goal: Goal, values: Values) -> Extension:

@@ -1,4 +1,4 @@
-"""Layers that differ: a window in the lower ones, a reach for the whole text above."""
+"""Different layers: a window in the lower ones, a reach over the whole text above."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ABOVE = Reaches()
 
 
 class WindowsBelow(Space):
-    """How many layers have the window, how wide it is, and everything that the reaches have."""
+    """The number of layers with a window, its size, and all knobs of the reaches."""
 
     name: ClassVar[str] = "windows_below"
 
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
-        own: dict[str, BaseDistribution] = {
+        windows: dict[str, BaseDistribution] = {
             "below": IntDistribution(1, max(1, goal.facts.layers - 1)),
             "window": FloatDistribution(1 / 16, 1.0, log=True),  # as a share of the trained length
         }
-        return {**own, **ABOVE.knobs(goal)}
+        return {**windows, **ABOVE.knobs(goal)}
 
     def example(self, goal: Goal) -> Values:
         return {"below": max(1, goal.facts.layers // 3), "window": 0.5, **ABOVE.example(goal)}
@@ -36,5 +36,5 @@ class WindowsBelow(Space):
         return replace(ABOVE.extension(goal, values), layers=dict.fromkeys(range(values["below"]), window))
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
-        """What differs between layers."""
+        """Extensions with different layers."""
         return bool(extension.layers)

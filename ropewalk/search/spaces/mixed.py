@@ -1,4 +1,4 @@
-"""NTK in a mixed base: how the stretching is spread over the pairs, how much of it, and the temperature."""
+"""NTK in a mixed base: the spread of the stretching over the pairs, its amount, and the temperature."""
 
 from __future__ import annotations
 

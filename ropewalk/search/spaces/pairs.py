@@ -1,13 +1,13 @@
-"""A divisor for every pair, none smaller than that of a faster pair; bred from the best static schedules so far.
+"""A divisor for every pair, none smaller than that of a faster pair; by evolution from the best static schedules.
 
     theta'_i = theta_i / factor^share_i,   share_0 <= share_1 <= ... <= share_(d/2-1)
 
 Source: the space of Ding et al. 2024, arXiv:2402.13753, sec. 3.2, and its monotone constraint.
 
-Deviations: genes are shares of the factor's logarithm, so that one step means the same at every factor; children are
-made monotone instead of drawn until they are; a crossing takes a whole run of pairs from the second parent, where the
-authors' returns at the first change; the temperature is a gene; and every static schedule, whatever space it comes
-from, can be a parent.
+Deviations: genes are shares of the factor's logarithm, so that a step means the same at every factor; children are made
+monotone instead of being redrawn until they are; a crossover takes a whole run of pairs from the second parent, where
+the authors' code returns at the first change; the temperature is a gene; and every static schedule, from whatever
+space, can be a parent.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ropewalk.search.tried import MeasuredTrial, ranked
 
 MOST = 1.5  # share: the factor to this power
 PARENTS = 8
-STEPS = (0.01, 0.2)  # of a share: from fine to coarse, drawn on a scale of logarithms
-ROUNDED = 1e-3  # of a share: what decimals make of equal ones
+STEPS = (0.01, 0.2)  # of a share: from fine to coarse, drawn log-uniformly
+ROUNDED = 1e-3  # of a share: rounding error of equal ones
 WARMER = 0.05  # the usual change of the temperature's logarithm
-CROSSED = 0.5  # of children have two parents
+CROSSED = 0.5  # share of children with two parents
 Genes = tuple[float, ...]
 
 
 class Pairs(Space):
-    """Static, and lowered by `export` to what engines read as longrope."""
+    """Static; `export` writes it as the longrope type of engines."""
 
     name: ClassVar[str] = "pairs"
 
@@ -53,7 +53,7 @@ class Pairs(Space):
         return values_of(goal, *genes(goal, parts.extension(goal, parts.example(goal))))
 
     def seeds(self, goal: Goal) -> list[Values]:
-        """None: it begins with what others have found."""
+        """None: it starts from the results of other spaces."""
         return []
 
     def extension(self, goal: Goal, values: Values) -> Extension:
@@ -61,46 +61,46 @@ class Pairs(Space):
         return scheduled(LongRoPE(long=divisors, short=divisors), values["temperature"])
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
-        """Whatever is static and monotone."""
-        found = static_genes(goal, extension)
-        return found is not None and all(later >= share - ROUNDED for share, later in pairwise(found[0]))
+        """Static and monotone extensions."""
+        static = static_genes(goal, extension)
+        return static is not None and all(later >= share - ROUNDED for share, later in pairwise(static[0]))
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
-        """A child of the best."""
-        found = parents(goal, past) or [genes(goal, self.extension(goal, self.example(goal)))]
-        mother, warmth = _chosen(found, random)
+        """A child of the best schedules."""
+        candidates = parents(goal, past) or [genes(goal, self.extension(goal, self.example(goal)))]
+        mother, warmth = _chosen(candidates, random)
         if random.random() < CROSSED:
-            mother = crossed(mother, _chosen(found, random)[0], random)
+            mother = crossed(mother, _chosen(candidates, random)[0], random)
         warmth *= math.exp(random.gauss(0, WARMER)) if random.random() < CROSSED else 1
         return values_of(goal, mutated(mother, random), warmth)
 
 
 def parents(goal: Goal, past: Sequence[MeasuredTrial]) -> list[tuple[Genes, float]]:
-    """The best static schedules that were measured wholly, as genes and temperatures; what keeps to the goal first."""
-    found = filter(None, (static_genes(goal, each.extension) for each in ranked(past)))
-    return [(monotone(shares), warmth) for shares, warmth in islice(found, PARENTS)]
+    """The best static schedules of completed trials, as genes and temperatures; those within the goal first."""
+    static = filter(None, (static_genes(goal, trial.extension) for trial in ranked(past)))
+    return [(monotone(shares), warmth) for shares, warmth in islice(static, PARENTS)]
 
 
 def genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
-    """A static extension as shares that never fall, and a temperature; refused where it is none."""
+    """A static extension as shares that never fall, and a temperature; others are refused."""
     shares, warmth = read_genes(goal, extension)
     return monotone(shares), warmth
 
 
 def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
-    """The shares as they are."""
-    own = extension.at_layer(0, goal.facts)
+    """A static extension as shares, monotone or not, and a temperature."""
+    layer = extension.at_layer(0, goal.facts)
     if extension.layers:
-        raise DoesNotFit("layers", "all alike in a table", [key for key, _ in extension.overrides])
-    warmth = constant_scale(own, goal.facts)
-    table = static_table(own, own.ground(goal.facts))
-    times = torch.where(table > 0, trained(goal.facts) / table, 1.0)  # a pair that stands still cannot be slowed
+        raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.overrides])
+    warmth = constant_scale(layer, goal.facts)
+    table = static_table(layer, layer.ground(goal.facts))
+    times = torch.where(table > 0, trained(goal.facts) / table, 1.0)  # a pair that is not rotated cannot be slowed
     stretch = times.log() / math.log(goal.factor)
     return tuple(stretch.clamp(0, MOST).tolist()), warmth
 
 
 def static_genes(goal: Goal, extension: Extension) -> tuple[Genes, float] | None:
-    """The shares of what is static, nothing of anything else."""
+    """The genes of a static extension, None of any other."""
     try:
         return read_genes(goal, extension)
     except DoesNotFit:
@@ -108,9 +108,9 @@ def static_genes(goal: Goal, extension: Extension) -> tuple[Genes, float] | None
 
 
 def monotone(shares: Sequence[float]) -> Genes:
-    """The nearest that never falls: midway between what no faster pair exceeds and what no slower pair undercuts.
+    """Shares that never fall, midway between the running maximum and the running minimum from the end.
 
-    A running maximum alone would let a share that rose carry all slower pairs along, and one that fell none.
+    A running maximum alone would let a share that rose raise all slower pairs, and one that fell change none.
     """
     above = accumulate(shares, max)
     below = reversed(list(accumulate(reversed(shares), min)))
@@ -118,13 +118,13 @@ def monotone(shares: Sequence[float]) -> Genes:
 
 
 def crossed(mother: Genes, father: Genes, random: Random) -> Genes:
-    """The mother with a run of pairs from the father."""
+    """The first parent with a run of pairs from the second."""
     first, last = sorted(random.sample(range(len(mother) + 1), 2))
     return monotone([*mother[:first], *father[first:last], *mother[last:]])
 
 
 def mutated(mother: Genes, random: Random) -> Genes:
-    """One to three runs of pairs moved together: pairs beside each other matter alike."""
+    """One to three runs of pairs moved together: neighbouring pairs have similar effects."""
     shares = list(mother)
     for _ in range(random.randint(1, 3)):
         first, last = sorted(random.sample(range(len(shares) + 1), 2))
@@ -133,9 +133,9 @@ def mutated(mother: Genes, random: Random) -> Genes:
     return monotone(shares)
 
 
-def _chosen(found: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
-    """A parent, the better the likelier."""
-    return found[min(random.randrange(len(found)), random.randrange(len(found)))]
+def _chosen(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
+    """A random parent; better ones are more likely."""
+    return candidates[min(random.randrange(len(candidates)), random.randrange(len(candidates)))]
 
 
 def _names(goal: Goal) -> list[str]:

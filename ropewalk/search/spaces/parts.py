@@ -1,4 +1,4 @@
-"""YaRN with its values free: the two numbers of turns, the factor, the temperature."""
+"""YaRN with free values: the two thresholds, the factor, the temperature."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ropewalk.search.spaces.signature import (
 
 
 class Parts(Space):
-    """Static, and known by name to every engine."""
+    """Static; every engine knows it by name."""
 
     name: ClassVar[str] = "parts"
 
@@ -36,7 +36,7 @@ class Parts(Space):
         return {"low_turns": 1.0, "span": 32.0, "overshoot": 1.0, "temperature": yarn_temperature(goal)}
 
     def seeds(self, goal: Goal) -> list[Values]:
-        """None: YaRN is among what was set by hand."""
+        """None: YaRN is a hand-set extension."""
         return []
 
     def extension(self, goal: Goal, values: Values) -> Extension:

@@ -1,4 +1,4 @@
-"""Which keys appear how far away, composed with a scale and a mild schedule."""
+"""Reaches, composed with a scale and a mild schedule."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ropewalk.scales import LogN, Scale, Temperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values
 
-STILL = 1.05  # below it a schedule is not worth having
+NEGLIGIBLE = 1.05  # smaller stretches are left out
 
 
 class Reaches(Space):
-    """ReRoPE, leaky ReRoPE, Self-Extend or dual chunk attention; log-n or not; a temperature; by parts at most 4."""
+    """ReRoPE, leaky ReRoPE, Self-Extend or dual chunk attention; log-n or not; a temperature; by_parts to factor 4."""
 
     name: ClassVar[str] = "reaches"
 
@@ -26,7 +26,7 @@ class Reaches(Space):
         return {
             "reach": CategoricalDistribution(("rerope", "leaky_rerope", "self_extend", "dual_chunk")),
             "near": FloatDistribution(1 / 16, 15 / 16),  # window or chunk, as a share of the trained length
-            "room": FloatDistribution(1 / 16, 1.0),  # of what is left of it, the share that far keys take
+            "room": FloatDistribution(1 / 16, 1.0),  # share of the rest of the trained length that far keys take
             "log_n": CategoricalDistribution((False, True)),
             "temperature": FloatDistribution(0.8, 1.6, log=True),
             "stretch": FloatDistribution(1.0, 4.0, log=True),
@@ -39,11 +39,11 @@ class Reaches(Space):
         scales: tuple[Scale, ...] = (LogN(),) * bool(values["log_n"])
         if values["temperature"] != 1:
             scales += (Temperature(value=values["temperature"]),)
-        schedule = ByParts(factor=values["stretch"]) if values["stretch"] >= STILL else None
+        schedule = ByParts(factor=values["stretch"]) if values["stretch"] >= NEGLIGIBLE else None
         return Extension(frequencies=schedule, reach=_reach(goal, values), scales=scales)
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
-        """Reaches that are the same in all layers."""
+        """Extensions with one reach in all layers."""
         return extension.reach is not None and not extension.layers
 
 

@@ -1,4 +1,4 @@
-"""A space of extensions: its knobs, and the extension that their values make."""
+"""A space of extensions: its knobs, and the extension for their values."""
 
 from __future__ import annotations
 
@@ -20,85 +20,85 @@ from ropewalk.search.tried import MeasuredTrial
 
 Values = dict[str, Any]
 
-STARTUP = 6  # draws at random before a model of what is good makes sense
-DIGITS = 4  # significant ones: more would tell apart what is the same
+STARTUP = 6  # random draws before the estimator is used
+DIGITS = 4  # significant digits: more would distinguish what is practically equal
 
 
 class Space(ABC):
-    """Where to look, and how to go on from what was found."""
+    """A space, and how to propose from past trials."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
-        """What can be turned, and how far."""
+        """The parameters and their ranges."""
 
     @abstractmethod
     def example(self, goal: Goal) -> Values:
-        """Values that somebody has published, or nearly."""
+        """Published values, or nearly."""
 
     @abstractmethod
     def extension(self, goal: Goal, values: Values) -> Extension:
-        """What the values make."""
+        """The extension for these values."""
 
     def seeds(self, goal: Goal) -> list[Values]:
-        """What is tried before anything is proposed."""
+        """Values to try before anything is proposed."""
         return [self.example(goal)]
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
-        """Whether what is proposed here is of the kind of an extension, and may improve on it."""
+        """Whether this space holds extensions of the same kind, and may improve on this one."""
         return False
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values | None:
-        """The next values, or nothing where there are none now.
+        """The next values, or None.
 
-        By Optuna's tree of Parzen estimators, from what this space has given so far.
+        By Optuna's tree-structured Parzen estimator, from the past trials of this space.
         """
         sampler = optuna.samplers.TPESampler(seed=random.randrange(2**31), n_startup_trials=STARTUP)
         ledger = optuna.create_study(sampler=sampler)
         knobs = self.knobs(goal)
-        ledger.add_trials([_entry(each, knobs) for each in past if each.space == self.name])
+        ledger.add_trials([_entry(trial, knobs) for trial in past if trial.space == self.name])
         return {name: _tidy(value, knobs[name]) for name, value in ledger.ask(knobs).params.items()}
 
 
-def _entry(each: MeasuredTrial, knobs: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
-    """What was tried, in Optuna's words."""
-    state = TrialState.COMPLETE if each.figures else TrialState.PRUNED
-    value = each.figures.loss if each.figures else None
+def _entry(trial: MeasuredTrial, knobs: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
+    """A past trial as an Optuna trial."""
+    state = TrialState.COMPLETE if trial.figures else TrialState.PRUNED
+    value = trial.figures.loss if trial.figures else None
     return optuna.trial.create_trial(
         state=state,
         value=value,
-        params=each.values,
+        params=trial.values,
         distributions=knobs,
-        intermediate_values=each.rungs,
-        constraints=each.violations,
+        intermediate_values=trial.rungs,
+        constraints=trial.violations,
     )
 
 
 def _tidy(value: Any, knob: BaseDistribution) -> Any:
-    """A number as people would write it down, within its bounds."""
+    """A number rounded to a few digits, within its bounds."""
     if not isinstance(knob, FloatDistribution):
         return value
     return min(max(float(f"{value:.{DIGITS}g}"), knob.low), knob.high)
 
 
 def overshoot() -> FloatDistribution:
-    """A schedule's factor over the one that the target needs: some reach only half of theirs."""
+    """A schedule's factor over the one that the target needs: some schedules cover only half of theirs."""
     return FloatDistribution(0.5, 2.0, log=True)
 
 
 def temperature() -> FloatDistribution:
-    """What all logits are multiplied by."""
+    """The factor of all logits."""
     return FloatDistribution(0.7, 2.5, log=True)
 
 
 def yarn_temperature(goal: Goal) -> float:
-    """YaRN's own: (0.1 ln s + 1)^2."""
+    """YaRN's temperature: (0.1 ln s + 1)^2."""
     return (0.1 * math.log(goal.factor) + 1) ** 2
 
 
 def stretched(goal: Goal, values: Values) -> float:
-    """The factor that an overshoot makes."""
+    """The factor with its overshoot."""
     return max(1.0, goal.factor * float(values["overshoot"]))
 
 

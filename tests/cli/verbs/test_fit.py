@@ -110,7 +110,7 @@ def test_a_model_is_not_written_over(place, answered, capsys):
         (["--to", "32"], "--to must be above the trained length (32)"),
         (["--to", "long"], "--to must be"),
         (["--budget", "soon"], "--budget must be a time above 0 such as 90s, 20m or 2h"),
-        (["--deployable", "mlx"], "--deployable must be one who loads models, got 'mlx'; known: any, static"),
+        (["--deployable", "mlx"], "there is no engine for --deployable 'mlx'. Known: any, static"),
         (["--corpus", "nowhere"], "corpus must be one of"),
         (["--samples", "0"], "Invalid value for '--samples'"),
         (["--judges", "1"], "Invalid value for '--judges'"),
@@ -118,7 +118,7 @@ def test_a_model_is_not_written_over(place, answered, capsys):
         (["--max-damage", "-1"], "max_damage must be at least 0"),
         (["--min-retrieval", "3"], "min_retrieval must be above 0 and at most 1"),
         (["--max-slowdown", "0.0001"], "max_slowdown must be reachable, got '0.0001'"),
-        (["--storage", "nonsense"], "storage must be one that Optuna opens"),
+        (["--storage", "nonsense"], "storage must be a study that Optuna opens"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):
@@ -137,7 +137,7 @@ def test_a_budget_that_is_too_small_is_said_to_be(place, tmp_path, capsys, monke
     monkeypatch.setattr(fitting, "reserve", lambda *given: 10_000.0)
     assert fit(place, tmp_path / "out", "--budget", "1000s") == 0
     said = capsys.readouterr()
-    assert "short of what judging takes: it takes longer" in said.err
+    assert "too short for the final test: it takes longer" in said.err
     assert "\nWritten: " in said.out
 
 

@@ -1,4 +1,4 @@
-"""`ropewalk generate`: the tokens are those of the library, shown as they come, the text read in pieces."""
+"""`ropewalk generate`: the tokens are those of the library, printed as they come, the text read in chunks."""
 
 import math
 
@@ -96,18 +96,18 @@ def test_without_end_no_length_is_known(folder, capsys):
 def test_a_prompt_beyond_the_length_to_reach_is_refused(folder, capsys, monkeypatch):
     monkeypatch.setattr("ropewalk.cli.verbs.generate.weights_of", None)  # would fail where it is called
     assert run(["generate", str(folder), "yarn", "--to", "49", "--prompt", PROMPT]) == 2
-    assert capsys.readouterr().err == "ropewalk: --to must be at least the 50 tokens that are read, got 49\n"
+    assert capsys.readouterr().err == "ropewalk: --to must be at least the prompt's 50 tokens, got 49\n"
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ([], "beyond 32 tokens, the length that the model was trained on; yarn, rerope"),
-        (["log_n"], "beyond 32 tokens, the length that its extension is made for; yarn, rerope"),
-        (["pi:factor=1.75"], "beyond 56 tokens, the length that its extension is made for; "),
+        ([], "beyond 32 tokens, the trained length of the model; for more use yarn or rerope"),
+        (["log_n"], "beyond 32 tokens, the length that the extension covers; for more use yarn or rerope"),
+        (["pi:factor=1.75"], "beyond 56 tokens, the length that the extension covers; "),
         (
             ["leaky_rerope:window=8,leak=2"],
-            "beyond 55 tokens, the length that its extension is made for",
+            "beyond 55 tokens, the length that the extension covers",
         ),  # 8 + 46 / 2 = 31
         (["yarn", "--to", "60"], "beyond 60 tokens, the length of --to\n"),
         (["rerope", "--to", "52"], "beyond 52 tokens, the length of --to\n"),

@@ -58,7 +58,7 @@ def table(text, head):
 
 def test_what_needs_a_length_and_has_none_is_shown_for_eight_times_the_trained_one():
     given, assumed = ropewalk("show", "yarn", "--to", "32k").stdout, ropewalk("show", "yarn").stdout
-    said = "For 32,768 tokens, 8 times the trained length; --to says otherwise.\n\n"
+    said = "For 32,768 tokens, 8 times the trained length; --to changes that.\n\n"
     assert assumed.count(said) == 1
     assert assumed.replace(said, "") == given
     assert ropewalk("show", "yarn", "--trained-len", "1k").stdout.count("For 8,192 tokens") == 1
@@ -95,7 +95,7 @@ def test_every_preset_is_shown(name, capsys):
     ("arguments", "message"),
     [
         (["yarn:factor=0.5"], "ropewalk: factor must be at least 1, got 0.5"),
-        (["yarn:faktor=2"], "ropewalk: parameter of yarn must be one it has, got 'faktor'; known: factor"),
+        (["yarn:faktor=2"], "ropewalk: yarn has no parameter 'faktor'; did you mean 'factor'? It has: factor"),
         (
             ["rerope:window=4096", "--trained-len", "2k"],
             "ropewalk: window must be at most 2047 for a model trained on 2048",

@@ -1,4 +1,4 @@
-"""`ropewalk train`, as a user runs it: recipes listed, run, gone on with, refused."""
+"""`ropewalk train`, as a user runs it: recipes listed, run, resumed, refused."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import app
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
-from ropewalk.lab.recipes.listing import ALL, recipe
+from ropewalk.lab.recipes.listing import recipe, recipes
 
 from lab.texts import folder_of
 
@@ -30,8 +30,8 @@ def ropewalk(*arguments):
     )
 
 
-def settings(**given):
-    return [part for name, value in {**SMALL, **given}.items() for part in ("--set", f"{name}={value}")]
+def settings(**others):
+    return [part for name, value in {**SMALL, **others}.items() for part in ("--set", f"{name}={value}")]
 
 
 def within(*arguments):
@@ -53,7 +53,7 @@ def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
     within(*asked, "--set", "steps=5", "--set", "progress=false")  # longer is the same run
     assert (tmp_path / "run" / "checkpoint-5").is_dir()
     assert json.loads((tmp_path / "run" / "model" / "ropewalk.json").read_text())["extension"]["biases"]
-    with pytest.raises(Conflict, match=r"as they were when .* began, got 'learning_rate'"):
+    with pytest.raises(Conflict, match=r"^learning_rate differ from the settings that .* began with"):
         within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
 
 
@@ -64,26 +64,26 @@ def test_what_was_refused_before_it_began_may_be_said_anew(tmp_path):
     assert not (tmp_path / "run").exists()
     corpus = folder_of(tmp_path / "texts")
     assert "Trained" in within(*asked, "--set", f"corpus={corpus}")
-    with pytest.raises(Conflict, match=r"as they were when .* began, got 'corpus'"):
+    with pytest.raises(Conflict, match=r"^corpus differ from the settings that .* began with"):
         within(*asked, "--set", "corpus=python")
 
 
 def test_questions_that_were_made_are_kept_whatever_is_refused_then(tmp_path, monkeypatch):
-    def asks_and_refuses(out, plan, **settings):
+    def asks_and_refuses(out, settings):
         (Path(out) / "questions.jsonl").write_text("{}")
         raise InvalidValue("length", "longer", 8)
 
-    ours = recipe("pretrain")._replace(run=asks_and_refuses)
+    ours = recipe("long_instruct")._replace(run=asks_and_refuses)
     monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
     with pytest.raises(InvalidValue, match="length must be longer"):
-        within("pretrain", "--out", tmp_path / "run", *settings(steps=1))
+        within("long_instruct", "--out", tmp_path / "run", "--set", "steps=1", "--set", "model=x", "--set", "length=8")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["questions.jsonl", "recipe.json"]
 
 
 def test_a_folder_with_somebodys_model_is_left_alone(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "NOTES.txt").write_text("mine")
-    with pytest.raises(InvalidValue, match="out must be new, or where a recipe was begun"):
+    with pytest.raises(InvalidValue, match="out must be new, or a folder where a recipe was begun"):
         within("pretrain", "--out", tmp_path, *settings(steps=1))
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "NOTES.txt"]
 
@@ -108,61 +108,76 @@ def test_what_a_signal_stopped_is_said_to_be_stopped(tmp_path, monkeypatch, caps
     monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
     assert run(["train", "pretrain", "-o", str(tmp_path / "run"), "--set", "steps=3"]) == 130
     said = capsys.readouterr().err
-    assert "the same command goes on" in said
+    assert "the same command resumes" in said
     assert said.endswith("ropewalk: stopped\n")
 
 
 def test_a_zoo_takes_more_methods_and_seeds_and_no_other_budget(tmp_path, monkeypatch):
     begun = []
-    ours = recipe("zoo")._replace(run=lambda out, plan, **settings: begun.append(settings["methods"]))
+    ours = recipe("zoo")._replace(run=lambda out, settings: begun.append(settings.methods))
     monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
     within("zoo", "--out", tmp_path, "--set", "methods=rope")
     within("zoo", "--out", tmp_path, "--set", "methods=rope,hwfa", "--set", "seeds=5", "--set", "progress=false")
     assert begun == ["rope", "rope,hwfa"]
-    with pytest.raises(Conflict, match=r"as they were when .* began, got 'steps'"):
+    with pytest.raises(Conflict, match=r"^steps differ from the settings that .* began with"):
         within("zoo", "--out", tmp_path, "--set", "steps=6000")
 
 
 def test_everything_is_listed_with_what_it_must_be():
     shown = within("--list")
-    for each in ALL:
-        assert f"{each.name}: " in shown
+    for name, each in recipes().items():
+        assert f"{name}: " in shown
         for row in each.rows():
             assert row.meaning, row.name
             assert f" {row.name} " in shown
-    assert "0.18" in shown  # pretrain's share of pass keys
+    assert "0.18" in shown  # pretrain's share of passkeys
     alone = within("uptrain_gqa", "--list")
     assert "kv_heads" in alone
     assert "answers_only" not in alone
 
 
 def test_defaults_that_are_listed_are_those_that_run():
-    for each in ALL:
+    for each in recipes().values():
         stated = {row.name: row.default for row in each.rows()}
         missing = {name: "1" for name, default in stated.items() if default == "must be given"}
-        arguments = each.arguments(missing)
-        assert arguments["plan"].learning_rate == float(stated["learning_rate"])
-    assert recipe("pretrain").arguments({"steps": "1"})["puzzles"]["passkey"] == 0.18
-    assert "passkey" not in recipe("pretrain").arguments({"steps": "1", "passkey": "0"})["puzzles"]
-    given = {"steps": "2k", "extension": "yarn:factor=4+log_n", "model": "x", "length": "1k"}
-    read = recipe("carry_on").arguments(given)
-    assert (read["plan"].steps, read["extension"], read["length"]) == (2048, "yarn:factor=4+log_n", 1024)
+        assert each.read(missing).plan.learning_rate == float(stated["learning_rate"])
+    assert recipe("pretrain").read({"steps": "1"}).puzzles.shares()["passkey"] == 0.18
+    assert "passkey" not in recipe("pretrain").read({"steps": "1", "passkey": "0"}).puzzles.shares()
+    texts = {"steps": "2k", "extension": "yarn:factor=4+log_n", "model": "x", "length": "1k"}
+    read = recipe("carry_on").read(texts)
+    assert (read.plan.steps, read.extension, read.length) == (2048, "yarn:factor=4+log_n", 1024)
+
+
+def test_recipe_json_has_all_settings_on_one_level():
+    """Runs that were begun by earlier versions are resumed: the names stay."""
+    written = recipe("zoo").read({}).written()
+    assert (written["steps"], written["width"], written["characters"]) == (3000, 96, 20_000_000)
+    assert written["puzzles"] == {"repeats": 0.4, "recall": 0.1}
+    assert not {"plan", "shape"} & written.keys()
 
 
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [
-        (["fly"], UnknownName, "recipe must be one there is, got 'fly'; known: pretrain"),
-        ([], UnknownName, "recipe must be one there is"),
-        (["pretrain"], InvalidValue, "out must be given"),
-        (["pretrain", "-o", "{out}"], InvalidValue, "steps must be given, got None; say --set steps=..."),
+        (["fly"], UnknownName, "there is no recipe 'fly'. Known: pretrain"),
+        ([], UnknownName, "there is no recipe ''. Known: pretrain"),
+        (["pretrain"], InvalidValue, "train needs a folder; say ropewalk train pretrain --out FOLDER"),
+        (["pretrain", "-o", "{out}"], InvalidValue, "pretrain needs steps; say --set steps=..."),
         (
             ["pretrain", "-o", "{out}", "--set", "steps"],
             RopewalkError,
             "setting must be written key=value, got 'steps'",
         ),
-        (["pretrain", "-o", "{out}", "--set", "steps=1", "--set", "steps=2"], RopewalkError, "given once"),
-        (["pretrain", "-o", "{out}", "--set", "step=1"], UnknownName, "setting of pretrain must be one it has"),
+        (
+            ["pretrain", "-o", "{out}", "--set", "steps=1", "--set", "steps=2"],
+            RopewalkError,
+            "--set steps=... is there twice",
+        ),
+        (
+            ["pretrain", "-o", "{out}", "--set", "step=1"],
+            UnknownName,
+            "pretrain has no setting 'step'; did you mean 'steps'?",
+        ),
         (["pretrain", "-o", "{out}", "--set", "steps=0"], InvalidValue, "steps must be at least 1, got 0"),
         (["pretrain", "-o", "{out}", "--set", "steps=few"], InvalidValue, "steps must be a whole number, got 'few'"),
     ],
@@ -177,5 +192,5 @@ def test_what_is_refused(tmp_path, arguments, kind, said):
 def test_a_refusal_is_one_line(tmp_path):
     done = ropewalk("carry_on", "-o", tmp_path / "x", "--set", "steps=1", "--set", "model=none")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("ropewalk: extension must be given")
+    assert done.stderr.splitlines()[-1].startswith("ropewalk: carry_on needs extension")
     assert "Traceback" not in done.stderr

@@ -21,7 +21,7 @@ from ropewalk.evaluation.diagnostics import (
 )
 from ropewalk.evaluation.diagnostics.rows import distance_bins, middles, some_rows
 from ropewalk.evaluation.metrics.losses import measured
-from ropewalk.reach import shown
+from ropewalk.reach import effective_distances
 
 LENGTH = 24
 IDS = torch.randint(3, 97, (2, LENGTH), generator=torch.Generator().manual_seed(3))
@@ -229,7 +229,7 @@ def test_decay_is_of_the_turning_part_and_ends_where_reach_does():
 
 
 def test_distances_shown():
-    rows = shown(rw.parse("rerope:window=3").spans, torch.tensor([1, 5]), torch.arange(6))
+    rows = effective_distances(rw.parse("rerope:window=3").spans, torch.tensor([1, 5]), torch.arange(6))
     assert rows[1].tolist() == [3, 3, 3, 2, 1, 0]
     assert rows[0, :2].tolist() == [1, 0]
     assert rows[0, 2:].isnan().all()

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.lab.data.numbering import Collator, NumberedRows, as_trained, texts_of
+from ropewalk.lab.data.numbering import Collator, NumberedRows, numbered_for, texts_of
 from ropewalk.lab.data.packs import PackedRows, collated, row_of
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import TrainingPlan, train
@@ -156,9 +156,9 @@ def test_texts_are_told_by_their_beginnings():
 
 def test_an_extension_with_positions_has_its_rows_numbered():
     model, rows = tiny("llama"), Rows(9, 9)
-    assert as_trained(model, rows, seed=0) is rows
+    assert numbered_for(model, rows, seed=0) is rows
     with rw.extended(model, "randomized:limit=200"):
-        got = as_trained(model, rows, seed=3)[4]["position_ids"]
+        got = numbered_for(model, rows, seed=3)[4]["position_ids"]
     assert torch.equal(got, NumberedRows(rows, Randomized(limit=200), seed=3)[4]["position_ids"])
 
 

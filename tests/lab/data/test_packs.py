@@ -136,7 +136,7 @@ def test_what_is_refused(tmp_path):
         packs(tmp_path, length=100_000)
     with pytest.raises(InvalidValue, match="among passkey"):
         packs(tmp_path, puzzles={"crossword": 0.5})
-    with pytest.raises(InvalidValue, match="at most 1 in sum"):
+    with pytest.raises(InvalidValue, match="with a sum of at most 1"):
         packs(tmp_path, puzzles={"passkey": 0.6, "recall": 0.6})
 
 

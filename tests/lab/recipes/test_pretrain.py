@@ -11,7 +11,8 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.evaluation import measured
 from ropewalk.extension import Extension
 from ropewalk.lab.data.passages import Passages
-from ropewalk.lab.recipes.pretrain import extension_for, pretrain, without_rerope
+from ropewalk.lab.data.puzzles import PuzzleShares
+from ropewalk.lab.recipes.pretrain import PretrainSettings, extension_for, pretrain, without_rerope
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import TrainingPlan
 from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE, Window
@@ -25,14 +26,15 @@ IDS = torch.randint(5, 290, (1, 60), generator=torch.Generator().manual_seed(1))
 
 def run(path, extension="", steps=4, packed=True, name="run", **shape):
     corpus = folder_of(path / "texts", count=12)
-    given = {"corpus": corpus, "puzzles": {"repeats": 0.3}, "packed": packed}
-    return pretrain(
-        path / name,
-        TrainingPlan(steps=steps, **QUIET),
+    settings = PretrainSettings(
+        plan=TrainingPlan(steps=steps, **QUIET),
         shape=ModelShape(**SMALL, **shape),
         extension=extension,
-        **given,
+        corpus=corpus,
+        puzzles=PuzzleShares(repeats=0.3),
+        packed=packed,
     )
+    return pretrain(path / name, settings)
 
 
 def logits(model):
@@ -81,8 +83,8 @@ def test_a_table_of_learned_places_under_random_numbers(tmp_path):
     numbering = extension_for(ModelShape(**SMALL, places="learned"), "randomized:limit=128").positions
     stretched = measured(again, IDS, numbering=numbering)
     with torch.no_grad():
-        given = {"position_ids": torch.arange(60)[None] * 128 // 60, "attention_mask": torch.ones_like(IDS)}
-        expected = cross_entropy(again(input_ids=IDS, **given).logits[0, :-1], IDS[0, 1:])
+        inputs = {"position_ids": torch.arange(60)[None] * 128 // 60, "attention_mask": torch.ones_like(IDS)}
+        expected = cross_entropy(again(input_ids=IDS, **inputs).logits[0, :-1], IDS[0, 1:])
     assert stretched.loss() == pytest.approx(float(expected), abs=1e-4)
 
 
@@ -105,8 +107,8 @@ def test_rerope_is_for_running_and_not_for_training():
     wanted = extension_for(ModelShape(**SMALL), "hwfa_rerope")
     trained = without_rerope(wanted)
     assert isinstance(trained.reach, Window)
-    assert not any(isinstance(own.reach, ReRoPE) for _, own in trained.overrides)
-    assert any(isinstance(own.reach, ReRoPE) for _, own in wanted.overrides)
+    assert not any(isinstance(layer.reach, ReRoPE) for _, layer in trained.overrides)
+    assert any(isinstance(layer.reach, ReRoPE) for _, layer in wanted.overrides)
     for reach in (ReRoPE(window=8), LeakyReRoPE(window=8, leak=4)):
         assert without_rerope(Extension(reach=reach)).reach == Causal()
 
@@ -115,9 +117,9 @@ def test_passages_hold_one_text_each(tmp_path):
     corpus = tokens(tmp_path, count=5)
     cut = Passages(corpus, 30)
     assert len(cut) == sum(length // 30 for length in corpus.lengths.tolist())
-    found = [cut[n].tolist() for n in range(len(cut))]
+    passages = [cut[n].tolist() for n in range(len(cut))]
     expected = [corpus[n][30 * k : 30 * k + 30].tolist() for n in range(5) for k in range(len(corpus[n]) // 30)]
-    assert found == expected
+    assert passages == expected
     with pytest.raises(DoesNotFit, match="a document of 100000 tokens"):
         Passages(corpus, 100_000)
 
@@ -125,7 +127,7 @@ def test_passages_hold_one_text_each(tmp_path):
 def test_what_is_refused(tmp_path):
     with pytest.raises(InvalidValue, match="rotary with key_norm"):
         ModelShape(**SMALL, places="learned", key_norm=True)
-    with pytest.raises(InvalidValue, match=r"heads must be such that each is an even number of dimensions wide"):
+    with pytest.raises(InvalidValue, match=r"heads must be such that width 30 over heads is even"):
         ModelShape(**{**SMALL, "width": 30})
     with pytest.raises(DoesNotFit, match="positions and nothing else"):
         run(tmp_path, "alibi", places="learned")

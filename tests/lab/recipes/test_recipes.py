@@ -1,4 +1,4 @@
-"""Training a checkpoint on, grouping its heads, and teaching it with questions of its own."""
+"""Training a checkpoint on, grouping its heads, and teaching it with its own questions."""
 
 import json
 from dataclasses import replace
@@ -14,12 +14,12 @@ from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.lab.data import questions
 from ropewalk.lab.data.packs import IGNORED
 from ropewalk.lab.data.questions import QuestionAnswer, asker, pairs_of
-from ropewalk.lab.recipes import listing
 from ropewalk.lab.recipes import long_instruct as instructing
-from ropewalk.lab.recipes.carry_on import carry_on
+from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
 from ropewalk.lab.recipes.listing import recipe
-from ropewalk.lab.recipes.long_instruct import AnsweredRows, long_instruct
-from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
+from ropewalk.lab.recipes.long_instruct import AnsweredRows, LongInstructSettings, long_instruct
+from ropewalk.lab.recipes.running import run
+from ropewalk.lab.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import TrainingPlan
 from ropewalk.models import DEFAULT
@@ -47,6 +47,10 @@ def corpus(tmp_path):
     return folder_of(tmp_path / "texts", count=12)
 
 
+def carried_on(out, model, plan=PLAN, **settings):
+    return carry_on(out, CarryOnSettings(plan=plan, model=str(model), **settings))
+
+
 def logits(model):
     with torch.no_grad():
         return model.eval()(input_ids=IDS, use_cache=False).logits
@@ -54,7 +58,7 @@ def logits(model):
 
 @pytest.mark.parametrize(("extension", "lora"), [("pi", 0), ("ntk", 0), ("yarn", 4), ("abf:new_base=500000", 0)])
 def test_a_schedule_is_trained_on_and_kept_in_a_standard_config(tmp_path, model, corpus, extension, lora):
-    done = carry_on(tmp_path / "long", PLAN, model=model, extension=extension, length=64, corpus=corpus, lora=lora)
+    done = carried_on(tmp_path / "long", model, extension=extension, length=64, corpus=corpus, lora=lora)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "long" / "model")
     torch.testing.assert_close(logits(plain), logits(done), rtol=1e-3, atol=1e-3)
     assert plain.config.max_position_embeddings == 64
@@ -65,7 +69,7 @@ def test_a_schedule_is_trained_on_and_kept_in_a_standard_config(tmp_path, model,
 
 
 def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
-    done = carry_on(tmp_path / "more", PLAN, model=model, extension="rope", length=32, corpus=corpus)
+    done = carried_on(tmp_path / "more", model, extension="rope", length=32, corpus=corpus)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "more" / "model")
     torch.testing.assert_close(logits(plain), logits(done), rtol=1e-4, atol=1e-4)
     assert plain.config.max_position_embeddings == 32
@@ -76,19 +80,20 @@ def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
 
 @pytest.mark.parametrize("lora", [0, 4])
 def test_going_on_gives_what_one_run_gives(tmp_path, model, corpus, lora):
-    given = {"model": model, "extension": "yarn", "length": 64, "corpus": corpus, "lora": lora}
+    settings = {"extension": "yarn", "length": 64, "corpus": corpus, "lora": lora}
     plan = {"rows": 2, "progress": False, "decay": 0.1, "warmup": 0.1}
-    whole = carry_on(tmp_path / "whole", TrainingPlan(steps=6, **plan), **given)
+    whole = carried_on(tmp_path / "whole", model, TrainingPlan(steps=6, **plan), **settings)
     stopped = tmp_path / "stopped"
-    carry_on(stopped, TrainingPlan(steps=6, save_every=3, **plan), **given)
+    carried_on(stopped, model, TrainingPlan(steps=6, save_every=3, **plan), **settings)
     for path in sorted((stopped / "checkpoint-6").iterdir()):
         path.unlink()  # as if it had been killed after the third step
-    again = carry_on(stopped, TrainingPlan(steps=6, save_every=3, **plan), **given)
+    again = carried_on(stopped, model, TrainingPlan(steps=6, save_every=3, **plan), **settings)
     torch.testing.assert_close(logits(again), logits(whole), rtol=1e-4, atol=1e-4)
 
 
 def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
-    uptrain_gqa(tmp_path / "grouped", replace(PLAN, learning_rate=1e-4), model=model, kv_heads=2, corpus=corpus)
+    plan = replace(PLAN, learning_rate=1e-4)
+    uptrain_gqa(tmp_path / "grouped", UptrainGQASettings(plan=plan, model=str(model), kv_heads=2, corpus=corpus))
     grouped = AutoModelForCausalLM.from_pretrained(tmp_path / "grouped" / "model")
     assert grouped.config.num_key_value_heads == 2
     pooled = rw.convert(rw.load(model), "gqa:kv_heads=2").state_dict()
@@ -98,7 +103,8 @@ def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
 
 
 def test_what_is_trained_on_longer_rows_says_so(tmp_path, model, corpus):
-    done = uptrain_gqa(tmp_path / "grouped", PLAN, model=model, kv_heads=2, length=64, corpus=corpus)
+    settings = UptrainGQASettings(plan=PLAN, model=str(model), kv_heads=2, length=64, corpus=corpus)
+    done = uptrain_gqa(tmp_path / "grouped", settings)
     assert done.config.max_position_embeddings == 64
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "grouped" / "model")
     assert plain.config.max_position_embeddings == 64
@@ -107,7 +113,7 @@ def test_what_is_trained_on_longer_rows_says_so(tmp_path, model, corpus):
 def test_the_model_to_begin_from_is_not_written_over(tmp_path, model, corpus):
     mine = model.rename(tmp_path / "model")
     with pytest.raises(InvalidValue, match="out must be another folder than the model's"):
-        carry_on(tmp_path, PLAN, model=mine, extension="yarn", length=64, corpus=corpus)
+        carried_on(tmp_path, mine, extension="yarn", length=64, corpus=corpus)
     assert rw.load(mine).config.max_position_embeddings == 32
 
 
@@ -115,14 +121,14 @@ def test_the_model_to_begin_from_is_not_written_over(tmp_path, model, corpus):
     ("source", "kind", "words"),
     [("foo", InvalidValue, "one of python, stdlib"), ("folder:/nowhere", Unreadable, "a path that exists")],
 )
-def test_a_corpus_that_is_none(tmp_path, model, source, kind, words):
+def test_an_unknown_corpus(tmp_path, model, source, kind, words):
     with pytest.raises(kind, match=words):
-        carry_on(tmp_path / "x", PLAN, model=model, extension="pi", length=64, corpus=source)
+        carried_on(tmp_path / "x", model, extension="pi", length=64, corpus=source)
 
 
-def test_a_model_that_is_none(tmp_path, corpus):
-    with pytest.raises(Unreadable, match="model must be a folder that is there"):
-        carry_on(tmp_path / "x", PLAN, model=tmp_path / "none", extension="pi", length=64, corpus=corpus)
+def test_a_missing_model(tmp_path, corpus):
+    with pytest.raises(Unreadable, match="model must be an existing folder"):
+        carried_on(tmp_path / "x", tmp_path / "none", extension="pi", length=64, corpus=corpus)
 
 
 class Scripted:
@@ -143,7 +149,7 @@ class Scripted:
 
 def made(tmp_path, ask, count=3):
     documents = [Document(str(n), text(n)) for n in range(count)]
-    return list(pairs_of(documents, tokenizer(), ask, passage=40, kept=tmp_path / "questions.jsonl"))
+    return list(pairs_of(documents, tokenizer(), ask, passage=40, file=tmp_path / "questions.jsonl"))
 
 
 def test_pairs_are_kept_where_the_model_vouches_for_them_and_needs_the_passage(tmp_path):
@@ -226,17 +232,18 @@ def test_rows_hold_the_passage_the_question_and_the_answer(tmp_path):
 
 
 def test_the_whole_recipe(tmp_path, model, corpus, monkeypatch):
-    monkeypatch.setattr(instructing, "asker", lambda own, tokenizer: Scripted())
-    given = {"model": model, "extension": "yarn", "length": 128, "corpus": corpus, "passage": 32}
-    done = long_instruct(tmp_path / "taught", PLAN, **given)
+    monkeypatch.setattr(instructing, "asker", lambda model, tokenizer: Scripted())
+    settings = {"model": str(model), "extension": "yarn", "length": 128, "corpus": corpus, "passage": 32}
+    done = long_instruct(tmp_path / "taught", LongInstructSettings(plan=PLAN, **settings))
     lines = (tmp_path / "taught" / "questions.jsonl").read_text().splitlines()
     assert all(json.loads(line)["pairs"][0][2:] == ["What turns?", "rope"] for line in lines)
     torch.testing.assert_close(logits(rw.load(tmp_path / "taught" / "model")), logits(done), rtol=1e-3, atol=1e-3)
 
 
 def test_a_model_that_cannot_ask(tmp_path, model, corpus):
-    with pytest.raises(DoesNotFit, match="at least one that the model vouches for"):
-        long_instruct(tmp_path / "x", PLAN, model=model, length=64, corpus=corpus, passage=16, characters=2000)
+    settings = {"model": str(model), "length": 64, "corpus": corpus, "passage": 16, "characters": 2000}
+    with pytest.raises(DoesNotFit, match="the model verified none of its questions and answers"):
+        long_instruct(tmp_path / "x", LongInstructSettings(plan=PLAN, **settings))
     texts = {"0": Document("0", text(0))}
     with pytest.raises(DoesNotFit, match="a passage with its question"):
         AnsweredRows([QuestionAnswer("0", 0, "Why?", "so")], texts, tokenizer(), length=20, count=1, passage=40)
@@ -250,11 +257,11 @@ def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypat
         asked.append(model)
         raise InvalidValue("model", "another", model)
 
-    monkeypatch.setattr("ropewalk.lab.recipes.keeping.load", plausible)
+    monkeypatch.setattr("ropewalk.lab.recipes.building_blocks.load", plausible)
     needed = {"extension": "yarn", "length": "1024", "kv_heads": "2", "steps": "1"}
     rows = {row.name for row in recipe(name).rows()}
-    given = {"model": "default", **{each: value for each, value in needed.items() if each in rows}}
+    texts = {"model": "default", **{setting: text for setting, text in needed.items() if setting in rows}}
     with pytest.raises(InvalidValue, match="model must be another"):
-        listing.run(name, tmp_path / "out", given)
+        run(recipe(name), tmp_path / "out", texts)
     assert asked == [str(DEFAULT)]
     assert not (tmp_path / "out").exists()

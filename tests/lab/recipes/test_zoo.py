@@ -1,4 +1,4 @@
-"""The zoo, end to end with models of a few steps: measured rightly, kept, gone on with; and its page."""
+"""The zoo, end to end with models of a few steps: measured, kept, resumed; and its page."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ import ropewalk as rw
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lab.recipes import zoo as module
 from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.recipes.zoo import METHODS, zoo
+from ropewalk.lab.recipes.zoo import METHODS, ZooSettings, zoo
 from ropewalk.lab.recipes.zoo_page import CLAIMS, ZooFigures, zoo_page
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.lab.training.train import TrainingPlan
@@ -24,7 +24,8 @@ PLAN = TrainingPlan(steps=3, rows=4, progress=False)
 
 def run(path, methods, seeds=1):
     corpus = folder_of(path / "texts", count=60, words=200)
-    return zoo(path / "zoo", PLAN, shape=SHAPE, methods=methods, seeds=seeds, texts=2, corpus=corpus)
+    settings = {"methods": methods, "seeds": seeds, "texts": 2, "corpus": corpus}
+    return zoo(path / "zoo", ZooSettings(plan=PLAN, shape=SHAPE, **settings))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -61,13 +62,13 @@ def test_it_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     class Killed(Exception):
         pass
 
-    trained, kept = [], module.pretrain
+    trained, original = [], module.pretrain
 
-    def pretrain(place, *given, **named):
+    def pretrain(place, *arguments, **named):
         if len(trained) == 2:
             raise Killed
         trained.append(place.name)
-        return kept(place, *given, **named)
+        return original(place, *arguments, **named)
 
     monkeypatch.setattr(module, "pretrain", pretrain)
     with pytest.raises(Killed):
@@ -83,15 +84,15 @@ def test_it_goes_on_with_what_is_missing(tmp_path, monkeypatch):
 
 
 def test_a_method_that_is_not_there(tmp_path):
-    with pytest.raises(UnknownName, match="known: rope, qk_bias"):
+    with pytest.raises(UnknownName, match=r"the zoo has no method 'magic'\. It has: rope, qk_bias"):
         run(tmp_path, "rope,magic")
 
 
 def test_what_is_refused_before_anything_is_read(tmp_path):
-    with pytest.raises(InvalidValue, match="of which something is held out, to read the models on, got 'all:python'"):
-        zoo(tmp_path / "zoo", PLAN, shape=SHAPE, corpus="all:python")
+    with pytest.raises(InvalidValue, match=r"corpus must be one with a held-out part, .*, got 'all:python'"):
+        zoo(tmp_path / "zoo", ZooSettings(plan=PLAN, shape=SHAPE, corpus="all:python"))
     with pytest.raises(InvalidValue, match="places must be rotary"):
-        zoo(tmp_path / "zoo", PLAN, shape=replace(SHAPE, places="learned"))
+        zoo(tmp_path / "zoo", ZooSettings(plan=PLAN, shape=replace(SHAPE, places="learned")))
     assert not (tmp_path / "zoo").exists()
 
 

@@ -10,7 +10,13 @@ from transformers import TrainerCallback
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.lab.training.checkpoints import FINISHED, changed, keeping, last_checkpoint, steps_done
+from ropewalk.lab.training.checkpoints import (
+    FINISHED,
+    changed_settings,
+    last_checkpoint,
+    reporting_full_disk,
+    steps_done,
+)
 from ropewalk.lab.training.train import TrainingPlan, train
 
 from lab.texts import tokenizer, tokens
@@ -60,7 +66,7 @@ def test_a_full_disk_costs_the_checkpoint_that_is_written_and_no_other(tmp_path,
 )
 def test_what_libraries_say_of_a_full_disk(tmp_path, wrong):
     (tmp_path / "checkpoint-3").mkdir()
-    with pytest.raises(DoesNotFit, match="no checkpoint was kept"), keeping(tmp_path):
+    with pytest.raises(DoesNotFit, match="there is no checkpoint yet"), reporting_full_disk(tmp_path):
         raise wrong
     assert last_checkpoint(tmp_path) is None
     assert not (tmp_path / "checkpoint-3").exists()
@@ -68,7 +74,7 @@ def test_what_libraries_say_of_a_full_disk(tmp_path, wrong):
 
 def test_other_errors_are_left_alone(tmp_path):
     (tmp_path / "checkpoint-3").mkdir()
-    with pytest.raises(RuntimeError, match="something else"), keeping(tmp_path):
+    with pytest.raises(RuntimeError, match="something else"), reporting_full_disk(tmp_path):
         raise RuntimeError("something else")
     assert (tmp_path / "checkpoint-3").exists()
 
@@ -101,7 +107,7 @@ def test_a_checkpoint_that_was_changed_is_refused_by_name(stopped, tmp_path, nam
     shutil.rmtree(place / "run" / "checkpoint-12")
     file = place / "run" / "checkpoint-8" / name
     file.write_bytes(file.read_bytes()[:100] if content is None else content)
-    with pytest.raises(Unreadable, match=r"checkpoint must be whole, as it was written, got .*checkpoint-8.*remove it"):
+    with pytest.raises(Unreadable, match=r"checkpoint must be complete and unchanged, got .*checkpoint-8.*remove it"):
         run(place, "run")
 
 
@@ -125,4 +131,4 @@ def test_what_is_called_like_a_checkpoint(tmp_path):
 def test_settings_that_were_changed(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(Unreadable, match=r"plan\.json must be the settings that a run began with"):
-        changed(tmp_path / "plan.json", {"seed": 0})
+        changed_settings(tmp_path / "plan.json", {"seed": 0})

@@ -1,4 +1,4 @@
-"""The course of lengths: which rows come when, what changes in the model, and that training goes on in the middle."""
+"""The length schedule: which rows come when, what changes in the model, and resuming in the middle."""
 
 import json
 from dataclasses import replace
@@ -27,21 +27,21 @@ def packs(path, length, count=400, seed=0):
     return PackedRows(tokens(path, count=20), tokenizer(), length=length, count=count, seed=seed)
 
 
-def course(path, plan=PLAN, **more):
+def schedule(path, plan=PLAN, **more):
     return LengthSchedule(
         [LengthStage(0.75, packs(path, 16)), LengthStage(0.25, packs(path, 64, seed=1), 50_000.0)], plan, **more
     )
 
 
 def test_tokens_per_batch_are_constant(tmp_path):
-    rows = course(tmp_path)
+    rows = schedule(tmp_path)
     assert len(rows) == 8 * 2 * 2
     shapes = [tuple(collated([rows[n], rows[n + 1]])["input_ids"].shape) for n in range(0, len(rows), 2)]
     assert shapes == [(8, 16)] * 12 + [(2, 64)] * 4  # the switch is where step 6 begins: 6 steps of 2 batches
 
 
 def test_every_row_of_a_stage_comes_once_and_in_order(tmp_path):
-    rows, short, long = course(tmp_path), packs(tmp_path, 16), packs(tmp_path, 64, seed=1)
+    rows, short, long = schedule(tmp_path), packs(tmp_path, 16), packs(tmp_path, 64, seed=1)
     items = [rows[n]["input_ids"] for n in range(len(rows))]
     assert torch.equal(torch.cat(items[:24]), torch.stack([short[n]["input_ids"] for n in range(96)]))
     assert torch.equal(torch.cat(items[24:]), torch.stack([long[n]["input_ids"] for n in range(8)]))
@@ -50,7 +50,7 @@ def test_every_row_of_a_stage_comes_once_and_in_order(tmp_path):
 
 
 def test_more_processes_switch_at_the_same_step(tmp_path):
-    rows = course(tmp_path, processes=3)
+    rows = schedule(tmp_path, processes=3)
     assert [rows[n]["input_ids"].shape[1] for n in (0, 71, 72, 95)] == [16, 16, 64, 64]
 
 
@@ -68,7 +68,7 @@ class Watch(StopAt):
 
 
 def run(path, name, watch, base=10_000.0):
-    return train(fresh(SMALL), course(path), PLAN, path / name, callbacks=[watch])
+    return train(fresh(SMALL), schedule(path), PLAN, path / name, callbacks=[watch])
 
 
 def test_the_base_switches_with_the_length_and_is_saved(tmp_path):
@@ -95,7 +95,7 @@ def test_a_course_goes_on_as_it_began(tmp_path):
     run(tmp_path, "run", Watch(2))
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["course"] == [[24, 16, None], [32, 64, 50_000.0]]
     stages = [LengthStage(0.5, packs(tmp_path, 16)), LengthStage(0.5, packs(tmp_path, 64), 50_000.0)]
-    with pytest.raises(Conflict, match=r"as it began .*course"):
+    with pytest.raises(Conflict, match=r"course.* differ from the plan that the run began with"):
         train(fresh(SMALL), LengthSchedule(stages, PLAN), PLAN, tmp_path / "run")
 
 
@@ -108,10 +108,10 @@ def test_a_finished_course_leaves_the_model_as_at_its_end(tmp_path):
 
 
 def test_a_course_is_that_of_its_plan(tmp_path):
-    with pytest.raises(Conflict, match=r"that of the course: 8 steps of 2 rows, 2 batches each, got \(16, 2, 2\)"):
-        train(fresh(SMALL), course(tmp_path), replace(PLAN, steps=16), tmp_path / "longer")
+    with pytest.raises(Conflict, match=r"length schedule: 8 steps of 2 rows, 2 batches each, got \(16, 2, 2\)"):
+        train(fresh(SMALL), schedule(tmp_path), replace(PLAN, steps=16), tmp_path / "longer")
     run(tmp_path, "run", Watch(2))
-    with pytest.raises(Conflict, match=r"as it began .*course"):
+    with pytest.raises(Conflict, match=r"course.* differ from the plan that the run began with"):
         train(fresh(SMALL), packs(tmp_path, 16), PLAN, tmp_path / "run")
 
 
@@ -128,19 +128,22 @@ def test_another_base_is_what_the_model_would_have_been_made_with(name):
 
 def test_bases_that_cannot_be_set_are_refused_before_training(tmp_path):
     model = fresh(SMALL)
-    with rw.extended(model, "alibi"), pytest.raises(Conflict, match="bare where a course sets the base"):
-        train(model, course(tmp_path), PLAN, tmp_path / "run")
+    with (
+        rw.extended(model, "alibi"),
+        pytest.raises(Conflict, match="model must be without an extension where a length"),
+    ):
+        train(model, schedule(tmp_path), PLAN, tmp_path / "run")
     stretched = tiny("llama", rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0})
-    with pytest.raises(DoesNotFit, match="default where a course sets the base"):
+    with pytest.raises(DoesNotFit, match="default where a length schedule sets the base"):
         set_base(stretched, 20_000.0)
 
 
 def test_courses_that_do_not_come_out_even(tmp_path):
-    with pytest.raises(InvalidValue, match="1 together"):
+    with pytest.raises(InvalidValue, match="with a sum of 1"):
         LengthSchedule([LengthStage(0.5, packs(tmp_path, 16))], PLAN)
     with pytest.raises(DoesNotFit, match=r"a divisor of the longest \(64\)"):
         LengthSchedule([LengthStage(0.5, packs(tmp_path, 24)), LengthStage(0.5, packs(tmp_path, 64))], PLAN)
-    with pytest.raises(DoesNotFit, match="at least one step each of 8"):
+    with pytest.raises(DoesNotFit, match="at least one of 8 steps each"):
         LengthSchedule([LengthStage(0.01, packs(tmp_path, 16)), LengthStage(0.99, packs(tmp_path, 64))], PLAN)
     with pytest.raises(DoesNotFit, match="stage 0 must be at least 64 rows long, got 60"):
         LengthSchedule([LengthStage(0.5, packs(tmp_path, 16, count=60)), LengthStage(0.5, packs(tmp_path, 64))], PLAN)

@@ -9,7 +9,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit
 from ropewalk.lab.data.packs import PackedRows, collated, row_of
 from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.lab.training.parallel import dividing, divisible, require_divisible
+from ropewalk.lab.training.parallel import checked_rows, processes_per_row, require_divisible
 from ropewalk.lab.training.train import TrainingPlan, arguments, train
 
 from lab.texts import tokenizer, tokens
@@ -24,14 +24,14 @@ def rows(*lengths):
 
 @pytest.mark.parametrize(("sizes", "parts"), [({}, 1), ({"cp_size": 2}, 2), ({"sp_size": 4}, 4), ({"tp_size": 2}, 1)])
 def test_among_how_many(tmp_path, sizes, parts):
-    assert dividing(arguments(PLAN, tmp_path, parallelism_config=ParallelismConfig(**sizes))) == parts
+    assert processes_per_row(arguments(PLAN, tmp_path, parallelism_config=ParallelismConfig(**sizes))) == parts
 
 
 def test_among_how_many_as_accelerate_launch_says(tmp_path, monkeypatch):
-    assert dividing(arguments(PLAN, tmp_path)) == 1
+    assert processes_per_row(arguments(PLAN, tmp_path)) == 1
     monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", "true")
     monkeypatch.setenv("PARALLELISM_CONFIG_CP_SIZE", "2")
-    assert dividing(arguments(PLAN, tmp_path)) == 2
+    assert processes_per_row(arguments(PLAN, tmp_path)) == 2
 
 
 @pytest.mark.parametrize("extension", ["rerope:window=8", "alibi", "log_n", "dynamic_ntk", "randomized:limit=99"])
@@ -61,10 +61,10 @@ def test_models_own_attention(tmp_path):
 
 
 def test_rows_that_cannot_be_divided():
-    collate = divisible(collated, 2)
+    collate = checked_rows(collated, 2)
     assert collate(rows(16))["input_ids"].shape == (1, 16)
     with pytest.raises(DoesNotFit, match="one text each where rows are divided"):
         collate(rows(8, 8))
     with pytest.raises(DoesNotFit, match="a multiple of 4 where rows are divided among 2"):
         collate(rows(18))
-    assert divisible(collated, 1) is collated
+    assert checked_rows(collated, 1) is collated

@@ -122,7 +122,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_touches_the_weights(tmp_pa
 
 
 def test_without_a_checkpoint_none_is_promised(tmp_path):
-    with pytest.raises(DoesNotFit, match=r"no checkpoint was kept yet; begin in another folder"):
+    with pytest.raises(DoesNotFit, match=r"there is no checkpoint yet; begin in another folder"):
         run(tmp_path, TrainingPlan(steps=12, rows=2, learning_rate=1e9, progress=False))
 
 
@@ -135,7 +135,7 @@ def test_a_finished_run_takes_no_more_steps(tmp_path):
 
 def test_another_plan_in_the_same_folder(tmp_path):
     run(tmp_path, TrainingPlan(steps=4, **QUIET))
-    with pytest.raises(Conflict, match=r"as it began .*learning_rate"):
+    with pytest.raises(Conflict, match=r"^learning_rate differ from the plan that the run began with"):
         run(tmp_path, TrainingPlan(steps=4, learning_rate=1e-4, **QUIET))
     assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6  # longer is the same run
 

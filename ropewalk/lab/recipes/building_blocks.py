@@ -1,10 +1,9 @@
-"""What recipes share: rows of a corpus, and a training that ends with the model in its folder."""
+"""What recipes are built from: a checkpoint, rows of a corpus, and a training that saves the model in the end."""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +20,31 @@ from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
 from ropewalk.lab.data.packs import PackedRows, Row
 from ropewalk.lab.data.passages import Passages
+from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.data.tokens import tokenised
 from ropewalk.lab.training.train import TrainingPlan, train
 from ropewalk.models import path_of
 
-LAYERS = "all-linear"  # what peft is told: every projection but the head
+LORA_LAYERS = "all-linear"  # in peft: every projection but the head
+GENTLE = {"learning_rate": 2e-4}  # defaults of a plan for weights that are trained already
 
 
 def rows_of(plan: TrainingPlan) -> int:
-    """The rows that all processes read together."""
+    """The rows that all processes together read under a plan."""
     from accelerate import PartialState
 
     return plan.steps * plan.rows * plan.accumulate * int(PartialState().num_processes)
 
 
 def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model to begin from with its tokenizer, from a folder or by a name; not the one that the run will write."""
+    """A model to begin from and its tokenizer, from a folder or by name; the folder that the run writes is refused."""
     model = path_of(str(model))
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
-    own = load(model)
-    return own, fetch_tokenizer(model)
+    return load(model), fetch_tokenizer(model)
 
 
-def packs(
+def training_rows(
     tokenizer: PreTrainedTokenizerBase,
     plan: TrainingPlan,
     folder: Path,
@@ -52,16 +52,16 @@ def packs(
     corpus: str,
     characters: int,
     length: int,
-    puzzles: Mapping[str, float],
+    puzzles: PuzzleShares,
     packed: bool = True,
 ) -> PackedRows:
-    """The rows of a corpus that a plan reads: documents one after the other or, not packed, one passage each."""
+    """The rows of a corpus that a plan reads: packed documents or, where not packed, one passage a row."""
     texts = tokenised(corpus, "train", tokenizer, folder / "corpus", most=characters)
     texts = texts if packed else Passages(texts, length)
-    return PackedRows(texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles)
+    return PackedRows(texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles.shares())
 
 
-def trained_on(
+def train_and_save(
     rows: Dataset[Row],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -71,12 +71,12 @@ def trained_on(
     lora: int = 0,
     target_len: int | None = None,
 ) -> PreTrainedModel:
-    """Train a model, or adapters of rank `lora` that are merged into it at the end, and keep it."""
+    """Train a model, or LoRA adapters of rank `lora` that are merged at the end, and save it."""
     wrapped: Any = _with_adapters(model, lora, plan.seed) if lora else model
     trainer = train(wrapped, rows, plan, folder)
     if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
         if lora:
-            wrapped.merge_and_unload()  # the model itself, with its own weights changed
+            wrapped.merge_and_unload()  # changes the weights of `model` itself
         keep(model, tokenizer, folder / "model", target_len=target_len)
     return model
 
@@ -86,11 +86,11 @@ def _with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=LAYERS))
+        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=LORA_LAYERS))
 
 
-def knows(model: PreTrainedModel, length: int) -> None:
-    """A model that is trained on longer rows says so in its config; one whose places end before is refused."""
+def set_max_length(model: PreTrainedModel, length: int) -> None:
+    """Raise a config's maximum length to that of longer rows; a position table that is too short is refused."""
     require_held(model, length)
     config: Any = model.config.get_text_config()
     config.max_position_embeddings = max(config.max_position_embeddings, length)
@@ -99,11 +99,11 @@ def knows(model: PreTrainedModel, length: int) -> None:
 def keep(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, target_len: int | None = None
 ) -> None:
-    """Write a model so that `ropewalk.load` gives it back; what an earlier end of the same run left is replaced."""
+    """Save a model so that `ropewalk.load` reads it; the result of an earlier end of the same run is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
     handle = model.__dict__.get(HANDLE)
     if handle is not None:
-        if math.isinf(handle.extension.theta.stretch):  # such as a new base: the length is what it was trained at
+        if math.isinf(handle.extension.theta.stretch):  # such as a new base: the length is the trained one
             target_len = target_len or handle.facts.trained_len
         save(model, folder, target_len=target_len, tokenizer=tokenizer)
         return
