@@ -1,13 +1,13 @@
 """From intervals to the few shapes that fused kernels compute without waste.
 
-Each query row sees the keys start <= key < stop. Both bounds rise in a handful of ways, so the rows fall into runs:
+Each query row sees the keys start <= key < stop. From row to row each bound stays or rises by one, so rows form runs:
 
-    start stands, stop stands       a rectangle
-    start stands, stop rises        a rectangle of what all rows see, and a triangle
+    start stays, stop stays         a rectangle
+    start stays, stop rises         a rectangle of what all rows see, and a triangle
     start rises, stop rises         a band of one width
 
-"Distance >= w" is such a triangle in a shifted frame: rows w.. against keys 0... Nothing outside the intervals is
-covered, nothing twice.
+"Distance >= w" is such a triangle, shifted: rows w.. against keys 0... Tiles cover the intervals exactly and never
+overlap.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ class Tile(NamedTuple):
 
 
 def tiles_of(start: Tensor, stop: Tensor) -> list[Tile]:
-    """The pieces of the rows' intervals, the largest first; rows that see nothing have none."""
-    pieces = [piece for first, end, kind in _runs(start, stop) for piece in _pieces(first, end, kind, start, stop)]
-    return sorted(pieces, key=lambda each: (-each.pairs, each.row))
+    """The tiles of the rows' intervals, the largest first; rows that see nothing have none."""
+    tiles = [tile for first, end, kind in _runs(start, stop) for tile in _tiles_of_run(first, end, kind, start, stop)]
+    return sorted(tiles, key=lambda tile: (-tile.pairs, tile.row))
 
 
 def _runs(start: Tensor, stop: Tensor) -> list[tuple[int, int, Kind]]:
-    """Maximal stretches of rows whose bounds go on in one way, with that way; without rows that see nothing."""
+    """Maximal runs of rows whose bounds change in one manner, and its shape; without rows that see nothing."""
     links = _links(start, stop)
     ends = [*(1 + (links.diff() != 0).nonzero().flatten()).tolist(), len(links)]
     seeing = (stop > start).nonzero().flatten().tolist()
     runs: list[tuple[int, int, Kind]] = []
     row = 0
-    while (place := bisect_left(seeing, row)) < len(seeing):
-        row = seeing[place]
-        way = int(links[row]) if row < len(links) else BROKEN
-        end = row + 1 if way == BROKEN else ends[bisect_right(ends, row)] + 1
-        runs.append((row, end, KINDS[way % BROKEN]))
+    while (index := bisect_left(seeing, row)) < len(seeing):
+        row = seeing[index]
+        link = int(links[row]) if row < len(links) else BROKEN
+        end = row + 1 if link == BROKEN else ends[bisect_right(ends, row)] + 1
+        runs.append((row, end, KINDS[link % BROKEN]))
         row = end
     return runs
 
 
 def _links(start: Tensor, stop: Tensor) -> Tensor:
-    """How the bounds go on from each row to the next: the index of a kind, or BROKEN."""
+    """How the bounds change from each row to the next: the index of a kind, or BROKEN."""
     by_start, by_stop = start.diff(), stop.diff()
     link = torch.full_like(by_start, BROKEN)
     for index, (rise_start, rise_stop) in enumerate(((0, 0), (0, 1), (1, 1))):
@@ -77,12 +77,12 @@ def _links(start: Tensor, stop: Tensor) -> Tensor:
     return link
 
 
-def _pieces(first: int, end: int, kind: Kind, start: Tensor, stop: Tensor) -> list[Tile]:
-    """A run as pieces: a triangle leaves what all its rows see to a rectangle."""
+def _tiles_of_run(first: int, end: int, kind: Kind, start: Tensor, stop: Tensor) -> list[Tile]:
+    """A run as tiles: beside a triangle, the keys that all its rows see are a rectangle."""
     rows, low, high = end - first, int(start[first]), int(stop[first])
     if kind == "rectangle" or rows == 1:
         return [Tile("rectangle", first, rows, low, high - low)]
     if kind == "band":
         return [Tile("band", first, rows, low, high - low + rows - 1)]
-    seen_by_all = [Tile("rectangle", first, rows, low, high - 1 - low)] if high - 1 > low else []
-    return [*seen_by_all, Tile("triangle", first, rows, high - 1, rows)]
+    visible_to_all = [Tile("rectangle", first, rows, low, high - 1 - low)] if high - 1 > low else []
+    return [*visible_to_all, Tile("triangle", first, rows, high - 1, rows)]

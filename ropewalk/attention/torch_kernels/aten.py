@@ -1,7 +1,7 @@
-"""The fused kernels that torch ships, by device: the only file that knows their private names.
+"""torch's fused attention kernels, by device: the only file that uses their private names.
 
-Each is brought to one form: [batch, heads, tokens, dim] in and out, the natural logarithm of the sum, minus infinity
-where a row sees nothing. What torch 2.13 does beneath, from its sources:
+All have one form here: [batch, heads, tokens, dim] in and out, the natural logarithm of the sum, minus infinity where a
+row sees nothing. What torch 2.13 does, from its sources:
 
     cpu   a triangle counts from the first key; any additive mask; gradients in any type
     cuda  flash attention 2: half precision, [batch, tokens, heads, dim], sizes in eights, triangle and windows count
@@ -33,7 +33,7 @@ IN_ORDER = Lock()
 
 
 class EntryPoint(NamedTuple):
-    """What torch has for one kind of device: forward, backward, and what they can be asked for."""
+    """torch's kernels for one kind of device: forward, backward, and what they support."""
 
     forward: Callable[[Tensor, Tensor, Tensor, TileMask], PartialAttention]
     backward: Callable[[Tensor, Tensor, Tensor, Tensor, PartialAttention, TileMask], Gradients]
@@ -42,44 +42,48 @@ class EntryPoint(NamedTuple):
     largest_head: float = math.inf
 
 
-def cpu_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: TileMask) -> PartialAttention:
-    """A piece of attention on the CPU."""
+def cpu_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, tile_mask: TileMask) -> PartialAttention:
+    """A part of attention on the CPU."""
     q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (q_bhid, k_bgjd, v_bgjd))
-    return PartialAttention(*CPU_FORWARD(q_bhid, k_bgjd, v_bgjd, 0.0, sight.triangle, attn_mask=sight.mask_ij))
+    return PartialAttention(*CPU_FORWARD(q_bhid, k_bgjd, v_bgjd, 0.0, tile_mask.triangle, attn_mask=tile_mask.mask_ij))
 
 
 def cpu_backward(
-    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, sight: TileMask
+    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, tile_mask: TileMask
 ) -> Gradients:
-    """Its gradients, given the answer of the whole."""
+    """Its gradients, from the output of the whole."""
     grad_bhid, q_bhid, k_bgjd, v_bgjd = (_dense(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd))
-    found = CPU_BACKWARD(grad_bhid, q_bhid, k_bgjd, v_bgjd, *whole, 0.0, sight.triangle, attn_mask=sight.mask_ij)
-    return Gradients(*found)
+    gradients = CPU_BACKWARD(
+        grad_bhid, q_bhid, k_bgjd, v_bgjd, *whole, 0.0, tile_mask.triangle, attn_mask=tile_mask.mask_ij
+    )
+    return Gradients(*gradients)
 
 
-def cuda_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: TileMask) -> PartialAttention:
-    """A piece of attention on a GPU."""
+def cuda_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, tile_mask: TileMask) -> PartialAttention:
+    """A part of attention on a GPU."""
     size, rows, keys = q_bhid.shape[-1], q_bhid.shape[2], k_bgjd.shape[2]
     q_bihd, k_bjgd, v_bjgd = (_by_token(x) for x in (q_bhid, k_bgjd, v_bgjd))
     out_bihd, lse_bhi, *_ = CUDA_FORWARD(
-        *(q_bihd, k_bjgd, v_bjgd, None, None, rows, keys, 0.0, sight.triangle, False), **_scale_and_window(size, sight)
+        *(q_bihd, k_bjgd, v_bjgd, None, None, rows, keys, 0.0, tile_mask.triangle, False),
+        **_scale_and_window(size, tile_mask),
     )
     return PartialAttention(_by_head(out_bihd, size), lse_bhi.masked_fill(lse_bhi == torch.inf, -torch.inf))
 
 
 def cuda_backward(
-    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, sight: TileMask
+    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, tile_mask: TileMask
 ) -> Gradients:
-    """Its gradients, given the answer of the whole."""
+    """Its gradients, from the output of the whole."""
     size, rows, keys = q_bhid.shape[-1], q_bhid.shape[2], k_bgjd.shape[2]
-    given = [_by_token(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd, whole.out_bhid)]
-    seeds = (torch.zeros(2, dtype=torch.uint64, device=q_bhid.device), q_bhid.new_zeros(0))  # of a dropout of nothing
+    inputs = [_by_token(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd, whole.out_bhid)]
+    seeds = (torch.zeros(2, dtype=torch.uint64, device=q_bhid.device), q_bhid.new_zeros(0))  # of a dropout that is off
     lse_bhi = whole.lse_bhi.contiguous()
     with _same_order_every_time():
-        found = CUDA_BACKWARD(
-            *(*given, lse_bhi, None, None, rows, keys, 0.0, sight.triangle, *seeds), **_scale_and_window(size, sight)
+        gradients = CUDA_BACKWARD(
+            *(*inputs, lse_bhi, None, None, rows, keys, 0.0, tile_mask.triangle, *seeds),
+            **_scale_and_window(size, tile_mask),
         )
-    return Gradients(*(_by_head(x, size) for x in found))
+    return Gradients(*(_by_head(x, size) for x in gradients))
 
 
 BY_DEVICE = {
@@ -89,18 +93,20 @@ BY_DEVICE = {
 
 
 def _dense(x: Tensor) -> Tensor:
-    """The private kernels take it for granted that a vector's numbers are neighbours."""
+    """The private kernels assume that a vector's numbers are adjacent in memory."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _by_token(x_bhnd: Tensor) -> Tensor:
-    """[batch, tokens, heads, dim] with sizes, steps and addresses as the cuda kernel reads them, unchecked by it."""
+    """[batch, tokens, heads, dim] with sizes, strides and addresses that the cuda kernel needs and does not check."""
     x_bnhd = x_bhnd.transpose(1, 2)
     missing = -x_bnhd.shape[-1] % EIGHT
     if missing:
         return pad(x_bnhd, (0, missing))
-    steps = [step for step, size in zip(x_bnhd.stride()[:-1], x_bnhd.shape[:-1], strict=True) if size > 1]
-    aligned = x_bnhd.data_ptr() % (EIGHT * x_bnhd.element_size()) == 0 and all(step % EIGHT == 0 for step in steps)
+    strides = [stride for stride, size in zip(x_bnhd.stride()[:-1], x_bnhd.shape[:-1], strict=True) if size > 1]
+    aligned = x_bnhd.data_ptr() % (EIGHT * x_bnhd.element_size()) == 0 and all(
+        stride % EIGHT == 0 for stride in strides
+    )
     return x_bnhd if aligned and x_bnhd.stride(-1) == 1 else x_bnhd.clone(memory_format=torch.contiguous_format)
 
 
@@ -108,15 +114,15 @@ def _by_head(x_bnhd: Tensor, size: int) -> Tensor:
     return x_bnhd[..., :size].transpose(1, 2)
 
 
-def _scale_and_window(size: int, sight: TileMask) -> dict[str, float | int]:
-    """The scale of the size before padding. Row t of r ends at key t + keys - r, and sees `left` keys before it."""
-    left, right = (-1, -1) if sight.window is None else (sight.window - 1, 0)
+def _scale_and_window(size: int, tile_mask: TileMask) -> dict[str, float | int]:
+    """The scale for the size before padding. Row t of r ends at key t + keys - r, and sees `left` keys before it."""
+    left, right = (-1, -1) if tile_mask.window is None else (tile_mask.window - 1, 0)
     return {"scale": 1 / math.sqrt(size), "window_size_left": left, "window_size_right": right}
 
 
 @contextmanager
 def _same_order_every_time() -> Iterator[None]:
-    """The cuda kernel sums gradients in whatever order they come, unless torch as a whole is to be deterministic."""
+    """The cuda kernel sums gradients in any order unless torch is set to be deterministic."""
     with IN_ORDER:
         before = torch.get_deterministic_debug_mode()
         torch.set_deterministic_debug_mode("error")

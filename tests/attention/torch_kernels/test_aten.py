@@ -39,31 +39,36 @@ def test_torchs_operators_still_take_what_they_are_given(name):
     assert all(each.has_default_value() for each in theirs if each.kwarg_only and each.name not in named)
 
 
-SIGHTS = [(6, 6, TileMask(triangle=True)), (6, 9, TileMask()), (6, 9, TileMask(window=4)), (1, 1, TileMask(window=1))]
+TILE_MASKS = [
+    (6, 6, TileMask(triangle=True)),
+    (6, 9, TileMask()),
+    (6, 9, TileMask(window=4)),
+    (1, 1, TileMask(window=1)),
+]
 
 
-@pytest.mark.parametrize(("rows", "keys", "sight"), SIGHTS)
-def test_torchs_operators_accept_the_call(rows, keys, sight):
+@pytest.mark.parametrize(("rows", "keys", "tile_mask"), TILE_MASKS)
+def test_torchs_operators_accept_the_call(rows, keys, tile_mask):
     """The real ones, on tensors without numbers: types and shapes, not answers."""
     q, k, v = (torch.zeros(2, heads, n, 12, device="meta").half() for heads, n in ((4, rows), (2, keys), (2, keys)))
-    part = aten.cuda_forward(q, k, v, sight)
+    part = aten.cuda_forward(q, k, v, tile_mask)
     assert part.out_bhid.shape == q.shape
     assert (part.lse_bhi.shape, part.lse_bhi.dtype) == (q.shape[:3], torch.float32)
-    slopes = aten.cuda_backward(part.out_bhid, q, k, v, part, sight)
+    slopes = aten.cuda_backward(part.out_bhid, q, k, v, part, tile_mask)
     assert [each.shape for each in slopes] == [q.shape, k.shape, v.shape]
 
 
-@pytest.mark.parametrize(("rows", "keys", "sight"), SIGHTS)
+@pytest.mark.parametrize(("rows", "keys", "tile_mask"), TILE_MASKS)
 @pytest.mark.parametrize("head_dim", [8, 12])
-def test_cuda_adapters_give_what_a_matmul_gives(cuda, rows, keys, sight, head_dim):
+def test_cuda_adapters_give_what_a_matmul_gives(cuda, rows, keys, tile_mask, head_dim):
     rng = torch.Generator().manual_seed(0)
     q, grad, other = torch.randn(3, 2, 4, rows, head_dim, generator=rng, dtype=torch.float64)
     k, v = torch.randn(2, 2, 2, keys, head_dim, generator=rng, dtype=torch.float64)
-    ours, theirs = matmul.forward(q, k, v, sight), aten.cuda_forward(q, k, v, sight)
+    ours, theirs = matmul.forward(q, k, v, tile_mask), aten.cuda_forward(q, k, v, tile_mask)
     torch.testing.assert_close(theirs, ours)
     whole = PartialAttention(other, ours.lse_bhi + math.log(2))
-    slopes = matmul.backward(grad, q, k, v, whole, sight)
-    torch.testing.assert_close(aten.cuda_backward(grad, q, k, v, whole, sight), slopes)
+    slopes = matmul.backward(grad, q, k, v, whole, tile_mask)
+    torch.testing.assert_close(aten.cuda_backward(grad, q, k, v, whole, tile_mask), slopes)
 
 
 def test_vectors_that_lie_askew_are_laid_straight(cuda):

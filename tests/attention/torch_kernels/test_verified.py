@@ -59,7 +59,7 @@ def test_heads_may_be_too_large(monkeypatch):
     half = torch.bfloat16
     assert verified.why_no_kernel(torch.device("cuda"), half, 256) is None
     assert (
-        verified.why_no_kernel(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of 256 at most"
+        verified.why_no_kernel(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of at most 256"
     )
     assert verified.why_no_kernel(torch.device("cpu"), half, 264) is None
 
