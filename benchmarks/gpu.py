@@ -23,7 +23,7 @@ from ropewalk.attention.backends.flash import flash
 from ropewalk.attention.backends.triton.launch import plan_for, triton_attention
 from ropewalk.attention.layout.segments import SpanKeys, segments_of
 from ropewalk.attention.rotation.rotate import Rotation, rotate, rotated_copies, rotation_at
-from ropewalk.attention.torch_kernels.verified import has_fused_kernel
+from ropewalk.attention.torch_kernels.fused import has_fused_kernel
 
 from rounds import append, by_events, ratios, rounds
 

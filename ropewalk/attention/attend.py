@@ -18,6 +18,7 @@ from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.inputs import number_keys, require_kinship, require_shapes
+from ropewalk.positions import Sequential
 from ropewalk.spec import Weights
 
 
@@ -110,7 +111,7 @@ def _prepared(
     def groups() -> list[SequenceGroup]:
         return sequence_groups(number_keys(k_bgjd, positions_bj, documents_bj, terms.extension), documents_bj, queries)
 
-    if terms.extension.positions:  # may draw random numbers: other ones in every call
+    if not isinstance(terms.extension.numbering, Sequential):  # others may draw random numbers, anew in every call
         return terms, groups()
     spec = (queries, k_bgjd.shape, positions_bj is None, documents_bj is None)
     tensors = tuple(tensor for tensor in (positions_bj, documents_bj) if tensor is not None)

@@ -6,6 +6,7 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ from ropewalk.spec import Weights
 
 # The sum of the biases at these effective distances, [heads, distances], float64
 BiasAt = Callable[[Tensor], Tensor]
+
+
+# Of learned numbers, by method and by name
+Shapes = tuple[tuple[str, tuple[tuple[str, torch.Size], ...]], ...]
 
 
 class LayerTerms(NamedTuple):
@@ -62,15 +67,16 @@ def layer_terms(
 ) -> LayerTerms:
     """The terms of one layer, checked against the model and against the learned numbers."""
     facts, weights = extension.ground(facts), weights or {}
-    extension = _checked(extension, facts, layer)
-    extension.check_weights(weights, facts)
-    return LayerTerms(extension, facts, weights)
+    shapes = tuple((name, tuple((key, x.shape) for key, x in group.items())) for name, group in weights.items())
+    return LayerTerms(_checked(extension, facts, layer, shapes), facts, weights)
 
 
 @lru_cache(maxsize=256)
-def _checked(extension: Extension, facts: Facts, layer: int | None) -> Extension:
-    """Checked once for each extension and model: every layer and every call asks again."""
-    return in_force(extension, facts, layer, None)
+def _checked(extension: Extension, facts: Facts, layer: int | None, shapes: Shapes) -> Extension:
+    """The layer's extension with no slot empty. Worked out once, not by every layer in every call."""
+    weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
+    of_layer = in_force(extension, facts, layer, weights)
+    return replace(of_layer, frequencies=of_layer.theta, reach=of_layer.spans, positions=of_layer.numbering)
 
 
 class Problem(NamedTuple):

@@ -21,8 +21,8 @@ from ropewalk.attention import LayerCache, Session, attend
 from ropewalk.attention.backends import bias_diagonals, bias_pruning, dense, diagonal_gradients, flash, flex
 from ropewalk.attention.backends.bias_diagonals import BIAS_DIAGONALS
 from ropewalk.attention.backends.choose import Choice
-from ropewalk.attention.layout.tiles import tiles_of
-from ropewalk.attention.torch_kernels import matmul, verified
+from ropewalk.attention.layout.segments import tiles_of
+from ropewalk.attention.torch_kernels import fused, matmul
 from ropewalk.inputs import PAD
 from ropewalk.positions import Randomized
 from ropewalk.positions.pose import skipping
@@ -283,9 +283,9 @@ def test_as_the_chooser_has_it(small, case):
 def tiles(request, small, monkeypatch):
     """What computes a tile: torch's kernels, or a matmul where there are none or where a band is one call."""
     if request.param != "fused kernels":
-        monkeypatch.setattr(verified, "_entry", lambda like, tile_mask: None)
+        monkeypatch.setattr(fused, "_entry", lambda like, tile_mask: None)
     if request.param == "matmul with windows":
-        monkeypatch.setattr(verified, "has_window_kernel", lambda like: True)
+        monkeypatch.setattr(fused, "has_window_kernel", lambda like: True)
 
 
 @drawn(60)

@@ -7,7 +7,7 @@ import torch
 
 from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import attend, explain
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
 from ropewalk.inputs import PAD
 
 from examples import EXAMPLES, FACTS
@@ -199,9 +199,9 @@ def test_a_constant_in_a_bias_costs_no_precision():
 def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
     """Blocks of a band share keys; their gradients are never all held at once."""
 
-    sizes, honest = [], verified.backward
+    sizes, honest = [], fused.backward
     noted = lambda *given, **named: sizes.append(given[2].numel()) or honest(*given, **named)  # noqa: E731
-    monkeypatch.setattr(verified, "backward", noted)
+    monkeypatch.setattr(fused, "backward", noted)
     facts = Facts(trained_len=8192, head_dim=8)
     inputs = [x.requires_grad_() for x in tensors(4096, facts, dtype=torch.float32)]
     attend(*inputs, parse("window:window=2000"), facts).sum().backward()
@@ -214,13 +214,13 @@ def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
 def test_a_table_for_every_row(text, monkeypatch):
     """Beyond the trained length; and no row is multiplied by more keys than it sees."""
 
-    products, honest = [], verified.forward
+    products, honest = [], fused.forward
 
     def noted(q, k, *given, **named):
         products.append(q.shape[-2] * k.shape[-2])
         return honest(q, k, *given, **named)
 
-    monkeypatch.setattr(verified, "forward", noted)
+    monkeypatch.setattr(fused, "forward", noted)
     for queries in (110, 30, 1):
         assert_equal(parse(text), tensors(110, batch=2, queries=queries))
     if "fire" not in text:

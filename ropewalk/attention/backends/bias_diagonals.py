@@ -23,9 +23,9 @@ from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE, HeadBand, all_h
 from ropewalk.attention.layout.segments import Segment
 from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
+from ropewalk.attention.torch_kernels.fused import Gradients, PartialAttention
 from ropewalk.attention.torch_kernels.softmax import by_sinks, with_sinks
-from ropewalk.attention.torch_kernels.verified import Gradients, PartialAttention
 
 ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 
@@ -53,7 +53,7 @@ def why(problem: Problem) -> str:
     else:
         share = f"2^{NEGLIGIBLE[problem.dtype]}"
         far = f"far keys are left out where the norms prove that they weigh less than {share} in all"
-    replaced = verified.why_matmul(problem.device, problem.dtype, problem.head_dim)
+    replaced = fused.why_matmul(problem.device, problem.dtype, problem.head_dim)
     return f"the mask of the fused kernels is read from a line of numbers ({problem.biases}); {far}{replaced}"
 
 
@@ -144,7 +144,7 @@ class BiasDiagonalsFunction(torch.autograd.Function):
         lse = torch.empty(q_bhid.shape[:3], dtype=compute_dtype(q_bhid.dtype), device=q_bhid.device)
         for block in _blocks(diagonal, head_bands, line_hx, q_bhid):
             q, k, v = block.queries(q_bhid), block.keys(k_bgjd), block.keys(v_bgjd)
-            part = verified.forward(q, k, v, triangle=False, mask_ij=block.mask)
+            part = fused.forward(q, k, v, triangle=False, mask_ij=block.mask)
             if sink_h is not None:
                 part = with_sinks(part, block.sinks(sink_h))
             block.put(out, part.out_bhid)
@@ -206,7 +206,7 @@ class MaskedBlock(NamedTuple):
         """The gradients of the block's vectors; those of the line are added to it."""
         k, v = self.keys(k_bgjd), self.keys(v_bgjd)
         if by_line is None:
-            return verified.backward(grad, q, k, v, output, triangle=False, mask_ij=self.mask)
+            return fused.backward(grad, q, k, v, output, triangle=False, mask_ij=self.mask)
         gradients = diagonal_gradients.backward(grad, q, k, v, output, self.mask[0])
         by_line[self.band.heads, self.begin : self.begin + gradients.line_hx.shape[1]] += gradients.line_hx
         return gradients.vectors

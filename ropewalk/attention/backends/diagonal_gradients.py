@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
-from ropewalk.attention.torch_kernels.verified import Gradients, PartialAttention
+from ropewalk.attention.torch_kernels.fused import Gradients, PartialAttention
 
 KEYS = 512  # of a block, with 256 rows: the fastest of 256, 512, 768 and 1024
 

@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.backends.backend import Backend
-from ropewalk.attention.layout.tiles import Tile
+from ropewalk.attention.layout.segments import Tile
 from ropewalk.attention.problem import AttentionInputs, Problem
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
+from ropewalk.attention.torch_kernels.fused import PartialAttention
 from ropewalk.attention.torch_kernels.softmax import by_sinks, with_sinks
-from ropewalk.attention.torch_kernels.verified import PartialAttention
 
 # Rows of a band's blocks, as measured: the backward pass in half precision is faster with larger ones.
 FORWARD_ROWS = 64
@@ -49,7 +49,7 @@ def why_not(problem: Problem) -> str | None:
         return "the fused kernels need values of the same size as queries"
     # On other devices a matmul replaces a missing kernel; on cuda other backends are faster than that.
     if problem.device.type == "cuda":
-        return verified.why_no_kernel(problem.device, problem.dtype, problem.head_dim)
+        return fused.why_no_kernel(problem.device, problem.dtype, problem.head_dim)
     return None
 
 
@@ -58,7 +58,7 @@ def why(problem: Problem) -> str:
     tiles = [tile for segment in problem.segments for tile in segment.tiles]
     pairs = sum(tile.pairs for tile in tiles)
     count = f"{len(tiles)} tile{'s' * (len(tiles) != 1)}"
-    replaced = verified.why_matmul(problem.device, problem.dtype, problem.head_dim)
+    replaced = fused.why_matmul(problem.device, problem.dtype, problem.head_dim)
     return f"{count} by fused kernels, {pairs:,} query-key pairs{replaced}"
 
 
@@ -135,7 +135,7 @@ class KernelCall(NamedTuple):
         """Add this part to the whole; `empty` marks the rows that have no part yet."""
         triangle = self.tile.kind == "triangle"
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
-        part = verified.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
+        part = fused.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
         rows = self._queries(empty[None, :])
         target = PartialAttention(*(self._queries(tensor) for tensor in whole))
         if rows.all():
@@ -158,7 +158,7 @@ class KernelCall(NamedTuple):
         output = PartialAttention(*(self._queries(tensor).contiguous() for tensor in whole))
         triangle = self.tile.kind == "triangle"
         grad = self._queries(grad_hid).contiguous()
-        part = verified.backward(grad, q, k, v, output, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
+        part = fused.backward(grad, q, k, v, output, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
         by_q, by_k, by_v = totals
         self._queries(by_q).add_(part.q_bhid)
         self._add_by_key(by_k, part.k_bgjd)
@@ -194,7 +194,7 @@ def _merge(target: PartialAttention, part: PartialAttention) -> None:
 
 def _kernel_calls(job: SegmentInputs, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, rows: int) -> list[KernelCall]:
     """A segment's tiles as calls of a kernel, bands in blocks of so many rows."""
-    calls, whole_bands = [], verified.has_window_kernel(q_hid)
+    calls, whole_bands = [], fused.has_window_kernel(q_hid)
     for tile in job.tiles:
         width = tile.keys - tile.rows + 1
         if tile.kind != "band" or whole_bands:

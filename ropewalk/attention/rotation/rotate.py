@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ropewalk.attention.layout.segments import Segment, SpanKeys
+from ropewalk.attention.layout.segments import Segment, SpanKeys, Tile
 from ropewalk.attention.layout.shared import once
-from ropewalk.attention.layout.tiles import Tile
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.frequencies import Table
 

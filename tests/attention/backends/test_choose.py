@@ -13,7 +13,7 @@ from ropewalk.attention.backends.choose import ORDER, candidates, choices, choos
 from ropewalk.attention.backends.triton import launch
 from ropewalk.attention.layout.segments import segments_of
 from ropewalk.attention.problem import Problem
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
 
 from attention.test_attend import EVERY, every
 from examples import FACTS
@@ -35,7 +35,7 @@ SCATTERED = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[:20
 @pytest.fixture
 def gpu(monkeypatch):
     """As if torch had its kernels for cuda, in half precision, and Triton."""
-    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
+    monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
     monkeypatch.setattr(flex, "find_spec", lambda name: name)
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name)
 
@@ -154,7 +154,7 @@ def test_elsewhere(problem, backend, why):
 def test_a_gpu_without_torchs_kernels_and_without_triton(monkeypatch):
     monkeypatch.setattr(flex, "find_spec", lambda name: None)
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: False)
+    monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: False)
     why = (
         "torch has no such kernel for torch.bfloat16 on cuda; triton: triton is not installed; "
         "FlexAttention cannot be compiled without Triton"
