@@ -19,7 +19,7 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 import ropewalk as rw
 from ropewalk.attention import LayerCache, Session
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few, rotation_at
-from ropewalk.attention.torch_kernels.verified import forward
+from ropewalk.attention.torch_kernels.fused import forward
 
 from rounds import append, ratios, rounds
 

@@ -21,10 +21,9 @@ import ropewalk as rw
 from ropewalk.attention import attend, explain
 from ropewalk.attention.backends.flash import flash
 from ropewalk.attention.backends.triton.launch import plan_for, triton_attention
-from ropewalk.attention.layout.segments import SpanKeys, segments
-from ropewalk.attention.rotation.rotate import Rotation, rotate, rotation_at
-from ropewalk.attention.rotation.rotated_copies import rotated_copies
-from ropewalk.attention.torch_kernels.verified import has_fused_kernel
+from ropewalk.attention.layout.segments import SpanKeys, segments_of
+from ropewalk.attention.rotation.rotate import Rotation, rotate, rotated_copies, rotation_at
+from ropewalk.attention.torch_kernels.fused import has_fused_kernel
 
 from rounds import append, by_events, ratios, rounds
 
@@ -47,7 +46,7 @@ def plain(turn: Rotation) -> Attention:
 def contenders(q: Tensor, v: Tensor) -> dict[str, Attention]:
     """The baseline, the whole call, and every backend that carries it."""
     at = torch.arange(q.shape[2])
-    found = segments(EXTENSION, FACTS, at, [at] * len(EXTENSION.spans.spans()))
+    found = segments_of(EXTENSION, FACTS, at, [at] * len(EXTENSION.spans.spans()))
     one = torch.ones(1, len(at), dtype=torch.float64)
     turn = rotation_at(at, rw.Extension().theta.table(FACTS, 1), at)
     made: dict[str, Attention] = {

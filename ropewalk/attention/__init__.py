@@ -1,4 +1,4 @@
-"""The equation, fast: one entry, several ways to compute it, each checked against the oracle."""
+"""The equation, fast: one entry, several backends, each checked against the oracle."""
 
 from ropewalk.attention.attend import attend as attend
 from ropewalk.attention.attend import explain as explain

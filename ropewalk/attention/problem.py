@@ -1,33 +1,130 @@
-"""What a way of computing is asked about: one text under one extension, on one device, in one type."""
+"""What a backend is asked to compute: one sequence group under one extension, and the tensors that go with it.
+
+Legend: b batch, h query head, g key head, i query, j key, d head dimension.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.layout.segments import Segment, SpanKeys
+from ropewalk.attention.rotation.precision import compute_dtype
+from ropewalk.attention.rotation.rotate import RotatedCopies, rotated_copies
 from ropewalk.extension import Extension
+from ropewalk.facts import MODEL, SINKS, Facts
+from ropewalk.inputs import in_force
+from ropewalk.spec import Weights
+
+# The sum of the biases at these effective distances, [heads, distances], float64
+BiasAt = Callable[[Tensor], Tensor]
+
+
+# Of learned numbers, by method and by name
+Shapes = tuple[tuple[str, tuple[tuple[str, torch.Size], ...]], ...]
+
+
+class LayerTerms(NamedTuple):
+    """The extension of one layer, the facts that it works on, and its learned numbers."""
+
+    extension: Extension
+    facts: Facts
+    weights: Mapping[str, Weights]
+
+    @property
+    def sink_h(self) -> Tensor | None:
+        """The logits of the model's sinks, if it has sinks."""
+        return self.weights.get(MODEL, {}).get(SINKS)
+
+    def bias(self, distance: Tensor, query: Tensor) -> Tensor:
+        """The sum of the biases for queries that see keys at an effective distance: a head dimension first, float64."""
+        specs = self.extension.biases
+        terms = [spec.bias(distance, query, self.facts, self.weights.get(spec.name, {})) for spec in specs]
+        return torch.stack(terms).sum(0)
+
+    def scale(self, i: Tensor) -> Tensor:
+        """The product of the scales, [heads or 1, queries], float64."""
+        scale_hi = torch.ones_like(i, dtype=torch.float64)[None]
+        for spec in self.extension.scales:
+            scale_hi = scale_hi * spec.scale(i, self.facts, self.weights.get(spec.name, {}))
+        return scale_hi
+
+    def scaled(self, q_bhid: Tensor, i: Tensor) -> Tensor:
+        """The queries numbered i, multiplied by the scales."""
+        for spec in self.extension.scales:
+            scale_hi = spec.scale(i, self.facts, self.weights.get(spec.name, {}))
+            q_bhid = (q_bhid * scale_hi[:, :, None].to(compute_dtype(q_bhid.dtype))).to(q_bhid.dtype)
+        return q_bhid
+
+
+def layer_terms(
+    extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None
+) -> LayerTerms:
+    """The terms of one layer, checked against the model and against the learned numbers."""
+    facts, weights = extension.ground(facts), weights or {}
+    shapes = tuple((name, tuple((key, x.shape) for key, x in group.items())) for name, group in weights.items())
+    return LayerTerms(_checked(extension, facts, layer, shapes), facts, weights)
+
+
+@lru_cache(maxsize=256)
+def _checked(extension: Extension, facts: Facts, layer: int | None, shapes: Shapes) -> Extension:
+    """The layer's extension with no slot empty. Worked out once, not by every layer in every call."""
+    weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
+    of_layer = in_force(extension, facts, layer, weights)
+    return replace(of_layer, frequencies=of_layer.theta, reach=of_layer.spans, positions=of_layer.numbering)
 
 
 class Problem(NamedTuple):
-    """A text's strands, its sizes, whether biases want gradients for what they learned (`learning`), whether all
-    spans read the same keys as they came (`fresh`), and the model's cap on its logits."""
+    """The segments and sizes of a sequence group, on one device and in one type."""
 
     extension: Extension
-    strands: Sequence[Segment]
+    segments: Sequence[Segment]
     queries: int
     keys: int
     head_dim: int
     value_dim: int
     dtype: torch.dtype
     device: torch.device
-    learning: bool
-    fresh: bool = True
-    softcap: float | None = None
+    learning: bool  # whether numbers that a bias learned need gradients
+    one_key_set: bool = True  # whether all spans read the same keys, not rotated yet
+    softcap: float | None = None  # the model's cap on its logits
 
     @property
     def biases(self) -> str:
         """Their names."""
         return ", ".join(spec.name for spec in self.extension.biases)
+
+
+class AttentionInputs(NamedTuple):
+    """A problem with its tensors. What only some backends need is computed when they ask for it."""
+
+    problem: Problem
+    terms: LayerTerms
+    q_bhid: Tensor
+    i: Tensor  # the queries' numbers, on their device
+    keys: Sequence[SpanKeys]  # of each span
+
+    @property
+    def sink_h(self) -> Tensor | None:
+        """The logits of the sinks, where and as they are computed with."""
+        sink_h = self.terms.sink_h
+        return None if sink_h is None else sink_h.to(self.q_bhid.device, compute_dtype(self.q_bhid.dtype))
+
+    @property
+    def bias_at(self) -> BiasAt | None:
+        """The biases as a function of the distance alone, if there are any."""
+        return self.bias_of_distance if self.terms.extension.biases else None
+
+    def bias_of_distance(self, distance: Tensor) -> Tensor:
+        """The biases at these distances, [heads, distances]; right where no bias depends on the query."""
+        return self.terms.bias(distance, distance)
+
+    def rotated_copies(self) -> RotatedCopies:
+        """Scaled and rotated queries, rotated keys, and the values."""
+        q_bhid = self.terms.scaled(self.q_bhid, self.i)
+        return rotated_copies(q_bhid, self.keys, self.problem.segments, self.terms.facts.interleaved)

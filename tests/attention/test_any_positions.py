@@ -19,9 +19,10 @@ from torch import Tensor
 from ropewalk import Extension, Facts, biases, frequencies, parse, reach, reference_attention, scales
 from ropewalk.attention import LayerCache, Session, attend
 from ropewalk.attention.backends import bias_diagonals, bias_pruning, dense, diagonal_gradients, flash, flex
+from ropewalk.attention.backends.bias_diagonals import BIAS_DIAGONALS
 from ropewalk.attention.backends.choose import Choice
-from ropewalk.attention.layout.tiles import tiles_of
-from ropewalk.attention.torch_kernels import matmul, verified
+from ropewalk.attention.layout.segments import tiles_of
+from ropewalk.attention.torch_kernels import fused, matmul
 from ropewalk.inputs import PAD
 from ropewalk.positions import Randomized
 from ropewalk.positions.pose import skipping
@@ -30,7 +31,7 @@ from attention.backends.test_flex import defined
 from attention.layout.test_tiles import painted, wanted
 from attention.test_attend import CLOSE, learned
 
-one_text = importlib.import_module("ropewalk.attention.dispatch")
+dispatch = importlib.import_module("ropewalk.attention.dispatch")
 EXAMPLES = int(os.environ.get("ROPEWALK_EXAMPLES", "0"))
 TRAINED = 32
 SEEDS = st.integers(0, 2**31)
@@ -243,29 +244,29 @@ def small(monkeypatch):
         bias_diagonals: {"ROWS": 16},
         diagonal_gradients: {"KEYS": 16},
         bias_pruning: {"SMALL": 0, "FEWEST": 1, "AT_ONCE": 8},
-        one_text: {"AT_ONCE": 3},
+        dispatch: {"AT_ONCE": 3},
     }
-    for module, own in sizes.items():
-        for name, value in own.items():
+    for module, values in sizes.items():
+        for name, value in values.items():
             monkeypatch.setattr(module, name, value)
 
 
 def go_by(patch, backend, carries):
-    """Every text that the way carries goes by it; the list is of those that did."""
-    honest, taken = one_text.choose, []
+    """Every problem that the backend carries is computed by it; the list holds these problems."""
+    original, taken = dispatch.choose, []
 
-    def choice(case):
-        if honest(case).double or not carries(case):
-            return honest(case)
-        taken.append(case)
-        return Choice(backend, "a test wants it")
+    def choice(problem):
+        if original(problem).double or not carries(problem):
+            return original(problem)
+        taken.append(problem)
+        return Choice(backend, "chosen by a test")
 
-    patch.setattr(one_text, "choose", choice)
+    patch.setattr(dispatch, "choose", choice)
     return taken
 
 
 def assert_right_by(backend, carries, case):
-    """Attention that goes this way; every case is to have a text that does, unless all of its queries are padding."""
+    """Attention by this backend; every case must have a problem for it, unless all queries are padding."""
     with pytest.MonkeyPatch.context() as patch:
         taken = go_by(patch, backend, carries)
         assert_right(case)
@@ -279,24 +280,24 @@ def test_as_the_chooser_has_it(small, case):
 
 
 @pytest.fixture(params=["fused kernels", "matmul", "matmul with windows"])
-def pieces(request, small, monkeypatch):
-    """What computes a piece: torch's kernels, or what stands in where there are none or where a band is one call."""
+def tiles(request, small, monkeypatch):
+    """What computes a tile: torch's kernels, or a matmul where there are none or where a band is one call."""
     if request.param != "fused kernels":
-        monkeypatch.setattr(verified, "_entry", lambda like, sight: None)
+        monkeypatch.setattr(fused, "_entry", lambda like, tile_mask: None)
     if request.param == "matmul with windows":
-        monkeypatch.setattr(verified, "has_window_kernel", lambda like: True)
+        monkeypatch.setattr(fused, "has_window_kernel", lambda like: True)
 
 
 @drawn(60)
 @given(case=cases(biases=st.just(()), softcap=None))
-def test_by_pieces_however_scattered(pieces, case):
-    assert_right_by("flash", lambda own: True, case)
+def test_by_tiles_however_scattered(tiles, case):
+    assert_right_by(flash.FLASH, lambda problem: True, case)
 
 
 @drawn(60)
 @given(case=cases())
 def test_by_matmul_in_blocks_of_rows(small, case):
-    assert_right_by("direct", lambda own: True, case)
+    assert_right_by(dense.DENSE, lambda problem: True, case)
 
 
 WINDOWS = st.integers(1, TRAINED).map(lambda window: reach.Window(window=window))
@@ -305,12 +306,12 @@ WINDOWS = st.integers(1, TRAINED).map(lambda window: reach.Window(window=window)
 @drawn(60)
 @given(case=cases(biases=some(LINES, fewest=1), reach=st.none() | WINDOWS, kinds=("in order",), softcap=None))
 def test_by_a_line_of_numbers(small, case):
-    assert_right_by("toeplitz", lambda own: bias_diagonals.why_not(own) is None, case)
+    assert_right_by(BIAS_DIAGONALS, lambda problem: BIAS_DIAGONALS.why_not(problem) is None, case)
 
 
-def on_cuda(own):
+def on_cuda(problem):
     """As if there were a GPU and heads were as large as there."""
-    return own._replace(device=torch.device("cuda"), dtype=torch.float32, head_dim=16, value_dim=16, learning=False)
+    return problem._replace(device=torch.device("cuda"), dtype=torch.float32, head_dim=16, value_dim=16, learning=False)
 
 
 @drawn(30)
@@ -319,7 +320,7 @@ def test_by_flex_as_it_is_defined(monkeypatch, case):
     monkeypatch.setattr(flex, "flex_attention", defined)
     monkeypatch.setattr(flex, "compiled", lambda: flex.call)
     with pytest.MonkeyPatch.context() as patch:
-        go_by(patch, "flex", lambda own: flex.why_not(on_cuda(own)) is None)
+        go_by(patch, flex.FLEX, lambda problem: flex.why_not(on_cuda(problem)) is None)
         assert_right(case)
 
 
@@ -331,13 +332,13 @@ def test_by_flex_as_it_is_defined(monkeypatch, case):
     ).filter(lambda case: case.seed % 2 == 0 or not case.extension.biases)
 )
 def test_by_triton_in_its_interpreter(monkeypatch, case):
-    fused_spans = importlib.import_module("ropewalk.attention.backends.triton.launch")
+    launch_module = importlib.import_module("ropewalk.attention.backends.triton.launch")
     interpreter = pytest.importorskip("attention.interpreter")
     interpreter.mend(monkeypatch)
-    launch = fused_spans.Launch(16, 16, 4, 1)
-    monkeypatch.setattr(fused_spans, "launches", lambda *given: fused_spans.Launches(*[launch] * 3))
+    launch = launch_module.Launch(16, 16, 4, 1)
+    monkeypatch.setattr(launch_module, "launches", lambda *given: launch_module.Launches(*[launch] * 3))
     with pytest.MonkeyPatch.context() as patch:
-        go_by(patch, "triton", lambda own: fused_spans.why_not(own) is None)
+        go_by(patch, launch_module.TRITON, lambda problem: launch_module.why_not(problem) is None)
         assert_right(case)
 
 
@@ -379,7 +380,7 @@ def test_read_through_a_memory(small, case, reading):
 
 @drawn(150)
 @given(own=reaches(), row=st.integers(1, 60).flatmap(numbers), before=st.integers(0, 40))
-def test_pieces_cover_every_span_once(own, row, before):
+def test_tiles_cover_every_span_once(own, row, before):
     asking = row[min(before, len(row) - 1) :]
     for span in (own or reach.Causal()).spans():
         start, stop = (torch.searchsorted(row, bound) for bound in span.bounds(asking))
@@ -393,7 +394,7 @@ STEPS = st.lists(st.tuples(*[st.sampled_from([0, 0, 1, 1, 1, 7])] * 2), min_size
 
 @drawn(150)
 @given(steps=STEPS, wide=st.integers(0, 30))
-def test_pieces_cover_whatever_rises(steps, wide):
+def test_tiles_cover_whatever_rises(steps, wide):
     """Bounds that stand, rise with the rows or jump, with rows that see nothing between."""
     start, stop = torch.tensor(steps).cumsum(0).T
     stop = (stop + wide - 10).maximum(start)

@@ -7,7 +7,7 @@ import torch
 
 from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import attend, explain
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
 from ropewalk.inputs import PAD
 
 from examples import EXAMPLES, FACTS
@@ -182,7 +182,7 @@ def test_autocast_changes_nothing():
 def test_xpos_in_float16_stays_finite():
     facts = Facts(trained_len=512, head_dim=64)
     inputs = [x.half() for x in tensors(5000, facts, dtype=torch.float32)]
-    assert "direct: the decay spans exp(12)" in explain(*inputs, parse("xpos"), facts)
+    assert "dense: the decay spans exp(12)" in explain(*inputs, parse("xpos"), facts)
     short = [x[:, :, :2000] for x in inputs]
     assert "flash" in explain(*short, parse("xpos"), facts)
     assert attend(*short, parse("xpos"), facts).isfinite().all()
@@ -199,9 +199,9 @@ def test_a_constant_in_a_bias_costs_no_precision():
 def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
     """Blocks of a band share keys; their gradients are never all held at once."""
 
-    sizes, honest = [], verified.backward
+    sizes, honest = [], fused.backward
     noted = lambda *given, **named: sizes.append(given[2].numel()) or honest(*given, **named)  # noqa: E731
-    monkeypatch.setattr(verified, "backward", noted)
+    monkeypatch.setattr(fused, "backward", noted)
     facts = Facts(trained_len=8192, head_dim=8)
     inputs = [x.requires_grad_() for x in tensors(4096, facts, dtype=torch.float32)]
     attend(*inputs, parse("window:window=2000"), facts).sum().backward()
@@ -214,13 +214,13 @@ def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
 def test_a_table_for_every_row(text, monkeypatch):
     """Beyond the trained length; and no row is multiplied by more keys than it sees."""
 
-    products, honest = [], verified.forward
+    products, honest = [], fused.forward
 
     def noted(q, k, *given, **named):
         products.append(q.shape[-2] * k.shape[-2])
         return honest(q, k, *given, **named)
 
-    monkeypatch.setattr(verified, "forward", noted)
+    monkeypatch.setattr(fused, "forward", noted)
     for queries in (110, 30, 1):
         assert_equal(parse(text), tensors(110, batch=2, queries=queries))
     if "fire" not in text:
@@ -288,22 +288,23 @@ def test_xpos_over_a_long_text_works_in_float64_or_says_no():
     facts = Facts(trained_len=512, head_dim=8)
     far = torch.arange(9)[None] * 6000
     inputs = tensors(9, facts, dtype=torch.float32)
-    assert "direct: the decay spans exp(" in explain(*inputs, parse("xpos"), facts, positions_bj=far)
+    assert "dense: the decay spans exp(" in explain(*inputs, parse("xpos"), facts, positions_bj=far)
     assert_equal(parse("xpos"), inputs, facts, positions_bj=far)
     with pytest.raises(DoesNotFit, match="xpos grows beyond float64"):
         attend(*inputs, parse("xpos"), facts, positions_bj=far * 100)
 
 
-def test_explain_names_the_way_and_the_reason():
+def test_explain_names_the_backend_and_the_reason():
     inputs = tensors(100, batch=2)
     assert explain(*inputs, parse("rerope:window=20"), FACTS) == (
-        "2 rows, 100 queries, 100 keys: flash: 3 pieces by fused kernels, 5,050 pairs of a query and a key"
+        "2 rows, 100 queries, 100 keys: flash: 3 tiles by fused kernels, 5,050 query-key pairs"
     )
     for text, expected in {
-        "alibi": "toeplitz: a line of numbers is the mask of the fused kernels (alibi); far keys that norms certify "
-        "to weigh below 2^-56 in all are left out",
-        "fire": "direct: the bias is not one of the distance alone (fire)",
-        "biases.alibi+rerope:window=20": "direct: the reach shows other distances than the true ones to a bias (alibi)",
+        "alibi": "bias_diagonals: the mask of the fused kernels is read from a line of numbers (alibi); far keys "
+        "are left out where the norms prove that they weigh less than 2^-56 in all",
+        "fire": "dense: the bias depends on more than the distance (fire)",
+        "biases.alibi+rerope:window=20": "dense: the reach gives the bias effective distances that "
+        "differ from the true ones (alibi)",
     }.items():
         assert expected in explain(*inputs, parse(text), FACTS, weights=learned(parse(text)))
     wanting = {"t5": {"table": learned(parse("t5"))["t5"]["table"].requires_grad_()}}
@@ -311,9 +312,9 @@ def test_explain_names_the_way_and_the_reason():
     assert "(t5); its gradient is summed along the diagonals" in learning
     drawn = parse("randomized:limit=1000").numbering.number(100, torch.Generator().manual_seed(0)).repeat(2, 1)
     every_row = explain(*inputs, parse("dynamic_ntk:steps=nothing"), FACTS)
-    assert "69 tables, one at a time, the last one by flash: 1 pieces by fused kernels, 100 pairs" in every_row
+    assert "69 tables, one at a time, the last one by flash: 1 tile by fused kernels, 100 query-key pairs" in every_row
     scattered = explain(*inputs, parse("window:window=30"), FACTS, positions_bj=drawn)
-    assert "direct: positions scatter the spans into" in scattered
+    assert "dense: positions scatter the spans into" in scattered
     padded = torch.arange(100).repeat(2, 1)
     padded[1] = torch.cat([torch.full((30,), PAD), torch.arange(70)])
     assert len(explain(*inputs, Extension(), FACTS, positions_bj=padded).splitlines()) == 2

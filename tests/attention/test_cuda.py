@@ -5,7 +5,7 @@ import torch
 
 from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention import attend, explain
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
 
 from attention.test_attend import every, learned, tensors
 from examples import FACTS
@@ -83,8 +83,8 @@ def test_heads_of_every_size(head_dim, groups):
 
 
 def test_the_ways_are_those_that_are_meant():
-    assert verified.has_fused_kernel(DEVICE, torch.bfloat16)
-    assert verified.has_fused_kernel(DEVICE, torch.float16)
+    assert fused.has_fused_kernel(DEVICE, torch.bfloat16)
+    assert fused.has_fused_kernel(DEVICE, torch.float16)
     for text, dtype, way in (
         ("rerope:window=20", torch.bfloat16, "flash"),
         ("rerope:window=20", torch.float32, "flex"),

@@ -1,16 +1,16 @@
-"""A bias of the distance alone, by fused kernels: the mask is read from a line of numbers, never written out.
+"""A bias of the distance alone, by fused kernels: the mask is read from a line of numbers and never stored as a square.
 
-The bias of row i and key j is f(i - j). In a block of rows taken backwards the index of f falls from row to row as it
-falls from key to key, so one line of numbers, with strides 1 and 1, is the mask of the whole block; what a row must not
-see is minus infinity in it. Memory is linear in the text. Heads whose far keys are certified to weigh nothing look no
-further than they need (pruning); a line that wants a gradient gets it along the diagonals (diagonal_gradients).
+The bias of row i and key j is f(i - j). In a block of rows in reverse order, the index of f falls by one from row to
+row, as it does from key to key. So one line of numbers, with strides 1 and 1, is the mask of the whole block; keys that
+a row must not see are minus infinity in it. Memory is linear in the sequence. Heads whose far keys certainly weigh
+nothing skip them (bias_pruning). A line that needs a gradient gets it along the diagonals (diagonal_gradients).
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension, x index in the line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,36 +18,47 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.backends import diagonal_gradients
-from ropewalk.attention.backends.bias_pruning import HeadBand, all_heads, head_bands
+from ropewalk.attention.backends.backend import Backend
+from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE, HeadBand, all_heads, head_bands
 from ropewalk.attention.layout.segments import Segment
-from ropewalk.attention.problem import Problem
+from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
+from ropewalk.attention.torch_kernels.fused import Gradients, PartialAttention
 from ropewalk.attention.torch_kernels.softmax import by_sinks, with_sinks
-from ropewalk.attention.torch_kernels.verified import Gradients, PartialAttention
 
 ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 
-# f at whole distances, [heads, distances], float64
-BiasAt = Callable[[Tensor], Tensor]
+
+def why_not(problem: Problem) -> str | None:
+    """Why this backend does not carry a problem, or nothing."""
+    if not problem.extension.biases:
+        return "there is no bias"
+    if not all(spec.of_distance_alone for spec in problem.extension.biases):
+        return f"the bias depends on more than the distance ({problem.biases})"
+    if problem.softcap is not None:
+        return f"the fused kernels have no cap on logits (softcap {problem.softcap:g})"
+    spans = {segment.span for segment in problem.segments}
+    if len(spans) > 1 or any(diagonal(one, problem.queries, problem.keys) is None for one in problem.segments):
+        return f"the reach gives the bias effective distances that differ from the true ones ({problem.biases})"
+    return (
+        None if problem.value_dim == problem.head_dim else "the fused kernels need values of the same size as queries"
+    )
 
 
-def why_not(case: Problem) -> str | None:
-    """Why this way cannot carry the case, or nothing."""
-    if not case.extension.biases:
-        return "there is no bias to make a line of"
-    if not all(spec.of_distance_alone for spec in case.extension.biases):
-        return f"the bias is not one of the distance alone ({case.biases})"
-    if case.softcap is not None:
-        return f"the fused kernels put no cap on logits (softcap {case.softcap:g})"
-    spans = {strand.span for strand in case.strands}
-    if len(spans) > 1 or any(diagonal(strand, case.queries, case.keys) is None for strand in case.strands):
-        return f"the reach shows other distances than the true ones to a bias ({case.biases})"
-    return None if case.value_dim == case.head_dim else "the fused kernels want values of the queries' size"
+def why(problem: Problem) -> str:
+    """What this backend does with a problem."""
+    if problem.learning:
+        far = "its gradient is summed along the diagonals"
+    else:
+        share = f"2^{NEGLIGIBLE[problem.dtype]}"
+        far = f"far keys are left out where the norms prove that they weigh less than {share} in all"
+    replaced = fused.why_matmul(problem.device, problem.dtype, problem.head_dim)
+    return f"the mask of the fused kernels is read from a line of numbers ({problem.biases}); {far}{replaced}"
 
 
 class DiagonalRows(NamedTuple):
-    """Rows that see the keys at distances nearest .. furthest, as slots: row r stands at key slot `ahead + r`."""
+    """Rows that see the keys at distances nearest .. furthest, counted in slots: row r has key slot `ahead + r`."""
 
     rows: slice
     ahead: int
@@ -60,22 +71,22 @@ class DiagonalRows(NamedTuple):
         return self.ahead + int(self.rows.stop) - 1
 
 
-def diagonal(strand: Segment, queries: int, keys: int) -> DiagonalRows | None:
-    """The strand as one, or nothing where what it shows or hides is not a matter of the distance alone."""
+def diagonal(segment: Segment, queries: int, keys: int) -> DiagonalRows | None:
+    """The segment in this form, or nothing where its distances or its bounds do not depend on i - j alone."""
     ahead = keys - queries
-    slot = torch.arange(strand.rows.start, strand.rows.stop) + ahead
-    shown = strand.q_at.double() - strand.k_at[slot]
-    evenly = (strand.k_at.diff() == 1).all() and (shown == 0).all()
-    seeing = strand.stop > strand.start
-    if not evenly or not seeing.all():
+    slot = torch.arange(segment.rows.start, segment.rows.stop) + ahead
+    to_itself = segment.q_at.double() - segment.k_at[slot]
+    true_distances = (segment.k_at.diff() == 1).all() and (to_itself == 0).all()
+    seeing = segment.stop > segment.start
+    if not true_distances or not seeing.all():
         return None
-    nearest, furthest = slot - strand.stop + 1, slot - strand.start
-    cut = strand.start == 0
+    nearest, furthest = slot - segment.stop + 1, slot - segment.start
+    cut = segment.start == 0
     bounded = furthest[~cut]
     widest = int(bounded.max()) if len(bounded) else keys
     if (nearest != nearest[0]).any() or (bounded != widest).any() or (furthest[cut] > widest).any():
         return None
-    return DiagonalRows(strand.rows, ahead, int(nearest[0]), widest)
+    return DiagonalRows(segment.rows, ahead, int(nearest[0]), widest)
 
 
 def bias_diagonals(
@@ -87,30 +98,30 @@ def bias_diagonals(
 ) -> Tensor:
     """The attention of all diagonals, in the order of their rows; each has its own copies of queries and keys.
 
-    Gradients reach the line of numbers that `bias_at` gives, and what it was made from.
+    Gradients reach the line of numbers that `bias_at` gives, and the learned numbers behind it.
     """
     parts = []
-    for (q_bhid, k_bgjd), own in zip(copies, diagonals, strict=True):
-        q_bhid = q_bhid[:, :, own.rows]
-        line_hx = bias_at(_distances(own, q_bhid.device).clamp(min=0)).expand(q_bhid.shape[1], -1)
-        given = (q_bhid, k_bgjd, v_bgjd, line_hx, sink_h, own, _bands(own, line_hx, q_bhid, k_bgjd))
-        parts.append(BiasDiagonalsFunction.apply(*given))  # type: ignore[no-untyped-call]
+    for (q_bhid, k_bgjd), rows in zip(copies, diagonals, strict=True):
+        q_bhid = q_bhid[:, :, rows.rows]
+        line_hx = bias_at(_distances(rows, q_bhid.device).clamp(min=0)).expand(q_bhid.shape[1], -1)
+        arguments = (q_bhid, k_bgjd, v_bgjd, line_hx, sink_h, rows, _bands(rows, line_hx, q_bhid, k_bgjd))
+        parts.append(BiasDiagonalsFunction.apply(*arguments))  # type: ignore[no-untyped-call]
     return torch.cat(parts, 2)
 
 
-def _distances(own: DiagonalRows, device: torch.device) -> Tensor:
-    """Of the line's numbers: from the text's furthest down to that of a block's first row and its last key."""
-    return torch.arange(own.last, -ROWS - 1, -1, device=device)
+def _distances(diagonal: DiagonalRows, device: torch.device) -> Tensor:
+    """The distance of each number of the line: the largest first, down to that of a block's first row and last key."""
+    return torch.arange(diagonal.last, -ROWS - 1, -1, device=device)
 
 
 @torch.no_grad()
-def _bands(own: DiagonalRows, line_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor) -> list[HeadBand]:
-    """How far each head looks. A line that learns is kept whole: nothing certifies the slopes of its far end."""
-    furthest = min(own.furthest, own.last)
+def _bands(diagonal: DiagonalRows, line_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor) -> list[HeadBand]:
+    """How far each head looks. A line that learns is used whole: nothing bounds the gradients of its far end."""
+    furthest = min(diagonal.furthest, diagonal.last)
     if line_hx.requires_grad:
-        return all_heads(q_bhid, k_bgjd, furthest - own.nearest + 1)
-    f_hx = line_hx[:, own.last - furthest : own.last - own.nearest + 1].flip(-1)
-    first = own.ahead + own.rows.start - own.nearest
+        return all_heads(q_bhid, k_bgjd, furthest - diagonal.nearest + 1)
+    f_hx = line_hx[:, diagonal.last - furthest : diagonal.last - diagonal.nearest + 1].flip(-1)
+    first = diagonal.ahead + diagonal.rows.start - diagonal.nearest
     return head_bands(f_hx, q_bhid, k_bgjd, slice(first, first + q_bhid.shape[2]), ROWS)
 
 
@@ -125,41 +136,41 @@ class BiasDiagonalsFunction(torch.autograd.Function):
         v_bgjd: Tensor,
         line_hx: Tensor,
         sink_h: Tensor | None,
-        own: DiagonalRows,
+        diagonal: DiagonalRows,
         head_bands: list[HeadBand],
     ) -> Tensor:
-        """The answer of all rows."""
+        """The output of all rows."""
         out = q_bhid.new_empty(*q_bhid.shape[:3], v_bgjd.shape[-1])
         lse = torch.empty(q_bhid.shape[:3], dtype=compute_dtype(q_bhid.dtype), device=q_bhid.device)
-        for block in _blocks(own, head_bands, line_hx, q_bhid):
+        for block in _blocks(diagonal, head_bands, line_hx, q_bhid):
             q, k, v = block.queries(q_bhid), block.keys(k_bgjd), block.keys(v_bgjd)
-            part = verified.forward(q, k, v, triangle=False, mask_ij=block.mask)
+            part = fused.forward(q, k, v, triangle=False, mask_ij=block.mask)
             if sink_h is not None:
                 part = with_sinks(part, block.sinks(sink_h))
             block.put(out, part.out_bhid)
             block.put(lse, part.lse_bhi)
         ctx.save_for_backward(q_bhid, k_bgjd, v_bgjd, out, lse, line_hx, sink_h)
-        ctx.own, ctx.bands = own, head_bands
+        ctx.diagonal, ctx.bands = diagonal, head_bands
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of queries, keys, values and, where they want one, of the line and the sinks."""
+        """The gradients of queries, keys, values and, where they need one, of the line and the sinks."""
         q_bhid, k_bgjd, v_bgjd, out, lse, line_hx, sink_h = ctx.saved_tensors
         by_q = torch.empty_like(q_bhid)
         by_k, by_v = (torch.zeros_like(x, dtype=compute_dtype(x.dtype)) for x in (k_bgjd, v_bgjd))
         by_line = torch.zeros_like(line_hx) if ctx.needs_input_grad[3] else None
         by_sink = torch.zeros_like(sink_h) if ctx.needs_input_grad[4] else None
         with torch.autocast(q_bhid.device.type, enabled=False):
-            for block in _blocks(ctx.own, ctx.bands, line_hx, q_bhid):
-                grad, q, answer, sums = (block.queries(x) for x in (grads[0], q_bhid, out, lse))
-                found = block.backward(grad, q, k_bgjd, v_bgjd, PartialAttention(answer, sums), by_line)
-                block.put(by_q, found.q_bhid)
-                block.keys(by_k).add_(found.k_bgjd)
-                block.keys(by_v).add_(found.v_bgjd)
+            for block in _blocks(ctx.diagonal, ctx.bands, line_hx, q_bhid):
+                grad, q, output, sums = (block.queries(x) for x in (grads[0], q_bhid, out, lse))
+                part = block.backward(grad, q, k_bgjd, v_bgjd, PartialAttention(output, sums), by_line)
+                block.put(by_q, part.q_bhid)
+                block.keys(by_k).add_(part.k_bgjd)
+                block.keys(by_v).add_(part.v_bgjd)
                 if by_sink is not None:
-                    by_sink[block.band.heads] += by_sinks(grad, PartialAttention(answer, sums), block.sinks(sink_h))
+                    by_sink[block.band.heads] += by_sinks(grad, PartialAttention(output, sums), block.sinks(sink_h))
         return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), by_line, by_sink, None, None
 
 
@@ -168,60 +179,70 @@ class MaskedBlock(NamedTuple):
 
     band: HeadBand
     rows: slice
-    seen: slice
+    visible: slice
     begin: int  # of the mask in the line
     mask: Tensor
-    highest_h: Tensor  # what was taken off each head's biases
+    highest_h: Tensor  # what was subtracted from each head's biases
 
     def sinks(self, sink_h: Tensor) -> Tensor:
-        """The sinks of its heads beside logits that go without that."""
+        """The sinks of its heads, lowered as its logits are."""
         return (sink_h[self.band.heads] - self.highest_h).to(sink_h.dtype)
 
     def queries(self, x_bhi: Tensor) -> Tensor:
-        """The block's part of what queries have, backwards."""
+        """The block's rows of a tensor of all queries, in reverse order."""
         return x_bhi[self.band.batch, self.band.heads, self.rows].flip(2)
 
     def keys(self, x_bgj: Tensor) -> Tensor:
-        """The block's part of what keys have."""
-        return x_bgj[self.band.batch, self.band.groups, self.seen]
+        """The block's keys of a tensor of all keys."""
+        return x_bgj[self.band.batch, self.band.groups, self.visible]
 
-    def put(self, target_bhi: Tensor, found_bhi: Tensor) -> None:
-        """What was found for the block's rows, in its place."""
-        target_bhi[self.band.batch, self.band.heads, self.rows] = found_bhi.flip(2)
+    def put(self, target_bhi: Tensor, rows_bhi: Tensor) -> None:
+        """Write the block's rows into a tensor of all queries."""
+        target_bhi[self.band.batch, self.band.heads, self.rows] = rows_bhi.flip(2)
 
     def backward(
-        self, grad: Tensor, q: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, answer: PartialAttention, by_line: Tensor | None
+        self, grad: Tensor, q: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, output: PartialAttention, by_line: Tensor | None
     ) -> Gradients:
         """The gradients of the block's vectors; those of the line are added to it."""
         k, v = self.keys(k_bgjd), self.keys(v_bgjd)
         if by_line is None:
-            return verified.backward(grad, q, k, v, answer, triangle=False, mask_ij=self.mask)
-        found = diagonal_gradients.backward(grad, q, k, v, answer, self.mask[0])
-        by_line[self.band.heads, self.begin : self.begin + found.line_hx.shape[1]] += found.line_hx
-        return found.vectors
+            return fused.backward(grad, q, k, v, output, triangle=False, mask_ij=self.mask)
+        gradients = diagonal_gradients.backward(grad, q, k, v, output, self.mask[0])
+        by_line[self.band.heads, self.begin : self.begin + gradients.line_hx.shape[1]] += gradients.line_hx
+        return gradients.vectors
 
 
 def _blocks(
-    own: DiagonalRows, head_bands: Sequence[HeadBand], line_hx: Tensor, q_bhid: Tensor
+    diagonal: DiagonalRows, head_bands: Sequence[HeadBand], line_hx: Tensor, q_bhid: Tensor
 ) -> Iterator[MaskedBlock]:
     """All rows of all bands, once."""
     for band in head_bands:
-        reach = own._replace(furthest=own.nearest + band.width - 1)
+        reach = diagonal._replace(furthest=diagonal.nearest + band.width - 1)
         mask_hx, highest_h = _mask_line(reach, line_hx[band.heads], compute_dtype(q_bhid.dtype))
         for first in range(0, q_bhid.shape[2], ROWS):
             rows = slice(first, min(first + ROWS, q_bhid.shape[2]))
-            lowest, highest = (own.ahead + own.rows.start + row for row in (first, rows.stop - 1))
-            seen = slice(max(lowest - reach.furthest, 0), highest - own.nearest + 1)
-            begin = own.last - (highest - seen.start)
-            size = (1, len(mask_hx), rows.stop - first, seen.stop - seen.start)
+            lowest, highest = (diagonal.ahead + diagonal.rows.start + row for row in (first, rows.stop - 1))
+            visible = slice(max(lowest - reach.furthest, 0), highest - diagonal.nearest + 1)
+            begin = diagonal.last - (highest - visible.start)
+            size = (1, len(mask_hx), rows.stop - first, visible.stop - visible.start)
             mask = mask_hx.as_strided(size, (0, mask_hx.shape[1], 1, 1), begin)
-            yield MaskedBlock(band, rows, seen, begin, mask, highest_h)
+            yield MaskedBlock(band, rows, visible, begin, mask, highest_h)
 
 
-def _mask_line(own: DiagonalRows, line_hx: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The line as the kernels add it, hidden distances at -inf, less each head's largest; and that."""
-    distance = _distances(own, line_hx.device)
-    line_hx = line_hx.masked_fill((distance < own.nearest) | (distance > own.furthest), -torch.inf)
-    # What all of a head's keys have in common cancels in the softmax; without it little is lost to rounding.
+def _mask_line(diagonal: DiagonalRows, line_hx: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The line as the kernels add it, hidden distances at -inf, minus each head's largest number; and that number."""
+    distance = _distances(diagonal, line_hx.device)
+    line_hx = line_hx.masked_fill((distance < diagonal.nearest) | (distance > diagonal.furthest), -torch.inf)
+    # A constant per head cancels in the softmax; without it rounding loses less.
     highest_h = line_hx.amax(-1)
     return (line_hx - highest_h[:, None]).to(dtype).contiguous(), highest_h
+
+
+def _run(inputs: AttentionInputs) -> Tensor:
+    problem, copies = inputs.problem, inputs.rotated_copies()
+    rows = [diagonal(segment, problem.queries, problem.keys) for segment in problem.segments]
+    pairs = [(copies.q[job.q], copies.k[job.k]) for job in copies.jobs]
+    return bias_diagonals(pairs, copies.v[0], [one for one in rows if one], inputs.bias_of_distance, inputs.sink_h)
+
+
+BIAS_DIAGONALS = Backend("bias_diagonals", why_not, why, _run)

@@ -1,99 +1,69 @@
-"""Which way computes a text, and why: a choice that can be read, never a silent fallback.
+"""Which backend computes a problem, and why. `explain` prints the reason; no backend is replaced silently.
 
-    no bias     flash, on cuda then flex
-    a bias      bias_diagonals, on cuda flex
-    otherwise   dense, which carries everything
-
-Each way says what it cannot carry; the first that carries the case computes it.
+`ORDER` lists the backends by device and by whether there is a bias. Each says which problems it does not carry. The
+first that carries a problem computes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
-from ropewalk.attention.backends import bias_diagonals, dense, flash, flex
-from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE
-from ropewalk.attention.backends.triton import launch
+from ropewalk.attention.backends.backend import Backend
+from ropewalk.attention.backends.bias_diagonals import BIAS_DIAGONALS
+from ropewalk.attention.backends.dense import DENSE
+from ropewalk.attention.backends.flash import FLASH
+from ropewalk.attention.backends.flex import FLEX
+from ropewalk.attention.backends.triton.launch import TRITON
 from ropewalk.attention.problem import Problem
-from ropewalk.attention.torch_kernels import verified
 from ropewalk.errors import DoesNotFit
 
-# What exp bears, with room for the vectors themselves; bfloat16 has the range of float32.
+# The fastest first. `dense` is last: it carries every problem.
+ORDER: dict[tuple[str, str], tuple[Backend, ...]] = {
+    ("cuda", "no bias"): (FLASH, TRITON, FLEX, DENSE),
+    ("cuda", "a bias"): (TRITON, FLEX, DENSE),
+    ("other devices", "no bias"): (FLASH, DENSE),
+    ("other devices", "a bias"): (BIAS_DIAGONALS, DENSE),
+}
+
+# The largest exponent that exp takes, with room for the vectors themselves; bfloat16 has the range of float32.
 EXPONENTS = {torch.float16: 7, torch.bfloat16: 80, torch.float32: 80, torch.float64: 700}
 
 
 class Choice(NamedTuple):
-    """A backend, the reason, and whether it has to work in float64."""
+    """A backend, the reason, and whether it must compute in float64."""
 
-    backend: str
+    backend: Backend
     why: str
     double: bool = False
 
 
-class Way(NamedTuple):
-    """A backend: why it cannot carry a case (or nothing), and what it does with one that it carries."""
-
-    backend: str
-    why_not: Callable[[Problem], str | None]
-    why: Callable[[Problem], str]
-
-
-def choose(case: Problem) -> Choice:
-    """The fastest way that carries the extension over this text."""
-    growth = max((strand.growth for strand in case.strands), default=0.0)
+def choose(problem: Problem) -> Choice:
+    """The fastest backend that carries the problem."""
+    growth = max((segment.growth for segment in problem.segments), default=0.0)
     if growth > EXPONENTS[torch.float64]:
         raise DoesNotFit("length", "shorter: xpos grows beyond float64 over this text", f"exp({growth:.0f})")
-    if growth > EXPONENTS[case.dtype]:
-        why = f"the decay spans exp({growth:.0f}), beyond what {str(case.dtype)[6:]} holds"
-        return Choice("direct", why, double=True)
+    if growth > EXPONENTS[problem.dtype]:
+        why = f"the decay spans exp({growth:.0f}), beyond the range of {str(problem.dtype)[6:]}"
+        return Choice(DENSE, why, double=True)
     refusals: list[str] = []
-    for way in ways(case):
-        refusal = way.why_not(case)
+    for backend in candidates(problem):
+        refusal = backend.why_not(problem)
         if refusal is None:
             break
         refusals.append(refusal)
-    return Choice(way.backend, "; ".join(filter(None, [way.why(case), *refusals])))
+    return Choice(backend, "; ".join(filter(None, [backend.why(problem), *refusals])))
 
 
-def ways(case: Problem) -> list[Way]:
-    """Those to be asked, the fastest first; the last carries everything."""
-    on_cuda = case.device.type == "cuda"
-    if case.extension.biases:
-        return [TRITON, FLEX, DIRECT] if on_cuda else [TOEPLITZ, DIRECT]
-    return [FLASH, TRITON, FLEX, DIRECT] if on_cuda else [FLASH, DIRECT]
+def candidates(problem: Problem) -> tuple[Backend, ...]:
+    """The backends to try, in order."""
+    device = "cuda" if problem.device.type == "cuda" else "other devices"
+    return ORDER[device, "a bias" if problem.extension.biases else "no bias"]
 
 
-def _why_flash(case: Problem) -> str:
-    pieces = [piece for strand in case.strands for piece in strand.pieces]
-    pairs = sum(piece.pairs for piece in pieces)
-    return f"{len(pieces)} pieces by fused kernels, {pairs:,} pairs of a query and a key{_stand_in(case)}"
-
-
-def _why_toeplitz(case: Problem) -> str:
-    if case.learning:
-        far = "its gradient is summed along the diagonals"
-    else:
-        far = f"far keys that norms certify to weigh below 2^{NEGLIGIBLE[case.dtype]} in all are left out"
-    return f"a line of numbers is the mask of the fused kernels ({case.biases}); {far}{_stand_in(case)}"
-
-
-def _why_flex(case: Problem) -> str:
-    calls = f"{len(case.strands)} call{'s' * (len(case.strands) > 1)} of FlexAttention, compiled"
-    return f"{calls}, the bias read from a line of numbers ({case.biases})" if case.extension.biases else calls
-
-
-def _stand_in(case: Problem) -> str:
-    missing = verified.why_no_kernel(case.device, case.dtype, case.head_dim)
-    return f"; {missing}: a matmul stands in" if missing else ""
-
-
-FLASH = Way("flash", flash.why_not, _why_flash)
-TOEPLITZ = Way("toeplitz", bias_diagonals.why_not, _why_toeplitz)
-TRITON = Way(
-    "triton", launch.why_not, lambda case: "one kernel over all spans turns, adds biases and scales as it goes"
-)
-FLEX = Way("flex", flex.why_not, _why_flex)
-DIRECT = Way("direct", dense.why_not, lambda case: "")  # its reason is that the others refuse
+def choices() -> str:
+    """The order of all backends as a table."""
+    rows = [(*case, ", ".join(backend.name for backend in backends)) for case, backends in ORDER.items()]
+    header = ("device", "extension", "backends: the first that carries the problem computes it")
+    return "\n".join(f"{device:<15}{bias:<11}{backends}" for device, bias, backends in (header, *rows))

@@ -1,6 +1,6 @@
-"""Attention by matmul in blocks of rows: slower, and able to carry everything the equation has.
+"""Attention by matmul in blocks of rows: slower, but it carries everything that the equation has.
 
-Memory stays linear in the text, in the backward pass too, where each block is computed again.
+Memory stays linear in the sequence, in the backward pass too, which computes each block again.
 
 Legend: b batch, h query head, g key head, r query heads of one key head, i query, j key, d head dimension.
 """
@@ -14,38 +14,34 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from ropewalk.attention.backends.backend import Backend
 from ropewalk.attention.layout.segments import Segment
-from ropewalk.attention.problem import Problem
+from ropewalk.attention.problem import AttentionInputs
 from ropewalk.attention.rotation.precision import to_compute_dtype
-from ropewalk.attention.rotation.rotated_copies import RotatedCopies
+from ropewalk.attention.rotation.rotate import RotatedCopies
 from ropewalk.attention.torch_kernels.softmax import capped, softmax
 
 BLOCK = 128
 
-# The bias at [queries, keys]: from the distances shown and the block's rows, [heads or 1, queries, keys].
+# The bias at [queries, keys]: from effective distances and the block's rows, [heads or 1, queries, keys].
 BiasOf = Callable[[Tensor, slice], Tensor]
 
 
-def why_not(case: Problem) -> str | None:
-    """Why this way cannot carry the case: it carries every one."""
-    return None
-
-
 def dense(
-    turned: RotatedCopies,
-    strands: Sequence[Segment],
+    copies: RotatedCopies,
+    segments: Sequence[Segment],
     bias_of: BiasOf | None,
     softcap: float | None,
     sink_h: Tensor | None,
 ) -> Tensor:
-    """The attention of all strands together, in the type of the values."""
-    length = turned.q[0].shape[2]
+    """The attention of all segments together, in the type of the values."""
+    length = copies.q[0].shape[2]
     blocks = [slice(first, min(first + BLOCK, length)) for first in range(0, length, BLOCK)]
 
     def block(rows: slice) -> Tensor:
-        parts = _parts(rows, turned, strands, bias_of, softcap)
+        parts = _parts(rows, copies, segments, bias_of, softcap)
         if parts is None:
-            q, v = turned.q[0], turned.v[0]
+            q, v = copies.q[0], copies.v[0]
             return v.new_zeros(*q.shape[:2], rows.stop - rows.start, v.shape[-1])
         return _weighted(*parts, sink_h)
 
@@ -55,25 +51,25 @@ def dense(
 
 
 def _parts(
-    rows: slice, turned: RotatedCopies, strands: Sequence[Segment], bias_of: BiasOf | None, softcap: float | None
+    rows: slice, copies: RotatedCopies, segments: Sequence[Segment], bias_of: BiasOf | None, softcap: float | None
 ) -> tuple[Tensor, Tensor] | None:
-    """The logits of a block of rows against the keys that any of them sees, one strand's after the other's, and the
-    keys' values; nothing where no row sees a key."""
+    """The logits of a block of rows against the keys that any of them sees, segment after segment, and the values of
+    these keys; nothing where no row sees a key."""
     logits, values = [], []
-    for strand, job in zip(strands, turned.jobs, strict=True):
-        start, stop = _bounds(strand, rows)
+    for segment, job in zip(segments, copies.jobs, strict=True):
+        start, stop = (_of_block(bound, segment, rows) for bound in (segment.start, segment.stop))
         seeing = stop > start
         if not seeing.any():
             continue
         keys = slice(int(start[seeing].min()), int(stop[seeing].max()))
         j = torch.arange(keys.start, keys.stop)
-        inside = ((start[:, None] <= j) & (j < stop[:, None])).to(turned.q[job.q].device)
-        logit = _product(turned.q[job.q][:, :, rows], turned.k[job.k][:, :, keys])
+        inside = ((start[:, None] <= j) & (j < stop[:, None])).to(copies.q[job.q].device)
+        logit = _product(copies.q[job.q][:, :, rows], copies.k[job.k][:, :, keys])
         if bias_of is not None:
-            shown = (_of_block(strand.q_at, strand, rows)[:, None] - strand.k_at[keys]).to(logit.device)
-            logit = logit + bias_of(shown.where(inside, 0), rows).to(logit.dtype)
+            distance = (_of_block(segment.q_at, segment, rows)[:, None] - segment.k_at[keys]).to(logit.device)
+            logit = logit + bias_of(distance.where(inside, 0), rows).to(logit.dtype)
         logits.append(capped(logit, softcap).masked_fill(~inside, -torch.inf))
-        values.append(turned.v[job.v][:, :, keys])
+        values.append(copies.v[job.v][:, :, keys])
     return (_joined(logits, 3), _joined(values, 2)) if logits else None
 
 
@@ -81,17 +77,13 @@ def _joined(parts: list[Tensor], dim: int) -> Tensor:
     return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
 
-def _bounds(strand: Segment, rows: slice) -> tuple[Tensor, Tensor]:
-    """The strand's bounds over the block's rows, empty where it has none."""
-    return _of_block(strand.start, strand, rows), _of_block(strand.stop, strand, rows)
-
-
-def _of_block(own: Tensor, strand: Segment, rows: slice) -> Tensor:
-    """What the strand has for each of its rows, for the block's rows; 0 for those that are not the strand's."""
-    whole = own.new_zeros(rows.stop - rows.start)
-    first, stop = max(rows.start, strand.rows.start), min(rows.stop, strand.rows.stop)
+def _of_block(per_row: Tensor, segment: Segment, rows: slice) -> Tensor:
+    """A number for each of the block's rows, from one for each of the segment's rows; 0 for rows that it does not
+    have, so that their bounds are empty."""
+    whole = per_row.new_zeros(rows.stop - rows.start)
+    first, stop = max(rows.start, segment.rows.start), min(rows.stop, segment.rows.stop)
     if first < stop:
-        whole[first - rows.start : stop - rows.start] = own[first - strand.rows.start : stop - strand.rows.start]
+        whole[first - rows.start : stop - rows.start] = per_row[first - segment.rows.start : stop - segment.rows.start]
     return whole
 
 
@@ -111,3 +103,17 @@ def _weighted(logit_bhij: Tensor, v_bgjd: Tensor, sink_h: Tensor | None) -> Tens
     folded = weight.reshape(len(weight), v_bgjd.shape[1], -1, weight.shape[-1])
     output = folded @ v_bgjd.to(weight.dtype)
     return output.reshape(*weight.shape[:3], v_bgjd.shape[-1]).to(v_bgjd.dtype)
+
+
+def _run(inputs: AttentionInputs) -> Tensor:
+    terms, i = inputs.terms, inputs.i
+
+    def bias_of(distance_ij: Tensor, rows: slice) -> Tensor:
+        return terms.bias(distance_ij, i[rows, None].expand_as(distance_ij))
+
+    bias = bias_of if terms.extension.biases else None
+    return dense(inputs.rotated_copies(), inputs.problem.segments, bias, terms.facts.softcap, inputs.sink_h)
+
+
+# It carries every problem; its reason is that the others do not.
+DENSE = Backend("dense", why_not=lambda problem: None, why=lambda problem: "", run=_run)

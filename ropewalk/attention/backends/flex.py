@@ -1,13 +1,13 @@
-"""Attention by FlexAttention: torch compiles one kernel for what it is told of masks and biases. For CUDA.
+"""Attention by FlexAttention, which torch compiles to a kernel with our masks and biases. For CUDA.
 
-One call per strand, on its own turned queries and keys, over the blocks that its rows see; the answers are merged by
-their log-sum-exp in ways that autograd knows. A bias of the distance alone is read from a line of numbers, whose
-gradient reaches what the bias has learned.
+One call for each segment, on its rotated queries and keys, over the blocks that its rows see. The outputs are merged by
+their log-sum-exp, which autograd can follow. A bias of the distance alone is read from a line of numbers, whose
+gradient reaches the numbers that the bias learned.
 
-Uncompiled, FlexAttention writes out every pair of a query and a key. That never happens here: what is not compiled is
-refused, whatever kept torch from it.
+Uncompiled, FlexAttention stores every query-key pair. That never happens here: a call that torch does not compile is an
+error, whatever the cause.
 
-Legend: b batch, h query head, g key head, s strand, i query, j key, d head dimension, x place in a line.
+Legend: b batch, h query head, g key head, s segment, i query, j key, d head dimension, x index in a line.
 """
 
 from __future__ import annotations
@@ -21,118 +21,118 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
+from ropewalk.attention.backends.backend import Backend
 from ropewalk.attention.layout.block_lists import BLOCK, BlockLists, block_lists
 from ropewalk.attention.layout.distances import distance_line
 from ropewalk.attention.layout.segments import Segment
-from ropewalk.attention.problem import Problem
+from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.rotation.rotated_copies import RotatedCopies
+from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs
 from ropewalk.errors import DoesNotFit
 
 SMALLEST_HEAD = 16  # of FlexAttention's kernels
-KINDS = 64  # of calls that are compiled for: with and without gradients, bias, a second strand; head counts and sizes
-
-# The bias at these distances, [heads, distances], float64
-BiasAt = Callable[[Tensor], Tensor]
+KINDS = 64  # of compiled calls: with and without gradients, bias, a second segment; counts and sizes of heads
 
 
-def why_not(case: Problem) -> str | None:
-    """Why this way cannot carry the case, or nothing."""
-    if case.device.type != "cuda":
-        return f"FlexAttention is compiled for cuda alone, not for {case.device.type}"
-    if case.dtype == torch.float64:
+def why_not(problem: Problem) -> str | None:
+    """Why this backend does not carry a problem, or nothing."""
+    if problem.device.type != "cuda":
+        return f"FlexAttention is compiled for cuda only, not for {problem.device.type}"
+    if problem.dtype == torch.float64:
         return "FlexAttention has no float64"
-    if min(case.head_dim, case.value_dim) < SMALLEST_HEAD:
-        return f"FlexAttention wants heads of at least {SMALLEST_HEAD} numbers"
-    if not all(spec.of_distance_alone for spec in case.extension.biases):
-        return f"the bias is not one of the distance alone ({case.biases})"
-    if case.extension.biases and any(distance_line(strand) is None for strand in case.strands):
-        return f"the distances shown to the bias do not lie evenly ({case.biases})"
-    if case.learning and torch.are_deterministic_algorithms_enabled():
-        return f"FlexAttention sums the gradient of a bias in no fixed order ({case.biases})"
-    return None if find_spec("triton") else "FlexAttention needs Triton to be compiled"
+    if min(problem.head_dim, problem.value_dim) < SMALLEST_HEAD:
+        return f"FlexAttention needs heads of at least {SMALLEST_HEAD} numbers"
+    if not all(spec.of_distance_alone for spec in problem.extension.biases):
+        return f"the bias depends on more than the distance ({problem.biases})"
+    if problem.extension.biases and any(distance_line(segment) is None for segment in problem.segments):
+        return f"the effective distances are not evenly spaced on a short line ({problem.biases})"
+    if problem.learning and torch.are_deterministic_algorithms_enabled():
+        return f"FlexAttention sums the gradient of a bias in no fixed order ({problem.biases})"
+    return None if find_spec("triton") else "FlexAttention cannot be compiled without Triton"
+
+
+def why(problem: Problem) -> str:
+    """What this backend does with a problem."""
+    calls = f"{len(problem.segments)} compiled call{'s' * (len(problem.segments) > 1)} of FlexAttention"
+    return f"{calls}, the bias read from a line of numbers ({problem.biases})" if problem.extension.biases else calls
 
 
 def flex(
-    turned: RotatedCopies,
-    strands: Sequence[Segment],
+    copies: RotatedCopies,
+    segments: Sequence[Segment],
     bias_at: BiasAt | None,
     softcap: float | None = None,
     sink_h: Tensor | None = None,
 ) -> Tensor:
-    """The attention of all strands together."""
-    pairs = list(zip(strands, turned.jobs, strict=True))
-    answers, done = [], 0
-    for first in sorted({strand.rows.start for strand in strands}):
-        found = [(strand, job) for strand, job in pairs if strand.rows.start == first]
-        rows = found[0][0].rows
-        # Contiguous, since other steps in memory would be compiled for apart.
-        vectors = [(turned.q[job.q][:, :, rows].contiguous(), turned.k[job.k], turned.v[job.v]) for _, job in found]
-        parts = [
-            _strand(*own, strand, bias_at, softcap, merged=len(found) > 1 or sink_h is not None)
-            for own, (strand, _) in zip(vectors, found, strict=True)
-        ]
-        answers += [_zeros(turned, first - done), _merged(parts, sink_h)]
-        done = rows.stop
-    return torch.cat([*answers, _zeros(turned, turned.q[0].shape[2] - done)], 2)
+    """The attention of all segments together."""
+    pairs = list(zip(segments, copies.jobs, strict=True))
+    outputs, done = [], 0
+    for first in sorted({segment.rows.start for segment in segments}):
+        of_rows = [(segment, job) for segment, job in pairs if segment.rows.start == first]
+        merged = len(of_rows) > 1 or sink_h is not None
+        parts = [_segment(copies, job, segment, bias_at, softcap, merged=merged) for segment, job in of_rows]
+        outputs += [_zeros(copies, first - done), _merged(parts, sink_h)]
+        done = of_rows[0][0].rows.stop
+    return torch.cat([*outputs, _zeros(copies, copies.q[0].shape[2] - done)], 2)
 
 
 class SegmentOutput(NamedTuple):
-    """Of one strand; the logarithm of what it was divided by only where there is something to merge it with."""
+    """The output of a segment, and its log-sum-exp where there is something to merge it with."""
 
     out_bhid: Tensor
     lse_bhi: Tensor | None
 
 
-def _strand(
-    q_bhid: Tensor,
-    k_bgjd: Tensor,
-    v_bgjd: Tensor,
-    strand: Segment,
+def _segment(
+    copies: RotatedCopies,
+    job: SegmentInputs,
+    segment: Segment,
     bias_at: BiasAt | None,
     softcap: float | None,
     *,
     merged: bool,
 ) -> SegmentOutput:
     """One call of the compiled kernel."""
+    # Contiguous, because every other layout in memory would be compiled separately.
+    q_bhid, k_bgjd, v_bgjd = copies.q[job.q][:, :, segment.rows].contiguous(), copies.k[job.k], copies.v[job.v]
     device = q_bhid.device
-    bounds = [bound.int().to(device) for bound in (strand.start, strand.stop)]
-    lists = BlockLists(*(each.to(device) for each in block_lists(strand.start, strand.stop, k_bgjd.shape[2])))
-    bias = None if bias_at is None else _bias(strand, bias_at, q_bhid)
+    bounds = [bound.int().to(device) for bound in (segment.start, segment.stop)]
+    lists = BlockLists(*(tensor.to(device) for tensor in block_lists(segment.start, segment.stop, k_bgjd.shape[2])))
+    bias = None if bias_at is None else _bias(segment, bias_at, q_bhid)
     cap = None if softcap is None else torch.full((), softcap, device=device)  # a number would be compiled in
     return SegmentOutput(*_compiled_call(q_bhid, k_bgjd, v_bgjd, *bounds, lists, bias, cap, merged))
 
 
-def _bias(strand: Segment, bias_at: BiasAt, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a head adds at each place of the strand's line, and whose difference is the place of a pair."""
-    found = distance_line(strand)
-    if found is None:
-        raise DoesNotFit("the distances shown to a bias", "even ones on a short line", strand.span)
-    line_hx = bias_at(found.distance.to(like.device)).to(compute_dtype(like.dtype))
-    return line_hx, found.x_i.int().to(like.device), found.y_j.int().to(like.device)
+def _bias(segment: Segment, bias_at: BiasAt, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The bias of each head along the segment's line, and the numbers whose difference is a pair's index in it."""
+    line = distance_line(segment)
+    if line is None:
+        raise DoesNotFit("the effective distances of a bias", "evenly spaced on a short line", segment.span)
+    line_hx = bias_at(line.distance.to(like.device)).to(compute_dtype(like.dtype))
+    return line_hx, line.x_i.int().to(like.device), line.y_j.int().to(like.device)
 
 
-def _compiled_call(*given: object) -> tuple[Tensor, Tensor | None]:
+def _compiled_call(*arguments: object) -> tuple[Tensor, Tensor | None]:
     from torch._dynamo.exc import FailOnRecompileLimitHit  # which loads the compiler
 
     try:
-        return compiled()(*given)
+        return compiled()(*arguments)
     except FailOnRecompileLimitHit as limit:
         raise _refused(f"{KINDS} kinds of calls already") from limit
 
 
 @cache
 def compiled() -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """The call, compiled once for all lengths; a graph that breaks or a limit that is hit is an error."""
+    """The call, compiled once for all lengths. A graph break or a full recompile limit is an error."""
     limits = {"recompile_limit": KINDS, "isolate_recompiles": True}
     return torch.compile(never_uncompiled, dynamic=True, fullgraph=True, **limits)  # type: ignore[call-overload, no-any-return]
 
 
-def never_uncompiled(*given: Any) -> tuple[Tensor, Tensor | None]:
-    """The call, an error where it runs as it is written: torch has several reasons to do so, and says nothing."""
+def never_uncompiled(*arguments: Any) -> tuple[Tensor, Tensor | None]:
+    """The call, and an error where torch would run it uncompiled, which it may do without a warning."""
     if not torch.compiler.is_compiling():
-        raise _refused("a torch that compiles nothing (it is disabled, or its stance is eager)")
-    return call(*given)
+        raise _refused("a torch that does not compile (it is disabled, or its stance is eager)")
+    return call(*arguments)
 
 
 def call(
@@ -146,12 +146,12 @@ def call(
     cap: Tensor | None,
     merged: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """What is compiled. The same text serves every reach and every bias: they differ in numbers alone."""
+    """What is compiled: one graph for every reach and every bias, which differ in numbers only."""
 
-    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def inside(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (start_i[i] <= j) & (j < stop_i[i])
 
-    mask = BlockMask((q_bhid.shape[2], k_bgjd.shape[2]), *lists, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=seen)
+    mask = BlockMask((q_bhid.shape[2], k_bgjd.shape[2]), *lists, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=inside)
     out, aux = flex_attention(
         *(q_bhid, k_bgjd, v_bgjd),
         score_mod=_scored(bias, cap),
@@ -164,7 +164,7 @@ def call(
 
 
 def _scored(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> Callable[..., Tensor] | None:
-    """What becomes of a scaled product: a bias is added, then the cap is put on it."""
+    """What is done to a scaled product: the bias is added, then the cap is applied."""
     if bias is None and cap is None:
         return None
 
@@ -178,13 +178,13 @@ def _scored(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> C
 
 
 def _merged(parts: Sequence[SegmentOutput], sink_h: Tensor | None) -> Tensor:
-    """The parts of one softmax, weighted by what each was divided by; zeros in a row that sees nothing."""
+    """The parts of one softmax, weighted by their sums of exponentials; zeros in a row that sees nothing."""
     if len(parts) == 1 and sink_h is None:
         return parts[0].out_bhid
     lse_sbhi = torch.stack([part.lse_bhi for part in parts if part.lse_bhi is not None])
     seeing_bhi = (lse_sbhi > -torch.inf).any(0)
     lse_sbhi = lse_sbhi.where(seeing_bhi, 0)
-    if sink_h is not None:  # a part that has no answer
+    if sink_h is not None:  # a part whose values are zero
         lse_sbhi = torch.cat([lse_sbhi, sink_h[:, None].to(lse_sbhi.dtype).expand_as(lse_sbhi[:1])])
     share_sbhi = torch.softmax(lse_sbhi, 0)
     total = torch.zeros_like(parts[0].out_bhid, dtype=compute_dtype(parts[0].out_bhid.dtype))
@@ -193,15 +193,23 @@ def _merged(parts: Sequence[SegmentOutput], sink_h: Tensor | None) -> Tensor:
     return total.to(parts[0].out_bhid.dtype)
 
 
-def _zeros(turned: RotatedCopies, rows: int) -> Tensor:
-    """The answer of rows that see nothing."""
-    return turned.q[0].new_zeros(*turned.q[0].shape[:2], rows, turned.v[0].shape[-1])
+def _zeros(copies: RotatedCopies, rows: int) -> Tensor:
+    """The output of rows that see nothing."""
+    return copies.q[0].new_zeros(*copies.q[0].shape[:2], rows, copies.v[0].shape[-1])
 
 
 def _refused(got: str) -> DoesNotFit:
     return DoesNotFit(
         "attention by FlexAttention",
-        f"compiled, in at most {KINDS} kinds (uncompiled it holds every pair of a query and a key in memory)",
+        f"compiled, in at most {KINDS} kinds (uncompiled it stores every query-key pair)",
         got,
         remedy="let torch compile, or use fewer shapes of heads in one process",
     )
+
+
+def _run(inputs: AttentionInputs) -> Tensor:
+    problem = inputs.problem
+    return flex(inputs.rotated_copies(), problem.segments, inputs.bias_at, problem.softcap, inputs.sink_h)
+
+
+FLEX = Backend("flex", why_not, why, _run)

@@ -1,8 +1,8 @@
-"""Where a memory keeps the vectors of past tokens: all of them, the last ones, or the first ones.
+"""Where a layer cache stores the vectors of past tokens: all of them, the last ones, or the first ones.
 
-A shelf has lanes: turned keys, their values, and whatever else goes with a token. Slots count the tokens since the
-memory began, padding included; numbers count within each row's own text. A kind of shelf only knows places; the tensors
-are the memory's, one set for each layer.
+A buffer has lanes: rotated keys, their values, and other vectors of a token. Slots count the tokens since the cache
+began, padding included; numbers count within each row's sequence. A buffer only computes indices. The tensors belong to
+the cache, one set for each layer.
 
 Legend: b batch, g key head, n token, d head dimension.
 """
@@ -16,47 +16,47 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-GROWTH = 1.25  # how much room a full shelf makes
-ROOM = 256  # tokens, at the least
+GROWTH = 1.25  # how much larger a full buffer becomes
+ROOM = 256  # tokens of a full buffer, at least
 
 Lanes = list[Tensor]
 
 
 class BufferUpdate(NamedTuple):
-    """What is kept after tokens came in; and all that they may see, in order, from the first's slot (or number) on."""
+    """The lanes after new tokens; and all that these may see, in order, from slot (or number) `first` on."""
 
-    kept: Lanes
+    lanes: Lanes
     first: int
     ordered: Lanes
 
 
 class KVBuffer(Protocol):
-    """What a memory asks of a kind of shelf. `count` is how many slots there were before."""
+    """The interface of all buffers. `count` is the number of slots before the call."""
 
     @property
     def by_number(self) -> bool:
-        """Whether places go by each row's numbers rather than by slots."""
+        """Whether indices are each row's numbers rather than slots."""
 
     def takes(self, count: int) -> bool:
-        """Whether the token at this slot is kept at all, in any row."""
+        """Whether the token at this slot is stored, in any row."""
 
     def can_forget(self, furthest: int, count: int) -> bool:
-        """Whether the tokens from `count` on can be taken back when all up to `furthest` have come."""
+        """Whether the tokens from `count` on can be removed after all up to `furthest` were read."""
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
-        """Take in tokens."""
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
+        """Store tokens."""
 
-    def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
-        """Take in one token, in place."""
+    def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
+        """Store one token, in place."""
 
     def held(self, count: int) -> slice:
-        """The places that are taken."""
+        """The indices in use."""
 
     def where(self, start: int, stop: int) -> list[slice]:
-        """The places of the slots from start to stop, in any order."""
+        """The indices of the slots from start to stop, in any order."""
 
-    def slots(self, place: slice, newest: int) -> Tensor:
-        """What these places hold once `newest` is the last slot."""
+    def slots(self, indices: slice, newest: int) -> Tensor:
+        """The slots at these indices once `newest` is the last slot."""
 
 
 @dataclass(frozen=True)
@@ -73,47 +73,47 @@ class FullBuffer:
         """Always."""
         return True
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """Everything, in order."""
         end = count + new[0].shape[2]
-        kept = _roomy(kept, new, count, end)
-        for lane, part in zip(kept, new, strict=True):
+        lanes = _with_room(lanes, new, count, end)
+        for lane, part in zip(lanes, new, strict=True):
             lane[:, :, count:end] = part
-        return BufferUpdate(kept, 0, [lane[:, :, :end] for lane in kept])
+        return BufferUpdate(lanes, 0, [lane[:, :, :end] for lane in lanes])
 
-    def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
-        """Behind the last."""
-        return self.extend(kept, new, count).kept
+    def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
+        """After the last."""
+        return self.extend(lanes, new, count).lanes
 
     def held(self, count: int) -> slice:
-        """All that came."""
+        """All slots so far."""
         return slice(0, count)
 
     def where(self, start: int, stop: int) -> list[slice]:
-        """Slots are places."""
+        """Indices are slots."""
         return [slice(start, stop)]
 
-    def slots(self, place: slice, newest: int) -> Tensor:
-        """Places are slots."""
-        return torch.arange(place.start, place.stop)
+    def slots(self, indices: slice, newest: int) -> Tensor:
+        """Indices are slots."""
+        return torch.arange(indices.start, indices.stop)
 
 
-def _roomy(kept: Lanes, new: Lanes, count: int, end: int) -> Lanes:
+def _with_room(lanes: Lanes, new: Lanes, count: int, end: int) -> Lanes:
     """The same lanes with room up to `end`."""
-    if kept and end <= kept[0].shape[2]:
-        return kept
+    if lanes and end <= lanes[0].shape[2]:
+        return lanes
     room = max(end, ROOM, int(count * GROWTH))
     wider = [part.new_empty(*part.shape[:2], room, part.shape[3]) for part in new]
-    for lane, old in zip(wider, kept, strict=False):
+    for lane, old in zip(wider, lanes, strict=False):
         lane[:, :, :count] = old[:, :, :count]
     return wider
 
 
 @dataclass(frozen=True)
 class RingBuffer:
-    """The last `size` tokens, each new one in the place of the oldest: softmax does not ask for their order.
+    """The last `size` tokens; each new one overwrites the oldest, since softmax does not depend on their order.
 
-    With `spare` places more, as many tokens can be taken back at any time.
+    With `spare` more slots, up to that many tokens can be removed at any time.
     """
 
     size: int
@@ -122,7 +122,7 @@ class RingBuffer:
 
     @property
     def room(self) -> int:
-        """How many places there are."""
+        """The length of the ring."""
         return self.size + self.spare
 
     def takes(self, count: int) -> bool:
@@ -130,57 +130,57 @@ class RingBuffer:
         return True
 
     def can_forget(self, furthest: int, count: int) -> bool:
-        """As long as what would be seen again has not been written over."""
+        """As long as the tokens that become visible again are not overwritten."""
         return furthest - self.room <= max(0, count - self.size)
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
-        """What was kept and what is new, in order; and the last of it."""
-        kept = kept or self._room(new)
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
+        """The old tokens and the new ones, in order; and the ring with the last of them."""
+        lanes = lanes or self._empty(new)
         first, end = max(0, count - self.size), count + new[0].shape[2]
-        places = self._in_order(first, count)
+        runs = self._in_order(first, count)
         ordered = [
-            torch.cat([*(lane[:, :, place] for place in places), part], 2) if places else part
-            for lane, part in zip(kept, new, strict=True)
+            torch.cat([*(lane[:, :, run] for run in runs), part], 2) if runs else part
+            for lane, part in zip(lanes, new, strict=True)
         ]
         newest = torch.arange(max(count, end - self.room), end)
-        for lane, part in zip(kept, new, strict=True):
+        for lane, part in zip(lanes, new, strict=True):
             lane[:, :, newest % self.room] = part[:, :, newest - count]
-        return BufferUpdate(kept, first, ordered)
+        return BufferUpdate(lanes, first, ordered)
 
-    def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
+    def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
         """Over the oldest."""
-        kept = kept or self._room(new)
-        place = count % self.room
-        for lane, part in zip(kept, new, strict=True):
-            lane[:, :, place : place + 1] = part
-        return kept
+        lanes = lanes or self._empty(new)
+        index = count % self.room
+        for lane, part in zip(lanes, new, strict=True):
+            lane[:, :, index : index + 1] = part
+        return lanes
 
-    def _room(self, like: Lanes) -> Lanes:
+    def _empty(self, like: Lanes) -> Lanes:
         return [part.new_empty(*part.shape[:2], self.room, part.shape[3]) for part in like]
 
     def held(self, count: int) -> slice:
-        """From the first on, and soon all."""
+        """From the first on; all once the ring is full."""
         return slice(0, min(count, self.room))
 
     def where(self, start: int, stop: int) -> list[slice]:
-        """A whole ring as it lies."""
+        """A full ring in its order in memory."""
         return [slice(0, self.room)] if stop - start == self.room else self._in_order(start, stop)
 
     def _in_order(self, start: int, stop: int) -> list[slice]:
-        """One stretch of places, or two where the ring closes."""
+        """One run of indices, or two across the end of the ring."""
         first, end = start % self.room, start % self.room + stop - start
         if end <= self.room:
             return [slice(first, end)] if end > first else []
         return [slice(first, self.room), slice(0, end - self.room)]
 
-    def slots(self, place: slice, newest: int) -> Tensor:
-        """The latest slot that fell on each place."""
-        return newest - (newest - torch.arange(place.start, place.stop)) % self.room
+    def slots(self, indices: slice, newest: int) -> Tensor:
+        """The latest slot at each index."""
+        return newest - (newest - torch.arange(indices.start, indices.stop)) % self.room
 
 
 @dataclass(frozen=True)
 class PrefixBuffer:
-    """The tokens numbered below `size`, each in the place of its number; `begins` numbers each row's slot 0."""
+    """The tokens numbered below `size`, at the index of their number; `begins` numbers each row's slot 0."""
 
     size: int
     begins: Sequence[int]
@@ -191,36 +191,36 @@ class PrefixBuffer:
         return count + min(self.begins) < self.size
 
     def can_forget(self, furthest: int, count: int) -> bool:
-        """Always: what comes again is written again."""
+        """Always: the same numbers are written again."""
         return True
 
-    def extend(self, kept: Lanes, new: Lanes, count: int) -> BufferUpdate:
-        """The beginnings."""
-        kept = kept or [part.new_zeros(*part.shape[:2], self.size, part.shape[3]) for part in new]
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
+        """The first tokens of each row."""
+        lanes = lanes or [part.new_zeros(*part.shape[:2], self.size, part.shape[3]) for part in new]
         if self.takes(count):
             for row in range(len(new[0])):
-                self._extend_row(kept, new, count, row)
-        return BufferUpdate(kept, 0, kept)
+                self._extend_row(lanes, new, count, row)
+        return BufferUpdate(lanes, 0, lanes)
 
-    def _extend_row(self, kept: Lanes, new: Lanes, count: int, row: int) -> None:
-        number = count + self.begins[row % len(self.begins)]  # of the first that is new
+    def _extend_row(self, lanes: Lanes, new: Lanes, count: int, row: int) -> None:
+        number = count + self.begins[row % len(self.begins)]  # of the first new token
         first, stop = max(number, 0), min(number + new[0].shape[2], self.size)
         if first < stop:
-            for lane, part in zip(kept, new, strict=True):
+            for lane, part in zip(lanes, new, strict=True):
                 lane[row, :, first:stop] = part[row, :, first - number : stop - number]
 
-    def push(self, kept: Lanes, new: Lanes, count: int) -> Lanes:
-        """Only what is of the beginning."""
-        return self.extend(kept, new, count).kept
+    def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
+        """Only a token with a small number."""
+        return self.extend(lanes, new, count).lanes
 
     def held(self, count: int) -> slice:
-        """All of it, blank at first."""
+        """All of it, zeros at first."""
         return slice(0, self.size)
 
     def where(self, start: int, stop: int) -> list[slice]:
-        """Numbers are places."""
+        """Indices are numbers."""
         return [slice(start, stop)]
 
-    def slots(self, place: slice, newest: int) -> Tensor:
-        """Places are numbers."""
-        return torch.arange(place.start, place.stop)
+    def slots(self, indices: slice, newest: int) -> Tensor:
+        """Indices are numbers."""
+        return torch.arange(indices.start, indices.stop)

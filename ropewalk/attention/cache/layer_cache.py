@@ -1,4 +1,4 @@
-"""One layer's past: keys turned when they come, kept as far as the reach needs them, read in place.
+"""One layer's past tokens: keys are rotated when they are read, stored as far as the reach needs them, used in place.
 
 Legend: b batch, h query head, g key head, r query heads of one key head, i query, j key, d head dimension.
 """
@@ -23,56 +23,67 @@ from ropewalk.attention.torch_kernels.softmax import capped, softmax
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import require_kinship, require_shapes
 
-TURNED, VALUES, RAW = 0, 1, 2  # the lanes of a shelf; keys as they came only where a stage may end
+ROTATED, VALUES, RAW = 0, 1, 2  # the lanes of a buffer; unrotated keys only where the table may change
 
 
 class LayerCache:
-    """What `attend` gives for all keys so far, however the text is cut: `read` takes the next tokens of every row."""
+    """`attend` over a text that arrives in chunks of any size: `read` takes the next tokens of every row.
+
+    The outputs are those of one `attend` over the whole text. Only the keys that the reach can still see are stored.
+    There is no backward pass.
+
+        cache = LayerCache(Session(parse("rerope:window=1024"), facts))
+        out = cache.read(q, k, v)  # q is [batch, heads, n, head_dim], k and v [batch, kv_heads, n, ...], any n
+        out = cache.read(q_next, k_next, v_next)
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.count = 0
-        self._furthest = 0  # the most there has been: what rings have written over is not undone by taking back
-        self._lanes: list[Lanes] = [[] for _ in session.shelves]
-        self._stages: list[Stage | None] = [None] * len(session.shelves)
+        self._furthest = 0  # the largest count so far: rings stay overwritten when tokens are removed
+        self._lanes: list[Lanes] = [[] for _ in session.buffers]
+        self._stages: list[Stage | None] = [None] * len(session.buffers)
 
     @property
     def batch(self) -> int:
-        """How many rows are read."""
+        """The number of rows."""
         return next((len(lanes[VALUES]) for lanes in self._lanes if lanes), self.session.rows)
 
     @property
     def nbytes(self) -> int:
-        """What is held."""
+        """The memory of all stored vectors, in bytes."""
         return sum(lane.nbytes for lanes in self._lanes for lane in lanes)
 
     def select(self, rows: Sequence[int]) -> None:
-        """Go on with these rows, in this order, some perhaps twice."""
+        """Continue with these rows in this order; a row may appear more than once."""
         self._lanes = [[lane[list(rows)] for lane in lanes] for lanes in self._lanes]
         self.session = self.session.of_rows(rows)
         self._stages = [None] * len(self._stages)
 
     def forget(self, tokens: int) -> None:
-        """Take back the last tokens."""
+        """Remove the last tokens, as after a rejected draft."""
         if not 0 <= tokens <= self.count:
             raise InvalidValue("tokens", f"between 0 and the {self.count} that were read", tokens)
         left = self.count - tokens
-        if tokens and not all(shelf.can_forget(self._furthest, left) for shelf in self.session.shelves):
-            rule = f"at most {self.session.spare} once a window is full: what it held before is gone"
-            raise InvalidValue("tokens", rule, tokens, remedy="a session with more spare room takes back more")
+        if tokens and not all(buffer.can_forget(self._furthest, left) for buffer in self.session.buffers):
+            rule = f"at most {self.session.spare} once a window is full, since older keys are overwritten"
+            raise InvalidValue("tokens", rule, tokens, remedy="create the session with a larger spare")
         self.count = left
 
     def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
-        """Take in the next tokens and answer them; padded ones get zeros."""
+        """Store the next n tokens and return their outputs, [batch, heads, n, value size]; zeros for padded ones.
+
+        `q_bhid` is [batch, heads, n, head_dim], `k_bgjd` and `v_bgjd` [batch, kv_heads, n, head_dim or value size].
+        """
         self._check(q_bhid, k_bgjd, v_bgjd)
         with torch.no_grad():
             return self._read(q_bhid, k_bgjd, v_bgjd)
 
     def _read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         alone = k_bgjd.shape[2] == 1
-        own = decode_step(self.session, self.count, q_bhid.dtype, q_bhid.device) if alone else None
+        step = decode_step(self.session, self.count, q_bhid.dtype, q_bhid.device) if alone else None
         with torch.autocast(q_bhid.device.type, enabled=False):
-            out = self._step(own, q_bhid, k_bgjd, v_bgjd) if own else self._chunk(q_bhid, k_bgjd, v_bgjd)
+            out = self._token(step, q_bhid, k_bgjd, v_bgjd) if step else self._chunk(q_bhid, k_bgjd, v_bgjd)
         self.count += k_bgjd.shape[2]
         self._furthest = max(self._furthest, self.count)
         return out
@@ -80,111 +91,115 @@ class LayerCache:
     def _check(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
         require_shapes(q_bhid, k_bgjd, v_bgjd, self.session.terms.facts)
         require_kinship(q_bhid, k_bgjd, v_bgjd)
-        held = [lanes[VALUES] for lanes in self._lanes if lanes]
-        batch = len(held[0]) if held else self.session.rows if self.session.rows > 1 else len(q_bhid)
+        stored = [lanes[VALUES] for lanes in self._lanes if lanes]
+        batch = len(stored[0]) if stored else self.session.rows if self.session.rows > 1 else len(q_bhid)
         if torch.is_grad_enabled() and any(x.requires_grad for x in (q_bhid, k_bgjd, v_bgjd)):
-            raise InvalidValue("q, k, v", "free of gradients", "some want one", remedy="use torch.no_grad(), or attend")
+            raise InvalidValue(
+                "q, k, v", "without gradients", "some that need one", remedy="use torch.no_grad(), or attend"
+            )
         if q_bhid.shape[2] != k_bgjd.shape[2]:
             raise InvalidValue("q", f"as many tokens as k ({k_bgjd.shape[2]})", q_bhid.shape[2])
         if len(q_bhid) != batch:
-            raise InvalidValue("q", f"of the {batch} rows that are being read", len(q_bhid))
-        if held and held[0].dtype != v_bgjd.dtype:
-            raise InvalidValue("v", f"of the type that is held ({held[0].dtype})", v_bgjd.dtype)
+            raise InvalidValue("q", f"for the cache's {batch} rows", len(q_bhid))
+        if stored and stored[0].dtype != v_bgjd.dtype:
+            raise InvalidValue("v", f"of the cache's type ({stored[0].dtype})", v_bgjd.dtype)
 
-    def _step(self, own: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
-        """One token in every row: what is kept is read where it lies."""
-        heads, both = q_bhid.shape[1], self._turned(own, q_bhid, k_bgjd)
+    def _token(self, step: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
+        """One token in every row: buffers are read without a copy."""
+        heads, both = q_bhid.shape[1], self._rotated(step, q_bhid, k_bgjd)
         for n, stage in enumerate(self._stages):
-            if stage != own.stage:
-                self._turn_anew(n, own.stage)
-        for n, way in own.taking:
-            new = [both[way][:, heads:].to(k_bgjd.dtype), v_bgjd, *([k_bgjd] if self.session.drifts else [])]
-            self._lanes[n] = self.session.shelves[n].push(self._lanes[n], new, self.count)
+            if stage != step.stage:
+                self._rotate_again(n, step.stage)
+        for n, rotation in step.stores:
+            new = [both[rotation][:, heads:].to(k_bgjd.dtype), v_bgjd, *([k_bgjd] if self.session.has_stages else [])]
+            self._lanes[n] = self.session.buffers[n].push(self._lanes[n], new, self.count)
         # The query heads of a key head are rows of one product with it.
-        asking = [each[:, :heads].view(len(each), k_bgjd.shape[1], -1, each.shape[-1]) for each in both]
-        return self._weighed(own.reads, asking).reshape(*q_bhid.shape[:3], -1)
+        queries = [x[:, :heads].view(len(x), k_bgjd.shape[1], -1, x.shape[-1]) for x in both]
+        return self._weighted(step.reads, queries).reshape(*q_bhid.shape[:3], -1)
 
-    def _turned(self, own: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor) -> list[Tensor]:
-        """Scaled query and key together, turned each way, in at least float32."""
+    def _rotated(self, step: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor) -> list[Tensor]:
+        """Scaled query and key together, by each rotation, in at least float32."""
         q_bhid = to_compute_dtype(q_bhid) / math.sqrt(q_bhid.shape[-1])
-        if own.scale_bhnd is not None:
-            q_bhid = (q_bhid * own.scale_bhnd).to(q_bhid.dtype)
+        if step.scale_bhnd is not None:
+            q_bhid = (q_bhid * step.scale_bhnd).to(q_bhid.dtype)
         both, interleaved = torch.cat([q_bhid, to_compute_dtype(k_bgjd)], 1), self.session.terms.facts.interleaved
-        return [rotate_few(both, turn, interleaved) if turn else both for turn in own.turns]
+        return [rotate_few(both, rotation, interleaved) if rotation else both for rotation in step.rotations]
 
-    def _weighed(self, reads: list[BufferRead], asking: list[Tensor]) -> Tensor:
-        """The answer over all that is read: one softmax, whose parts lie where their keys do."""
-        logits, sink_h = [self._logit(read, asking[read.asking]) for read in reads], self.session.terms.sink_h
+    def _weighted(self, reads: list[BufferRead], queries: list[Tensor]) -> Tensor:
+        """The output over all reads: one softmax, split over the buffers."""
+        logits, sink_h = [self._logit(read, queries[read.query]) for read in reads], self.session.terms.sink_h
         sink_grn = None if sink_h is None else sink_h.view(logits[0].shape[1], -1, 1).to(logits[0].device)
         weight = softmax(torch.cat(logits, -1) if len(logits) > 1 else logits[0], sink_grn)
-        shares = torch.split(weight, [each.shape[-1] for each in logits], -1)
+        shares = torch.split(weight, [logit.shape[-1] for logit in logits], -1)
         parts = [self._part(read, share) for read, share in zip(reads, shares, strict=True)]
         return functools.reduce(torch.add, parts)
 
     def _part(self, read: BufferRead, share_bgrn: Tensor) -> Tensor:
-        v_bgnd = self._lanes[read.shelf][VALUES][:, :, read.place]
+        v_bgnd = self._lanes[read.buffer][VALUES][:, :, read.indices]
         return share_bgrn.to(v_bgnd.dtype) @ v_bgnd
 
     def _logit(self, read: BufferRead, q_bgrd: Tensor) -> Tensor:
-        """Half precision is for keeping: logits are formed and kept in at least float32."""
-        logit = q_bgrd @ to_compute_dtype(self._lanes[read.shelf][TURNED][:, :, read.place]).mT
+        """Half precision is for storage: logits are computed and stay in at least float32."""
+        logit = q_bgrd @ to_compute_dtype(self._lanes[read.buffer][ROTATED][:, :, read.indices]).mT
         softcap, mask = self.session.terms.facts.softcap, read.mask_bgrn
         if mask is None:
             return capped(logit, softcap)
         whole = capped(logit + mask, softcap)
         return whole if softcap is None else whole.masked_fill(mask == -torch.inf, -torch.inf)
 
-    def _turn_anew(self, n: int, stage: Stage | None) -> None:
-        """All that a shelf holds, from the keys as they came, for a new stage."""
+    def _rotate_again(self, n: int, stage: Stage | None) -> None:
+        """Rotate all keys of a buffer for a new stage, from the unrotated ones."""
         self._stages[n] = stage
         if not self._lanes[n]:
             return
-        shelf, lanes = self.session.shelves[n], self._lanes[n]
-        place = shelf.held(self.count)
-        slots = shelf.slots(place, self.count - 1)
-        numbers = slots.expand(len(self.session.begins), -1) if shelf.by_number else self.session.numbers(slots)
-        turn = self.session.turn(self.session.k_at[n](numbers), stage, lanes[RAW].dtype, keys=True)
-        raw = lanes[RAW][:, :, place]
-        lanes[TURNED][:, :, place] = rotate(raw, turn, self.session.terms.facts.interleaved) if turn else raw
+        buffer, lanes = self.session.buffers[n], self._lanes[n]
+        indices = buffer.held(self.count)
+        slots = buffer.slots(indices, self.count - 1)
+        numbers = slots.expand(len(self.session.begins), -1) if buffer.by_number else self.session.numbers(slots)
+        lanes[ROTATED][:, :, indices] = self._rotated_keys(n, numbers, stage, lanes[RAW][:, :, indices])
+
+    def _rotated_keys(self, n: int, numbers: Tensor, stage: Stage | None, k_bgjd: Tensor) -> Tensor:
+        rotation = self.session.rotation(self.session.k_at[n](numbers), stage, k_bgjd.dtype, keys=True)
+        return rotate(k_bgjd, rotation, self.session.terms.facts.interleaved) if rotation else k_bgjd
 
     def _chunk(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
-        """Any tokens: what is kept, and what is new, as attention within each row's text."""
+        """Any number of tokens: attention over stored and new tokens, within each row's sequence."""
         session, slots = self.session, torch.arange(self.count, self.count + k_bgjd.shape[2])
         numbers = session.numbers(slots)
-        seen = []
-        for n, shelf in enumerate(session.shelves):
-            extended = shelf.extend(self._lanes[n], self._incoming(n, numbers, k_bgjd, v_bgjd), self.count)
-            self._lanes[n], self._stages[n] = extended.kept, None
-            seen.append(extended)
+        updates = []
+        for n, buffer in enumerate(session.buffers):
+            updates.append(buffer.extend(self._lanes[n], self._new_lanes(n, numbers, k_bgjd, v_bgjd), self.count))
+            self._lanes[n], self._stages[n] = updates[n].lanes, None
         out = v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1])
         for begin in dict.fromkeys(session.begins):
             rows = [row for row, other in enumerate(session.begins) if other == begin]
-            which = slice(None) if len(session.begins) == 1 else rows
-            real = max(0, -begin - self.count)
-            if real < len(slots):
-                keys = [self._keys(n, extended, which, begin, len(slots)) for n, extended in enumerate(seen)]
-                own = [keys[n] for n in session.shelf_of]
-                out[which, :, real:] = attend_sequences(
-                    q_bhid[which, :, real:], slots[real:] + begin, own, session.terms
+            selected = slice(None) if len(session.begins) == 1 else rows
+            padded = max(0, -begin - self.count)
+            if padded < len(slots):
+                keys = [self._keys(n, update, selected, begin, len(slots)) for n, update in enumerate(updates)]
+                out[selected, :, padded:] = attend_sequences(
+                    q_bhid[selected, :, padded:],
+                    slots[padded:] + begin,
+                    [keys[n] for n in session.buffer_of],
+                    session.terms,
                 )
         return out
 
-    def _incoming(self, n: int, numbers: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Lanes:
-        """A shelf's lanes of new tokens; where a stage may end, no key is turned before a step asks for it."""
-        if self.session.drifts:
+    def _new_lanes(self, n: int, numbers: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Lanes:
+        """A buffer's lanes of new tokens. Where the table may change, keys are rotated only when a step needs them."""
+        if self.session.has_stages:
             return [k_bgjd, v_bgjd, k_bgjd]
-        turn = self.session.turn(self.session.k_at[n](numbers), None, k_bgjd.dtype, keys=True)
-        return [rotate(k_bgjd, turn, self.session.terms.facts.interleaved) if turn else k_bgjd, v_bgjd]
+        return [self._rotated_keys(n, numbers, None, k_bgjd), v_bgjd]
 
-    def _keys(self, n: int, seen: BufferUpdate, which: slice | list[int], begin: int, new: int) -> SpanKeys:
-        """What rows that begin alike can see of a shelf."""
+    def _keys(self, n: int, update: BufferUpdate, selected: slice | list[int], begin: int, new: int) -> SpanKeys:
+        """What rows with the same first number can see of a buffer."""
         last = self.count + new
-        if self.session.shelves[n].by_number:
-            numbers = torch.arange(max(begin, 0), max(begin, 0, min(last + begin, seen.ordered[VALUES].shape[2])))
+        if self.session.buffers[n].by_number:
+            numbers = torch.arange(max(begin, 0), max(begin, 0, min(last + begin, update.ordered[VALUES].shape[2])))
             first = max(begin, 0)
         else:
-            numbers = torch.arange(max(seen.first, -begin), last) + begin
-            first = max(seen.first, -begin) - seen.first
-        lane = RAW if self.session.drifts else TURNED
-        k, v = (seen.ordered[each][which, :, first : first + len(numbers)] for each in (lane, VALUES))
-        return SpanKeys(k, v, numbers, turned=not self.session.drifts)
+            numbers = torch.arange(max(update.first, -begin), last) + begin
+            first = max(update.first, -begin) - update.first
+        lane = RAW if self.session.has_stages else ROTATED
+        k, v = (update.ordered[n][selected, :, first : first + len(numbers)] for n in (lane, VALUES))
+        return SpanKeys(k, v, numbers, rotated=not self.session.has_stages)

@@ -1,8 +1,8 @@
-"""Which blocks of keys each block of queries meets: settled from the bounds of the rows, never from n x n pairs.
+"""Which blocks of keys each block of queries sees: computed from the bounds of the rows, never from n x n pairs.
 
 Where every row of a block sees all of a block of keys, the block is full and needs no mask. The lists are those of
-FlexAttention's BlockMask. They hold the blocks that are met and no others, so what a window reaches costs memory
-linear in the text; where all is seen they hold (n / 128)^2 numbers twice, 130 KiB at 16k and 8 MiB at 128k.
+FlexAttention's BlockMask. They hold visible blocks only, so a window costs memory linear in the sequence. Where every
+key is visible they hold (n / 128)^2 numbers twice, 130 KiB at 16k and 8 MiB at 128k.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 BLOCK = 128
-FEWEST = 2  # of a list's sizes: a size of 1 would be compiled for apart
+FEWEST = 2  # entries of a list: a size of 1 would be compiled separately
 
 
 class BlockLists(NamedTuple):
-    """How many blocks each block meets, and which: [1, 1, blocks] and [1, 1, blocks, most], int32."""
+    """How many blocks each block sees, and which: [1, 1, blocks] and [1, 1, blocks, most], int32."""
 
     kv_num_blocks: Tensor
     kv_indices: Tensor
@@ -34,7 +34,7 @@ def block_lists(start: Tensor, stop: Tensor, keys: int) -> BlockLists:
     size = (-(-len(start) // BLOCK), -(-keys // BLOCK))
     first, full_first, full_end, end = _edges(start, stop, keys)
     before, after = _pairs(first, full_first), _pairs(full_end, end)
-    row, column = (torch.cat(each) for each in zip(before, after, strict=True))
+    row, column = (torch.cat(parts) for parts in zip(before, after, strict=True))
     full_row, full_column = _pairs(full_first, full_end)
     return BlockLists(
         *(*_listed(row, column, size[0]), *_listed(full_row, full_column, size[0])),
@@ -43,9 +43,9 @@ def block_lists(start: Tensor, stop: Tensor, keys: int) -> BlockLists:
 
 
 def _edges(start: Tensor, stop: Tensor, keys: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of each block of queries the blocks of keys that any row sees, first .. end, and the full ones among them."""
+    """For each block of queries the blocks of keys that any row sees, first .. end, and the full ones among them."""
     seeing, missing = stop > start, -len(start) % BLOCK
-    # A row that sees nothing, or is not there, begins beyond the last key and ends before the first.
+    # A row that sees nothing, or does not exist, begins beyond the last key and ends before the first.
     begins = torch.cat([start.where(seeing, keys + BLOCK), start.new_full((missing,), keys + BLOCK)]).view(-1, BLOCK)
     ends = torch.cat([stop.where(seeing, 0), stop.new_zeros(missing)]).view(-1, BLOCK)
     end = _up(ends.amax(1))

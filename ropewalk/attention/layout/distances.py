@@ -1,6 +1,6 @@
-"""The distances that a strand shows, as places in one line: what a bias of the distance alone is read from.
+"""The effective distances of a segment as indices in one line, from which a bias of the distance alone is read.
 
-A line of numbers is enough where the distances lie evenly: q_at(i) - k_at(j) = origin + step (x_i - y_j).
+A line of numbers is enough where the distances are evenly spaced: q_at(i) - k_at(j) = origin + step (x_i - y_j).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ropewalk.attention.layout.segments import Segment
 
-LONGEST = 16  # times the text's own length: positions far apart show more distances than there are tokens
+LONGEST = 16  # times the number of tokens: positions far apart have more distances than there are tokens
 EXACT = 1e-9
 
 
 class DistanceLine(NamedTuple):
-    """The distance at each place, and the whole numbers whose difference x_i - y_j is the place of a pair.
+    """The distance at each index, and the whole numbers whose difference x_i - y_j is the index of a pair.
 
-    Pairs that no row sees may have a place off the line.
+    Hidden pairs may have an index off the line.
     """
 
     distance: Tensor
@@ -28,14 +28,14 @@ class DistanceLine(NamedTuple):
     y_j: Tensor
 
 
-def distance_line(strand: Segment) -> DistanceLine | None:
-    """The line of a strand, or nothing where the distances it shows do not lie evenly on a short one."""
-    steps = _steps(strand.q_at, strand.k_at)
+def distance_line(segment: Segment) -> DistanceLine | None:
+    """The line of a segment, or nothing where its effective distances are not evenly spaced on a short one."""
+    steps = _steps(segment.q_at, segment.k_at)
     if steps is None:
         return None
     x_i, y_j, origin, step = steps
     lowest = max(int(x_i.min() - y_j.max()), math.floor(-origin / step))
-    highest = max(int(x_i.max() - y_j.min()), lowest + 1)  # a line of one place would be compiled for apart
+    highest = max(int(x_i.max() - y_j.min()), lowest + 1)  # a line of one number would be compiled separately
     if highest - lowest > LONGEST * (len(x_i) + len(y_j)):
         return None
     distance = origin + step * torch.arange(lowest, highest + 1, dtype=torch.float64)
@@ -43,7 +43,7 @@ def distance_line(strand: Segment) -> DistanceLine | None:
 
 
 def _steps(q_at: Tensor, k_at: Tensor) -> tuple[Tensor, Tensor, float, float] | None:
-    """Rows and keys in whole steps x and y, the distance where these are equal, and the size of a step."""
+    """Rows and keys as whole steps x and y, the distance where these are equal, and the size of a step."""
     if _whole(q_at) and _whole(k_at):
         return q_at.long(), k_at.long(), 0, 1
     strides = torch.cat([q_at.diff(), k_at.diff()]).double()
@@ -53,5 +53,5 @@ def _steps(q_at: Tensor, k_at: Tensor) -> tuple[Tensor, Tensor, float, float] | 
     return torch.arange(len(q_at)), torch.arange(len(k_at)), float(q_at[0] - k_at[0]), step
 
 
-def _whole(places: Tensor) -> bool:
-    return not places.is_floating_point() or bool((places == places.round()).all())
+def _whole(positions: Tensor) -> bool:
+    return not positions.is_floating_point() or bool((positions == positions.round()).all())

@@ -1,4 +1,4 @@
-"""What of the past a reach can still see: the rest may be forgotten. Read off its spans, never configured."""
+"""Which past keys a reach can still see; the others may be dropped. Derived from its spans, never configured."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from ropewalk.reach import Reach, Span
 from ropewalk.reach.signature import At
 
-FAR = 2**40  # a position beyond every beginning
-STRETCHES = 8  # how many of the steps in which a start rises are looked at
+FAR = 2**40  # a position far beyond the first keys
+STEPS = 8  # how many steps of a rising start are examined
 
 
 class Retention(NamedTuple):
-    """The `first` keys of a text and the `last` ones; all of them where `last` is nothing."""
+    """The `first` keys of a sequence and the `last` ones; all of them where `last` is nothing."""
 
     first: int = 0
     last: int | None = 0
@@ -29,7 +29,7 @@ class Retention(NamedTuple):
 
 
 def span_retention(span: Span) -> Retention:
-    """What a query of any number, or a later one, can see by this span."""
+    """What a query of any number, and every later one, can see by this span."""
     if _at(span.start, FAR) > 0:
         return Retention(last=_widest(span.start))
     stop, later = _at(span.stop, FAR), _at(span.stop, 2 * FAR)
@@ -49,9 +49,9 @@ def _at(bound: At, position: int) -> int:
 
 
 def _widest(start: At) -> int:
-    """The most keys from `start` to the query itself: a start that rises in steps is looked at where it is about to."""
+    """The most keys from `start` to the query itself: a start that rises in steps is read just before each step."""
     widest, position = 0, FAR
-    for _ in range(STRETCHES):
+    for _ in range(STEPS):
         here = _at(start, position)
         end = _end(start, position)
         widest, position = max(widest, end + 1 - here), end + 1
@@ -59,7 +59,7 @@ def _widest(start: At) -> int:
 
 
 def _end(start: At, position: int) -> int:
-    """The last position where `start` is what it is at this one: twice as far each time, then by halves."""
+    """The last position where `start` equals its value at this one: by doubling the distance, then by bisection."""
     here, step = _at(start, position), 1
     while _at(start, position + step) == here:
         step *= 2

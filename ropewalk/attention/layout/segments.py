@@ -1,49 +1,86 @@
-"""One text as strands: for each table and each span the rows, the places of queries and keys, the pieces to compute.
+"""A sequence as segments: for each table and each span the rows, the positions of queries and keys, and the tiles.
 
-A strand is plain attention between turned queries and turned keys over a few simple shapes. All that tells methods
-apart is settled here, from positions alone, in time linear in the text.
+A segment is plain attention between rotated queries and rotated keys over a few simple shapes. Everything in which
+methods differ is decided here, from positions alone, in time linear in the sequence.
+
+Tiles are the few shapes that fused kernels compute without waste. Each query row sees the keys start <= key < stop.
+From row to row each bound stays or rises by one, so rows form runs:
+
+    start stays, stop stays         a rectangle
+    start stays, stop rises         a rectangle of what all rows see, and a triangle
+    start rises, stop rises         a band of one width
+
+"Distance >= w" is such a triangle, shifted: rows w.. against keys 0... Tiles cover the intervals exactly and never
+overlap.
 """
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ropewalk.attention.layout.tiles import Tile, tiles_of
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Table
 
+Kind = Literal["rectangle", "triangle", "band"]
+KINDS: tuple[Kind, ...] = ("rectangle", "triangle", "band")
+BROKEN = len(KINDS)
+
 
 class SpanKeys(NamedTuple):
-    """What a span reads: keys, their values and their numbers; and whether the keys are turned already."""
+    """What a span reads: keys, their values and their numbers, and whether the keys are rotated already."""
 
     k_bgjd: Tensor
     v_bgjd: Tensor
     numbers: Tensor
-    turned: bool = False
+    rotated: bool = False
 
-    def until(self, last: Tensor) -> SpanKeys:
-        """Those that a query numbered `last` could see at all."""
+    def up_to(self, last: Tensor) -> SpanKeys:
+        """The keys that a query numbered `last` could see."""
         count = int(torch.searchsorted(self.numbers, last, right=True))
-        return SpanKeys(self.k_bgjd[:, :, :count], self.v_bgjd[:, :, :count], self.numbers[:count], self.turned)
+        return SpanKeys(self.k_bgjd[:, :, :count], self.v_bgjd[:, :, :count], self.numbers[:count], self.rotated)
+
+
+class Tile(NamedTuple):
+    """`rows` queries from `row` on against `keys` keys from `key` on.
+
+    In a triangle row t sees the first t + 1 keys; in a band the `keys - rows + 1` keys from t on.
+    """
+
+    kind: Kind
+    row: int
+    rows: int
+    key: int
+    keys: int
+
+    @property
+    def pairs(self) -> int:
+        """How many query-key pairs it covers."""
+        counts = {
+            "rectangle": self.rows * self.keys,
+            "triangle": self.rows * (self.rows + 1) // 2,
+            "band": self.rows * (self.keys - self.rows + 1),
+        }
+        return counts[self.kind]
 
 
 class Segment(NamedTuple):
-    """One span under one table. Places are those of the strand's rows and of all keys of its span."""
+    """One span under one table. `q_at` has the segment's rows, `k_at` all keys of its span."""
 
     span: int
     rows: slice
     q_at: Tensor
     k_at: Tensor
     table: Table
-    start: Tensor  # the keys that each row sees, counted among those of the span
+    start: Tensor  # the first key that each row sees, and the one after the last, as indices of the span's keys
     stop: Tensor
-    pieces: list[Tile]  # the same, as shapes
+    tiles: list[Tile]  # the same pairs, as shapes
 
     @property
     def growth(self) -> float:
@@ -52,24 +89,69 @@ class Segment(NamedTuple):
         return float((self.table.log_decay.abs() * reach).max()) if len(self.table.log_decay) else 0.0
 
 
-def segments(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Tensor]) -> list[Segment]:
-    """The strands of queries numbered i over each span's keys with their numbers, all ascending, on the CPU."""
-    found = []
+def segments_of(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Tensor]) -> list[Segment]:
+    """The segments of queries numbered i over each span's keys with their numbers, all ascending, on the CPU."""
+    segments = []
     for rows in stages(extension, facts, i):
         table = extension.theta.table(facts, int(i[rows.start]) + 1)
         for index, (span, j) in enumerate(zip(extension.spans.spans(), numbers, strict=True)):
             start, stop = (torch.searchsorted(j, bound) for bound in span.bounds(i[rows]))
-            pieces = [piece._replace(row=piece.row + rows.start) for piece in tiles_of(start, stop)]
-            if pieces:
-                found.append(Segment(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, pieces))
-    return found
+            tiles = [tile._replace(row=tile.row + rows.start) for tile in tiles_of(start, stop)]
+            if tiles:
+                segments.append(Segment(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, tiles))
+    return segments
 
 
 def stages(extension: Extension, facts: Facts, i: Tensor) -> list[slice]:
-    """The rows that share a table."""
+    """The rows of each table."""
     if not len(i):
         return []
     starts = torch.tensor(extension.theta.stages(facts, int(i[-1]) + 1))
     stage = torch.searchsorted(starts, i + 1, right=True)
     edges = [0, *(1 + stage.diff().nonzero().flatten()).tolist(), len(i)]
     return [slice(first, end) for first, end in itertools.pairwise(edges)]
+
+
+# From intervals to tiles.
+
+
+def tiles_of(start: Tensor, stop: Tensor) -> list[Tile]:
+    """The tiles of the rows' intervals, the largest first; rows that see nothing have none."""
+    tiles = [tile for first, end, kind in _runs(start, stop) for tile in _tiles_of_run(first, end, kind, start, stop)]
+    return sorted(tiles, key=lambda tile: (-tile.pairs, tile.row))
+
+
+def _runs(start: Tensor, stop: Tensor) -> list[tuple[int, int, Kind]]:
+    """Maximal runs of rows whose bounds change in one manner, and its shape; without rows that see nothing."""
+    links = _links(start, stop)
+    ends = [*(1 + (links.diff() != 0).nonzero().flatten()).tolist(), len(links)]
+    seeing = (stop > start).nonzero().flatten().tolist()
+    runs: list[tuple[int, int, Kind]] = []
+    row = 0
+    while (index := bisect_left(seeing, row)) < len(seeing):
+        row = seeing[index]
+        link = int(links[row]) if row < len(links) else BROKEN
+        end = row + 1 if link == BROKEN else ends[bisect_right(ends, row)] + 1
+        runs.append((row, end, KINDS[link % BROKEN]))
+        row = end
+    return runs
+
+
+def _links(start: Tensor, stop: Tensor) -> Tensor:
+    """How the bounds change from each row to the next: the index of a kind, or BROKEN."""
+    by_start, by_stop = start.diff(), stop.diff()
+    link = torch.full_like(by_start, BROKEN)
+    for index, (rise_start, rise_stop) in enumerate(((0, 0), (0, 1), (1, 1))):
+        link[(by_start == rise_start) & (by_stop == rise_stop)] = index
+    return link
+
+
+def _tiles_of_run(first: int, end: int, kind: Kind, start: Tensor, stop: Tensor) -> list[Tile]:
+    """A run as tiles: beside a triangle, the keys that all its rows see are a rectangle."""
+    rows, low, high = end - first, int(start[first]), int(stop[first])
+    if kind == "rectangle" or rows == 1:
+        return [Tile("rectangle", first, rows, low, high - low)]
+    if kind == "band":
+        return [Tile("band", first, rows, low, high - low + rows - 1)]
+    visible_to_all = [Tile("rectangle", first, rows, low, high - 1 - low)] if high - 1 > low else []
+    return [*visible_to_all, Tile("triangle", first, rows, high - 1, rows)]

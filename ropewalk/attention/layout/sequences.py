@@ -1,6 +1,6 @@
-"""A batch as texts: runs of tokens that attend among themselves, equal ones together.
+"""A batch as sequences: runs of tokens that attend among themselves, equal ones in one group.
 
-Padding on either side, rows of unequal length and packed documents all come down to this; nothing later knows of them.
+Padding on either side, rows of unequal length and packed documents are all handled here; no later step sees them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ropewalk.inputs import PAD
 
 
 class SequenceGroup(NamedTuple):
-    """The batch rows that hold a text numbered so in these slots, and how many of its last tokens are queries."""
+    """The batch rows that hold a sequence with these numbers in these slots; its last tokens are queries."""
 
     batch: list[int]
     slots: slice
@@ -24,32 +24,32 @@ class SequenceGroup(NamedTuple):
     queries: int
 
     @property
-    def asking(self) -> Tensor:
+    def query_numbers(self) -> Tensor:
         """The numbers of the queries."""
         return self.numbers[len(self.numbers) - self.queries :]
 
-    def asked(self, before: int) -> slice:
-        """The text's queries among those of its row, where `before` keys come before the first query."""
+    def query_slots(self, before: int) -> slice:
+        """The sequence's queries among those of its row, where `before` keys come before the first query."""
         return slice(self.slots.stop - self.queries - before, self.slots.stop - before)
 
 
 def sequence_groups(numbers_bj: Tensor, documents_bj: Tensor | None, queries: int) -> list[SequenceGroup]:
-    """Every text that has a query among the last `queries` slots of its row."""
+    """Every sequence that has a query among the last `queries` slots of its row."""
     numbers_bj = numbers_bj.cpu()
     documents_bj = torch.zeros_like(numbers_bj) if documents_bj is None else documents_bj.cpu()
     first_query = numbers_bj.shape[1] - queries
-    found: dict[tuple[object, ...], SequenceGroup] = {}
+    groups: dict[tuple[object, ...], SequenceGroup] = {}
     for row, (numbers, documents) in enumerate(zip(numbers_bj, documents_bj, strict=True)):
         for slots in _runs(numbers, documents):
-            asked = min(slots.stop - first_query, slots.stop - slots.start)
-            if asked > 0:
-                same = (slots.start, slots.stop, numbers[slots].numpy().tobytes())
-                found.setdefault(same, SequenceGroup([], slots, numbers[slots], asked)).batch.append(row)
-    return list(found.values())
+            count = min(slots.stop - first_query, slots.stop - slots.start)
+            if count > 0:
+                key = (slots.start, slots.stop, numbers[slots].numpy().tobytes())
+                groups.setdefault(key, SequenceGroup([], slots, numbers[slots], count)).batch.append(row)
+    return list(groups.values())
 
 
 def _runs(numbers_j: Tensor, documents_j: Tensor) -> list[slice]:
-    """Maximal stretches of real tokens of one document."""
+    """Maximal runs of real tokens of one document."""
     if not len(numbers_j):
         return []
     changed = (documents_j.diff() != 0) | ((numbers_j == PAD).diff())
@@ -58,42 +58,40 @@ def _runs(numbers_j: Tensor, documents_j: Tensor) -> list[slice]:
     return [run for run in runs if int(numbers_j[run.start]) != PAD]
 
 
-def split_batch(x_bhnd: Tensor, found: Sequence[SequenceGroup], places: Sequence[slice]) -> list[Tensor]:
-    """Each text's part of the batch, [its rows, heads, its place, ...].
+def split_batch(x_bhnd: Tensor, groups: Sequence[SequenceGroup], slots: Sequence[slice]) -> list[Tensor]:
+    """The part of each group, [its rows, heads, its slots, ...].
 
-    Rows are split rather than sliced: then the gradients of a thousand texts are put together once, not a thousand
+    Rows are split rather than sliced: then the gradients of a thousand sequences are put together once, not a thousand
     times.
     """
-    if len(found) == 1 and found[0].batch == list(range(len(x_bhnd))):
-        return [x_bhnd[:, :, places[0]]]
-    rows = []
+    if len(groups) == 1 and groups[0].batch == list(range(len(x_bhnd))):
+        return [x_bhnd[:, :, slots[0]]]
+    pairs, rows = list(zip(groups, slots, strict=True)), []
     for row, x_hnd in enumerate(x_bhnd.unbind(0)):
-        own = [place for text, place in zip(found, places, strict=True) if row in text.batch]
-        edges = sorted({0, x_hnd.shape[1], *(place.start for place in own), *(place.stop for place in own)})
+        runs = [run for group, run in pairs if row in group.batch]
+        edges = sorted({0, x_hnd.shape[1], *(run.start for run in runs), *(run.stop for run in runs)})
         parts = torch.split(x_hnd, [end - first for first, end in itertools.pairwise(edges)], dim=1)
         rows.append(dict(zip(edges, parts, strict=False)))
-    return [
-        torch.stack([rows[row][place.start] for row in text.batch]) for text, place in zip(found, places, strict=True)
-    ]
+    return [torch.stack([rows[row][run.start] for row in group.batch]) for group, run in pairs]
 
 
 def merge_batch(
-    answers: Sequence[Tensor], found: Sequence[SequenceGroup], places: Sequence[slice], nothing: Tensor
+    outputs: Sequence[Tensor], groups: Sequence[SequenceGroup], slots: Sequence[slice], zeros: Tensor
 ) -> Tensor:
-    """The answers of all texts as one batch, `nothing` (zeros) where no text is."""
-    if len(answers) == 1 and answers[0].shape == nothing.shape:
-        return answers[0]
-    rows: list[dict[int, Tensor]] = [{} for _ in range(len(nothing))]
-    for answer, text, place in zip(answers, found, places, strict=True):
-        for row, part in zip(text.batch, answer.unbind(0), strict=True):
-            rows[row][place.start] = part
-    return torch.stack([_row(parts, blank) for parts, blank in zip(rows, nothing, strict=True)]) if rows else nothing
+    """The outputs of all groups as one batch, `zeros` where no sequence is."""
+    if len(outputs) == 1 and outputs[0].shape == zeros.shape:
+        return outputs[0]
+    rows: list[dict[int, Tensor]] = [{} for _ in range(len(zeros))]
+    for output, group, run in zip(outputs, groups, slots, strict=True):
+        for row, part in zip(group.batch, output.unbind(0), strict=True):
+            rows[row][run.start] = part
+    return torch.stack([_row(parts, blank) for parts, blank in zip(rows, zeros, strict=True)]) if rows else zeros
 
 
 def _row(parts: dict[int, Tensor], blank_hnd: Tensor) -> Tensor:
-    """One batch row: its parts in order, blank between them."""
-    pieces, place = [], 0
+    """One batch row: its parts in order, zeros between them."""
+    ordered, done = [], 0
     for first in sorted(parts):
-        pieces += [blank_hnd[:, place:first], parts[first]]
-        place = first + parts[first].shape[1]
-    return torch.cat([*pieces, blank_hnd[:, place:]], 1)
+        ordered += [blank_hnd[:, done:first], parts[first]]
+        done = first + parts[first].shape[1]
+    return torch.cat([*ordered, blank_hnd[:, done:]], 1)

@@ -1,7 +1,7 @@
-"""What the layers of one pass have in common, made once: shapes and turns, from the same positions by the same spec.
+"""What the layers of one forward pass share: segments and rotations, from the same positions under the same extension.
 
-A forward pass opens one `SharedLayout` around its layers. What is made inside is kept by its whole key, for as long as
-the pass keeps it. Outside nothing is kept.
+A forward pass opens one `SharedLayout` around its layers. Results computed inside are stored under their inputs for the
+length of the pass. Outside, nothing is stored.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-Made = TypeVar("Made")
-MOST = 2**24  # numbers: what is larger is made anew, since a pass holds it until its end
+Result = TypeVar("Result")
+MOST = 2**24  # numbers: larger results are computed anew, since a pass holds them until its end
 
 
 class SharedLayout:
-    """What one pass has made so far."""
+    """What one pass has computed so far."""
 
     def __init__(self) -> None:
-        self.made: dict[Hashable, Any] = {}
+        self.results: dict[Hashable, Any] = {}
         self.size = 0
 
 
@@ -30,7 +30,7 @@ _OPEN: ContextVar[SharedLayout | None] = ContextVar("shared", default=None)
 
 @contextmanager
 def sharing(shared: SharedLayout) -> Iterator[None]:
-    """Keep what is made meanwhile, and use what is kept."""
+    """Store results while the context is open, and reuse them."""
     token = _OPEN.set(shared)
     try:
         yield
@@ -38,14 +38,16 @@ def sharing(shared: SharedLayout) -> Iterator[None]:
         _OPEN.reset(token)
 
 
-def once(what: str, spec: Hashable, tensors: tuple[Tensor, ...], make: Callable[[], Made], size: int = 0) -> Made:
-    """What `make` gives, made once for a spec and the contents of tensors; `size` is how many numbers it will have."""
+def once(
+    what: str, spec: Hashable, tensors: tuple[Tensor, ...], compute: Callable[[], Result], size: int = 0
+) -> Result:
+    """The result of `compute`, once for a spec and the contents of tensors; `size` is the count of its numbers."""
     shared = _OPEN.get()
-    if shared is None or shared.size + size > MOST or any(each.device.type != "cpu" for each in tensors):
-        return make()
-    key = (what, spec, *((each.dtype, each.shape, each.numpy().tobytes()) for each in tensors))
-    if key not in shared.made:
-        shared.made[key] = make()
+    if shared is None or shared.size + size > MOST or any(tensor.device.type != "cpu" for tensor in tensors):
+        return compute()
+    key = (what, spec, *((tensor.dtype, tensor.shape, tensor.numpy().tobytes()) for tensor in tensors))
+    if key not in shared.results:
+        shared.results[key] = compute()
         shared.size += size
-    made: Made = shared.made[key]
-    return made
+    result: Result = shared.results[key]
+    return result

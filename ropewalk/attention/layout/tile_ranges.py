@@ -1,9 +1,9 @@
-"""Which tiles a block has to visit, and which of them lie wholly inside a strand and need no mask.
+"""Which tiles a block must visit, and which of them lie wholly inside a segment and need no mask.
 
-A block of rows walks over tiles of keys, a block of keys over tiles of rows. A walk is four numbers, all multiples of
-the tile's size: [first, last) is visited, [inner, outer) in it lies wholly inside. All walks are found in time linear
-in the text, from nothing but the keys start <= key < stop that each row sees. That bounds rise from row to row makes
-walks short, not right: what is visited needlessly is masked.
+A block of rows visits tiles of keys, a block of keys tiles of rows. A tile range is four numbers, all multiples of the
+tile's size: [first, last) is visited, [inner, outer) within it lies wholly inside. All ranges are computed in time
+linear in the sequence, only from the keys start <= key < stop that each row sees. Bounds that rise from row to row make
+ranges short; they are correct in any case, since a tile visited needlessly is masked.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-NEVER = 2**40  # beyond every text
+NEVER = 2**40  # beyond every sequence
 
 
 class RowBlocks(NamedTuple):
-    """Of each block of rows: the bounds of the keys that any of its rows sees, and of those that all see."""
+    """For each block of rows: the bounds of the keys that any of its rows sees, and of those that all see."""
 
     low: Tensor
     high: Tensor
@@ -30,27 +30,27 @@ def key_tile_ranges(start: Tensor, stop: Tensor, rows: int, keys: int) -> Tensor
     """For each block of `rows` rows: first, inner, outer, last."""
     blocks = _blocks(start, stop, rows)
     first, last = blocks.low // keys * keys, _rounded_up(blocks.high, keys)
-    walks = _walks(first, _rounded_up(blocks.all_low, keys), blocks.all_high // keys * keys, last)
-    return walks.masked_fill((blocks.high == 0)[:, None], 0)
+    ranges = _ranges(first, _rounded_up(blocks.all_low, keys), blocks.all_high // keys * keys, last)
+    return ranges.masked_fill((blocks.high == 0)[:, None], 0)
 
 
 def row_tile_ranges(start: Tensor, stop: Tensor, rows: int, keys: int, length: int) -> Tensor:
-    """For each block of `keys` keys of a text of `length` keys: first, inner, outer, last."""
+    """For each block of `keys` keys of a sequence of `length` keys: first, inner, outer, last."""
     blocks = _blocks(start, stop, rows)
     begin = torch.arange(0, length, keys)
     first = torch.searchsorted(blocks.high.cummax(0).values, begin, right=True)
     last = torch.searchsorted(_least_from_here_on(blocks.low), begin + keys).maximum(first)
-    return rows * _walks(first, *_seeing_all(blocks, begin, begin + keys), last)
+    return rows * _ranges(first, *_seeing_all(blocks, begin, begin + keys), last)
 
 
-def _walks(first: Tensor, inner: Tensor, outer: Tensor, last: Tensor) -> Tensor:
-    """Where nothing lies wholly inside, all comes before it."""
+def _ranges(first: Tensor, inner: Tensor, outer: Tensor, last: Tensor) -> Tensor:
+    """Where nothing lies wholly inside, inner and outer are the end."""
     none = inner >= outer
     return torch.stack([first, inner.where(~none, last), outer.where(~none, last), last], -1)
 
 
 def _blocks(start: Tensor, stop: Tensor, rows: int) -> RowBlocks:
-    """A last block that is not full is filled with rows that see nothing."""
+    """A last block that is not full is padded with rows that see nothing."""
     missing = -len(start) % rows
     start, stop = (pad(bound, (0, missing)).view(-1, rows) for bound in (start, stop))
     seeing = stop > start

@@ -1,4 +1,4 @@
-"""Half precision is for storage: sums, softmax and angles are formed in at least float32."""
+"""Half precision is for storage: sums, softmax and angles are computed in at least float32."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOG2_E = math.log2(math.e)
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What numbers of this type are summed up in."""
+    """The type in which numbers of this type are summed."""
     return dtype if dtype == torch.float64 else torch.float32
 
 

@@ -1,82 +1,112 @@
-"""Turning queries and keys: angles in float64, rounded after sine and cosine, each set of places turned once.
+"""Rotating queries and keys: angles in float64, rounded after sine and cosine; no vector is rotated the same way twice.
 
-Legend: b batch, h head, n token, d head dimension.
+Legend: b batch, h query head (any head in `rotate`), g key head, i query, j key, n token, d head dimension.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ropewalk.attention.layout.segments import Segment, SpanKeys, Tile
 from ropewalk.attention.layout.shared import once
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.frequencies import Table
 
-FEW = 64  # places, among which it does not pay to look for repetition
+FEW = 64  # positions; among fewer it does not pay to look for repetition
 
 
 class Rotation(NamedTuple):
-    """What vectors are turned by: [tokens, pairs], rounded once."""
+    """cos and sin of every token and pair, [tokens, pairs], rounded once."""
 
     cos: Tensor
     sin: Tensor
 
 
-def rotation_at(places: Tensor, table: Table, growth: Tensor) -> Rotation:
-    """cos and sin at these places in float64, times exp(growth * log_decay) where theta has a real part."""
-    grown = (growth,) if table.log_decay.any() else ()
-    size = 2 * len(places) * len(table.inv_freq)
-    return once("turn", None, (places, *table, *grown), lambda: _turn_at(places, table, growth), size)
+class RotationSpec(NamedTuple):
+    """How a set of vectors is rotated."""
+
+    positions: Tensor
+    table: Table
+    growth: Tensor  # the exponent of theta's real part; ignored where it has none
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether this rotation changes nothing."""
+        return is_identity(self.positions, self.table)
+
+    def same(self, other: RotationSpec) -> bool:
+        """Whether both rotate alike."""
+        pairs = [(self.positions, other.positions), *zip(self.table, other.table, strict=True)]
+        if self.table.log_decay.any():
+            pairs.append((self.growth, other.growth))
+        return all(torch.equal(one, two) for one, two in pairs)
 
 
-def _turn_at(places: Tensor, table: Table, growth: Tensor) -> Rotation:
-    if len(places) > FEW:
-        places, index = torch.unique_consecutive(places, return_inverse=True)
-    angle = places.double()[:, None] * table.inv_freq
-    turn = angle.cos(), angle.sin()
-    if len(places) < len(growth):
-        turn = turn[0][index], turn[1][index]
+def is_identity(positions: Tensor, table: Table) -> bool:
+    """Whether rotating by these positions changes nothing."""
+    return not (positions.any() and table.inv_freq.any()) and not table.log_decay.any()
+
+
+def rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
+    """cos and sin at these positions in float64, times exp(growth * log_decay) where theta has a real part."""
+    decay = (growth,) if table.log_decay.any() else ()
+    size = 2 * len(positions) * len(table.inv_freq)
+    return once("rotation", None, (positions, *table, *decay), lambda: _rotation_at(positions, table, growth), size)
+
+
+def _rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
+    if len(positions) > FEW:
+        positions, index = torch.unique_consecutive(positions, return_inverse=True)
+    angle = positions.double()[:, None] * table.inv_freq
+    cos, sin = angle.cos(), angle.sin()
+    if len(positions) < len(growth):
+        cos, sin = cos[index], sin[index]
     if table.log_decay.any():
         size = torch.exp(growth.double()[:, None] * table.log_decay)
-        turn = size * turn[0], size * turn[1]
-    return Rotation(*turn)
+        cos, sin = size * cos, size * sin
+    return Rotation(cos, sin)
 
 
-def rotate(x_bhnd: Tensor, turn: Rotation, interleaved: bool) -> Tensor:
+# Rotating vectors.
+
+
+def rotate(x_bhnd: Tensor, rotation: Rotation, interleaved: bool) -> Tensor:
     """Each pair (a, b) becomes (a cos - b sin, a sin + b cos); dimensions beyond the pairs stay."""
     precision = compute_dtype(x_bhnd.dtype)
-    cos, sin = (part.to(x_bhnd.device, precision) for part in turn)
+    cos, sin = (part.to(x_bhnd.device, precision) for part in rotation)
     output: Tensor = RotateFunction.apply(x_bhnd, cos, sin, interleaved)  # type: ignore[no-untyped-call]
     return output
 
 
-def expand_rotation(turn: Rotation, interleaved: bool) -> Rotation:
-    """The same turn with a number for every dimension of its pairs, the sign of the sine included."""
-    cos, sin = turn
+def expand_rotation(rotation: Rotation, interleaved: bool) -> Rotation:
+    """The same rotation with a number for every dimension of its pairs, the sign of the sine included."""
+    cos, sin = rotation
     if interleaved:
         return Rotation(cos.repeat_interleave(2, -1), torch.stack([-sin, sin], -1).flatten(-2))
     return Rotation(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
 
-def rotate_few(x_bhnd: Tensor, turn: Rotation, interleaved: bool) -> Tensor:
-    """The same as `rotate` by a `expand_rotation` turn, for a token or a few: fewer calls, more passes, no gradient."""
-    cos, sin = turn
+def rotate_few(x_bhnd: Tensor, expanded: Rotation, interleaved: bool) -> Tensor:
+    """`rotate` by an expanded rotation, for one token or a few: fewer calls, more passes, no gradient."""
+    cos, sin = expanded
     size = cos.shape[-1]
-    own = x_bhnd[..., :size] if size < x_bhnd.shape[-1] else x_bhnd
-    across = own.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if interleaved else own.roll(size // 2, -1)  # type: ignore[no-untyped-call]
-    out = torch.addcmul(own * cos, across, sin).to(x_bhnd.dtype)
-    return out if own is x_bhnd else torch.cat([out, x_bhnd[..., size:]], -1)
+    paired = x_bhnd[..., :size] if size < x_bhnd.shape[-1] else x_bhnd
+    across = paired.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if interleaved else paired.roll(size // 2, -1)  # type: ignore[no-untyped-call]
+    out = torch.addcmul(paired * cos, across, sin).to(x_bhnd.dtype)
+    return out if paired is x_bhnd else torch.cat([out, x_bhnd[..., size:]], -1)
 
 
 class RotateFunction(torch.autograd.Function):
-    """Two passes over memory each way, where a chain of products and a concatenation would take six."""
+    """Two passes over memory in each direction, where a chain of products and a concatenation would take six."""
 
     @staticmethod
     def forward(ctx: Any, x_bhnd: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-        """The turned vectors."""
+        """The rotated vectors."""
         ctx.save_for_backward(cos, sin)
         ctx.interleaved = interleaved
         return _rotated(x_bhnd, cos, sin, interleaved)
@@ -84,19 +114,19 @@ class RotateFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        """The transpose of a turn is the turn the other way."""
+        """The transpose of a rotation is the rotation by the opposite angle."""
         cos, sin = ctx.saved_tensors
         return _rotated(grads[0], cos, -sin, ctx.interleaved), None, None, None
 
 
 def _rotated(x_bhnd: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """Half precision is widened and rounded whole: halves of rows convert one number at a time."""
+    """Half precision is widened and rounded as a whole: torch converts halves of rows one number at a time."""
     wide_bhnd = x_bhnd.to(cos.dtype)
     out = torch.empty_like(wide_bhnd, memory_format=torch.contiguous_format)
     pairs = cos.shape[-1]
-    (a, b), (turned_a, turned_b) = (_halves(each, pairs, interleaved) for each in (wide_bhnd, out))
-    torch.mul(a, cos, out=turned_a).addcmul_(b, sin, value=-1)
-    torch.mul(b, cos, out=turned_b).addcmul_(a, sin)
+    (a, b), (rotated_a, rotated_b) = (_halves(tensor, pairs, interleaved) for tensor in (wide_bhnd, out))
+    torch.mul(a, cos, out=rotated_a).addcmul_(b, sin, value=-1)
+    torch.mul(b, cos, out=rotated_b).addcmul_(a, sin)
     out[..., 2 * pairs :] = wide_bhnd[..., 2 * pairs :]
     return out.to(x_bhnd.dtype)
 
@@ -108,6 +138,100 @@ def _halves(x_bhnd: Tensor, pairs: int, interleaved: bool) -> tuple[Tensor, Tens
     return x_bhnd[..., :pairs], x_bhnd[..., pairs : 2 * pairs]
 
 
-def is_identity(places: Tensor, table: Table) -> bool:
-    """Whether turning by these places changes nothing."""
-    return not (places.any() and table.inv_freq.any()) and not table.log_decay.any()
+# The copies that the segments of a sequence need.
+
+
+class SegmentInputs(NamedTuple):
+    """A segment after rotation: the indices of the copies and values that it reads, and its tiles."""
+
+    q: int
+    k: int
+    v: int
+    tiles: list[Tile]
+
+
+class RotatedCopies(NamedTuple):
+    """Rotated queries and keys, the values, and for each segment which of them it reads."""
+
+    q: list[Tensor]
+    k: list[Tensor]
+    v: list[Tensor]
+    jobs: list[SegmentInputs]
+
+
+class RotatedKeys(NamedTuple):
+    """A copy of keys and how it was rotated; no spec where the keys came rotated."""
+
+    source: Tensor
+    spec: RotationSpec | None
+    rotated: Tensor
+
+
+def rotated_copies(
+    q_bhid: Tensor, keys: Sequence[SpanKeys], segments: Sequence[Segment], interleaved: bool
+) -> RotatedCopies:
+    """One copy of the queries for each span, one of the keys for each different rotation; `keys` are the spans'."""
+    rotations: list[tuple[RotationSpec, Rotation]] = []
+
+    def rotation_for(spec: RotationSpec) -> Rotation:
+        """Sines are expensive: queries and keys share them."""
+        for other, rotation in rotations:
+            if spec.same(other):
+                return rotation
+        rotations.append((spec, rotation_at(*spec)))
+        return rotations[-1][1]
+
+    spans = sorted({segment.span for segment in segments})
+    queries = [
+        _rotated_queries(q_bhid, [one for one in segments if one.span == span], rotation_for, interleaved)
+        for span in spans
+    ]
+    copies: list[RotatedKeys] = []
+    values: list[Tensor] = []
+    jobs = []
+    for segment in segments:
+        k_bgjd, v_bgjd, _, already_rotated = keys[segment.span]
+        spec = None if already_rotated else _key_spec(segment)
+        k = _index([copy.source is k_bgjd and _alike(copy.spec, spec) for copy in copies])
+        if k == len(copies):
+            rotated = k_bgjd if spec is None or spec.is_identity else rotate(k_bgjd, rotation_for(spec), interleaved)
+            copies.append(RotatedKeys(k_bgjd, spec, rotated))
+        v = _index([value is v_bgjd for value in values])
+        values += [v_bgjd] * (v == len(values))
+        jobs.append(SegmentInputs(spans.index(segment.span), k, v, segment.tiles))
+    return RotatedCopies(queries, [copy.rotated for copy in copies], values, jobs)
+
+
+def _index(matches: list[bool]) -> int:
+    """The index of the first match, or of the next element."""
+    return matches.index(True) if True in matches else len(matches)
+
+
+def _alike(one: RotationSpec | None, other: RotationSpec | None) -> bool:
+    return one is other if one is None or other is None else one.same(other)
+
+
+def _rotated_queries(
+    q_bhid: Tensor, segments: Sequence[Segment], rotation_for: Callable[[RotationSpec], Rotation], interleaved: bool
+) -> Tensor:
+    """The queries of one span, each row by the table of its segment; rows without a segment stay."""
+    specs = [RotationSpec(segment.q_at, segment.table, segment.q_at - _origin(segment)) for segment in segments]
+    if all(spec.is_identity for spec in specs):
+        return q_bhid
+    if len(specs) == 1 and len(specs[0].positions) == q_bhid.shape[2]:
+        return rotate(q_bhid, rotation_for(specs[0]), interleaved)
+    size = (q_bhid.shape[2], len(segments[0].table.inv_freq))
+    whole = Rotation(torch.ones(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64))
+    for segment, spec in zip(segments, specs, strict=True):
+        for column, part in zip(whole, rotation_for(spec), strict=True):
+            column[segment.rows] = part
+    return rotate(q_bhid, whole, interleaved)
+
+
+def _key_spec(segment: Segment) -> RotationSpec:
+    return RotationSpec(segment.k_at, segment.table, _origin(segment) - segment.k_at)
+
+
+def _origin(segment: Segment) -> Tensor:
+    """The position that growth counts from: the furthest query's, so that no key grows."""
+    return segment.q_at.max()

@@ -1,4 +1,4 @@
-"""What a fused kernel computes, by matmul in pieces: it stands in where there is none, and tells which keep their word.
+"""What a fused kernel computes, by matmul in blocks: used where there is no kernel, and to check the kernels.
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 """
@@ -17,14 +17,14 @@ BLOCK = 256  # queries per matmul
 
 
 class PartialAttention(NamedTuple):
-    """A partial answer: the normalised output and the logarithm of what it was divided by."""
+    """The attention to some of the keys: the normalised output, and the logarithm of the sum it was divided by."""
 
     out_bhid: Tensor
     lse_bhi: Tensor
 
 
 class Gradients(NamedTuple):
-    """Of a part's queries, keys and values."""
+    """The gradients of a part's queries, keys and values."""
 
     q_bhid: Tensor
     k_bgjd: Tensor
@@ -32,7 +32,7 @@ class Gradients(NamedTuple):
 
 
 class TileMask(NamedTuple):
-    """Which keys the rows of a piece see: all, unless one of these is given.
+    """Which keys the rows of a tile see: all, unless one of these is set.
 
     In a triangle, which has as many rows as keys, row t sees the keys up to its own. With a window it sees the `window`
     keys from t on, of `rows + window - 1`. A mask is added to the logits.
@@ -43,22 +43,22 @@ class TileMask(NamedTuple):
     mask_ij: Tensor | None = None
 
 
-def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, sight: TileMask) -> PartialAttention:
-    """The answer and its log-sum-exp."""
+def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, tile_mask: TileMask) -> PartialAttention:
+    """The output and its log-sum-exp."""
     k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
     parts = []
     for first in range(0, q_bhid.shape[2], BLOCK):
-        logit = _logits(q_bhid, k_bhjd, first, sight)
+        logit = _logits(q_bhid, k_bhjd, first, tile_mask)
         lse = torch.logsumexp(logit, -1)
         weight = torch.exp(logit - lse[..., None].where(lse[..., None] > -torch.inf, 0))
         parts.append(PartialAttention((weight @ v_bhjd).to(q_bhid.dtype), lse))
-    return PartialAttention(*(torch.cat(each, 2) for each in zip(*parts, strict=True)))
+    return PartialAttention(*(torch.cat(blocks, 2) for blocks in zip(*parts, strict=True)))
 
 
 def backward(
-    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, sight: TileMask
+    grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, tile_mask: TileMask
 ) -> Gradients:
-    """The gradients, given the answer of the whole."""
+    """The gradients, from the output of the whole."""
     k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
     scale, by_key = 1 / math.sqrt(q_bhid.shape[-1]), torch.zeros_like(k_bhjd)
     by_value, by_query = torch.zeros_like(v_bhjd), []
@@ -66,7 +66,7 @@ def backward(
         rows = slice(first, first + BLOCK)
         q, grad, out = (to_compute_dtype(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
         lse = whole.lse_bhi[:, :, rows, None]
-        weight = torch.exp(_logits(q_bhid, k_bhjd, first, sight) - lse.where(lse > -torch.inf, 0))
+        weight = torch.exp(_logits(q_bhid, k_bhjd, first, tile_mask) - lse.where(lse > -torch.inf, 0))
         by_value += weight.mT @ grad
         by_logit = weight * (grad @ v_bhjd.mT - (grad * out).sum(-1, keepdim=True))
         by_query.append(by_logit @ k_bhjd * scale)
@@ -76,18 +76,18 @@ def backward(
     return Gradients(torch.cat(by_query, 2).to(q_bhid.dtype), by_key.to(k_bgjd.dtype), by_value.to(v_bgjd.dtype))
 
 
-def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, sight: TileMask) -> Tensor:
+def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, tile_mask: TileMask) -> Tensor:
     """The logits of one block of queries."""
     q = to_compute_dtype(q_bhid[:, :, first : first + BLOCK])
     logit = q @ k_bhjd.mT / math.sqrt(q.shape[-1])
-    if sight.mask_ij is not None:
-        logit = logit + sight.mask_ij[..., first : first + BLOCK, :]
+    if tile_mask.mask_ij is not None:
+        logit = logit + tile_mask.mask_ij[..., first : first + BLOCK, :]
     i = torch.arange(first, first + q.shape[2], device=q.device)[:, None]
     j = torch.arange(k_bhjd.shape[2], device=q.device)
-    if sight.triangle:
+    if tile_mask.triangle:
         logit = logit.masked_fill(j > i, -torch.inf)
-    if sight.window is not None:
-        logit = logit.masked_fill((j < i) | (j >= i + sight.window), -torch.inf)
+    if tile_mask.window is not None:
+        logit = logit.masked_fill((j < i) | (j >= i + tile_mask.window), -torch.inf)
     return logit
 
 

@@ -1,12 +1,12 @@
-"""What the model itself adds to the softmax: a cap on its logits, and sinks that take a share and give no value.
+"""What the model itself adds to the softmax: a cap on its logits, and sinks that take weight but have no value.
 
     cap(x) = softcap tanh(x / softcap)
 
     weight(i,j) = exp(cap(logit(i,j)))  /  ( sum over j of exp(cap(logit(i,j)))  +  exp(sink_h) )
 
-A sink is one more part of the softmax, whose answer is zero and whose log-sum-exp is sink_h. So where kernels tell the
-log-sum-exp of theirs, it joins them exactly afterwards, and their backward pass, given the answer and the log-sum-exp
-of the whole, is right without knowing of it.
+A sink is one more part of the softmax: its output is zero and its log-sum-exp is sink_h. Where a kernel returns its
+log-sum-exp, the sink is merged exactly afterwards. The kernel's backward pass, called with the output and log-sum-exp
+of the whole, is right without change.
 
 Legend: b batch, h query head, i query, j key, d head dimension.
 """
@@ -21,7 +21,7 @@ from ropewalk.attention.torch_kernels.matmul import PartialAttention
 
 
 def capped(logit: Tensor, softcap: float | None) -> Tensor:
-    """The logits under the model's cap, before anything is hidden."""
+    """The logits under the model's cap, before masking."""
     return logit if softcap is None else softcap * torch.tanh(logit / softcap)
 
 
@@ -29,12 +29,12 @@ def softmax(logit: Tensor, sink: Tensor | None) -> Tensor:
     """The weights of keys, in the last dimension; `sink` has one number there."""
     if sink is None:
         return torch.softmax(logit, -1)
-    every = torch.cat([logit, sink.to(logit.dtype).expand(*logit.shape[:-1], 1)], -1)
-    return torch.softmax(every, -1)[..., :-1]
+    with_sink = torch.cat([logit, sink.to(logit.dtype).expand(*logit.shape[:-1], 1)], -1)
+    return torch.softmax(with_sink, -1)[..., :-1]
 
 
 def with_sinks(part: PartialAttention, sink_h: Tensor) -> PartialAttention:
-    """The whole, where keys gave this part."""
+    """The whole softmax, from the part of the keys."""
     total_bhi = torch.logaddexp(part.lse_bhi, sink_h[:, None].to(part.lse_bhi.dtype))
     share_bhi = torch.exp(part.lse_bhi - total_bhi)
     return PartialAttention((part.out_bhid * share_bhi[..., None]).to(part.out_bhid.dtype), total_bhi)

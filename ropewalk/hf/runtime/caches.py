@@ -35,7 +35,7 @@ class ExtendedCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     @property
     def is_croppable(self) -> bool:  # type: ignore[override]
         """Whether tokens can be taken back, as assisted decoding does."""
-        return all(not isinstance(shelf, RingBuffer) or shelf.spare > 0 for shelf in self.memory.session.shelves)
+        return all(not isinstance(buffer, RingBuffer) or buffer.spare > 0 for buffer in self.memory.session.buffers)
 
     def activate_past_recording(self) -> None:
         """Asked for before tokens come that may be taken back: too late where what they would need is gone."""

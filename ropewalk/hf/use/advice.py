@@ -92,8 +92,8 @@ def held(layers: Sequence[ProbedLayer], asked: Extension, facts: Facts, length: 
         own = Extension(reach=Window(window=layer.window)) if layer.window else asked.at_layer(depth, facts)
         if own not in known:
             session = Session(own, facts, weights=own.weights(facts))
-            places = [shelf.held(length) for shelf in session.shelves]
-            known[own] = sum(min(each.stop, length) - each.start for each in places), session.drifts
+            places = [buffer.held(length) for buffer in session.buffers]
+            known[own] = sum(min(each.stop, length) - each.start for each in places), session.has_stages
         tokens, drifts = known[own]
         keys = layer.head_dim * (2 if drifts else 1)  # as they came, where the table changes with the row
         total += tokens * layer.groups * (keys + layer.value_dim)

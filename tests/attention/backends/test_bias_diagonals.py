@@ -7,7 +7,7 @@ from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.attention.backends.bias_diagonals import ROWS, DiagonalRows, _blocks, _distances, diagonal
 from ropewalk.attention.backends.bias_pruning import HeadBand
-from ropewalk.attention.layout.segments import Segment, segments
+from ropewalk.attention.layout.segments import Segment, segments_of
 from ropewalk.frequencies import Table
 
 from examples import FACTS
@@ -19,8 +19,8 @@ CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
 def only(text, queries, keys, facts=FACTS):
     numbers = torch.arange(keys)
     extension = parse(text)
-    found = segments(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
-    return [diagonal(strand, queries, keys) for strand in found]
+    found = segments_of(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
+    return [diagonal(segment, queries, keys) for segment in found]
 
 
 def test_what_is_a_matter_of_the_distance_alone():
@@ -31,7 +31,7 @@ def test_what_is_a_matter_of_the_distance_alone():
     assert None in only("rerope:window=4", 20, 20)
 
 
-def strand(start, stop, q_at=None, k_at=None):
+def segment(start, stop, q_at=None, k_at=None):
     """Rows at all of the keys' places, each with the keys from a slot up to another."""
     places = torch.arange(len(start))
     q_at, k_at = places if q_at is None else q_at, places if k_at is None else k_at
@@ -42,17 +42,17 @@ def test_what_is_not_a_matter_of_the_distance_alone():
     """The first rows see further than the last, or the other way round; one row stands elsewhere; one sees nothing."""
     slots = torch.arange(20)
     window = (slots - 5).clamp(min=0)
-    assert diagonal(strand(window, slots + 1), 20, 20) == DiagonalRows(slice(0, 20), 0, 0, 5)
+    assert diagonal(segment(window, slots + 1), 20, 20) == DiagonalRows(slice(0, 20), 0, 0, 5)
     for start, stop in (
         (torch.where(slots < 10, 0, slots - 3), slots + 1),
         (torch.where(slots < 10, window, slots - 3), slots + 1),
         (window, torch.where(slots == 9, slots, slots + 1)),
         (window, torch.where(slots == 9, window, slots + 1)),
     ):
-        assert diagonal(strand(start, stop), 20, 20) is None
+        assert diagonal(segment(start, stop), 20, 20) is None
     moved = torch.where(slots == 9, 8, slots)
-    assert diagonal(strand(window, slots + 1, q_at=moved), 20, 20) is None
-    assert diagonal(strand(window, slots + 1, q_at=slots * 2, k_at=slots * 2), 20, 20) is None
+    assert diagonal(segment(window, slots + 1, q_at=moved), 20, 20) is None
+    assert diagonal(segment(window, slots + 1, q_at=slots * 2, k_at=slots * 2), 20, 20) is None
 
 
 @pytest.mark.parametrize("width", [1, 37, 300, 10_000])
@@ -68,7 +68,7 @@ def test_the_masks_of_the_blocks_are_the_definition(text, queries, keys, width):
     band = HeadBand(slice(0, 1), slice(1, 3), slice(1, 3), furthest + 1)
     for block in _blocks(own, [band], line, torch.zeros(1, 3, queries, 8)):
         i = torch.arange(block.rows.stop - 1, block.rows.start - 1, -1)[:, None] + keys - queries
-        distance = i - torch.arange(block.seen.start, block.seen.stop)
+        distance = i - torch.arange(block.visible.start, block.visible.stop)
         hidden = (distance < 0) | (distance > furthest)
         # The largest of each head is taken off: it cancels.
         expected = torch.stack([distance * 1.0 - furthest, -distance * 2.0]).masked_fill(hidden, -torch.inf)
@@ -161,10 +161,10 @@ def test_a_gradient_of_a_gradient_is_refused():
         slope.sum().backward()
 
 
-def test_the_choice_says_what_becomes_of_the_line():
+def test_explain_says_how_the_line_learns():
     vectors, facts, weights, _ = learning(30)
-    told = explain(*vectors, parse("kerple_log"), facts, weights=weights)
-    assert told.endswith("the mask of the fused kernels (kerple_log); its gradient is summed along the diagonals")
+    reason = explain(*vectors, parse("kerple_log"), facts, weights=weights)
+    assert reason.endswith("is read from a line of numbers (kerple_log); its gradient is summed along the diagonals")
     with torch.no_grad():
-        told = explain(*vectors, parse("kerple_log"), facts, weights=weights)
-    assert told.endswith("(kerple_log); far keys that norms certify to weigh below 2^-24 in all are left out")
+        reason = explain(*vectors, parse("kerple_log"), facts, weights=weights)
+    assert reason.endswith("where the norms prove that they weigh less than 2^-24 in all")

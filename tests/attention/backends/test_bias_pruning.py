@@ -38,7 +38,7 @@ def opposed(size=6.0, dtype=torch.float32):
 
 @pytest.fixture
 def cut(monkeypatch):
-    """The bands that attention worked with."""
+    """The bands that attention used."""
     found, honest = [], bias_pruning.head_bands
 
     def noted(*given):
@@ -46,7 +46,7 @@ def cut(monkeypatch):
         found.extend(answer)
         return answer
 
-    monkeypatch.setattr(bias_diagonals, "bands", noted)
+    monkeypatch.setattr(bias_diagonals, "head_bands", noted)
     return found
 
 

@@ -1,16 +1,19 @@
-"""Who computes what on which device, and what each way says it cannot do. No GPU is needed to ask."""
+"""Which backend is chosen on which device, and which problems each backend refuses. No GPU is needed."""
+
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from ropewalk import DoesNotFit, parse
 from ropewalk.attention.backends import bias_diagonals, dense, flash, flex
-from ropewalk.attention.backends import choose as chooser
-from ropewalk.attention.backends.choose import choose
+from ropewalk.attention.backends import choose as choose_module
+from ropewalk.attention.backends.choose import ORDER, candidates, choices, choose
 from ropewalk.attention.backends.triton import launch
-from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.layout.segments import segments_of
 from ropewalk.attention.problem import Problem
-from ropewalk.attention.torch_kernels import verified
+from ropewalk.attention.torch_kernels import fused
 
 from attention.test_attend import EVERY, every
 from examples import FACTS
@@ -18,10 +21,10 @@ from examples import FACTS
 HALF = torch.bfloat16
 
 
-def case(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16, head_dim=16, numbers=None):
+def problem_of(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16, head_dim=16, numbers=None):
     extension = parse(text) if isinstance(text, str) else text
     numbers = torch.arange(200) if numbers is None else numbers
-    found = segments(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
+    found = segments_of(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
     device = torch.device(device)
     return Problem(extension, found, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
 
@@ -32,164 +35,179 @@ SCATTERED = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[:20
 @pytest.fixture
 def gpu(monkeypatch):
     """As if torch had its kernels for cuda, in half precision, and Triton."""
-    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
+    monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
     monkeypatch.setattr(flex, "find_spec", lambda name: name)
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name)
 
 
-ONE = "one kernel over all spans turns, adds biases and scales as it goes"
+ONE = "one kernel over all spans, which rotates, scales and adds biases itself"
+SIZES = "the fused kernels need values of the same size as queries"
 
 
 @pytest.mark.parametrize(
-    ("given", "backend", "why"),
+    ("problem", "backend", "why"),
     [
-        (case("rerope:window=20"), "flash", "3 pieces by fused kernels, 20,100 pairs of a query and a key"),
+        (problem_of("rerope:window=20"), "flash", "3 tiles by fused kernels, 20,100 query-key pairs"),
         (
-            case("rerope:window=20", dtype=torch.float32),
+            problem_of("rerope:window=20", dtype=torch.float32),
             "triton",
             f"{ONE}; torch has no such kernel for torch.float32 on cuda",
         ),
         (
-            case("rope", dtype=torch.float64),
-            "direct",
+            problem_of("rope", dtype=torch.float64),
+            "dense",
             "torch has no such kernel for torch.float64 on cuda; triton: it does not compute in float64; "
             "FlexAttention has no float64",
         ),
         (
-            case("window:window=50", numbers=SCATTERED),
+            problem_of("window:window=50", numbers=SCATTERED),
             "triton",
             f"{ONE}; positions scatter the spans into",
         ),
         (
-            case("rope", value_dim=32),
+            problem_of("rope", value_dim=32),
             "triton",
-            f"{ONE}; the fused kernels want values of the queries' size",
+            f"{ONE}; {SIZES}",
         ),
         (
-            case("rope", value_dim=264, head_dim=264),
+            problem_of("rope", value_dim=264, head_dim=264),
             "flex",
-            "1 call of FlexAttention, compiled; torch's kernel for cuda takes heads of 256 at most; "
+            "1 compiled call of FlexAttention; torch's kernel for cuda takes heads of at most 256; "
             "triton: heads of 264 are beyond 128",
         ),
         (
-            case("rope", value_dim=8, dtype=torch.float64),
-            "direct",
-            "the fused kernels want values of the queries' size; triton: it does not compute in float64; FlexAttention",
+            problem_of("rope", value_dim=8, dtype=torch.float64),
+            "dense",
+            f"{SIZES}; triton: it does not compute in float64; FlexAttention",
         ),
         (
-            case("alibi"),
+            problem_of("alibi"),
             "triton",
             ONE,
         ),
         (
-            case("biases.alibi+rerope:window=20", learning=True),
+            problem_of("biases.alibi+rerope:window=20", learning=True),
             "flex",
-            "2 calls of FlexAttention, compiled, the bias read from a line of numbers (alibi); triton: what the bias",
+            "2 compiled calls of FlexAttention, the bias read from a line of numbers (alibi); triton: the learned bias",
         ),
         (
-            case("fire"),
-            "direct",
-            "triton: the bias is not one of the distance alone (fire); the bias is not one of the distance alone",
+            problem_of("fire"),
+            "dense",
+            "triton: the bias depends on more than the distance (fire); the bias depends on more than the distance",
         ),
         (
-            case("alibi", numbers=torch.arange(200) * 10_000),
-            "direct",
-            "triton: the distances spread beyond 1,048,576 (alibi); the distances shown to the bias do not lie evenly",
+            problem_of("alibi", numbers=torch.arange(200) * 10_000),
+            "dense",
+            "triton: effective distances exceed 1,048,576 (alibi); the effective distances are not evenly spaced",
         ),
-        (case("xpos", dtype=torch.float16, numbers=torch.arange(200) * 60), "direct", "the decay spans exp("),
+        (problem_of("xpos", dtype=torch.float16, numbers=torch.arange(200) * 60), "dense", "the decay spans exp("),
     ],
 )
-def test_on_cuda(gpu, given, backend, why):
-    chosen = choose(given)
-    assert chosen.backend == backend
+def test_on_cuda(gpu, problem, backend, why):
+    chosen = choose(problem)
+    assert chosen.backend.name == backend
     assert chosen.why.startswith(why)
 
 
-LINE = "a line of numbers is the mask of the fused kernels"
-FAR = "far keys that norms certify to weigh below 2^-16 in all are left out"
+LINE = "the mask of the fused kernels is read from a line of numbers"
+FAR = "far keys are left out where the norms prove that they weigh less than 2^-16 in all"
 
 
 @pytest.mark.parametrize(
-    ("given", "backend", "why"),
+    ("problem", "backend", "why"),
     [
-        (case("rope", device="cpu"), "flash", "1 pieces by fused kernels, 20,100 pairs of a query and a key"),
-        (case("alibi", device="cpu"), "toeplitz", f"{LINE} (alibi); {FAR}"),
+        (problem_of("rope", device="cpu"), "flash", "1 tile by fused kernels, 20,100 query-key pairs"),
+        (problem_of("alibi", device="cpu"), "bias_diagonals", f"{LINE} (alibi); {FAR}"),
         (
-            case("t5", device="cpu", learning=True),
-            "toeplitz",
+            problem_of("t5", device="cpu", learning=True),
+            "bias_diagonals",
             f"{LINE} (t5); its gradient is summed along the diagonals",
         ),
-        (case("rope", device="cpu", value_dim=32), "direct", "the fused kernels want values of the queries' size"),
-        (case("alibi", device="cpu", value_dim=32), "direct", "the fused kernels want values of the queries' size"),
         (
-            case("rope", device="mps"),
-            "flash",
-            "1 pieces by fused kernels, 20,100 pairs of a query and a key; "
-            "torch has no such kernel for torch.bfloat16 on mps: a matmul stands in",
+            problem_of("rope", device="cpu", value_dim=32),
+            "dense",
+            SIZES,
         ),
         (
-            case("alibi", device="mps"),
-            "toeplitz",
-            f"{LINE} (alibi); {FAR}; torch has no such kernel for torch.bfloat16 on mps: a matmul stands in",
+            problem_of("alibi", device="cpu", value_dim=32),
+            "dense",
+            SIZES,
+        ),
+        (
+            problem_of("rope", device="mps"),
+            "flash",
+            "1 tile by fused kernels, 20,100 query-key pairs; "
+            "torch has no such kernel for torch.bfloat16 on mps: a matmul replaces it",
+        ),
+        (
+            problem_of("alibi", device="mps"),
+            "bias_diagonals",
+            f"{LINE} (alibi); {FAR}; torch has no such kernel for torch.bfloat16 on mps: a matmul replaces it",
         ),
     ],
 )
-def test_elsewhere(given, backend, why):
-    assert choose(given)[:2] == (backend, why)
+def test_elsewhere(problem, backend, why):
+    choice = choose(problem)
+    assert (choice.backend.name, choice.why) == (backend, why)
 
 
 def test_a_gpu_without_torchs_kernels_and_without_triton(monkeypatch):
     monkeypatch.setattr(flex, "find_spec", lambda name: None)
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: False)
+    monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: False)
     why = (
         "torch has no such kernel for torch.bfloat16 on cuda; triton: triton is not installed; "
-        "FlexAttention needs Triton to be compiled"
+        "FlexAttention cannot be compiled without Triton"
     )
-    assert choose(case("rope"))[:2] == ("direct", why)
+    choice = choose(problem_of("rope"))
+    assert (choice.backend.name, choice.why) == ("dense", why)
 
 
 def test_growth_beyond_float64_is_refused(gpu):
     with pytest.raises(DoesNotFit, match="xpos grows beyond float64"):
-        choose(case("xpos", numbers=torch.arange(200) * 100_000))
+        choose(problem_of("xpos", numbers=torch.arange(200) * 100_000))
 
 
 REFUSALS = [
-    (flash, case("alibi"), "the fused kernels add no bias (alibi)"),
-    (flash, case("window:window=50", numbers=SCATTERED), "positions scatter the spans"),
-    (flash, case("rope", value_dim=32), "the fused kernels want values of the queries' size"),
-    (flash, case("rope", dtype=torch.float32), "torch has no such kernel for torch.float32 on cuda"),
-    (flash, case("rope", head_dim=512, value_dim=512), "torch's kernel for cuda takes heads of 256 at most"),
-    (bias_diagonals, case("rope"), "there is no bias"),
-    (bias_diagonals, case("fire"), "the bias is not one of the distance alone (fire)"),
+    (flash, problem_of("alibi"), "the fused kernels add no bias (alibi)"),
+    (flash, problem_of("window:window=50", numbers=SCATTERED), "positions scatter the spans"),
+    (flash, problem_of("rope", value_dim=32), SIZES),
+    (flash, problem_of("rope", dtype=torch.float32), "torch has no such kernel for torch.float32 on cuda"),
+    (flash, problem_of("rope", head_dim=512, value_dim=512), "torch's kernel for cuda takes heads of at most 256"),
+    (bias_diagonals, problem_of("rope"), "there is no bias"),
+    (bias_diagonals, problem_of("fire"), "the bias depends on more than the distance (fire)"),
     (
         bias_diagonals,
-        case("biases.alibi+rerope:window=20"),
-        "the reach shows other distances than the true ones to a bias",
+        problem_of("biases.alibi+rerope:window=20"),
+        "the reach gives the bias effective distances that differ from the true ones",
     ),
-    (bias_diagonals, case("alibi", value_dim=32), "the fused kernels want values of the queries' size"),
-    (flex, case("rope", device="cpu"), "FlexAttention is compiled for cuda alone, not for cpu"),
-    (flex, case("rope", dtype=torch.float64), "FlexAttention has no float64"),
-    (flex, case("rope", head_dim=8), "FlexAttention wants heads of at least 16 numbers"),
-    (flex, case("fire"), "the bias is not one of the distance alone (fire)"),
-    (flex, case("alibi", numbers=torch.arange(200) * 100), "the distances shown to the bias do not lie evenly (alibi)"),
+    (bias_diagonals, problem_of("alibi", value_dim=32), SIZES),
+    (flex, problem_of("rope", device="cpu"), "FlexAttention is compiled for cuda only, not for cpu"),
+    (flex, problem_of("rope", dtype=torch.float64), "FlexAttention has no float64"),
+    (flex, problem_of("rope", head_dim=8), "FlexAttention needs heads of at least 16 numbers"),
+    (flex, problem_of("fire"), "the bias depends on more than the distance (fire)"),
+    (
+        flex,
+        problem_of("alibi", numbers=torch.arange(200) * 100),
+        "the effective distances are not evenly spaced on a short line (alibi)",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("way", "given", "why"), REFUSALS)
-def test_what_cannot_be_carried_is_refused(gpu, way, given, why):
-    assert (way.why_not(given) or "").startswith(why)
+@pytest.mark.parametrize(("backend", "problem", "why"), REFUSALS)
+def test_what_is_not_carried_is_refused(gpu, backend, problem, why):
+    assert (backend.why_not(problem) or "").startswith(why)
 
 
 def test_a_learned_bias_in_a_fixed_order_is_not_for_flex(gpu):
     """torch sums that gradient by atomic additions."""
-    assert flex.why_not(case("t5", learning=True)) is None
+    assert flex.why_not(problem_of("t5", learning=True)) is None
     before = torch.get_deterministic_debug_mode()
     try:
         torch.set_deterministic_debug_mode("error")
-        why = flex.why_not(case("t5", learning=True))
+        why = flex.why_not(problem_of("t5", learning=True))
         assert why == "FlexAttention sums the gradient of a bias in no fixed order (t5)"
-        assert flex.why_not(case("t5")) is None
+        assert flex.why_not(problem_of("t5")) is None
     finally:
         torch.set_deterministic_debug_mode(before)
 
@@ -199,16 +217,39 @@ def test_a_learned_bias_in_a_fixed_order_is_not_for_flex(gpu):
 @pytest.mark.parametrize("dtype", [torch.float32, HALF, torch.float64], ids=str)
 def test_something_always_carries(gpu, extension, device, dtype):
     """And what is chosen has not refused."""
-    given = case(extension, device=device, dtype=dtype)
-    assert dense.why_not(given) is None
-    backend = choose(given).backend
-    (way,) = [each for each in chooser.ways(given) if each.backend == backend]
-    assert way.why_not(given) is None
+    problem = problem_of(extension, device=device, dtype=dtype)
+    assert dense.DENSE.why_not(problem) is None
+    backend = choose(problem).backend
+    assert backend in candidates(problem)
+    assert backend.why_not(problem) is None
 
 
-def test_every_way_is_asked_somewhere(gpu):
+def test_every_backend_is_a_candidate_somewhere(gpu):
     devices = [torch.device(device) for device in ("cpu", "cuda", "mps")]
-    asked = {
-        way.backend for each in EVERY for device in devices for way in chooser.ways(case(each, device=device.type))
+    names = {
+        backend.name
+        for extension in EVERY
+        for device in devices
+        for backend in candidates(problem_of(extension, device=device.type))
     }
-    assert asked == {"flash", "toeplitz", "triton", "flex", "direct"}
+    assert names == {backend.name for backends in ORDER.values() for backend in backends} == {*backend_names()}
+
+
+def backend_names():
+    """The names of all records that the files of the folder define."""
+    folder = Path(choose_module.__file__).parent
+    return re.findall(r'^[A-Z_]+ = Backend\(\n? *"(\w+)"', "\n".join(p.read_text() for p in folder.rglob("*.py")), re.M)
+
+
+def test_the_page_of_choices_is_the_list():
+    header, *rows = choices().splitlines()
+    assert header.split() == [
+        "device",
+        "extension",
+        *["backends:", "the", "first", "that", "carries", "the", "problem", "computes", "it"],
+    ]
+    assert rows[0].split() == ["cuda", "no", "bias", "flash,", "triton,", "flex,", "dense"]
+    for (device, bias), row in zip(ORDER, rows, strict=True):
+        assert row.startswith(device)
+        assert f" {bias} " in row
+        assert row.endswith(", ".join(backend.name for backend in ORDER[device, bias]))

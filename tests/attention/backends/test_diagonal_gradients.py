@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ropewalk.attention.backends import diagonal_gradients
-from ropewalk.attention.torch_kernels.verified import PartialAttention
+from ropewalk.attention.torch_kernels.fused import PartialAttention
 
 
 @pytest.mark.parametrize(

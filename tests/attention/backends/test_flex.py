@@ -16,14 +16,14 @@ from ropewalk.attention import attend
 from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.layout.block_lists import block_lists
-from ropewalk.attention.layout.segments import SpanKeys, segments
-from ropewalk.attention.rotation.rotated_copies import rotated_copies
+from ropewalk.attention.layout.segments import SpanKeys, segments_of
+from ropewalk.attention.rotation.rotate import rotated_copies
 from ropewalk.reach.signature import Reach, Span
 
 from attention.test_attend import EVERY, assert_equal, learned, tensors
 from examples import BIASES, FACTS, REACH
 
-one_text = importlib.import_module("ropewalk.attention.dispatch")
+dispatch = importlib.import_module("ropewalk.attention.dispatch")
 ALONE = [spec for spec in BIASES if spec.of_distance_alone]
 CARRIED = [each for each in EVERY if all(spec.of_distance_alone for spec in each.biases)]
 name = lambda each: "+".join(str(spec) for group in each.specs.values() for spec in group)  # noqa: E731
@@ -60,15 +60,15 @@ def listed(counts, indices, rows, keys):
 @pytest.fixture
 def by_flex(monkeypatch):
     """Every text goes by flex, which is computed as it is defined."""
-    monkeypatch.setattr(one_text, "choose", lambda case: Choice("flex", "a test wants it"))
+    monkeypatch.setattr(dispatch, "choose", lambda problem: Choice(flex.FLEX, "chosen by a test"))
     monkeypatch.setattr(flex, "flex_attention", defined)
     monkeypatch.setattr(flex, "compiled", lambda: flex.call)
 
 
 def text_of(extension, length, facts=FACTS):
-    """The strands of a whole text."""
+    """The segments of a whole text."""
     numbers = torch.arange(length)
-    return segments(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    return segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
 
 
 def computed(found, tensors, bias_at=None):
@@ -143,7 +143,7 @@ class Blind(Reach):
 def test_rows_that_see_nothing_give_zeros(by_flex):
     for facts in (FACTS, replace(FACTS, sinks=True)):
         assert_equal(Extension(reach=Blind()), tensors(63, batch=2), facts)
-    near, rows = text_of(Extension(reach=Blind()), 63)[0], slice(20, 60)  # as if the others were of no strand
+    near, rows = text_of(Extension(reach=Blind()), 63)[0], slice(20, 60)  # as if the others were of no segment
     near = near._replace(rows=rows, start=near.start[rows], stop=near.stop[rows], q_at=near.q_at[rows])
     answer = computed([near], tensors(63))
     assert answer.any(-1).all(1).nonzero()[:, 1].tolist() == list(range(20, 60))
@@ -157,7 +157,7 @@ def traced():
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from within torch's tracing
 def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
-    """Two strands and one, with a bias and without, learned numbers, half precision."""
+    """Two segments and one, with a bias and without, learned numbers, half precision."""
     monkeypatch.setattr(flex, "flex_attention", torchs.flex_attention)
     monkeypatch.setattr(torchs, "_validate_device", lambda *given: None)
     monkeypatch.setattr(flex, "compiled", traced)
@@ -172,8 +172,8 @@ def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
 def test_a_bias_without_a_line_is_refused(by_flex):
     """The chooser sends none here; if it did, the bias would not be left out."""
     numbers = torch.arange(20) * 1000
-    found = segments(Extension(), FACTS, numbers, [numbers])
-    with pytest.raises(DoesNotFit, match="the distances shown to a bias must be even ones on a short line"):
+    found = segments_of(Extension(), FACTS, numbers, [numbers])
+    with pytest.raises(DoesNotFit, match="the effective distances of a bias must be evenly spaced on a short line"):
         computed(found, tensors(20), lambda far: -far[None].double())
 
 

@@ -13,56 +13,56 @@ def tokens(count):
     return torch.arange(count).double().expand(2, 3, count)[..., None]
 
 
-def fed(shelf, cuts):
+def fed(buffer, cuts):
     """What is kept after these pieces; single ones are pushed."""
     kept, count = [], 0
     for size in cuts:
         new = [tokens(count + size)[:, :, count:]]
         if size == 1:
-            kept = shelf.push(kept, new, count)
+            kept = buffer.push(kept, new, count)
         else:
-            extended = shelf.extend(kept, new, count)
-            kept = extended.kept
+            extended = buffer.extend(kept, new, count)
+            kept = extended.lanes
             yield extended, count
         count += size
     yield kept, count
 
 
-def held(shelf, kept, start, stop):
-    return sorted(int(x) for place in shelf.where(start, stop) for x in kept[0][0, 0, place, 0])
+def held(buffer, kept, start, stop):
+    return sorted(int(x) for place in buffer.where(start, stop) for x in kept[0][0, 0, place, 0])
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 @pytest.mark.parametrize(
-    "shelf",
+    "buffer",
     [FullBuffer(), RingBuffer(size=6), RingBuffer(size=6, spare=2), RingBuffer(size=1), RingBuffer(size=40)],
     ids=str,
 )
-def test_every_slot_is_where_it_is_said_to_be(shelf, cuts):
-    *_, (kept, count) = fed(shelf, cuts)
-    oldest = max(0, count - getattr(shelf, "size", count))
+def test_every_slot_is_where_it_is_said_to_be(buffer, cuts):
+    *_, (kept, count) = fed(buffer, cuts)
+    oldest = max(0, count - getattr(buffer, "size", count))
     for start in range(oldest, count):
         for stop in range(start, count + 1):
-            assert held(shelf, kept, start, stop) == list(range(start, stop))
-    for place in shelf.where(oldest, count):
-        assert kept[0][1, 2, place, 0].tolist() == shelf.slots(place, count - 1).tolist()
-    everything = held(shelf, kept, max(0, count - getattr(shelf, "room", count)), count)
-    assert everything == sorted(kept[0][0, 0, shelf.held(count), 0].tolist())
+            assert held(buffer, kept, start, stop) == list(range(start, stop))
+    for place in buffer.where(oldest, count):
+        assert kept[0][1, 2, place, 0].tolist() == buffer.slots(place, count - 1).tolist()
+    everything = held(buffer, kept, max(0, count - getattr(buffer, "room", count)), count)
+    assert everything == sorted(kept[0][0, 0, buffer.held(count), 0].tolist())
 
 
 @pytest.mark.parametrize("cuts", CUTS[1:], ids=str)
-@pytest.mark.parametrize("shelf", [FullBuffer(), RingBuffer(size=6), RingBuffer(size=3, spare=2)], ids=str)
-def test_a_piece_sees_what_is_kept_and_itself_in_order(shelf, cuts):
+@pytest.mark.parametrize("buffer", [FullBuffer(), RingBuffer(size=6), RingBuffer(size=3, spare=2)], ids=str)
+def test_a_piece_sees_what_is_kept_and_itself_in_order(buffer, cuts):
     for (size, before), (extended, count) in zip(
-        [(cut, sum(cuts[:n])) for n, cut in enumerate(cuts) if cut > 1], fed(shelf, cuts), strict=False
+        [(cut, sum(cuts[:n])) for n, cut in enumerate(cuts) if cut > 1], fed(buffer, cuts), strict=False
     ):
-        first = 0 if isinstance(shelf, FullBuffer) else max(0, before - shelf.size)
+        first = 0 if isinstance(buffer, FullBuffer) else max(0, before - buffer.size)
         assert (extended.first, count) == (first, before)
         assert extended.ordered[0][0, 0, :, 0].tolist() == list(range(first, before + size))
 
 
 def test_room_is_filled_before_more_is_made():
-    kept, count = FullBuffer().extend([], [tokens(ROOM - 1)], 0).kept, ROOM - 1
+    kept, count = FullBuffer().extend([], [tokens(ROOM - 1)], 0).lanes, ROOM - 1
     for more, room in ((1, ROOM), (1, int(ROOM * GROWTH))):
         kept = FullBuffer().push(kept, [tokens(more)], count)
         count += more
@@ -70,22 +70,22 @@ def test_room_is_filled_before_more_is_made():
 
 
 def test_a_ring_never_grows():
-    shelf = RingBuffer(size=6, spare=2)
-    *_, (kept, _) = fed(shelf, [5, 100, 1, 1])
+    buffer = RingBuffer(size=6, spare=2)
+    *_, (kept, _) = fed(buffer, [5, 100, 1, 1])
     assert kept[0].shape == (2, 3, 8, 1)
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 def test_the_beginning_of_each_row(cuts):
-    shelf = PrefixBuffer(size=4, begins=(0, -7))
-    *_, (kept, count) = fed(shelf, cuts)
+    buffer = PrefixBuffer(size=4, begins=(0, -7))
+    *_, (kept, count) = fed(buffer, cuts)
     assert kept[0][:, 0, :, 0].tolist() == [[0, 1, 2, 3], [7, 8, 9, 10]]
-    assert shelf.takes(10)
-    assert not shelf.takes(11)
-    assert not shelf.takes(count)
+    assert buffer.takes(10)
+    assert not buffer.takes(11)
+    assert not buffer.takes(count)
 
 
 def test_growing_keeps_what_is_there():
-    kept = FullBuffer().extend([], [tokens(200)], 0).kept
-    kept = FullBuffer().extend(kept, [tokens(900)[:, :, 200:]], 200).kept
+    kept = FullBuffer().extend([], [tokens(200)], 0).lanes
+    kept = FullBuffer().extend(kept, [tokens(900)[:, :, 200:]], 200).lanes
     assert kept[0][0, 0, :900, 0].tolist() == list(range(900))

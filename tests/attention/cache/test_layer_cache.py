@@ -165,7 +165,7 @@ def test_no_more_is_taken_back_than_there_is_room_for(spare):
     assert memory.count == 41 - spare
     if spare:
         memory.forget(1)
-    with pytest.raises(InvalidValue, match="spare room"):
+    with pytest.raises(InvalidValue, match="larger spare"):
         memory.forget(1)
     fresh = LayerCache(session)
     fresh.read(*(each[:, :, : 8 + spare] for each in x))
@@ -178,12 +178,12 @@ def test_refusals():
     with pytest.raises(InvalidValue, match="sequential"):
         Session(parse("positions.randomized:limit=64"), FACTS)
     memory = LayerCache(Session(Extension(), FACTS, begins=(0, -1)))
-    with pytest.raises(InvalidValue, match="2 rows"):
+    with pytest.raises(InvalidValue, match="cache's 2 rows"):
         memory.read(q[:1], k[:1], v[:1])
     with pytest.raises(InvalidValue, match="as many tokens"):
         memory.read(q[:, :, :2], k, v)
     memory.read(q, k, v)
-    with pytest.raises(InvalidValue, match="type that is held"):
+    with pytest.raises(InvalidValue, match="cache's type"):
         memory.read(q.float(), k.float(), v.float())
     assert memory.count == 4
     with pytest.raises(InvalidValue, match="gradient"):

@@ -5,7 +5,7 @@ import torch
 
 from ropewalk import Extension
 from ropewalk.attention.layout.distances import distance_line
-from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.layout.segments import segments_of
 from ropewalk.reach import LeakyReRoPE
 
 from examples import FACTS, REACH
@@ -13,14 +13,14 @@ from examples import FACTS, REACH
 
 def found(reach, queries, keys, numbers=None):
     numbers = torch.arange(keys) if numbers is None else numbers
-    return segments(Extension(reach=reach), FACTS, numbers[keys - queries :], [numbers] * len(reach.spans()))
+    return segments_of(Extension(reach=reach), FACTS, numbers[keys - queries :], [numbers] * len(reach.spans()))
 
 
-def assert_read(strand, of):
+def assert_read(segment, of):
     place = of.x_i[:, None] - of.y_j
     j = torch.arange(len(of.y_j))
-    seen = (strand.start[:, None] <= j) & (j < strand.stop[:, None])
-    shown = (strand.q_at[:, None] - strand.k_at).double()
+    seen = (segment.start[:, None] <= j) & (j < segment.stop[:, None])
+    shown = (segment.q_at[:, None] - segment.k_at).double()
     assert (place < len(of.distance)).all()  # the kernel cuts what is below the line, and reads all else as it is
     assert (place[seen] >= 0).all()
     torch.testing.assert_close(of.distance[place[seen]].double(), shown[seen], rtol=0, atol=1e-9)
@@ -30,21 +30,21 @@ def assert_read(strand, of):
 @pytest.mark.parametrize("reach", [*REACH, LeakyReRoPE(window=5, leak=3)], ids=str)  # no binary fraction is a third
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (7, 40), (90, 90)])
 def test_every_pair_reads_its_distance(reach, queries, keys):
-    for strand in found(reach, queries, keys):
-        assert_read(strand, distance_line(strand))
-        assert 2 <= len(distance_line(strand).distance) <= 2 * keys + 8
+    for segment in found(reach, queries, keys):
+        assert_read(segment, distance_line(segment))
+        assert 2 <= len(distance_line(segment).distance) <= 2 * keys + 8
 
 
 @pytest.mark.parametrize("reach", REACH, ids=str)
 def test_positions_apart_are_read_too_where_they_are_whole(reach):
     numbers = torch.arange(60) * 7 + torch.arange(60) ** 2 // 9
-    for strand in found(reach, 20, 60, numbers):
-        if reach.name == "leaky_rerope" and strand.span == 1:
-            assert distance_line(strand) is None
+    for segment in found(reach, 20, 60, numbers):
+        if reach.name == "leaky_rerope" and segment.span == 1:
+            assert distance_line(segment) is None
         else:
-            assert_read(strand, distance_line(strand))
+            assert_read(segment, distance_line(segment))
 
 
 def test_a_line_much_longer_than_the_text_is_none():
-    (strand,) = found(REACH[0], 20, 20, torch.arange(20) * 1000)
-    assert distance_line(strand) is None
+    (segment,) = found(REACH[0], 20, 20, torch.arange(20) * 1000)
+    assert distance_line(segment) is None

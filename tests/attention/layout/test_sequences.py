@@ -28,7 +28,7 @@ def test_texts_that_ask():
     assert found(packed, documents, 3) == [([0], slice(0, 3), [0, 1, 2], 1), ([0], slice(3, 5), [0, 1], 2)]
 
 
-def test_rows_that_are_alike_are_one_text():
+def test_rows_that_are_alike_are_dispatch():
     rows = [[0, 1, 2], [PAD, 0, 1], [0, 1, 2], [PAD, PAD, PAD], [5, 6, 7]]
     assert found(rows, None, 3) == [
         ([0, 2], slice(0, 3), [0, 1, 2], 3),

@@ -44,8 +44,8 @@ def test_layers_of_one_pass_share_and_answer_the_same(text, cached, monkeypatch)
     model, ids = tiny("llama"), torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
     mask = torch.ones_like(ids)
     mask[0, :7] = 0
-    calls, strands = [], dispatch.strands
-    monkeypatch.setattr(dispatch, "strands", lambda *given: calls.append(given) or strands(*given))
+    calls, original = [], dispatch.segments_of
+    monkeypatch.setattr(dispatch, "segments_of", lambda *arguments: calls.append(1) or original(*arguments))
     with extended(model, text), torch.no_grad():
         calls.clear()
         shared = model(input_ids=ids, attention_mask=mask, use_cache=cached).logits

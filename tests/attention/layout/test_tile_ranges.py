@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk import parse
-from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.layout.segments import segments_of
 from ropewalk.attention.layout.tile_ranges import key_tile_ranges, row_tile_ranges
 
 from examples import EXAMPLES, FACTS
@@ -15,9 +15,9 @@ SIZES = [(16, 16), (8, 16), (16, 8), (32, 4)]
 
 def bounds_of(extension, length):
     numbers, spans = torch.arange(length), len(extension.spans.spans())
-    for strand in segments(extension, FACTS, numbers, [numbers] * spans):
+    for segment in segments_of(extension, FACTS, numbers, [numbers] * spans):
         start, stop = torch.zeros(2, length, dtype=torch.int64)
-        start[strand.rows], stop[strand.rows] = strand.start, strand.stop
+        start[segment.rows], stop[segment.rows] = segment.start, segment.stop
         yield start, stop
 
 

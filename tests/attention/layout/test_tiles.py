@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention.layout.tiles import Tile, tiles_of
+from ropewalk.attention.layout.segments import Tile, tiles_of
 
 from examples import REACH
 

@@ -129,7 +129,7 @@ CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "p
 
 @pytest.mark.parametrize("extension", [each for each in EVERY if each.numbering.name == "sequential"], ids=str)
 @each_model
-def test_a_memory_reads_the_same_however_it_is_cut(extension, facts):
+def test_a_cache_reads_the_same_in_any_chunks(extension, facts):
     begins = (0, -25)
     x, weights = tensors(60, batch=2), learned(extension, facts)
     positions = torch.stack([torch.arange(60) + begin for begin in begins]).clamp(min=PAD)
@@ -143,14 +143,14 @@ def test_a_memory_reads_the_same_however_it_is_cut(extension, facts):
         torch.testing.assert_close(torch.cat(parts, 2), expected, rtol=0, atol=1e-11)
 
 
-def test_the_ways_that_are_taken():
+def test_the_backends_that_are_chosen():
     x, weights = tensors(100), learned(parse("alibi"), MODELS["both"])
     sunk = MODELS["with sinks"]
     assert ": flash: " in explain(*x, parse("rerope:window=5"), sunk, weights=weights)
-    assert ": toeplitz: " in explain(*x, parse("alibi"), sunk, weights=weights)
+    assert ": bias_diagonals: " in explain(*x, parse("alibi"), sunk, weights=weights)
     for text in ("rerope:window=5", "alibi"):
         said = explain(*x, parse(text), MODELS["both"], weights=weights)
-        assert "direct: the fused kernels put no cap on logits (softcap 1.5)" in said
+        assert "dense: the fused kernels have no cap on logits (softcap 1.5)" in said
 
 
 def test_sinks_have_to_be_given_and_to_be_known():

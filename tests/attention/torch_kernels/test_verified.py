@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from ropewalk.attention.torch_kernels import aten, verified
-from ropewalk.attention.torch_kernels.verified import PartialAttention
+from ropewalk.attention.torch_kernels import fused
+from ropewalk.attention.torch_kernels.fused import PartialAttention
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_the_kernels_of_this_torch_are_used(dtype):
-    assert verified.has_fused_kernel("cpu", dtype)
+    assert fused.has_fused_kernel("cpu", dtype)
 
 
 def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
-    honest = aten.CPU_FORWARD
+    honest = fused.CPU_FORWARD
 
     def base_two(*given, **named):
         out, lse = honest(*given, **named)
@@ -23,45 +23,43 @@ def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
         raise RuntimeError("no such operator")
 
     for broken in (base_two, gone):
-        monkeypatch.setattr(aten, "CPU_FORWARD", broken)
-        verified.has_fused_kernel.cache_clear()
-        assert not verified.has_fused_kernel("cpu", torch.float32)
+        monkeypatch.setattr(fused, "CPU_FORWARD", broken)
+        fused.has_fused_kernel.cache_clear()
+        assert not fused.has_fused_kernel("cpu", torch.float32)
     monkeypatch.undo()
-    verified.has_fused_kernel.cache_clear()
-    assert verified.has_fused_kernel("cpu", torch.float32)
+    fused.has_fused_kernel.cache_clear()
+    assert fused.has_fused_kernel("cpu", torch.float32)
 
 
 def test_a_full_memory_says_nothing_of_a_kernel(monkeypatch):
     def full(*given, **named):
         raise torch.OutOfMemoryError
 
-    verified.has_fused_kernel.cache_clear()
+    fused.has_fused_kernel.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(aten, "CPU_FORWARD", full)
+        patched.setattr(fused, "CPU_FORWARD", full)
         with pytest.raises(torch.OutOfMemoryError):
-            verified.has_fused_kernel("cpu", torch.float32)
-    assert verified.has_fused_kernel("cpu", torch.float32)
+            fused.has_fused_kernel("cpu", torch.float32)
+    assert fused.has_fused_kernel("cpu", torch.float32)
 
 
 @pytest.fixture
 def no_kernels(monkeypatch):
-    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: False)
+    monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: False)
 
 
 def test_there_is_none_for_a_device_that_torch_has_no_kernels_for():
-    assert not verified.has_fused_kernel("mps", torch.float32)
-    why = verified.why_no_kernel(torch.device("mps"), torch.float32, 64)
+    assert not fused.has_fused_kernel("mps", torch.float32)
+    why = fused.why_no_kernel(torch.device("mps"), torch.float32, 64)
     assert why == "torch has no such kernel for torch.float32 on mps"
 
 
 def test_heads_may_be_too_large(monkeypatch):
-    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: True)
+    monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: True)
     half = torch.bfloat16
-    assert verified.why_no_kernel(torch.device("cuda"), half, 256) is None
-    assert (
-        verified.why_no_kernel(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of 256 at most"
-    )
-    assert verified.why_no_kernel(torch.device("cpu"), half, 264) is None
+    assert fused.why_no_kernel(torch.device("cuda"), half, 256) is None
+    assert fused.why_no_kernel(torch.device("cuda"), half, 264) == "torch's kernel for cuda takes heads of at most 256"
+    assert fused.why_no_kernel(torch.device("cpu"), half, 264) is None
 
 
 @pytest.mark.parametrize("triangle", [False, True])
@@ -75,9 +73,9 @@ def test_the_stand_in_is_the_definition(no_kernels, triangle):
         logit = logit.masked_fill(torch.ones(300, 300).triu(1).bool(), -torch.inf)
     expected = logit.softmax(-1) @ v.repeat_interleave(2, 1)
     expected.backward(grad)
-    part = verified.forward(q.detach(), k.detach(), v.detach(), triangle=triangle)
+    part = fused.forward(q.detach(), k.detach(), v.detach(), triangle=triangle)
     torch.testing.assert_close(part, PartialAttention(expected.detach(), logit.logsumexp(-1).detach()))
-    slopes = verified.backward(grad, q.detach(), k.detach(), v.detach(), part, triangle=triangle)
+    slopes = fused.backward(grad, q.detach(), k.detach(), v.detach(), part, triangle=triangle)
     for got, leaf in zip(slopes, (q, k, v), strict=True):
         torch.testing.assert_close(got, leaf.grad)
 

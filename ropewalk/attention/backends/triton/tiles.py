@@ -1,10 +1,10 @@
-"""What triton kernels over spans are made of: a block of queries or keys as a strand sees it, and their logits.
+"""The parts of the triton kernels: a block of queries or keys as a segment sees it, and their logits.
 
-A vector is held in three parts: the firsts of its pairs, their seconds, and what does not turn. So turning needs no
-exchange between threads, and the layout of pairs is a matter of where they are loaded from. Logits are kept in powers
-of two. Only this file and `triton_kernels` import triton.
+A vector is held in three parts: the firsts of its pairs, their seconds, and the dimensions without rotation. So
+rotation needs no exchange between threads, and the layout of pairs only decides where they are loaded from. Logits are
+in powers of two. Only this file and `kernels` import triton.
 
-Legend: b batch, h query head, g key head, i query, j key, s strand.
+Legend: b batch, h query head, g key head, i query, j key, s segment.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ HIDDEN = tl.constexpr(float("-inf"))
 
 
 class ProgramInputs(NamedTuple):
-    """What a program reads: its own head of the queries, keys and values, and how strands see them."""
+    """What a program reads: its head of the queries, keys and values, and the segments."""
 
     q: tl.tensor
     q_head: tl.tensor
@@ -31,7 +31,7 @@ class ProgramInputs(NamedTuple):
 
 
 class QueryBlock(NamedTuple):
-    """Queries as one strand sees them: the three parts, the bounds of the keys they see, their place and factor."""
+    """Queries as one segment sees them: the three parts, the bounds of the keys they see, their position and factor."""
 
     a: tl.tensor
     b: tl.tensor
@@ -43,7 +43,7 @@ class QueryBlock(NamedTuple):
 
 
 class KeyBlock(NamedTuple):
-    """Keys as one strand sees them: the three parts, their index and their place."""
+    """Keys as one segment sees them: the three parts, their index and their position."""
 
     a: tl.tensor
     b: tl.tensor
@@ -70,7 +70,7 @@ def inputs_of(q, k, v, factor, line, spans, lengths, b, h, g):
 
 @triton.jit
 def _places(x, first, SIZE: tl.constexpr, columns: tl.constexpr):
-    """Where some columns of SIZE vectors are within a head, and which of these are no filling."""
+    """Where some columns of SIZE vectors are within a head, and which columns are not padding."""
     n, column = tl.arange(0, SIZE), tl.arange(0, columns.wide)
     place = tl.cast(first, tl.int64) * x.token + n[:, None] * x.token + (columns.begin + column * columns.step)[None, :]
     return place, (column < columns.size)[None, :]
@@ -78,7 +78,7 @@ def _places(x, first, SIZE: tl.constexpr, columns: tl.constexpr):
 
 @triton.jit
 def part(x, head, first, count, SIZE: tl.constexpr, EDGE: tl.constexpr, columns: tl.constexpr):
-    """Some columns of SIZE vectors, filled up with zeros to a width that kernels can have."""
+    """Some columns of SIZE vectors, padded with zeros to a width that kernels can have."""
     place, real = _places(x, first, SIZE, columns)
     if EDGE:
         tile = tl.load(head + place, mask=real & (first + tl.arange(0, SIZE) < count)[:, None], other=0.0)
@@ -91,17 +91,17 @@ def part(x, head, first, count, SIZE: tl.constexpr, EDGE: tl.constexpr, columns:
 
 @triton.jit
 def vectors(x, head, first, count, SIZE: tl.constexpr, EDGE: tl.constexpr, shape: tl.constexpr):
-    """SIZE vectors in three parts; where all turns, the first stands in for the third, unused."""
+    """SIZE vectors in three parts; where all dimensions rotate, the third is the first, unused."""
     a = part(x, head, first, count, SIZE, EDGE, shape.firsts)
     b = part(x, head, first, count, SIZE, EDGE, shape.seconds)
     c = a
-    if shape.still.size > 0:
-        c = part(x, head, first, count, SIZE, EDGE, shape.still)
+    if shape.unrotated.size > 0:
+        c = part(x, head, first, count, SIZE, EDGE, shape.unrotated)
     return a, b, c
 
 
 @triton.jit
-def keep(x, head, tile, first, count, SIZE: tl.constexpr, columns: tl.constexpr):
+def store(x, head, tile, first, count, SIZE: tl.constexpr, columns: tl.constexpr):
     """Store some columns."""
     place, real = _places(x, first, SIZE, columns)
     mask = real & (first + tl.arange(0, SIZE) < count)[:, None]
@@ -111,7 +111,7 @@ def keep(x, head, tile, first, count, SIZE: tl.constexpr, columns: tl.constexpr)
 @triton.jit
 def add(x, head, tile, first, count, SIZE: tl.constexpr, columns: tl.constexpr):
     """Add to some columns, which no other program touches."""
-    keep(x, head, tile + part(x, head, first, count, SIZE, True, columns), first, count, SIZE, columns)
+    store(x, head, tile + part(x, head, first, count, SIZE, True, columns), first, count, SIZE, columns)
 
 
 @triton.jit
@@ -119,74 +119,76 @@ def add_vectors(x, head, a, b, c, first, count, SIZE: tl.constexpr, shape: tl.co
     """Add to SIZE vectors, given in three parts."""
     add(x, head, a, first, count, SIZE, shape.firsts)
     add(x, head, b, first, count, SIZE, shape.seconds)
-    if shape.still.size > 0:
-        add(x, head, c, first, count, SIZE, shape.still)
+    if shape.unrotated.size > 0:
+        add(x, head, c, first, count, SIZE, shape.unrotated)
 
 
-# Turning.
+# Rotation.
 
 
 @triton.jit
-def _angles(turns, row, seen, shape: tl.constexpr):
-    """cos and sin in these rows of the table; 0 for what is not seen."""
+def _angles(table, row, visible, shape: tl.constexpr):
+    """cos and sin in these rows of the table; 0 for rows that are not visible."""
     pair = tl.arange(0, shape.firsts.wide)
-    place = turns + row[:, None] * (2 * shape.firsts.size) + pair[None, :]
-    mask = seen[:, None] & (pair < shape.firsts.size)[None, :]
+    place = table + row[:, None] * (2 * shape.firsts.size) + pair[None, :]
+    mask = visible[:, None] & (pair < shape.firsts.size)[None, :]
     return tl.load(place, mask=mask, other=0.0), tl.load(place + shape.firsts.size, mask=mask, other=0.0)
 
 
 @triton.jit
-def row_angles(text, s, first, start, stop, shape: tl.constexpr):
-    """Of a block of queries."""
-    row = tl.load(text.spans.q_first + s) + first + tl.arange(0, shape.rows)
-    return _angles(text.spans.q_turns, row, start < stop, shape)
+def row_angles(inputs, s, first, start, stop, shape: tl.constexpr):
+    """The angles of a block of queries."""
+    row = tl.load(inputs.spans.q_first + s) + first + tl.arange(0, shape.rows)
+    return _angles(inputs.spans.q_rotations, row, start < stop, shape)
 
 
 @triton.jit
-def column_angles(text, s, first, shape: tl.constexpr):
-    """Of a block of keys, as far as any query of the strand sees."""
+def column_angles(inputs, s, first, shape: tl.constexpr):
+    """The angles of a block of keys, as far as any query of the segment sees."""
     j = first + tl.arange(0, shape.keys)
-    return _angles(text.spans.k_turns, tl.load(text.spans.k_first + s) + j, j < tl.load(text.spans.k_count + s), shape)
+    return _angles(
+        inputs.spans.k_rotations, tl.load(inputs.spans.k_first + s) + j, j < tl.load(inputs.spans.k_count + s), shape
+    )
 
 
 @triton.jit
 def rotated(a, b, cos, sin):
-    """Each pair (a, b) turned, rounded once."""
+    """Each pair (a, b) after rotation, rounded once."""
     x, y = a.to(tl.float32), b.to(tl.float32)
     return (x * cos - y * sin).to(a.dtype), (x * sin + y * cos).to(b.dtype)
 
 
-# What a strand makes of queries and keys.
+# Queries and keys as a segment sees them.
 
 
 @triton.jit
-def row_of(text, s, first, EDGE: tl.constexpr, TURN: tl.constexpr, shape: tl.constexpr):
-    """A block of queries; those that are not of the strand see nothing."""
+def row_of(inputs, s, first, EDGE: tl.constexpr, ROTATE: tl.constexpr, shape: tl.constexpr):
+    """A block of queries; those outside the segment see nothing."""
     i = first + tl.arange(0, shape.rows)
-    place, real = s * text.lengths.queries + i, i < text.lengths.queries
-    start = tl.load(text.spans.start + place, mask=real, other=0)
-    stop = tl.load(text.spans.stop + place, mask=real, other=0)
-    a, b, c = vectors(text.q, text.q_head, first, text.lengths.queries, shape.rows, EDGE, shape)
-    if TURN:
-        cos, sin = row_angles(text, s, first, start, stop, shape)
+    place, real = s * inputs.lengths.queries + i, i < inputs.lengths.queries
+    start = tl.load(inputs.spans.start + place, mask=real, other=0)
+    stop = tl.load(inputs.spans.stop + place, mask=real, other=0)
+    a, b, c = vectors(inputs.q, inputs.q_head, first, inputs.lengths.queries, shape.rows, EDGE, shape)
+    if ROTATE:
+        cos, sin = row_angles(inputs, s, first, start, stop, shape)
         a, b = rotated(a, b, cos, sin)
     at = start
     if shape.biased:
-        at = tl.load(text.spans.q_at + place, mask=real, other=0)
-    return QueryBlock(a, b, c, start, stop, at, tl.load(text.factor + i, mask=real, other=0.0))
+        at = tl.load(inputs.spans.q_at + place, mask=real, other=0)
+    return QueryBlock(a, b, c, start, stop, at, tl.load(inputs.factor + i, mask=real, other=0.0))
 
 
 @triton.jit
-def column_of(text, s, first, EDGE: tl.constexpr, TURN: tl.constexpr, shape: tl.constexpr):
+def column_of(inputs, s, first, EDGE: tl.constexpr, ROTATE: tl.constexpr, shape: tl.constexpr):
     """A block of keys."""
     j = first + tl.arange(0, shape.keys)
-    a, b, c = vectors(text.k, text.k_head, first, text.lengths.keys, shape.keys, EDGE, shape)
-    if TURN:
-        cos, sin = column_angles(text, s, first, shape)
+    a, b, c = vectors(inputs.k, inputs.k_head, first, inputs.lengths.keys, shape.keys, EDGE, shape)
+    if ROTATE:
+        cos, sin = column_angles(inputs, s, first, shape)
         a, b = rotated(a, b, cos, sin)
     at = j
     if shape.biased:
-        at = tl.load(text.spans.k_at + s * text.lengths.keys + j, mask=j < text.lengths.keys, other=0)
+        at = tl.load(inputs.spans.k_at + s * inputs.lengths.keys + j, mask=j < inputs.lengths.keys, other=0)
     return KeyBlock(a, b, c, j, at)
 
 
@@ -194,7 +196,7 @@ def column_of(text, s, first, EDGE: tl.constexpr, TURN: tl.constexpr, shape: tl.
 def _products(one, other, shape: tl.constexpr):
     product = tl.dot(one.a, tl.trans(other.a), input_precision="ieee")
     product = tl.dot(one.b, tl.trans(other.b), product, input_precision="ieee")
-    if shape.still.size > 0:
+    if shape.unrotated.size > 0:
         product = tl.dot(one.c, tl.trans(other.c), product, input_precision="ieee")
     return product
 
@@ -209,7 +211,7 @@ def _as(numbers, AXIS: tl.constexpr):
 
 
 @triton.jit
-def logits(text, row, column, EDGE: tl.constexpr, ROWS: tl.constexpr, shape: tl.constexpr):
+def logits(inputs, row, column, EDGE: tl.constexpr, ROWS: tl.constexpr, shape: tl.constexpr):
     """Scaled products plus biases, in powers of two; -inf where a query does not see a key.
 
     ROWS is the axis of the rows: 0 where a program holds queries, 1 where it holds keys.
@@ -219,7 +221,7 @@ def logits(text, row, column, EDGE: tl.constexpr, ROWS: tl.constexpr, shape: tl.
     j = _as(column.j, 1 - ROWS)
     inside = (_as(row.start, ROWS) <= j) & (j < _as(row.stop, ROWS))
     if shape.biased:
-        place = text.line + (_as(row.at, ROWS) - _as(column.at, 1 - ROWS))
+        place = inputs.line + (_as(row.at, ROWS) - _as(column.at, 1 - ROWS))
         if EDGE:
             logit += tl.load(place, mask=inside, other=0.0)
         else:
@@ -230,9 +232,9 @@ def logits(text, row, column, EDGE: tl.constexpr, ROWS: tl.constexpr, shape: tl.
 
 
 @triton.jit
-def tile_range_of(walks, s, block):
-    """Where strand s begins and ends for a block, and between which tiles all of the block sees all of the tile."""
-    place = walks + (s * tl.num_programs(0) + block) * 4
+def tile_range_of(ranges, s, block):
+    """Where segment s begins and ends for a block, and between which tiles all of the block sees all of the tile."""
+    place = ranges + (s * tl.num_programs(0) + block) * 4
     return tl.load(place), tl.load(place + 1), tl.load(place + 2), tl.load(place + 3)
 
 

@@ -7,9 +7,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from ropewalk import Facts, parse
-from ropewalk.attention.backends.triton import launch as fused_spans
+from ropewalk.attention.backends.triton import launch as launch_module
 from ropewalk.attention.backends.triton.launch import Launch, Launches
-from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.layout.segments import segments_of
 
 KERNELS = importlib.import_module("ropewalk.attention.backends.triton.kernels")
 
@@ -45,12 +45,12 @@ def main():
     triton.runtime.driver.set_active(NoDriver())
     for name in ("forward", "backward_queries", "backward_keys"):
         setattr(KERNELS, name, Compiled(name))
-    fused_spans.launches = lambda *given: Launches(*[Launch(16, 16, 1, 2)] * 3)
+    launch_module.launches = lambda *given: Launches(*[Launch(16, 16, 1, 2)] * 3)
     facts = Facts(trained_len=64, head_dim=24, heads=4, kv_heads=2, rotary_dim=12, interleaved=True)
-    found = segments(parse("rope"), facts, torch.arange(64), [torch.arange(64)])
+    found = segments_of(parse("rope"), facts, torch.arange(64), [torch.arange(64)])
     q, k, v = (torch.zeros(1, h, 64, 24, dtype=torch.bfloat16, requires_grad=True) for h in (4, 2, 2))
-    plan = fused_spans.plan_for(found, q, v, True)
-    out = fused_spans.triton_attention(q, k, v, plan, torch.ones(1, 64), lambda far: far[None].double())
+    plan = launch_module.plan_for(found, q, v, True)
+    out = launch_module.triton_attention(q, k, v, plan, torch.ones(1, 64), lambda far: far[None].double())
     out.backward(torch.zeros_like(out))
 
 

@@ -12,9 +12,9 @@ import torch
 from ropewalk import Extension, Facts, parse, reference_attention
 from ropewalk.attention import attend, dispatch, explain
 from ropewalk.attention.backends.choose import Choice
-from ropewalk.attention.backends.triton import launch as fused_spans
+from ropewalk.attention.backends.triton import launch as launch_module
 from ropewalk.attention.backends.triton.launch import Launch, Launches, why_not
-from ropewalk.attention.layout.segments import segments
+from ropewalk.attention.layout.segments import segments_of
 from ropewalk.attention.problem import Problem
 from ropewalk.inputs import PAD
 
@@ -24,7 +24,7 @@ from attention.interpreter import mend
 from attention.test_attend import CLOSE, SINGLE, learned, tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-TRITON = Choice("triton", "asked for")
+TRITON = Choice(launch_module.TRITON, "chosen by a test")
 # Two heads of one key head; the text outgrows the trained length, and its last block of 16 rows is not full.
 FACTS = Facts(trained_len=16, head_dim=16, heads=2, kv_heads=1)
 ALONE = Facts(trained_len=16, head_dim=16)
@@ -45,13 +45,13 @@ def small(monkeypatch):
     """In the interpreter, small blocks make several tiles of a short text."""
     if DEVICE == "cpu":
         mend(monkeypatch)
-        monkeypatch.setattr(fused_spans, "launches", lambda *given: Launches(*[Launch(16, 16, 4, 1)] * 3))
+        monkeypatch.setattr(launch_module, "launches", lambda *given: Launches(*[Launch(16, 16, 4, 1)] * 3))
 
 
 @pytest.fixture
 def by_triton(monkeypatch, small):
     """`attend` takes this way whatever the device."""
-    monkeypatch.setattr(dispatch, "choice_of", lambda *given: TRITON)
+    monkeypatch.setattr(dispatch, "choose", lambda problem: TRITON)
 
 
 def on(device, weights):
@@ -213,16 +213,16 @@ def test_learned_scales_receive_their_gradients(by_triton):
 
 def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
     """No reach makes such rows; the kernels carry them all the same."""
-    found = segments(parse("rerope:window=5"), FACTS, torch.arange(18), [torch.arange(18)] * 2)
+    found = segments_of(parse("rerope:window=5"), FACTS, torch.arange(18), [torch.arange(18)] * 2)
     blind = torch.tensor([0, 7, 17])
     hidden = []
-    for strand in found:
-        rows = torch.isin(torch.arange(18)[strand.rows], blind)
-        hidden.append(strand._replace(stop=strand.stop.where(~rows, strand.start)))
+    for segment in found:
+        rows = torch.isin(torch.arange(18)[segment.rows], blind)
+        hidden.append(segment._replace(stop=segment.stop.where(~rows, segment.start)))
     inputs = [x.to(DEVICE).requires_grad_() for x in short()]
     one = torch.ones(1, 18, dtype=torch.float64)
-    plans = [fused_spans.plan_for(each, inputs[0], inputs[2], False) for each in (found, hidden)]
-    whole, part = (fused_spans.triton_attention(*inputs, plan, one, None) for plan in plans)
+    plans = [launch_module.plan_for(each, inputs[0], inputs[2], False) for each in (found, hidden)]
+    whole, part = (launch_module.triton_attention(*inputs, plan, one, None) for plan in plans)
     seeing = ~torch.isin(torch.arange(18), blind)
     assert (part[:, :, blind] == 0).all()
     assert torch.equal(part[:, :, seeing], whole[:, :, seeing])
@@ -233,37 +233,37 @@ def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
 
 
 def test_the_order_of_strands_is_of_no_account(small):
-    """Their tables are as long as the strand that sees furthest needs, whichever comes first."""
-    found = segments(parse("dual_chunk:chunk=8,local=3"), FACTS, torch.arange(33), [torch.arange(33)] * 3)
+    """Their tables are as long as the segment that sees furthest needs, whichever comes first."""
+    found = segments_of(parse("dual_chunk:chunk=8,local=3"), FACTS, torch.arange(33), [torch.arange(33)] * 3)
     inputs, one = [x.to(DEVICE) for x in short(33)], torch.ones(1, 33)
-    plans = [fused_spans.plan_for(each, inputs[0], inputs[2], False) for each in (found, found[::-1])]
-    close(*(fused_spans.triton_attention(*inputs, plan, one, None) for plan in plans))
+    plans = [launch_module.plan_for(each, inputs[0], inputs[2], False) for each in (found, found[::-1])]
+    close(*(launch_module.triton_attention(*inputs, plan, one, None) for plan in plans))
 
 
 def test_gradients_that_are_added_up_are_added_in_float32(by_triton, monkeypatch):
-    honest, sums = fused_spans._sums, []
-    monkeypatch.setattr(fused_spans, "_sums", lambda *given: sums.append(honest(*given)) or sums[-1])
+    honest, sums = launch_module._sums, []
+    monkeypatch.setattr(launch_module, "_sums", lambda *given: sums.append(honest(*given)) or sums[-1])
     inputs = [x.to(DEVICE).requires_grad_() for x in short(dtype=torch.bfloat16)]
     attend(*inputs, parse("rerope:window=5"), FACTS).sum().backward()
     assert {x.dtype for x in sums} == {torch.float32}
     assert {x.grad.dtype for x in inputs} == {torch.bfloat16}
 
 
-def refused(extension, facts=FACTS, learning=False, length=18, dtype=torch.float32, numbers=None, fresh=True):
+def refused(extension, facts=FACTS, learning=False, length=18, dtype=torch.float32, numbers=None, one_key_set=True):
     """Why the kernels do not carry a text."""
     extension = parse(extension) if isinstance(extension, str) else extension
     numbers = torch.arange(length) if numbers is None else numbers
-    found = segments(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    found = segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
     sizes = (len(numbers), len(numbers), facts.head_dim, facts.head_dim)
-    why = why_not(Problem(extension, found, *sizes, dtype, torch.device("cuda"), learning, fresh, facts.softcap))
+    why = why_not(Problem(extension, found, *sizes, dtype, torch.device("cuda"), learning, one_key_set, facts.softcap))
     return why and why.removeprefix("triton: ")
 
 
 def test_tiles_are_those_of_the_next_larger_head():
     for head_dim, size in ((8, 64), (64, 64), (65, 128), (128, 128)):
-        assert fused_spans.launches(head_dim, torch.bfloat16, False) == fused_spans.HALF_STILL[size]
-        assert fused_spans.launches(head_dim, torch.float16, True) == fused_spans.HALF_TURNING[size]
-        assert fused_spans.launches(head_dim, torch.float32, True) == fused_spans.SINGLE
+        assert launch_module.launches(head_dim, torch.bfloat16, False) == launch_module.HALF_UNROTATED[size]
+        assert launch_module.launches(head_dim, torch.float16, True) == launch_module.HALF_ROTATED[size]
+        assert launch_module.launches(head_dim, torch.float32, True) == launch_module.SINGLE
 
 
 def test_what_is_carried_is_not_refused():
@@ -273,30 +273,30 @@ def test_what_is_carried_is_not_refused():
 
 def test_what_is_not_carried_is_named(monkeypatch):
     large = dataclasses.replace(FACTS, head_dim=256)
-    bent = "the reach shows the bias broken distances (alibi)"
-    assert refused("fire") == "the bias is not one of the distance alone (fire)"
-    assert refused("t5", learning=True) == "what the bias has learned wants a gradient (t5)"
-    assert refused("biases.alibi+leaky_rerope:window=5,leak=4") == bent
+    fractional = "effective distances are not whole numbers (alibi)"
+    assert refused("fire") == "the bias depends on more than the distance (fire)"
+    assert refused("t5", learning=True) == "the learned bias needs a gradient (t5)"
+    assert refused("biases.alibi+leaky_rerope:window=5,leak=4") == fractional
     assert refused("rope", large) == "heads of 256 are beyond 128"
     capped = dataclasses.replace(FACTS, softcap=50.0)
-    assert refused("rope", capped) == "its kernel puts no cap on logits (softcap 50)"
+    assert refused("rope", capped) == "its kernel has no cap on logits (softcap 50)"
     assert refused("rope", dtype=torch.float64) == "it does not compute in float64"
     assert (
         refused("frequencies.dynamic:inner=(ntk:factor=1),steps=nothing", length=90)
         == "75 tables and spans are beyond 64"
     )
     assert refused("xpos", numbers=torch.arange(18) * 9000) == "the decay grows beyond float32"
-    spread = "the distances spread beyond 1,048,576 (alibi)"
-    assert refused("biases.alibi", numbers=torch.arange(18) * 70_000) == spread
+    far = "effective distances exceed 1,048,576 (alibi)"
+    assert refused("biases.alibi", numbers=torch.arange(18) * 70_000) == far
     assert refused("rope", numbers=torch.arange(0)) == "no query sees a key"
-    assert refused("rerope:window=5", fresh=False) == "the keys come turned already"
+    assert refused("rerope:window=5", one_key_set=False) == "the keys are rotated already"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert refused("rope") == "triton is not installed"
 
 
 def test_tiles_and_warps_are_powers_of_two():
     """Triton takes no others; that shows where there is a GPU only."""
-    tables = (*fused_spans.HALF_STILL.values(), *fused_spans.HALF_TURNING.values(), fused_spans.SINGLE)
+    tables = (*launch_module.HALF_UNROTATED.values(), *launch_module.HALF_ROTATED.values(), launch_module.SINGLE)
     for launch in (each for launches in tables for each in launches):
         for size in (launch.rows, launch.keys, launch.warps):
             assert size & (size - 1) == 0 < size

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ropewalk import Facts, parse
-from ropewalk.attention.torch_kernels import aten, matmul, verified
+from ropewalk.attention.torch_kernels import fused, matmul
 from ropewalk.attention.torch_kernels.matmul import PartialAttention, TileMask
 
 from attention import flash_attention_2
@@ -17,19 +17,19 @@ from attention.test_attend import assert_equal, every, tensors
 @pytest.fixture
 def cuda(monkeypatch):
     """The adapters of cuda on the CPU, over its operators written out."""
-    monkeypatch.setattr(aten, "CUDA_FORWARD", flash_attention_2.forward)
-    monkeypatch.setattr(aten, "CUDA_BACKWARD", flash_attention_2.backward)
-    monkeypatch.setitem(aten.BY_DEVICE, "cpu", aten.BY_DEVICE["cuda"])
-    verified.has_fused_kernel.cache_clear()
+    monkeypatch.setattr(fused, "CUDA_FORWARD", flash_attention_2.forward)
+    monkeypatch.setattr(fused, "CUDA_BACKWARD", flash_attention_2.backward)
+    monkeypatch.setitem(fused.BY_DEVICE, "cpu", fused.BY_DEVICE["cuda"])
+    fused.has_fused_kernel.cache_clear()
     yield
     monkeypatch.undo()
-    verified.has_fused_kernel.cache_clear()
+    fused.has_fused_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["CUDA_FORWARD", "CUDA_BACKWARD"])
 def test_torchs_operators_still_take_what_they_are_given(name):
     """A torch that adds, drops or moves an argument turns this red before it meets a GPU."""
-    operator = getattr(aten, name).default
+    operator = getattr(fused, name).default
     written = inspect.signature(getattr(flash_attention_2, name.removeprefix("CUDA_").lower())).parameters.values()
     named = [each.name for each in written if each.kind is each.KEYWORD_ONLY]
     placed = [each.name for each in written if each.kind is not each.KEYWORD_ONLY]
@@ -39,31 +39,36 @@ def test_torchs_operators_still_take_what_they_are_given(name):
     assert all(each.has_default_value() for each in theirs if each.kwarg_only and each.name not in named)
 
 
-SIGHTS = [(6, 6, TileMask(triangle=True)), (6, 9, TileMask()), (6, 9, TileMask(window=4)), (1, 1, TileMask(window=1))]
+TILE_MASKS = [
+    (6, 6, TileMask(triangle=True)),
+    (6, 9, TileMask()),
+    (6, 9, TileMask(window=4)),
+    (1, 1, TileMask(window=1)),
+]
 
 
-@pytest.mark.parametrize(("rows", "keys", "sight"), SIGHTS)
-def test_torchs_operators_accept_the_call(rows, keys, sight):
+@pytest.mark.parametrize(("rows", "keys", "tile_mask"), TILE_MASKS)
+def test_torchs_operators_accept_the_call(rows, keys, tile_mask):
     """The real ones, on tensors without numbers: types and shapes, not answers."""
     q, k, v = (torch.zeros(2, heads, n, 12, device="meta").half() for heads, n in ((4, rows), (2, keys), (2, keys)))
-    part = aten.cuda_forward(q, k, v, sight)
+    part = fused.cuda_forward(q, k, v, tile_mask)
     assert part.out_bhid.shape == q.shape
     assert (part.lse_bhi.shape, part.lse_bhi.dtype) == (q.shape[:3], torch.float32)
-    slopes = aten.cuda_backward(part.out_bhid, q, k, v, part, sight)
+    slopes = fused.cuda_backward(part.out_bhid, q, k, v, part, tile_mask)
     assert [each.shape for each in slopes] == [q.shape, k.shape, v.shape]
 
 
-@pytest.mark.parametrize(("rows", "keys", "sight"), SIGHTS)
+@pytest.mark.parametrize(("rows", "keys", "tile_mask"), TILE_MASKS)
 @pytest.mark.parametrize("head_dim", [8, 12])
-def test_cuda_adapters_give_what_a_matmul_gives(cuda, rows, keys, sight, head_dim):
+def test_cuda_adapters_give_what_a_matmul_gives(cuda, rows, keys, tile_mask, head_dim):
     rng = torch.Generator().manual_seed(0)
     q, grad, other = torch.randn(3, 2, 4, rows, head_dim, generator=rng, dtype=torch.float64)
     k, v = torch.randn(2, 2, 2, keys, head_dim, generator=rng, dtype=torch.float64)
-    ours, theirs = matmul.forward(q, k, v, sight), aten.cuda_forward(q, k, v, sight)
+    ours, theirs = matmul.forward(q, k, v, tile_mask), fused.cuda_forward(q, k, v, tile_mask)
     torch.testing.assert_close(theirs, ours)
     whole = PartialAttention(other, ours.lse_bhi + math.log(2))
-    slopes = matmul.backward(grad, q, k, v, whole, sight)
-    torch.testing.assert_close(aten.cuda_backward(grad, q, k, v, whole, sight), slopes)
+    slopes = matmul.backward(grad, q, k, v, whole, tile_mask)
+    torch.testing.assert_close(fused.cuda_backward(grad, q, k, v, whole, tile_mask), slopes)
 
 
 def test_vectors_that_lie_askew_are_laid_straight(cuda):
@@ -77,16 +82,16 @@ def test_vectors_that_lie_askew_are_laid_straight(cuda):
     two_heads = memory.as_strided((1, 2, 6, 8), (0, 8 * 6 + 3, 8, 1))  # the step between two heads alone is odd
     for x in (straight, shifted, stepping, turned, by_token, two_heads):
         expected = matmul.forward(x, x, x, TileMask(triangle=True))
-        torch.testing.assert_close(aten.cuda_forward(x, x, x, TileMask(triangle=True)), expected)
+        torch.testing.assert_close(fused.cuda_forward(x, x, x, TileMask(triangle=True)), expected)
         slopes = matmul.backward(x, x, x, x, expected, TileMask(triangle=True))
         whole = expected._replace(lse_bhi=expected.lse_bhi.mT.contiguous().mT)
-        torch.testing.assert_close(aten.cuda_backward(x, x, x, x, whole, TileMask(triangle=True)), slopes)
+        torch.testing.assert_close(fused.cuda_backward(x, x, x, x, whole, TileMask(triangle=True)), slopes)
 
 
 def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
     """The cuda kernel says plus infinity, which would drown every other part."""
     q, k = torch.ones(1, 1, 5, 8), torch.ones(1, 1, 3, 8)
-    part = aten.cuda_forward(q, k, k, TileMask(triangle=True))
+    part = fused.cuda_forward(q, k, k, TileMask(triangle=True))
     assert part.lse_bhi[0, 0, :2].tolist() == [-torch.inf] * 2
     assert part.lse_bhi[0, 0, 2:].isfinite().all()
 
@@ -95,14 +100,14 @@ def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
 def test_gradients_in_one_order_and_the_users_setting_as_it_was(cuda, mode):
     """The operator written out demands the deterministic order."""
     x = torch.ones(1, 1, 4, 8)
-    part = aten.cuda_forward(x, x, x, TileMask())
+    part = fused.cuda_forward(x, x, x, TileMask())
     before = torch.get_deterministic_debug_mode()
     try:
         torch.set_deterministic_debug_mode(mode)
-        aten.cuda_backward(x, x, x, x, part, TileMask())
+        fused.cuda_backward(x, x, x, x, part, TileMask())
         assert torch.get_deterministic_debug_mode() == mode
         with pytest.raises(AssertionError):
-            aten.cuda_backward(x, x, x, x, part._replace(lse_bhi=part.lse_bhi[..., :2]), TileMask())
+            fused.cuda_backward(x, x, x, x, part._replace(lse_bhi=part.lse_bhi[..., :2]), TileMask())
         assert torch.get_deterministic_debug_mode() == mode
     finally:
         torch.set_deterministic_debug_mode(before)
@@ -112,16 +117,16 @@ def test_gradients_in_one_order_and_the_users_setting_as_it_was(cuda, mode):
 def test_attention_over_the_cuda_kernels_equals_the_oracle(cuda, extension):
     assert_equal(extension, tensors(97, batch=2))
     assert_equal(extension, tensors(77, queries=50, dtype=torch.bfloat16))
-    assert verified.has_fused_kernel("cpu", torch.float64)
-    assert verified.has_fused_kernel("cpu", torch.bfloat16)
+    assert fused.has_fused_kernel("cpu", torch.float64)
+    assert fused.has_fused_kernel("cpu", torch.bfloat16)
 
 
 @pytest.mark.parametrize("text", ["window:window=200", "streaming:window=128", "dual_chunk:chunk=400,local=64"])
 def test_a_band_is_one_call(cuda, text, monkeypatch):
-    assert verified.has_fused_kernel("cpu", torch.float64)  # whose small cases are not counted
+    assert fused.has_fused_kernel("cpu", torch.float64)  # whose small cases are not counted
     calls, honest = [], flash_attention_2.forward
     noted = lambda *given, **named: calls.append(named["window_size_left"]) or honest(*given, **named)  # noqa: E731
-    monkeypatch.setattr(aten, "CUDA_FORWARD", noted)
+    monkeypatch.setattr(fused, "CUDA_FORWARD", noted)
     facts = Facts(trained_len=1024, head_dim=16, heads=2)
     assert_equal(parse(text), tensors(700, facts), facts)
     assert 1 <= len(calls) <= 6
@@ -170,20 +175,20 @@ def gone(*given, **named):
     ],
 )
 def test_a_kernel_that_counts_otherwise_is_not_used(cuda, monkeypatch, name, broken, dtype):
-    assert verified.has_fused_kernel("cpu", dtype)
-    monkeypatch.setattr(aten, name, broken)
-    verified.has_fused_kernel.cache_clear()
-    assert not verified.has_fused_kernel("cpu", dtype)
+    assert fused.has_fused_kernel("cpu", dtype)
+    monkeypatch.setattr(fused, name, broken)
+    fused.has_fused_kernel.cache_clear()
+    assert not fused.has_fused_kernel("cpu", dtype)
 
 
 def test_what_cuda_cannot_carry_goes_by_matmul(cuda, monkeypatch):
     """Masks, and heads beyond its size."""
-    monkeypatch.setattr(aten, "CUDA_FORWARD", gone)
-    monkeypatch.setattr(verified, "has_fused_kernel", lambda device, dtype: True)
+    monkeypatch.setattr(fused, "CUDA_FORWARD", gone)
+    monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: True)
     x, big = torch.ones(1, 1, 4, 8), torch.ones(1, 1, 4, 264)
-    assert verified.forward(x, x, x, triangle=False, mask_ij=torch.zeros(4, 4)).lse_bhi.isfinite().all()
-    assert verified.forward(big, big, big, triangle=True).lse_bhi.isfinite().all()
-    assert not verified.has_window_kernel(big)
-    assert verified.has_window_kernel(x)
+    assert fused.forward(x, x, x, triangle=False, mask_ij=torch.zeros(4, 4)).lse_bhi.isfinite().all()
+    assert fused.forward(big, big, big, triangle=True).lse_bhi.isfinite().all()
+    assert not fused.has_window_kernel(big)
+    assert fused.has_window_kernel(x)
     with pytest.raises(NotImplementedError):
-        verified.forward(x, x, x, triangle=True)
+        fused.forward(x, x, x, triangle=True)
