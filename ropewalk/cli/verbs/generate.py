@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
-from ropewalk.cli.progress import pieces, reading
+from ropewalk.cli.progress import pieces, showing_progress
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
 
@@ -179,12 +179,13 @@ def _write(
 
     around = replace(extension, decoding=None) if extension else Extension()
     bare = around == Extension()
-    with nullcontext() if bare else taken_off(host).under(host, around), reading() as progress:
+    extended = nullcontext() if bare else taken_off(host).under(host, around)
+    with extended, showing_progress("reading", quiet=True) as progress:
         tokens = _answers if asked.contexts else _continues
         try:
             made = watched(tokens(host, tokenizer, asked, rule, progress), room.read, limit_of(host, room.to))
             for piece in pieces(tokenizer, made):
-                progress.done()
+                progress.close()
                 sys.stdout.write(piece)
                 sys.stdout.flush()
         finally:
