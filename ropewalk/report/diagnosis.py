@@ -1,4 +1,4 @@
-"""`diagnose.html`: what was found inside a model, bare and extended; figures, a table and a few sentences."""
+"""The report of `diagnose`: figures from inside a model, a table and a few sentences."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import replacing, write_text
-from ropewalk.report.drawing import written
+from ropewalk.report.drawing import name_of, written
+from ropewalk.report.html_page import PagePart, PageTable, render_page
 from ropewalk.report.inside import insides
-from ropewalk.report.sheet import PagePart, PageTable, sheet
 
 NOTES = (
-    "within, beyond: positions of queries below the trained length and from it on",
-    "attention is looked at in some rows of one text, the mean over heads; layers are counted from 0",
-    "largest far logit: of each layer over keys at distances from a quarter of the trained length to the whole, and"
-    " from there on; the mean over layers",
+    "within, beyond: queries at positions below the trained length, and from it on",
+    "attention is measured for some queries of one text and averaged over heads; layers are counted from 0",
+    "largest far logit: the largest of each layer, averaged over layers; within: keys at distances from a quarter of"
+    " the trained length to all of it; beyond: keys further away",
 )
-MUCH = 1.5  # times as much is worth a sentence
+MUCH = 1.5  # a factor that is worth a sentence
 
 
 class WithinAndBeyond(NamedTuple):
@@ -39,10 +39,10 @@ def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = 
     """The page, the figures as PNG, SVG and CSV, and everything as JSON."""
     out, drawn = Path(folder), insides(diagnosis)
     with replacing(out) as place:
-        for each in drawn:
-            written(each, place)
+        for figure in drawn:
+            written(figure, place)
         write_text(place / "diagnosis.json", json.dumps(as_json(diagnosis, command), indent=1) + "\n")
-        text = sheet(
+        text = render_page(
             title=title(diagnosis),
             advice=findings(diagnosis),
             table=numbers(diagnosis),
@@ -57,67 +57,67 @@ def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = 
 
 
 def title(diagnosis: Diagnosis) -> str:
-    """What was looked into."""
-    sides = " and under ".join(side.line for side in diagnosis.sides)
-    return f"Trained on {diagnosis.facts.trained_len:,} tokens, looked into at {diagnosis.length:,}: {sides}"
+    """What was diagnosed."""
+    sides = " and ".join(name_of(side.line) for side in diagnosis.sides)
+    return f"Trained on {diagnosis.facts.trained_len:,} tokens, diagnosed at {diagnosis.length:,}: {sides}"
 
 
 def numbers(diagnosis: Diagnosis) -> PageTable:
     """Each number within the trained length and beyond, side by side."""
     trained = diagnosis.facts.trained_len
-    head = [f"{side.line}, {where} {trained:,}" for side in diagnosis.sides for where in ("within", "beyond")]
+    head = [f"{name_of(side.line)}, {where} {trained:,}" for side in diagnosis.sides for where in ("within", "beyond")]
     rows = []
     for name, (digits, of) in MEASURES.items():
-        found = [number for side in diagnosis.sides for number in of(side, diagnosis)]
-        rows.append((name, *("-" if math.isnan(number) else f"{number:.{digits}f}" for number in found)))
-    return PageTable(("mean of", *head), tuple(rows))
+        numbers = [number for side in diagnosis.sides for number in of(side, diagnosis)]
+        rows.append((name, *("-" if math.isnan(number) else f"{number:.{digits}f}" for number in numbers)))
+    return PageTable(("mean", *head), tuple(rows))
 
 
 def findings(diagnosis: Diagnosis) -> list[str]:
-    """What the numbers say, in sentences."""
+    """The main results, in sentences."""
     return [
         *(_angles(side, diagnosis) for side in diagnosis.sides),
-        *(words for side in diagnosis.sides for words in (_logits(side, diagnosis), _hold(side, diagnosis)) if words),
+        *(words for side in diagnosis.sides for words in (_logits(side, diagnosis), _near(side, diagnosis)) if words),
         _sinks(diagnosis),
     ]
 
 
 def _angles(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
     count, length = sum(pair.unseen for pair in side.pairs), f"{diagnosis.length:,}"
-    asked = f"{count} of {len(side.pairs)} pairs meet" if count else "no pair meets"
-    return f"{side.line}: {asked} angles in {length} tokens that training has not shown."
+    pairs = f"{count} of {len(side.pairs)} pairs of dimensions meet" if count else "no pair of dimensions meets"
+    return f"{name_of(side.line)}: {pairs} angles in {length} tokens that did not occur in training."
 
 
 def _logits(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
     """Of the layer whose logits grow most, where they do."""
-    found = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
-    rises = [each.beyond / each.within if each.within > 0 else math.nan for each in found]
+    layers = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
+    rises = [layer.beyond / layer.within if layer.within > 0 else math.nan for layer in layers]
     worst = max(range(len(rises)), key=lambda layer: -math.inf if math.isnan(rises[layer]) else rises[layer])
     if not rises[worst] > MUCH:
         return ""
-    within, beyond = found[worst]
+    within, beyond = layers[worst]
     trained = f"{diagnosis.facts.trained_len:,}"
-    known = f"keys up to {trained} away reach {within:.0f}, those beyond {beyond:.0f}"
-    return f"{side.line}: logits of far keys leave what training knew, most in layer {worst}: {known}."
+    largest = f"up to {within:.0f} for keys at most {trained} away, up to {beyond:.0f} for keys beyond"
+    return f"{name_of(side.line)}: logits of far keys exceed those of training, most in layer {worst}: {largest}."
 
 
-def _hold(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
-    """Of the layer that loses most of what is near, where one does."""
-    found = [_around(Curves(side.last.at, (curve,)), diagnosis) for curve in side.last.layers]
-    worst = min(range(len(found)), key=lambda layer: found[layer].beyond / max(found[layer].within, 1e-9))
-    within, beyond = found[worst]
+def _near(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
+    """Of the layer whose attention on near keys falls most, where it does."""
+    layers = [_around(Curves(side.last.at, (curve,)), diagnosis) for curve in side.last.layers]
+    worst = min(range(len(layers)), key=lambda layer: layers[layer].beyond / max(layers[layer].within, 1e-9))
+    within, beyond = layers[worst]
     if not beyond * MUCH < within:
         return ""
-    shares = f"from {within:.0%} to {beyond:.0%} of attention"
-    return f"{side.line}: the last {NEAR} keys lose hold beyond the trained length, most in layer {worst}: {shares}."
+    falls = f"attention on the last {NEAR} keys falls beyond the trained length, most in layer {worst}"
+    return f"{name_of(side.line)}: {falls}: from {within:.0%} to {beyond:.0%}."
 
 
 def _sinks(diagnosis: Diagnosis) -> str:
     kept, replaced, removed = (sum(losses) / len(losses) for losses in diagnosis.streams)
     taken = _around(diagnosis.sides[0].first, diagnosis)
-    share = f"The first {SINKS} tokens take {taken.within:.1%} of the bare model's attention within the trained length."
-    losses = f"{kept:.2f} with its sinks, {replaced:.2f} with line breaks there, {removed:.2f} without"
-    return f"{share} A stream has a loss of {losses}."
+    share = f"The first {SINKS} tokens get {taken.within:.1%} of the base model's attention within the trained length."
+    losses = f"{kept:.2f} with them, {replaced:.2f} with line breaks in their place, {removed:.2f} without them"
+    return f"{share} The loss of a stream is {losses}."
 
 
 def _around(curves: Curves, diagnosis: Diagnosis) -> WithinAndBeyond:
@@ -132,7 +132,7 @@ def _parted(at: tuple[float, ...], curve: list[float], diagnosis: Diagnosis) -> 
 
 
 def _largest(layer: int, curves: Curves, diagnosis: Diagnosis) -> WithinAndBeyond:
-    """The largest of a layer at distances on either side of the trained length, those that are near left out."""
+    """The largest logit of a layer on either side of the trained length, without near keys."""
     trained = diagnosis.facts.trained_len
     far = [pair for pair in zip(curves.at, curves.layers[layer], strict=True) if pair[0] >= trained / 4]
     pairs = [pair for pair in far if not math.isnan(pair[1])]
@@ -146,27 +146,27 @@ def _loss(side: DiagnosedSide, diagnosis: Diagnosis) -> WithinAndBeyond:
 
 
 def _logit(side: DiagnosedSide, diagnosis: Diagnosis) -> WithinAndBeyond:
-    found = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
-    return WithinAndBeyond(*(sum(part) / len(part) for part in zip(*found, strict=True)))
+    layers = [_largest(layer, side.growth.largest, diagnosis) for layer in range(len(side.growth.largest.layers))]
+    return WithinAndBeyond(*(sum(part) / len(part) for part in zip(*layers, strict=True)))
 
 
 MEASURES: dict[str, tuple[int, Callable[[DiagnosedSide, Diagnosis], WithinAndBeyond]]] = {
     "loss, nats per token": (2, _loss),
-    f"mass on the last {NEAR} keys": (2, lambda side, diagnosis: _around(side.last, diagnosis)),
-    f"mass on the first {SINKS} keys": (2, lambda side, diagnosis: _around(side.first, diagnosis)),
+    f"attention on the last {NEAR} keys": (2, lambda side, diagnosis: _around(side.last, diagnosis)),
+    f"attention on the first {SINKS} keys": (2, lambda side, diagnosis: _around(side.first, diagnosis)),
     "entropy, nats": (2, lambda side, diagnosis: _around(side.entropy, diagnosis)),
     "largest far logit": (1, _logit),
 }
 
 
 def as_json(diagnosis: Diagnosis, command: str = "") -> dict[str, Any]:
-    """Every number but the points of the planes, which are in their CSV, and what is needed to measure it again."""
+    """Every number except the points of the planes, which are in their CSV, and what is needed to repeat it."""
     stored: dict[str, Any] = _plain(diagnosis)
     return {"command": command, **stored, "findings": findings(diagnosis)}
 
 
 def _plain(value: Any) -> Any:
-    """Records as mappings; NaN, which JSON does not know, as nothing."""
+    """Records as mappings; NaN, which JSON does not have, as null."""
     if isinstance(value, Extension | Facts):
         return value.to_json() if isinstance(value, Extension) else _fields(value)
     if is_dataclass(value):

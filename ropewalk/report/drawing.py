@@ -1,6 +1,6 @@
-"""What figures share: size, lines that are told apart in grey, files, and a form that a page carries within itself.
+"""What figures share: size, lines that differ also in grey, files, and images embedded in a page.
 
-Figures are narrow and their letters large: on a phone a page is half as wide as on a desk, and they are not cut.
+Figures are narrow and their letters large, so that they can be read on a phone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from ropewalk.folders import write_text
+from ropewalk.notation import BARE
 
 COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e08e00", "#6a4c93", "#555555", "#008b8b", "#a0522d", "#c71585", "#6b8e23")
 DASHES = ("-", "--", "-.", ":")
@@ -27,6 +28,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 WIDTH, HEIGHT, LEGEND_LINE = 4.6, 3.0, 0.17  # inches
 LETTERS, SMALL = 9, 8  # points
 DPI = 150
+BASE = "base model"
 
 
 class ReportFigure(NamedTuple):
@@ -37,48 +39,48 @@ class ReportFigure(NamedTuple):
     figure: Figure
     head: tuple[str, ...]
     numbers: tuple[tuple[Any, ...], ...]
-    section: str = ""  # where it stands on the page
-    shown: tuple[tuple[str, ...], ...] = ()  # rows of the same head that the page shows as a table
+    section: str = ""  # of the page
+    shown: tuple[tuple[str, ...], ...] = ()  # rows under the same head, which the page shows as a table
 
 
 def axes(across: str, up: str) -> tuple[Figure, Axes]:
     """A figure with one pair of axes."""
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    own = figure.add_subplot()
-    own.set_xlabel(across, fontsize=LETTERS)
-    own.set_ylabel(up, fontsize=LETTERS)
-    _plain(own)
-    return figure, own
+    plot = figure.add_subplot()
+    plot.set_xlabel(across, fontsize=LETTERS)
+    plot.set_ylabel(up, fontsize=LETTERS)
+    _plain(plot)
+    return figure, plot
 
 
 def panels(titles: Sequence[str], *, columns: int, height: float, alike: bool = True) -> tuple[Figure, list[Axes]]:
-    """A figure of small ones, row by row; `alike`: with the same axes, numbered at the edges only."""
+    """A figure of small plots, row by row; `alike`: with shared axes, numbered at the edges only."""
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)
     figure = Figure(figsize=(WIDTH, rows * height + 0.3), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=alike, sharey=alike, squeeze=False).flatten().tolist()
-    for own, title in zip(grid, titles, strict=False):
-        own.set_title(title, fontsize=SMALL)
-        _plain(own)
-    for own in grid[len(titles) :]:
-        own.remove()
-    for own in grid[max(0, len(titles) - columns) : len(titles)]:  # those above a gap number their own edge
-        own.tick_params(labelbottom=True)
+    for plot, title in zip(grid, titles, strict=False):
+        plot.set_title(title, fontsize=SMALL)
+        _plain(plot)
+    for plot in grid[len(titles) :]:
+        plot.remove()
+    for plot in grid[max(0, len(titles) - columns) : len(titles)]:  # plots above a gap need numbers too
+        plot.tick_params(labelbottom=True)
     return figure, grid[: len(titles)]
 
 
 def stacked(heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    """A figure of axes one below the other over the same places."""
+    """A figure of plots one below the other, over the same places."""
     figure = Figure(figsize=(WIDTH, sum(heights) + 0.3), layout="constrained")
     grid = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).flatten().tolist()
-    for own in grid:
-        _plain(own)
+    for plot in grid:
+        _plain(plot)
     return figure, grid
 
 
-def _plain(own: Axes) -> None:
-    own.grid(alpha=0.25)
-    own.tick_params(labelsize=SMALL)
+def _plain(plot: Axes) -> None:
+    plot.grid(alpha=0.25)
+    plot.tick_params(labelsize=SMALL)
 
 
 def styles() -> Iterator[dict[str, Any]]:
@@ -94,38 +96,38 @@ def lines() -> Iterator[dict[str, Any]]:
     return ({**style, "marker": ""} for style in styles())
 
 
-def mark(own: Axes, length: float, *, colour: str = "black") -> None:
+def mark(plot: Axes, length: float, *, colour: str = "black") -> None:
     """The trained length, as a thin dotted line."""
-    own.axvline(length, color=colour, linewidth=1, linestyle=(0, (1, 2)))
+    plot.axvline(length, color=colour, linewidth=1, linestyle=(0, (1, 2)))
 
 
-def legend(figure: Figure, own: Axes, *, columns: int = 2) -> None:
+def legend(figure: Figure, plot: Axes, *, columns: int = 2) -> None:
     """Below the axes, where it takes no width; the figure grows by what it needs."""
-    handles, labels = own.get_legend_handles_labels()
+    handles, labels = plot.get_legend_handles_labels()
     rows = sum(1 + label.count("\n") for label in labels) / columns
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + LEGEND_LINE * math.ceil(rows))
-    # Long enough for a dash to be told from another.
+    # Long enough to tell one dash from another.
     form = {"handlelength": 3.5, "fontsize": SMALL, "frameon": False}
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, **form)
 
 
-def doubling(own: Axes, lengths: Sequence[int]) -> None:
-    """Lengths across, each doubling as wide as the other."""
-    own.set_xscale("log", base=2)
-    own.set_xticks(list(lengths), [f"{length:,}" for length in lengths])
-    own.minorticks_off()
+def doubling(plot: Axes, lengths: Sequence[int]) -> None:
+    """Lengths across, on a logarithmic scale."""
+    plot.set_xscale("log", base=2)
+    plot.set_xticks(list(lengths), [f"{length:,}" for length in lengths])
+    plot.minorticks_off()
 
 
 def embedded(drawn: ReportFigure, folder: Path) -> str:
-    """A figure that was written to a folder, as an address that a page carries within itself."""
+    """A figure that was written to a folder, as a data URL."""
     return "data:image/png;base64," + base64.b64encode((folder / f"{drawn.name}.png").read_bytes()).decode()
 
 
 def rendered(drawn: ReportFigure, kind: str) -> bytes:
-    """A figure as a file's bytes, the same for the same figure."""
+    """A figure as the bytes of a file, the same for the same figure."""
     out = io.BytesIO()
-    _as_it_is(drawn.figure)
+    _show_names_literally(drawn.figure)
     with rc_context({"svg.hashsalt": drawn.name}):
         drawn.figure.savefig(out, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     return out.getvalue()
@@ -140,18 +142,23 @@ def written(drawn: ReportFigure, folder: Path) -> None:
     write_text(folder / f"{drawn.name}.csv", rows.getvalue())
 
 
+def name_of(line: str) -> str:
+    """What a candidate is called in figures and tables."""
+    return BASE if line == BARE else line
+
+
 def named(line: str) -> str:
-    """A name for a legend, which leaves out those that begin with an underscore."""
-    return f"\u200b{line}" if line.startswith("_") else line
+    """A name for a legend: matplotlib leaves out those that begin with an underscore."""
+    return f"\u200b{line}" if line.startswith("_") else name_of(line)
 
 
-def _as_it_is(figure: Figure) -> None:
-    """Names are shown as they are: a $ begins no formula. The numbers at the axes may be formulas."""
-    both = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis)]
-    numbers = {own for axis in both for own in axis.findobj(Text) if own is not axis.label}
-    for each in set(figure.findobj(Text)) - numbers:
-        each.set_parse_math(False)
-        each.set_text("".join(map(_visible, each.get_text())))
+def _show_names_literally(figure: Figure) -> None:
+    """A $ in a name begins no formula; only the numbers at the axes may be formulas."""
+    both = [axis for plot in figure.axes for axis in (plot.xaxis, plot.yaxis)]
+    numbers = {text for axis in both for text in axis.findobj(Text) if text is not axis.label}
+    for text in set(figure.findobj(Text)) - numbers:
+        text.set_parse_math(False)
+        text.set_text("".join(map(_visible, text.get_text())))
 
 
 def _visible(character: str) -> str:

@@ -19,7 +19,7 @@ from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.notation import BARE
 from ropewalk.report.drawing import ReportFigure, axes, legend, lines, named, styles, written
-from ropewalk.report.sheet import PagePart, PageTable, sheet
+from ropewalk.report.html_page import PagePart, PageTable, render_page
 from ropewalk.report.tables import brief, interval
 from ropewalk.search.judging import FinalTest, FitResult
 from ropewalk.search.spaces import HandSet
@@ -43,7 +43,7 @@ def write_fit(fit: FitResult, folder: Path, *, command: str = "") -> Path:
             written(figure, place)
         write_text(place / "extension.json", json.dumps(fit.advised.to_json(), indent=1) + "\n")
         write_text(place / "results.json", json.dumps(as_json(fit, command), indent=1) + "\n")
-        text = sheet(
+        text = render_page(
             title=title(fit),
             advice=[words(fit)],
             table=table(fit),

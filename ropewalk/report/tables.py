@@ -3,102 +3,111 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.compare.compare import BREAKS, FINDS, HOLDS, Candidate, Comparison
+from ropewalk.evaluation.compare.compare import BREAK, FINDS, UNCLEAR, Candidate, Comparison
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
 from ropewalk.extension import Extension
-from ropewalk.report.sheet import PageTable
+from ropewalk.report.drawing import name_of
+from ropewalk.report.html_page import PageTable
 
-NOTES = (
-    "loss: nats per token of the same last tokens of each text, with so much text before them",
-    "more (text): loss at the longest length less that of the bare model at its trained length, in brackets its 95 %"
-    " interval over texts; below 0, the text beyond is used",
-    "(pass) keys: share found; (told) again: next-token accuracy where a text is repeated",
-    "short: change of the loss within the trained length; time (of the processor on a CPU, against the first that was"
-    " measured: bare) and cache: of the longest length",
-    f"verdicts on more: breaks, surely above {BREAKS}; loses, surely above 0; a little, or as it was, surely below"
-    f" {BREAKS}; uses more text, surely below 0; finds the pass key: {FINDS:.0%} of them and more",
+CHANGE = "change vs base [95% CI]"
+LEGEND = (
+    "loss: nats per token of the same last tokens, after more and more context. change: loss at the longest length"
+    " minus the base model's at its trained length; below 0 is better. passkey, repeated: share correct at the longest"
+    " length. short harm: loss added to texts of the trained length. time, cache: longest length."
 )
+PAGE_NOTES = (
+    f"verdict: better with context, the whole interval is below 0; worse, it is above 0; breaks, it is above {BREAK};"
+    f" unchanged, it includes 0 and stays within {BREAK} of it; else there are not enough texts to tell",
+    f"finds the passkey: at least {FINDS:.0%} of them at the longest length; does not: at most {1 - FINDS:.0%}",
+    "repeated: next-token accuracy on a text of which each half trained length repeats the first",
+    "time: relative to the base model; on a CPU it is processor time",
+)
+OWN_SCHEDULE = "The checkpoint has its own schedule, {own}. Schedules build on it; with +instead they replace it."
+TRAINED_UNDER = "The base model was trained under {extension}. A candidate replaces what it names and keeps the rest."
+MEMORY_NOTE = "mem: out of memory; the same command tries again."
 
-SHORTLY = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
-OWN_NOTE = "a line says what is other than that, and the rest stays"
-MEMORY_NOTE = "mem: memory did not suffice; the same command tries again"
+SHORT_REASON = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
 def table(comparison: Comparison) -> PageTable:
-    """One row for each contender, the lowest loss first."""
-    lengths = comparison.lengths
+    """One row for each candidate, the lowest loss first."""
     measured = {task.name for task in comparison.tasks}
-    head = ["extension", *(f"loss {_times(comparison, length)}" for length in lengths), "more text"]
-    head += ["pass key"] * ("passkey" in measured) + ["told again"] * ("repetition" in measured)
-    head += [task.title for task in beside(comparison)]
-    head += ["short"] * ("damage" in measured) + ["time", "cache", "verdict"]
-    rows = (tuple(_cells(comparison, each, measured)) for each in ordered(comparison))
+    head = ["extension", *(f"loss at {short(length)}" for length in comparison.lengths), CHANGE]
+    head += ["passkey"] * ("passkey" in measured) + ["repeated"] * ("repetition" in measured)
+    head += [task.title for task in extra_tasks(comparison)]
+    head += ["short harm"] * ("damage" in measured) + ["time", "cache", "verdict"]
+    rows = (tuple(_cells(comparison, candidate, measured)) for candidate in ordered(comparison))
     return PageTable(tuple(head), tuple(rows), ends_in_words=True)
 
 
-def beside(comparison: Comparison) -> list[Task]:
-    """The tasks that have no column by default."""
+def extra_tasks(comparison: Comparison) -> list[Task]:
+    """The tasks that are not measured by default."""
     return [task for task in comparison.tasks if task.name not in BY_DEFAULT]
 
 
-def _cells(comparison: Comparison, each: Candidate, measured: set[str]) -> list[str]:
+def _cells(comparison: Comparison, candidate: Candidate, measured: set[str]) -> list[str]:
     lengths = comparison.lengths
-    cells = [each.line, *(_number(each, "context", length, "loss") for length in lengths), interval(each.change)]
+    cells = [name_of(candidate.line), *(_number(candidate, "context", length, "loss") for length in lengths)]
+    cells.append(interval(candidate.change))
     if "passkey" in measured:
-        cells.append(" ".join(_percent(each, "passkey", length, "right") for length in lengths))
+        cells.append(" ".join(_percent(candidate, "passkey", length, "right") for length in lengths))
     if "repetition" in measured:
-        cells.append(_percent(each, "repetition", lengths[-1], "accuracy"))
-    for task in beside(comparison):
-        cells.append(" ".join(_headline(each, task, length) for length in lengths))
+        cells.append(_percent(candidate, "repetition", lengths[-1], "accuracy"))
+    for task in extra_tasks(comparison):
+        cells.append(" ".join(_headline(candidate, task, length) for length in lengths))
     if "damage" in measured:
-        cells.append(_short(comparison, each))
-    return [*cells, _slowdown(each), size(each.cache_bytes), each.verdict.words]
+        cells.append(_short_harm(comparison, candidate))
+    return [*cells, _slowdown(candidate), size(candidate.cache_bytes), candidate.verdict.words]
 
 
-def mark(each: Candidate, task: str, length: int) -> str:
-    """What stands in the place of a number that could not be measured; nothing where nobody tried."""
-    return SHORTLY.get(each.failed(task, length), "")
-
-
-OWN_SCHEDULE = "The checkpoint came with {own}: schedules build on it, and those with +instead replace it."
+def mark(candidate: Candidate, task: str, length: int) -> str:
+    """What replaces a number that could not be measured; empty where it was not tried."""
+    return SHORT_REASON.get(candidate.failed(task, length), "")
 
 
 def notes(comparison: Comparison) -> tuple[str, ...]:
-    """What the model came with, and what the words of the table mean."""
-    own = OWN_SCHEDULE.format(own=comparison.own_schedule)
-    trained_under = f"bare: as it was trained, under {brief(comparison.own)}; {OWN_NOTE}"
+    """The legend, and what is special about this model or this run."""
+    return (LEGEND, *remarks(comparison))
+
+
+def page_notes(comparison: Comparison) -> tuple[str, ...]:
+    """The notes with the rules of the verdicts, for which a terminal has no room."""
+    return (LEGEND, *PAGE_NOTES, *remarks(comparison))
+
+
+def remarks(comparison: Comparison) -> tuple[str, ...]:
+    """What is special about this model or this run."""
+    trained_under = TRAINED_UNDER.format(extension=brief(comparison.trained_under))
     return (
-        (own,) * bool(comparison.own_schedule)
-        + NOTES
-        + (trained_under,) * (comparison.own != Extension())
-        + (MEMORY_NOTE,) * any(each.failures for each in comparison.contenders)
+        (OWN_SCHEDULE.format(own=comparison.own_schedule),) * bool(comparison.own_schedule)
+        + (trained_under,) * (comparison.trained_under != Extension())
+        + (MEMORY_NOTE,) * any(candidate.failures for candidate in comparison.candidates)
     )
 
 
 def brief(extension: Extension, width: int = 110) -> str:
-    """An extension in one line that is not too long."""
+    """An extension in one line of limited length."""
     specs = [str(spec) for specs in extension.specs.values() for spec in specs]
     layers = f" ({len(extension.overrides)} layers differ)" if extension.layers else ""
-    said = "+".join(specs) + layers
-    return said if len(said) <= width else said[: width - 3] + "..."
+    line = "+".join(specs) + layers
+    return line if len(line) <= width else line[: width - 3] + "..."
 
 
-def interval(found: Estimate) -> str:
+def interval(estimate: Estimate) -> str:
     """A difference with its interval."""
-    if math.isnan(found.value):
+    if math.isnan(estimate.value):
         return "-"
-    return f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    return f"{estimate.value:+.2f} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Bytes in a readable unit."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"
@@ -106,110 +115,119 @@ def size(count: int) -> str:
     return f"{count:.3g} GiB"
 
 
+def short(length: int) -> str:
+    """A length in few characters."""
+    return f"{length // 1024}k" if length % 1024 == 0 else str(length)
+
+
 def terminal(comparison: Comparison) -> RichTable:
-    """The table for a terminal of 80 columns: what is shown at every length stands in one column, verdicts apart."""
+    """The table for a terminal of 80 columns: all losses in one column, the verdicts in a table of their own."""
     lengths = comparison.lengths
     drawn = RichTable(title=title(comparison), title_justify="left", box=None, padding=(0, 1, 0, 0))
-    shown = "/".join(_times(comparison, length) for length in lengths)
-    for name in ("extension", f"loss at {shown}", "more", "keys", "again", "short", "time", "cache"):
+    losses = f"loss at {'/'.join(short(length) for length in lengths)}"
+    for name in ("extension", losses, "passkey", "repeated", "short harm", "time", "cache"):
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
-    for each in ordered(comparison):
-        losses = " ".join(_number(each, "context", length, "loss") for length in lengths)
+    for candidate in ordered(comparison):
         drawn.add_row(
-            each.line,
-            losses,
-            "-" if math.isnan(each.change.value) else f"{each.change.value:+.2f}",
-            _percent(each, "passkey", lengths[-1], "right"),
-            _percent(each, "repetition", lengths[-1], "accuracy"),
-            _short(comparison, each),
-            _slowdown(each),
-            size(each.cache_bytes),
+            name_of(candidate.line),
+            " ".join(_number(candidate, "context", length, "loss") for length in lengths),
+            _percent(candidate, "passkey", lengths[-1], "right"),
+            _percent(candidate, "repetition", lengths[-1], "accuracy"),
+            _short_harm(comparison, candidate),
+            _slowdown(candidate),
+            size(candidate.cache_bytes),
         )
     return drawn
 
 
-def terminals_beside(comparison: Comparison) -> list[RichTable]:
-    """A table for each task that the first has no room for."""
-    return [_terminal_of(comparison, task) for task in beside(comparison)]
+def terminal_extras(comparison: Comparison) -> list[RichTable]:
+    """One table for each task that is not measured by default."""
+    return [_terminal_of(comparison, task) for task in extra_tasks(comparison)]
 
 
 def _terminal_of(comparison: Comparison, task: Task) -> RichTable:
-    shown = RichTable(title=f"{task.title}: {task.headline}", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    shown.add_column("extension", overflow="fold")
+    drawn = RichTable(title=f"{task.title}: {task.headline}", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    drawn.add_column("extension", overflow="fold")
     for length in comparison.lengths:
-        shown.add_column(_times(comparison, length), justify="right")
-    for each in ordered(comparison):
-        shown.add_row(each.line, *(_headline(each, task, length) for length in comparison.lengths))
-    return shown
+        drawn.add_column(short(length), justify="right")
+    for candidate in ordered(comparison):
+        cells = (_headline(candidate, task, length) for length in comparison.lengths)
+        drawn.add_row(name_of(candidate.line), *cells)
+    return drawn
 
 
-def _slowdown(each: Candidate) -> str:
-    return "-" if math.isnan(each.slowdown) else f"{each.slowdown:.1f}x"
+def _slowdown(candidate: Candidate) -> str:
+    return "-" if math.isnan(candidate.slowdown) else f"{candidate.slowdown:.1f}x"
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """A line for each contender, in the table's order: the change that decides, with its interval, and what it says."""
-    found = [(each.line, interval(each.change), each.verdict.words) for each in ordered(comparison)]
-    widest, wide = (max(len(each[column]) for each in found) for column in (0, 1))
-    return [f"{line:<{widest}}  {change:<{wide}}  {words}" for line, change, words in found]
+    """A head and a line for each candidate, in the table's order: the change with its interval, and the verdict."""
+    rows = [("extension", CHANGE, "verdict")]
+    for candidate in ordered(comparison):
+        rows.append((name_of(candidate.line), interval(candidate.change), candidate.verdict.words))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return [f"{line:<{widths[0]}}  {change:<{widths[1]}}  {words}" for line, change, words in rows]
 
 
 def ordered(comparison: Comparison) -> list[Candidate]:
     """The lowest loss first."""
-    return sorted(comparison.contenders, key=lambda each: each.rank)
+    return sorted(comparison.candidates, key=lambda candidate: candidate.rank)
 
 
-def _short(comparison: Comparison, each: Candidate) -> str:
-    found = each.at("damage", comparison.trained_len)
-    return f"{found.numbers['loss'].value:+.2f}" if found else mark(each, "damage", comparison.trained_len) or "-"
+def _short_harm(comparison: Comparison, candidate: Candidate) -> str:
+    row = candidate.at("damage", comparison.trained_len)
+    return f"{row.numbers['loss'].value:+.2f}" if row else mark(candidate, "damage", comparison.trained_len) or "-"
 
 
 def title(comparison: Comparison) -> str:
     """What was compared."""
-    shown = ", ".join(f"{length:,}" for length in comparison.lengths)
-    return f"Trained on {comparison.trained_len:,} tokens, read at {shown}"
+    lengths = ", ".join(f"{length:,}" for length in comparison.lengths)
+    return f"Trained on {comparison.trained_len:,} tokens, measured at {lengths}"
 
 
 def advice(comparison: Comparison) -> str:
-    """Which one to use, and why, in a sentence or two."""
-    best, bare = comparison.best, comparison.contenders[0]
+    """Which extension to use, and why, in one or two sentences."""
+    best, length = comparison.best, f"{comparison.lengths[-1]:,} tokens"
     if math.isinf(best.rank):
-        return "Memory did not suffice for the longest length under any of them: ask for a shorter one."
-    if best is bare:
-        return "No extension lowers the loss of the bare model at the longest length: use none."
+        return f"No candidate had enough memory for {length}: measure a shorter length."
+    if all(candidate.verdict.kind == UNCLEAR for candidate in comparison.candidates):
+        return f"There are not enough texts for a verdict: {_more_texts(comparison)}."
+    if best is comparison.base:
+        return f"Use no extension: none has a lower loss than the base model at {length}."
     if not comparison.gain.clear_of(0):
-        words = "These texts are too few to tell whether any extension is better than none"
-        length, more = f"{comparison.lengths[-1]:,}", interval(comparison.gain)
-        return f"{words}: {best.line} has the lowest loss at {length} tokens, the bare model {more} more."
-    words = f"Use {best.line}: it has the lowest loss at {comparison.lengths[-1]:,} tokens ({best.verdict.words})."
+        chance = f"but its lead over the base model, {interval(comparison.gain)}, may be chance"
+        return f"{best.line} has the lowest loss at {length}, {chance}: {_more_texts(comparison)}."
+    words = f"Use {best.line}: it has the lowest loss at {length} ({best.verdict.words})."
     if not comparison.lead.low > 0:
-        words += f" These texts are too few to tell its lead over {comparison.second.line} from chance."
-    cheap = _cheap(comparison.contenders)
+        words += f" Its lead over {name_of(comparison.second.line)} may be chance."
+    cheap = _small_cache(comparison)
     if cheap is not None and cheap is not best:
-        words += f" Where memory must not grow, {cheap.line}: {cheap.verdict.words}."
+        words += f" If memory must not grow, use {cheap.line} ({cheap.verdict.words})."
     return words
 
 
-def _cheap(contenders: Sequence[Candidate]) -> Candidate | None:
-    """Of those whose cache is smaller than the bare model's, the best that does not break."""
-    small = [each for each in contenders if each.cache_bytes < contenders[0].cache_bytes and each.verdict.kind in HOLDS]
-    return min(small, key=lambda each: each.rank, default=None)
+def _more_texts(comparison: Comparison) -> str:
+    samples = max(task.samples for task in comparison.tasks)
+    return f"measure more texts (--samples {max(16, 2 * samples)})"
 
 
-def _times(comparison: Comparison, length: int) -> str:
-    return f"{length / comparison.trained_len:.3g}x"
+def _small_cache(comparison: Comparison) -> Candidate | None:
+    """The best candidate that holds and whose cache is smaller than the base model's."""
+    most = comparison.base.cache_bytes
+    small = [candidate for candidate in comparison.candidates if candidate.cache_bytes < most and candidate.holds]
+    return min(small, key=lambda candidate: candidate.rank, default=None)
 
 
-def _number(each: Candidate, task: str, length: int, name: str) -> str:
-    found = each.at(task, length)
-    return f"{found.numbers[name].value:.2f}" if found else mark(each, task, length)
+def _number(candidate: Candidate, task: str, length: int, name: str) -> str:
+    row = candidate.at(task, length)
+    return f"{row.numbers[name].value:.2f}" if row else mark(candidate, task, length)
 
 
-def _headline(each: Candidate, task: Task, length: int) -> str:
-    """The number of a task that is shown first; a share in percent."""
-    return (_percent if task.scored else _number)(each, task.title, length, task.headline)
+def _headline(candidate: Candidate, task: Task, length: int) -> str:
+    """The main number of a task; a share in percent."""
+    return (_percent if task.scored else _number)(candidate, task.title, length, task.headline)
 
 
-def _percent(each: Candidate, task: str, length: int, name: str) -> str:
-    found = each.at(task, length)
-    return f"{100 * found.numbers[name].value:.0f}%" if found else mark(each, task, length) or "-"
+def _percent(candidate: Candidate, task: str, length: int, name: str) -> str:
+    row = candidate.at(task, length)
+    return f"{100 * row.numbers[name].value:.0f}%" if row else mark(candidate, task, length) or "-"

@@ -9,7 +9,7 @@ import torch
 from ropewalk import Extension, parse
 from ropewalk.cli.main import run
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.losses import measured
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf import extend, extended, load
 from ropewalk.lab.small_models import ModelShape, fresh
 
@@ -44,14 +44,14 @@ def of_the_library(place, line):
     ids = torch.stack(Subject(model=model, tokenizer=tokenizer(), corpus=corpus, longest=64).passages(2))
     model.__dict__["_ropewalk_handle"].remove()
     with extended(model, line):
-        return measured(model, ids)
+        return token_losses(model, ids)
 
 
 def test_compare(place, tmp_path, capsys):
     given = ["--lengths", "64", "--samples", "2", "--tasks", "context,damage", "--workers", "1", "-o", tmp_path / "out"]
     assert called(place, "compare", place / "model", "yarn:factor=2", "rope", *given) == 0
     shown = capsys.readouterr().out
-    assert "bare: as it was trained, under window:window=12 (2 layers differ); a line says" in " ".join(shown.split())
+    assert "The base model was trained under window:window=12 (2 layers differ)." in " ".join(shown.split())
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     lines = {each["line"]: each for each in found["contenders"]}
     assert Extension.from_json(lines["bare"]["extension"]) == parse(OWN)

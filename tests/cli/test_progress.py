@@ -1,11 +1,13 @@
-"""Text as it grows is the text."""
+"""Progress goes to the error stream; text as it grows is the text."""
 
 import pytest
+from rich.console import Console
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from ropewalk.cli.progress import HALF, pieces
+from ropewalk.cli import progress
+from ropewalk.cli.progress import INCOMPLETE, pieces
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +24,12 @@ def tokenizer():
 def test_characters_come_whole(tokenizer, text):
     shown = list(pieces(tokenizer, tokenizer(text)["input_ids"]))
     assert "".join(shown) == text
-    assert not any(HALF in piece for piece in shown)
+    assert not any(INCOMPLETE in piece for piece in shown)
     assert len([piece for piece in shown if piece]) == len(text)
 
 
 def test_half_a_character_at_the_end_is_shown_for_what_it_is(tokenizer):
-    assert "".join(pieces(tokenizer, tokenizer("a中")["input_ids"][:-1])) == f"a{HALF}"
+    assert "".join(pieces(tokenizer, tokenizer("a中")["input_ids"][:-1])) == f"a{INCOMPLETE}"
 
 
 def test_a_line_is_not_decoded_from_its_beginning_for_ever(tokenizer, monkeypatch):
@@ -35,3 +37,35 @@ def test_a_line_is_not_decoded_from_its_beginning_for_ever(tokenizer, monkeypatc
     monkeypatch.setattr(tokenizer, "decode", lambda ids, **given: lengths.append(len(ids)) or decode(ids, **given))
     list(pieces(tokenizer, tokenizer("word " * 300)["input_ids"]))
     assert max(lengths) <= 64
+
+
+def shown_progress(monkeypatch, capsys, *, terminal, **given):
+    """What the error stream gets while a job reports half and the whole of its work."""
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.showing_progress("reading", **given) as show:
+        show(1, 2)
+        show(2, 2, "writing")
+        show.close()
+        show.close()
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err
+
+
+def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
+    shown = shown_progress(monkeypatch, capsys, terminal=False)
+    assert shown == "ropewalk: reading, 50%\nropewalk: writing, 100%\n"
+
+
+def test_nothing_where_silence_is_asked_for(monkeypatch, capsys):
+    assert shown_progress(monkeypatch, capsys, terminal=False, quiet=True) == ""
+
+
+def test_a_bar_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(Console, "is_terminal", property(lambda _: True))
+    shown = shown_progress(monkeypatch, capsys, terminal=True)
+    assert "reading" in shown
+    assert "━" in shown
+    assert "ropewalk:" not in shown

@@ -67,4 +67,4 @@ def put(monkeypatch, who, solve):
         return TokenScores(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
 
     monkeypatch.setattr(answers, "stream", told)
-    monkeypatch.setattr(answers, "judge", known)
+    monkeypatch.setattr(answers, "score_tokens", known)

@@ -90,33 +90,34 @@ def flat(found, *, last, far):
 def test_the_table_parts_what_is_known_from_what_is_beyond(found):
     made = flat(found, last=[(0.8, 0.2), (0.6, 0.4)], far=[(10, 30), (20, 10)])
     table = {row[0]: row[1:] for row in numbers(made).rows}
-    assert numbers(made).head == ("mean of", "bare, within 32", "bare, beyond 32")
-    assert table["mass on the last 64 keys"] == ("0.70", "0.30")
+    assert numbers(made).head == ("mean", "base model, within 32", "base model, beyond 32")
+    assert table["attention on the last 64 keys"] == ("0.70", "0.30")
     assert table["largest far logit"] == ("15.0", "20.0")
     both = {row[0]: row[1:] for row in numbers(found).rows}
     assert both["largest far logit"][3] == "-"  # a window of 8 reaches nothing beyond 32
-    assert title(made).startswith("Trained on 32 tokens, looked into at 48: bare")
+    assert title(made).startswith("Trained on 32 tokens, diagnosed at 48: base model")
 
 
 def test_sentences_name_the_layer_that_is_worst(found):
     words = "\n".join(findings(flat(found, last=[(0.8, 0.2), (0.6, 0.1)], far=[(10, 30), (20, 80)])))
-    assert "most in layer 1: from 60% to 10% of attention" in words
-    assert "most in layer 1: keys up to 32 away reach 20, those beyond 80" in words
-    assert "\nbare: logits" in words
+    assert "most in layer 1: from 60% to 10%." in words
+    assert "most in layer 1: up to 20 for keys at most 32 away, up to 80 for keys beyond" in words
+    assert "\nbase model: logits" in words
     calm = "\n".join(findings(flat(found, last=[(0.8, 0.7), (0.6, 0.5)], far=[(10, 12), (20, 10)])))
     assert "most in layer" not in calm
 
 
-def test_angles_and_sinks_are_told_of(found):
+def test_angles_and_sinks_have_their_sentences(found):
     pairs = found.sides[0].pairs
     unseen = [pair._replace(turns_trained=0.5, turns_asked=0.6) for pair in pairs[:3]]
     seen = [pair._replace(turns_trained=2, turns_asked=9) for pair in pairs[3:]]
     side = replace(found.sides[0], pairs=(*unseen, *seen), first=Curves((1.0, 40.0), ((0.25, 0.5),)))
     made = replace(found, sides=(side,), streams=StreamLosses((1.0, 2.0), (2.0,), (3.0, 4.0)))
     words = findings(made)
-    assert words[0] == f"bare: 3 of {len(pairs)} pairs meet angles in 48 tokens that training has not shown."
-    assert "The first 4 tokens take 25.0% of" in words[-1]
-    assert words[-1].endswith("a loss of 1.50 with its sinks, 2.00 with line breaks there, 3.50 without.")
+    angles = "pairs of dimensions meet angles in 48 tokens that did not occur in training."
+    assert words[0] == f"base model: 3 of {len(pairs)} {angles}"
+    assert "The first 4 tokens get 25.0% of" in words[-1]
+    assert words[-1].endswith("is 1.50 with them, 2.00 with line breaks in their place, 3.50 without them.")
 
 
 def test_a_figure_has_few_lines():

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.text import Text
 
 import ropewalk as rw
-from ropewalk.report.formulas import decay_by_distance, formulas, turns_by_pair
+from ropewalk.report.formulas import decay_by_distance, formulas, rotations_by_pair
 
 FACTS = rw.Facts(trained_len=64, head_dim=8, base=10_000.0)
 LINES = ("rope", "pi:factor=4", "rerope:window=16", "window:window=16")
@@ -29,7 +29,7 @@ def test_decay_is_the_formula_in_bins():
 
 
 def test_turns_of_every_pair_and_a_table_of_some():
-    drawn = turns_by_pair(EXTENSIONS, FACTS, 256)
+    drawn = rotations_by_pair(EXTENSIONS, FACTS, 256)
     rows = of(drawn, "pi:factor=4")
     assert [row["pair"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
@@ -43,7 +43,7 @@ def test_turns_of_every_pair_and_a_table_of_some():
 
 
 def test_methods_that_ask_for_the_same_share_a_line():
-    drawn = turns_by_pair({**EXTENSIONS, "log_n": rw.parse("log_n")}, FACTS, 256)
+    drawn = rotations_by_pair({**EXTENSIONS, "log_n": rw.parse("log_n")}, FACTS, 256)
     labels = [text.get_text() for text in drawn.figure.legends[0].findobj(Text) if text.get_text()]
     assert labels == ["rope, log_n", "pi:factor=4", "rerope:window=16", "window:window=16"]
 

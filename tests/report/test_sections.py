@@ -10,10 +10,10 @@ from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.effective_length import effective
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Needle, Ruler, StreamEval
+from ropewalk.report.comparison import as_json, write_report
 from ropewalk.report.figures import figures
-from ropewalk.report.page import as_json, write_report
 from ropewalk.report.sections import estimated, sections
-from ropewalk.report.tables import beside, table, terminals_beside
+from ropewalk.report.tables import extra_tasks, table, terminal_extras
 
 from evaluation import oracles
 from evaluation.subjects import model, subject
@@ -52,22 +52,22 @@ def made(tmp_path_factory):
 
 
 def test_tasks_have_their_columns_and_tables(made):
-    assert [task.title for task in beside(made)] == ["needle", "niah_single_1", "vt", "stream"]
+    assert [task.title for task in extra_tasks(made)] == ["needle", "niah_single_1", "vt", "stream"]
     shown = dict(zip(table(made).head, table(made).rows[0], strict=True))
     assert (shown["needle"], shown["niah_single_1"], shown["vt"]) == ("100% 50%", "100% 100%", "0% 0%")
-    assert "pass key" not in shown
-    tables = terminals_beside(made)
+    assert "passkey" not in shown
+    tables = terminal_extras(made)
     assert [each.title.partition(":")[0] for each in tables] == ["needle", "niah_single_1", "vt", "stream"]
     assert list(tables[0].columns[2].cells) == ["50%", "50%"]
 
 
 def test_a_section_has_every_number_at_every_length(made):
     found = {each.name: each for each in sections(made)}
-    assert list(found) == ["context", "needle", "niah_single_1", "vt", "stream", "reach"]
+    assert list(found) == ["context", "needle", "niah_single_1", "vt", "stream", "effective length"]
     needle = found["needle"]
     assert needle.head == ("extension", "number", "900", "1,400")
     assert {(row[0], row[1]) for row in needle.rows} == {
-        (line, number) for line in ("bare", "yarn") for number in ("right", "words", "loss")
+        (line, number) for line in ("base model", "yarn") for number in ("right", "words", "loss")
     }
     # Four of four and two of four, with Wilson's intervals worked by hand.
     assert needle.rows[0][2:] == ("1.00 [0.51, 1.00]", "0.50 [0.15, 0.85]")
@@ -80,7 +80,7 @@ def test_how_far_each_gets(made):
     assert found["yarn", "ruler"] == ("0.50", "0.50", "below 900", "1,400")
     # 1 and 1/2: (1 + 2 / 2) / 3 and (2 + 1 / 2) / 3.
     assert found["yarn", "needle"] == ("0.67", "0.83", "900", "900")
-    assert reach(made, made.contenders[1], "needle") == effective({SHORT: 1.0, LONG: 0.5}, own=1.0)
+    assert reach(made, made.candidates[1], "needle") == effective({SHORT: 1.0, LONG: 0.5}, own=1.0)
 
 
 def test_maps_by_depth_and_curves_by_length(made, tmp_path):

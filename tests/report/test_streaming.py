@@ -23,7 +23,7 @@ def found():
 
 
 def test_the_files_have_every_stretch(found, tmp_path):
-    write_streamed(found, tmp_path, trained_len=512, told={"corpus": "stdlib"})
+    write_streamed(found, tmp_path, trained_len=512, settings={"corpus": "stdlib"})
     stored = json.loads((tmp_path / "stream.json").read_text())
     assert (stored["corpus"], stored["trained_len"], stored["tokens"]) == ("stdlib", 512, 4001)
     assert [tuple(each.values()) for each in stored["stretches"]] == [tuple(each) for each in STRETCHES]
@@ -59,10 +59,10 @@ def test_a_row_weighs_its_stretches_by_their_tokens(found, monkeypatch):
 
 def test_the_words(found):
     said = "\n".join(summary(found))
-    assert "4,001 tokens in 1.0 s (1.9 s of processor): 0.250 ms a token" in said
-    assert "5.050 nats a token, 2.100 bits a byte" in said
-    assert "cache 4 KiB at most, the whole process 600 MiB" in said
-    assert "begun again: 2.5 rounds of 3 documents" in said
+    assert "4,001 tokens in 1.0 s (1.9 s of processor time): 0.250 ms per token" in said
+    assert "5.050 nats per token, 2.100 bits per byte" in said
+    assert "largest cache 4 KiB, whole process 600 MiB" in said
+    assert "its 3 documents were read 2.5 times" in said
     unknown = StreamResult(**{**vars(found), "rounds": 0.5, "process_bytes": 0})
     assert "process" not in summary(unknown)[2]
     assert len(summary(unknown)) == 3

@@ -14,7 +14,7 @@ import ropewalk as rw
 from ropewalk.evaluation.compare import runner
 from ropewalk.evaluation.compare.runner import FAILED
 from ropewalk.evaluation.metrics.intervals import difference
-from ropewalk.evaluation.metrics.losses import measured
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.notation import BARE
 from ropewalk.search import halving
 from ropewalk.search.fitting import Fitting
@@ -46,7 +46,7 @@ def made(tmp_path_factory):
 
 def loss_by_hand(model, extension, ids):
     with rw.extended(model, extension):
-        return measured(model, ids[None]).loss(TARGET // 2)
+        return token_losses(model, ids[None]).loss(TARGET // 2)
 
 
 def test_the_texts_that_judge_were_never_fitted_on(made):
@@ -70,9 +70,9 @@ def test_the_numbers_are_those_of_the_texts(made):
     yarn = next(each for each in found.beside if each.line == "yarn")
     theirs = [loss_by_hand(model, yarn.extension, each) for each in held_back]
     assert yarn.behind.value == pytest.approx(difference(theirs, losses).value, abs=1e-4)
-    bare = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in held_back]
+    bare = [token_losses(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in held_back]
     with rw.extended(model, answer):
-        short = [measured(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in held_back]
+        short = [token_losses(model, ids[None, -TRAINED:]).loss(TRAINED // 2) for ids in held_back]
     assert found.answer.damage.value == pytest.approx(difference(short, bare).value, abs=1e-4)
 
 

@@ -26,17 +26,17 @@ from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable, write_whole
 from ropewalk.notation import length
 
-Tasks = Annotated[str, typer.Option(metavar="NAMES", help="such as ruler_vt,arc_easy; lm-eval ls tasks says more")]
+Tasks = Annotated[str, typer.Option(metavar="NAMES", help="such as ruler_vt,arc_easy; lm-eval ls tasks lists them")]
 To = Annotated[
-    str, typer.Option(metavar="LENGTH", help="what no request exceeds, such as 32k; the trained length if none")
+    str, typer.Option(metavar="LENGTH", help="the longest request, such as 32k; by default the trained length")
 ]
 Lengths = Annotated[
-    str, typer.Option(metavar="LENGTHS", help="of texts that tasks make themselves, as RULER; --to if none")
+    str, typer.Option(metavar="LENGTHS", help="of texts that a task generates, as RULER does; by default --to")
 ]
-Limit = Annotated[int, typer.Option(min=0, help="samples of each task, and of each length; 0 for all")]
-Include = Annotated[list[str] | None, typer.Option(metavar="FOLDER", help="tasks of your own, as YAML")]
+Limit = Annotated[int, typer.Option(min=0, help="samples for each task and length; 0: all")]
+Include = Annotated[list[str] | None, typer.Option(metavar="FOLDER", help="a folder with further tasks, as YAML")]
 Batch = Annotated[int, typer.Option(min=1, help="requests read at once")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where results.json goes")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where results.json is written")]
 
 
 def eval(
@@ -53,18 +53,18 @@ def eval(
 ) -> None:
     """Run tasks of lm-evaluation-harness. A request that does not fit is refused, never cut."""
     require_plausible(model, extension)
-    names = [each.strip() for each in tasks.split(",") if each.strip()]
+    names = [name.strip() for name in tasks.split(",") if name.strip()]
     if not names:
-        raise InvalidValue("--tasks", "names of tasks", tasks)
-    wanted = target(to)
+        raise InvalidValue("--tasks", "names of tasks", tasks, remedy="lm-eval ls tasks lists them")
+    target_len = target(to)
     require_writable(Path(out))
-    asked = [length(each, "--lengths") for each in lengths.split(",")] if lengths else []
-    given = {"lengths": asked, "limit": limit or None, "include": include_path or [], "batch": batch}
-    _eval(model, extension, names, wanted, given, Path(out), device)
+    all_lengths = [length(text, "--lengths") for text in lengths.split(",")] if lengths else []
+    settings = {"lengths": all_lengths, "limit": limit or None, "include": include_path or [], "batch": batch}
+    _eval(model, extension, names, target_len, settings, Path(out), device)
 
 
 def _eval(
-    model: str, line: str, names: list[str], wanted: int | None, given: dict[str, Any], out: Path, device: str
+    model: str, line: str, names: list[str], target_len: int | None, settings: dict[str, Any], out: Path, device: str
 ) -> None:
     from ropewalk.evaluation.lm_eval.harness import evaluate
     from ropewalk.hf.attach.trained_extension import taken_off
@@ -75,31 +75,31 @@ def _eval(
     loaded = placed(weights_of(model), device)
     text = loaded.config.get_text_config()
     known = trained_len(text)
-    longest = wanted or known
-    if max(given["lengths"], default=0) > longest:
-        raise InvalidValue("--lengths", f"at most --to ({longest})", max(given["lengths"]))
+    longest = target_len or known
+    if max(settings["lengths"], default=0) > longest:
+        raise InvalidValue("--lengths", f"at most --to ({longest})", max(settings["lengths"]))
     beyond = longest if longest > known else None
     extension = parsed_for(text, line, beyond)
-    own = taken_off(loaded)
-    found = evaluate(loaded, tokenizer, extension, names, longest=longest, own=own, **given)
-    said = {
+    trained_under = taken_off(loaded)
+    result = evaluate(loaded, tokenizer, extension, names, longest=longest, own=trained_under, **settings)
+    origin = {
         "command": shlex.join(["ropewalk", *sys.argv[1:]]),
         "line": line,
-        "extension": own.with_line(extension).to_json(),
+        "extension": trained_under.with_line(extension).to_json(),
     }
-    write_whole(out / "results.json", json.dumps(said | found.to_json(), indent=1) + "\n")
-    Console().print(_table(found, line))
-    print(f"\nEverything: {out / 'results.json'}")
+    write_whole(out / "results.json", json.dumps(origin | result.to_json(), indent=1) + "\n")
+    Console().print(_table(result, line))
+    print(f"\nAll results: {out / 'results.json'}")
 
 
-def _table(found: Any, line: str) -> Table:
-    title = f"{line}, at most {found.longest:,} tokens"
+def _table(result: Any, line: str) -> Table:
+    title = f"{line}, at most {result.longest:,} tokens"
     drawn = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for name in ("task", "metric", "value", "+-", "samples", "longest"):
+    for name in ("task", "metric", "value", "+-", "samples", "longest request"):
         drawn.add_column(name, justify="left" if name in ("task", "metric") else "right", overflow="fold")
-    for each in found.scores:
-        error = "" if each.error is None else f"{each.error:.4f}"
-        longest = found.tasks.get(each.task, {}).get("longest_request")
-        shown = (f"{each.value:.4f}", error, str(each.samples), f"{longest:,}" if longest else "")
-        drawn.add_row(each.task, each.metric, *shown)
+    for score in result.scores:
+        error = "" if score.error is None else f"{score.error:.4f}"
+        longest = result.tasks.get(score.task, {}).get("longest_request")
+        numbers = (f"{score.value:.4f}", error, str(score.samples), f"{longest:,}" if longest else "")
+        drawn.add_row(score.task, score.metric, *numbers)
     return drawn

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +15,12 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli.models import Device, placed, require_plausible, target, tokenizer_of, weights_of
-from ropewalk.cli.progress import WorkProgress, doing
+from ropewalk.cli.progress import WorkProgress, showing_progress
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.errors import DoesNotFit, UnknownName
 from ropewalk.folders import require_new
 from ropewalk.models import NAME, path_of
 from ropewalk.notation import duration
-from ropewalk.trained_to import stated, trained_to
-from ropewalk.trust import trusted, trusting
 
 if TYPE_CHECKING:
     from ropewalk.search.fitting import Fitting
@@ -95,8 +91,6 @@ class FitRequest:
     out: Path
     deadline: float
     budget: float
-    trusted: bool = field(default_factory=trusted)  # code that comes with a model runs in every worker, or in none
-    trained_len: int | None = field(default_factory=stated)  # where the config is corrected
 
 
 def fit(
@@ -152,13 +146,14 @@ def fit(
 
 def _answer(request: FitRequest, *, save: bool) -> None:
     from ropewalk.report.fitting import table, words, write_fit
+    from ropewalk.search.workers import helped
 
     fitting = _opened(request)
     fitting.begin()  # before others join it
-    with _helped(request), doing(request.study) as progress:
+    with helped(request.workers, partial(_opened, request)), showing_progress(request.study) as progress:
         _search(fitting, progress)
         fitting.judge_share(0)
-    with doing("testing") as progress:
+    with showing_progress("testing") as progress:
         result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
     page = write_fit(result, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
     _print(table(result), words(result))
@@ -196,46 +191,6 @@ def _opened(request: FitRequest) -> Fitting:
         workers=request.workers,
         most=request.pace.most,
     )
-
-
-@contextmanager
-def _helped(request: FitRequest) -> Iterator[None]:
-    """The other workers, for as long as a block lasts; each has its share of the cores."""
-    if request.workers == 1:
-        yield
-        return
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // request.workers))
-    context = multiprocessing.get_context("spawn")
-    helpers = [
-        context.Process(target=_help, args=(request, number), daemon=True) for number in range(1, request.workers)
-    ]
-    for each in helpers:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in helpers:
-            each.join()
-        torch.set_num_threads(threads)
-
-
-def _help(request: FitRequest, number: int) -> None:
-    """One more worker: it searches and measures, and leaves the answer to the first."""
-    import torch
-
-    torch.set_num_threads(max(1, torch.get_num_threads() // request.workers))
-    with (
-        trusting(request.trusted),
-        trained_to(request.trained_len),
-        suppress(KeyboardInterrupt),
-    ):  # the first worker says what there is to say
-        own = _opened(request)
-        own.leads = False
-        if not own.search():
-            own.judge_share(number)
 
 
 def _search(fitting: Fitting, progress: WorkProgress) -> None:

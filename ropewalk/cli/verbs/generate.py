@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
-from ropewalk.cli.progress import pieces, reading
+from ropewalk.cli.progress import pieces, showing_progress
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
 
@@ -180,13 +180,13 @@ def _write(
     from ropewalk.hf.attach.trained_extension import taken_off
 
     on_model = replace(extension, decoding=None) if extension else Extension()
-    is_base = on_model == Extension()
-    with nullcontext() if is_base else taken_off(host).under(host, on_model), reading() as progress:
+    extended = nullcontext() if on_model == Extension() else taken_off(host).under(host, on_model)
+    with extended, showing_progress("reading", quiet=True) as progress:
         tokens = _answer if request.contexts else _continuation
         try:
             checked = watched(tokens(host, tokenizer, request, rule, progress), room.read, limit_of(host, room.to))
             for text in pieces(tokenizer, checked):
-                progress.done()
+                progress.close()
                 sys.stdout.write(text)
                 sys.stdout.flush()
         finally:

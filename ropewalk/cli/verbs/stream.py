@@ -1,4 +1,4 @@
-"""`ropewalk stream`: a very long text through the cache, its loss, time and memory by position."""
+"""`ropewalk stream`: read a very long text through the cache; loss, time and memory by position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
-from ropewalk.cli.progress import reading
+from ropewalk.cli.progress import showing_progress
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.folders import require_writable
 from ropewalk.notation import length
@@ -19,11 +19,11 @@ from ropewalk.notation import length
 if TYPE_CHECKING:
     from ropewalk import extension as extensions
 
-LARGEST, SMALLEST, POINTS = 8192, 512, 16  # tokens of a piece, and pieces of a text, where nothing is said
+LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
 
-Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="how long the text is, such as 100k or 1m")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure go")]
-Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; at most 8192, and 16 pieces or more, if none")]
+Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure are written")]
+Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; 0: at least 16 chunks of 512 to 8192")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 
 
@@ -36,24 +36,24 @@ def stream(
     piece: Piece = 0,
     device: Device = "",
 ) -> None:
-    """Read a very long text under an extension, in the precision that the model has."""
+    """Read a very long text under an extension, in the model's precision."""
     count = length(tokens, "--tokens")
     require_plausible(model, extension)
     if out:
         require_writable(Path(out))
-    asked = fitting(model, extension, tokens, "--tokens")
-    pieces = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    _stream(model, extension, asked, count, corpus, Path(out) if out else None, pieces, device)
+    parsed = fitting(model, extension, tokens, "--tokens")
+    chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
+    _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device)
 
 
 def _stream(
     model: str,
     line: str,
-    asked: extensions.Extension,
+    extension: extensions.Extension,
     count: int,
     corpus: str,
     out: Path | None,
-    piece: int,
+    chunk: int,
     device: str,
 ) -> None:
     import torch
@@ -66,14 +66,13 @@ def _stream(
     tokenizer, host = tokenizer_of(model), placed(weights_of(model), device, small_in_float32=False)
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host.config.get_text_config())
-    own = taken_off(host)
-    with reading() as bar, own.under(host, asked, target_len=count) as handle:
-        found = streamed(host, tokenizer, text, piece=piece, progress=bar)
-        bar.done()
-    Console().print(table(found))
-    print("\n" + "\n".join(summary(found)))
+    trained_under = taken_off(host)
+    with showing_progress("reading") as progress, trained_under.under(host, extension, target_len=count) as handle:
+        result = streamed(host, tokenizer, text, piece=chunk, progress=progress)
+    Console().print(table(result))
+    print("\n" + "\n".join(summary(result)))
     if out:
-        told = {
+        settings = {
             "command": shlex.join(["ropewalk", *sys.argv[1:]]),
             "extension": handle.extension.to_json(),
             "line": line,
@@ -81,4 +80,4 @@ def _stream(
             "dtype": str(host.dtype),
             "threads": torch.get_num_threads(),
         }
-        print(f"written to {write_streamed(found, out, trained_len=known, told=told).parent}")
+        print(f"Written to {write_streamed(result, out, trained_len=known, settings=settings).parent}")

@@ -1,7 +1,7 @@
-"""`compare`: several extensions of one model over several lengths, with a verdict for each.
+"""`compare`: several extensions of one model at several lengths, with a verdict for each.
 
-What is asked of an extension at the longest length, against the bare model at its trained length, on the same tokens:
-does it break, does it stay as it was, or does it make use of the text beyond?
+An extension at the longest length is compared with the base model at its trained length, on the same tokens. The
+verdict says whether the model breaks, stays as good, or makes use of the longer context.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ LINES = (
     *("pi", "ntk", "yarn", "dynamic_yarn", "window", "streaming"),
     *("self_extend", "rerope", "rerope+log_n"),
 )
-NOTHING = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
-# In nats per token. What is below is seen by no reader, what is above by every one.
-BREAKS, HARMS = 0.25, 0.02
-# Verdicts: those under which a method holds, and those under which it does not or may not.
-HOLDS = MORE, SAME, LITTLE = "uses more text", "as it was", "loses a little"
-LOSES, UNCLEAR, BROKEN = "loses", "too few texts to tell", "breaks"
-FINDS = 0.8  # of the pass keys: more is "finds", less than 1 - FINDS is "does not"
+NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
+# In nats per token. No reader notices less than the second; every reader notices more than the first.
+BREAK, HARM = 0.25, 0.02
+BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
+UNCLEAR = "not enough texts to tell"
+FINDS = 0.8  # share of passkeys: above it a model "finds the passkey", below 1 - FINDS it "does not"
 
 
 class Verdict(NamedTuple):
-    """What a reader wants to know of an extension."""
+    """The result of one candidate in words."""
 
-    kind: str  # one of those above, or why there is none
+    kind: str  # one of the five above, or why there is none
     words: str
 
 
@@ -56,94 +55,103 @@ class Candidate:
 
     line: str
     extension: Extension
-    rows: tuple[ResultRow, ...]  # with numbers
-    failures: tuple[ResultRow, ...]  # without
-    change: Estimate  # of the loss: longest length under the extension less trained length of the bare model
-    cache_bytes: int  # of one text of the longest length
-    slowdown: float  # seconds at the longest length over those of the first contender
+    rows: tuple[ResultRow, ...]  # what was measured
+    failures: tuple[ResultRow, ...]  # what could not be measured
+    change: Estimate  # loss at the longest length, minus the base model's at its trained length
+    cache_bytes: int  # for one text of the longest length
+    slowdown: float  # seconds at the longest length, over those of the base model
     verdict: Verdict
 
     def at(self, task: str, length: int) -> ResultRow | None:
-        """The numbers of a task at a length."""
+        """The results of a task at a length."""
         return _find(self.rows, task, length)
 
     def failed(self, task: str, length: int) -> str:
-        """Why there are none, where that is known."""
+        """Why a task has no results at a length; empty where it has, or was not tried."""
         row = _find(self.failures, task, length)
         return row.failed if row else ""
 
     @property
     def rank(self) -> float:
-        """What contenders are put in order by: the change, and who could not be measured comes last."""
+        """The change, by which candidates are sorted; those that could not be measured come last."""
         return math.inf if math.isnan(self.change.value) else self.change.value
 
+    @property
+    def holds(self) -> bool:
+        """Whether the loss surely stays below that of a model that breaks."""
+        return self.change.high < BREAK
+
     def scores(self, name: str) -> dict[int, float]:
-        """At each length the mean over all tasks of a name, such as RULER's kinds."""
-        rows = [row for row in self.rows if row.task.name == name]
-        by_length = {row.length: [each for each in rows if each.length == row.length] for row in rows}
-        return {
-            length: sum(row.numbers[row.task.headline].value for row in found) / len(found)
-            for length, found in by_length.items()
-        }
+        """The mean score at each length over all tasks of one name, such as RULER's kinds."""
+        scores: dict[int, list[float]] = {}
+        for row in self.rows:
+            if row.task.name == name:
+                scores.setdefault(row.length, []).append(row.numbers[row.task.headline].value)
+        return {length: sum(values) / len(values) for length, values in scores.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A table with a verdict for each line, and everything needed to make it again."""
+    """All candidates with their results, and everything needed to repeat the comparison."""
 
     facts: Facts
     lengths: tuple[int, ...]
-    contenders: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]  # the base model first
     tasks: tuple[Task, ...]
     marks: dict[str, str]
     made: Json
-    own_schedule: str = ""  # that the model came with, where it does not turn as RoPE does
-    own: Extension = field(default_factory=Extension)  # that the model was trained under: the bare line is under it
+    own_schedule: str = ""  # of the checkpoint, where it is not plain RoPE
+    trained_under: Extension = field(default_factory=Extension)  # the extension that the base model was trained with
 
     @property
     def trained_len(self) -> int:
-        """The length at which the bare model is the measure."""
+        """The length at which the base model sets the standard."""
         return self.facts.trained_len
 
     @property
-    def second(self) -> Candidate:
-        """The next lowest."""
-        return sorted(self.contenders, key=lambda each: each.rank)[1]
-
-    @property
-    def lead(self) -> Estimate:
-        """What the second loses against the best, on the same texts."""
-        return self._behind(self.second)
-
-    def _behind(self, other: Candidate) -> Estimate:
-        found = [each.at(Context.name, self.lengths[-1]) for each in (other, self.best)]
-        losses = [[sample["loss"] for sample in row.samples] if row and not row.failed else [] for row in found]
-        return difference(*losses) if all(losses) else Estimate(math.nan, math.nan, math.nan, 0)
-
-    @property
-    def gain(self) -> Estimate:
-        """What the bare model loses against the best at the longest length, on the same texts."""
-        return self._behind(self.contenders[0])
-
-    @property
-    def seconds(self) -> float:
-        """What measuring took, in sum over the cells, whenever and wherever they were measured."""
-        return sum(row.seconds for each in self.contenders for row in each.rows)
+    def base(self) -> Candidate:
+        """The model without an extension."""
+        return self.candidates[0]
 
     @property
     def best(self) -> Candidate:
         """The lowest loss at the longest length."""
-        return min(self.contenders, key=lambda each: each.rank)
+        return min(self.candidates, key=lambda candidate: candidate.rank)
+
+    @property
+    def second(self) -> Candidate:
+        """The second lowest."""
+        return sorted(self.candidates, key=lambda candidate: candidate.rank)[1]
+
+    @property
+    def lead(self) -> Estimate:
+        """By how much the second's loss is above the best one's, on the same texts."""
+        return self._above_best(self.second)
+
+    @property
+    def gain(self) -> Estimate:
+        """By how much the base model's loss at the longest length is above the best one's, on the same texts."""
+        return self._above_best(self.base)
+
+    def _above_best(self, other: Candidate) -> Estimate:
+        rows = [candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best)]
+        losses = [[sample["loss"] for sample in row.samples] if row and not row.failed else [] for row in rows]
+        return difference(*losses) if all(losses) else NO_ESTIMATE
+
+    @property
+    def seconds(self) -> float:
+        """Of measuring, summed over the cells, whenever and wherever they were measured."""
+        return sum(row.seconds for candidate in self.candidates for row in candidate.rows)
 
 
-def reach(comparison: Comparison, each: Candidate, name: str) -> EffectiveLength:
-    """How far a contender gets at the tasks of a name; nowhere where memory sufficed for no length."""
-    bar = comparison.contenders[0].scores(name).get(comparison.trained_len, 0.0)
-    return effective(each.scores(name) or {comparison.trained_len: 0.0}, bar)
+def reach(comparison: Comparison, candidate: Candidate, name: str) -> EffectiveLength:
+    """The effective length of a candidate at the tasks of a name; none where it ran out of memory at every length."""
+    standard = comparison.base.scores(name).get(comparison.trained_len, 0.0)
+    return effective(candidate.scores(name) or {comparison.trained_len: 0.0}, standard)
 
 
 def tasks_of(samples: int) -> tuple[Task, ...]:
-    """What is measured, by default."""
+    """The tasks that are measured by default."""
     few = max(2, samples // 2)
     return Context(samples=samples), Repetition(samples=few), Passkey(samples=samples), Damage(samples=few)
 
@@ -158,50 +166,50 @@ def compare(
     measuring: Measuring = here,
     progress: Progress = lambda cell: None,
 ) -> Comparison:
-    """Measure what is missing in the store. The bare model is always among the contenders, and comes first."""
-    asked = checked(tasks or tasks_of(8), 8)
+    """Measure what is missing in the store. The base model is always the first candidate."""
+    tasks = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
     for line in lines:
         require_not_restated(subject.model.config.get_text_config(), line)
-    given = {line: parse_for(line, subject.facts, target) for line in lines}
-    named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
-    rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
-    bare_losses = _bare_losses(rows, subject.facts.trained_len)
-    seen = inspect(subject.model, target_len=target)
-    contenders = [
-        _contender(subject, line, each, rows, bare_losses, target, seen.cache_bytes(subject.own.with_line(each)))
-        for line, each in named.items()
+    parsed = {line: parse_for(line, subject.facts, target) for line in lines}
+    extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
+    rows = run(subject, list(extensions.values()), tasks, lengths, store, measuring=measuring, progress=progress)
+    base_losses = _base_losses(rows, subject.facts.trained_len)
+    facts = inspect(subject.model, target_len=target)
+    candidates = [
+        _candidate(subject, line, one, rows, base_losses, target, facts.cache_bytes(subject.own.with_line(one)))
+        for line, one in extensions.items()
     ]
-    most = max(task.samples for task in asked)
+    most = max(task.samples for task in tasks)
     return Comparison(
         facts=subject.facts,
         lengths=tuple(lengths),
-        contenders=tuple(contenders),
-        tasks=asked,
+        candidates=tuple(candidates),
+        tasks=tasks,
         marks=subject.marks,
         made={**made_here(), "texts": subject.text_marks(most)},
-        own_schedule=seen.own_schedule,
-        own=subject.own.extension,
+        own_schedule=facts.own_schedule,
+        trained_under=subject.own.extension,
     )
 
 
-def _contender(
+def _candidate(
     subject: Subject,
     line: str,
     extension: Extension,
-    rows: Sequence[ResultRow],
-    bare: Sequence[float],
+    all_rows: Sequence[ResultRow],
+    base_losses: Sequence[float],
     target: int,
     cache_bytes: int,
 ) -> Candidate:
-    own = [row for row in rows if row.extension == extension]
-    measured, failures = (tuple(row for row in own if bool(row.failed) == failed) for failed in (False, True))
+    rows = [row for row in all_rows if row.extension == extension]
+    measured, failures = (tuple(row for row in rows if bool(row.failed) == failed) for failed in (False, True))
     at_target = _find(measured, Context.name, target)
-    change = difference(_losses(at_target), bare) if at_target else NOTHING
-    found = verdict(change, _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target))
+    change = difference(_losses(at_target), base_losses) if at_target else NO_ESTIMATE
+    result = verdict(change, _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target))
     if at_target is None:
-        found = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at {target:,} tokens")
+        result = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at {target:,} tokens")
     return Candidate(
         line=line,
         extension=subject.own.with_line(extension),
@@ -209,57 +217,57 @@ def _contender(
         failures=failures,
         change=change,
         cache_bytes=cache_bytes,
-        slowdown=_seconds(rows, extension, target) / _seconds(rows, Extension(), target),
-        verdict=found,
+        slowdown=_seconds(all_rows, extension, target) / _seconds(all_rows, Extension(), target),
+        verdict=result,
     )
 
 
 def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> Verdict:
-    """What the numbers say: an interval has to be clear of what it is compared with before a word is used."""
-    if change.low > BREAKS:
-        return Verdict(BROKEN, BROKEN)
+    """A verdict is only given where the whole interval supports it."""
+    if change.low > BREAK:
+        return Verdict(BREAKS, BREAKS)
     words = [_kind(change)]
     if keys is not None and keys.value >= FINDS:
-        words.append("finds the pass key")
+        words.append("finds the passkey")
     elif keys is not None and keys.value <= 1 - FINDS:
-        words.append("does not find the pass key")
-    if harm is not None and harm.low > HARMS:
+        words.append("does not find the passkey")
+    if harm is not None and harm.low > HARM:
         words.append(f"harms short texts ({harm.value:+.2f})")
     return Verdict(words[0], ", ".join(words))
 
 
 def _kind(change: Estimate) -> str:
-    """Of what does not surely break: what its interval leaves open is said to be open."""
+    """The verdict on what does not surely break; unclear where the interval includes 0 and is too wide."""
     if change.high < 0:
-        return MORE
+        return BETTER
     if change.low > 0:
-        return LITTLE if change.high < BREAKS else LOSES
-    return SAME if change.high < BREAKS else UNCLEAR
+        return WORSE
+    return UNCHANGED if change.low > -BREAK and change.high < BREAK else UNCLEAR
 
 
-def _bare_losses(rows: Sequence[ResultRow], trained_len: int) -> list[float]:
-    """What everything is compared with."""
-    found = _read(rows, Extension(), trained_len)
-    if found is None or found.failed:
-        rule = f"enough to read {trained_len} tokens, which everything is compared with"
-        got = found.failed if found else None
+def _base_losses(rows: Sequence[ResultRow], trained_len: int) -> list[float]:
+    """The losses of the base model at its trained length."""
+    row = _context(rows, Extension(), trained_len)
+    if row is None or row.failed:
+        rule = f"enough to read {trained_len} tokens, the length that everything is compared with"
+        got = row.failed if row else None
         raise DoesNotFit("memory", rule, got, remedy="take a smaller model or a larger machine")
-    return _losses(found)
+    return _losses(row)
 
 
 def _losses(row: ResultRow) -> list[float]:
-    """Of each passage, in the order of the samples."""
-    return [each["loss"] for each in row.samples]
+    """One for each passage, in the order of the samples."""
+    return [sample["loss"] for sample in row.samples]
 
 
 def _seconds(rows: Sequence[ResultRow], extension: Extension, length: int) -> float:
-    """Of the passages at a length; no number where they could not be read."""
-    found = _read(rows, extension, length)
-    return found.seconds if found and not found.failed else math.nan
+    """Of reading the passages at a length; NaN where they could not be read."""
+    row = _context(rows, extension, length)
+    return row.seconds if row and not row.failed else math.nan
 
 
-def _read(rows: Sequence[ResultRow], extension: Extension, length: int) -> ResultRow | None:
-    """How the passages were read."""
+def _context(rows: Sequence[ResultRow], extension: Extension, length: int) -> ResultRow | None:
+    """The results of the task `context`."""
     return _find([row for row in rows if row.extension == extension], Context.name, length)
 
 
@@ -268,13 +276,13 @@ def _find(rows: Sequence[ResultRow], task: str, length: int) -> ResultRow | None
 
 
 def _numbers(rows: Sequence[ResultRow], task: str, name: str, length: int | None = None) -> Estimate | None:
-    """A number of a task at a length; at the shortest where none is named; nothing where it was not measured."""
-    found = [row for row in rows if row.task.name == task and length in (None, row.length)]
-    return min(found, key=lambda row: row.length).numbers[name] if found else None
+    """A number of a task at a length, the shortest by default; None where it was not measured."""
+    matches = [row for row in rows if row.task.name == task and length in (None, row.length)]
+    return min(matches, key=lambda row: row.length).numbers[name] if matches else None
 
 
 def made_here(*more: str) -> Json:
-    """When, where and with what, further packages among it."""
+    """When, where and with which package versions something was measured; `more` names further packages."""
     packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
     return {
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -10,7 +10,7 @@ from ropewalk.evaluation.diagnostics.entropy import entropy as entropy
 from ropewalk.evaluation.diagnostics.logit_growth import logit_growth as logit_growth
 from ropewalk.evaluation.diagnostics.masses import mass_of_first as mass_of_first
 from ropewalk.evaluation.diagnostics.masses import mass_of_last as mass_of_last
+from ropewalk.evaluation.diagnostics.pair_angles import PairAngles as PairAngles
+from ropewalk.evaluation.diagnostics.pair_angles import pair_angles as pair_angles
 from ropewalk.evaluation.diagnostics.sinks import without_sinks as without_sinks
 from ropewalk.evaluation.diagnostics.states import states_in_a_plane as states_in_a_plane
-from ropewalk.evaluation.diagnostics.turns import PairAngles as PairAngles
-from ropewalk.evaluation.diagnostics.turns import turns as turns

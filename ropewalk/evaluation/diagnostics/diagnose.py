@@ -1,9 +1,10 @@
-"""A model looked into, bare and under one extension: every diagnostic on the same texts, side by side."""
+"""All diagnostics of a model without and with an extension, on the same texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 import torch
@@ -15,8 +16,8 @@ from ropewalk.evaluation.diagnostics import (
     PairAngles,
     bias_terms,
     logit_growth,
+    pair_angles,
     states_in_a_plane,
-    turns,
     without_sinks,
 )
 from ropewalk.evaluation.diagnostics.bias_terms import BiasTerms
@@ -26,7 +27,7 @@ from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS, share_of_first, 
 from ropewalk.evaluation.diagnostics.rows import ROWS, Curves, by_row
 from ropewalk.evaluation.diagnostics.states import StatePlane
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.losses import binned, measured
+from ropewalk.evaluation.metrics.losses import binned, token_losses
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.capture import capture_biases
@@ -36,27 +37,28 @@ from ropewalk.parsing import parse_for
 from ropewalk.reach import Sinks
 from ropewalk.spec import Json
 
-Progress = Callable[[str], None]  # told what is looked at now
+Progress = Callable[[int, int, str], None]  # steps done, steps in all, what is measured now
+STEPS = 4  # of each side
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosedSide:
-    """The model under one extension, or under none."""
+    """The model without an extension, or under one."""
 
     line: str
     extension: Extension
     pairs: tuple[PairAngles, ...]
     losses: tuple[float, ...]  # by position, in bins
     entropy: Curves
-    last: Curves  # mass on the last NEAR keys
-    first: Curves  # mass on the first SINKS keys
+    last: Curves  # attention on the last NEAR keys
+    first: Curves  # attention on the first SINKS keys
     growth: LogitGrowth
     planes: tuple[StatePlane, ...]
-    terms: BiasTerms | None  # nothing where queries and keys have no biases
+    terms: BiasTerms | None  # None where queries and keys have no biases
 
 
 class StreamLosses(NamedTuple):
-    """Losses by position, in bins, of a stream with its sinks, with others, and without."""
+    """Losses by position, in bins: with the sinks, with other tokens in their place, without sinks."""
 
     kept: tuple[float, ...]
     replaced: tuple[float, ...]
@@ -65,31 +67,38 @@ class StreamLosses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Both sides and the sinks, and everything needed to make it again."""
+    """Both sides and the sinks, and everything needed to repeat the diagnosis."""
 
     facts: Facts
     length: int
-    sides: tuple[DiagnosedSide, ...]  # the bare model first
+    sides: tuple[DiagnosedSide, ...]  # the base model first
     stream: Extension
     streams: StreamLosses
     marks: dict[str, str]
     made: Json
 
 
-def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Progress = lambda words: None) -> Diagnosis:
-    """Look into a model at the subject's longest length. Losses are of all texts, everything else of the first."""
+def diagnose(
+    subject: Subject, line: str = "", *, texts: int = 2, progress: Progress = lambda done, total, label: None
+) -> Diagnosis:
+    """Diagnose a model at the subject's longest length. Losses are of all texts, everything else of the first."""
     facts, length = subject.facts, subject.longest
     if length <= facts.trained_len:
         rule = f"above the trained length ({facts.trained_len})"
-        raise DoesNotFit("length", rule, length, remedy="what is beyond it is what is looked at")
+        raise DoesNotFit("length", rule, length, remedy="a diagnosis compares positions within it and beyond")
     require_not_restated(subject.model.config.get_text_config(), line)
-    asked = parse_for(line, facts, length) if line else Extension()
-    named = {BARE: Extension()} | ({line: asked} if asked != Extension() else {})
+    parsed = parse_for(line, facts, length) if line else Extension()
+    extensions = {BARE: Extension()} | ({line: parsed} if parsed != Extension() else {})
     ids = torch.stack(subject.passages(texts))
-    stream = asked if isinstance(asked.reach, Sinks) else parse_for("streaming", facts, length)
-    marks = subject.marks  # of the bare model
-    sides = tuple(_side(subject, name, extension, ids, progress) for name, extension in named.items())
-    progress("sinks")
+    stream = parsed if isinstance(parsed.reach, Sinks) else parse_for("streaming", facts, length)
+    marks = subject.marks  # before the model is extended
+    done, total = count(), STEPS * len(extensions) + 1
+
+    def step(label: str) -> None:
+        progress(next(done), total, label)
+
+    sides = tuple(_side(subject, name, extension, ids, step) for name, extension in extensions.items())
+    step("sinks")
     return Diagnosis(
         facts=facts,
         length=length,
@@ -101,20 +110,22 @@ def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Prog
     )
 
 
-def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, progress: Progress) -> DiagnosedSide:
+def _side(
+    subject: Subject, line: str, extension: Extension, ids_bn: Tensor, step: Callable[[str], None]
+) -> DiagnosedSide:
     model, first = subject.model, ids_bn[:1]
     with subject.under(extension, way="attention") as handle:
-        progress(f"{line}: loss")
-        losses = measured(model, ids_bn.to(model.device)).losses_bn
-        progress(f"{line}: attention")
+        step(f"{line}: loss")
+        losses = token_losses(model, ids_bn.to(model.device)).losses_bn
+        step(f"{line}: attention")
         entropy, last, sinks = by_row(model, first, ROWS, entropy_of, share_of_last(NEAR), share_of_first(SINKS))
-        progress(f"{line}: logits")
+        step(f"{line}: logits")
         growth = logit_growth(model, first)
-        progress(f"{line}: hidden states")
+        step(f"{line}: hidden states")
         return DiagnosedSide(
             line=line,
             extension=handle.extension,
-            pairs=tuple(turns(handle.extension, subject.facts, subject.longest)),
+            pairs=tuple(pair_angles(handle.extension, subject.facts, subject.longest)),
             losses=tuple(binned(losses.mean(0))),
             entropy=entropy,
             last=last,
@@ -126,18 +137,18 @@ def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, pro
 
 
 def _terms(model: nn.Module, ids_bn: Tensor) -> BiasTerms | None:
-    """The four terms, where there are biases and a product has four."""
+    """The four terms, where queries and keys have biases that can be separated."""
     try:
         biases = capture_biases(model)
     except DoesNotFit:
         return None
-    if not any(heard.q_bhid.any() or heard.k_bgjd.any() for heard in biases):
+    if not any(layer.q_bhid.any() or layer.k_bgjd.any() for layer in biases):
         return None
     return bias_terms(model, ids_bn)
 
 
 def _streams(subject: Subject, ids_bn: Tensor, stream: Extension) -> StreamLosses:
-    """With line breaks in the place of the first tokens."""
+    """Line breaks replace the first tokens."""
     substitute = subject.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
-    found = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute, own=subject.own)
-    return StreamLosses(*(tuple(binned(losses.mean(0))) for losses in found))
+    runs = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute, own=subject.own)
+    return StreamLosses(*(tuple(binned(losses.mean(0))) for losses in runs))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.metrics.losses import measured
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.extension import Extension
 from ropewalk.hf.attach.extend import host_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
@@ -53,4 +53,4 @@ def without_sinks(
 
 def _losses(model: nn.Module, ids_bn: Tensor, extension: Extension, own: TrainedExtension) -> Tensor:
     with own.under(model, extension):
-        return measured(model, ids_bn.to(device_of(host_of(model)))).losses_bn.cpu()
+        return token_losses(model, ids_bn.to(device_of(host_of(model)))).losses_bn.cpu()

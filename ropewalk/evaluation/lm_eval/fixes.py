@@ -84,7 +84,7 @@ def chosen(docs: Iterable[Mapping[str, Any]], limit: int) -> list[int]:
     return found
 
 
-def mend(tasks: Iterable[Any]) -> None:
+def fix_scoring(tasks: Iterable[Any]) -> None:
     """Score RULER's questions as its authors do."""
     for task in tasks:
         if getattr(task.config.process_results, "__name__", "") == "process_results_part":
@@ -105,7 +105,7 @@ def present(metric: str, value: Any) -> bool:
     return isinstance(value, int | float) and not (metric.isdigit() and value == ABSENT)
 
 
-def measured(metric: str, sample: Mapping[str, Any]) -> bool:
+def was_measured(metric: str, sample: Mapping[str, Any]) -> bool:
     """Whether a sample has a part in a metric."""
     return metric in sample["metrics"] and not (metric.isdigit() and sample[metric] == ABSENT)
 

@@ -25,11 +25,11 @@ from ropewalk.evaluation.compare.compare import made_here
 from ropewalk.evaluation.lm_eval.fixes import (
     StrictRequests,
     chosen,
+    fix_scoring,
     means,
-    measured,
-    mend,
     present,
     require_examples_fit,
+    was_measured,
 )
 from ropewalk.evaluation.material.subject import marks_of
 from ropewalk.extension import Extension
@@ -166,7 +166,7 @@ def _loaded(manager: Any, names: Sequence[str]) -> Json:
         if task.get_config("num_fewshot") is None:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=SEED)
-    mend(found["tasks"].values())
+    fix_scoring(found["tasks"].values())
     return found
 
 
@@ -200,7 +200,7 @@ def _scores(name: str, metrics: Mapping[str, Any], samples: Sequence[Json]) -> I
         metric, comma, chain = key.partition(",")
         if comma and not metric.endswith("_stderr") and present(metric, value):
             error = metrics.get(f"{metric}_stderr,{chain}")
-            of = sum(each["filter"] == chain and measured(metric, each) for each in samples)
+            of = sum(each["filter"] == chain and was_measured(metric, each) for each in samples)
             shown = metric if chain == "none" else f"{metric} ({chain})"
             yield MetricScore(name, shown, float(value), error if isinstance(error, float) else None, of)
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.corpora import documents, more_of
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.metrics.losses import measured
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
@@ -59,7 +59,7 @@ class Subject:
     def warm(self) -> bool:
         """Read once what is not measured: a process's first reading takes longer, and would be the bare model's."""
         for ids in self._found(1):
-            measured(self.model, ids[None, :WARMING].to(self.model.device))
+            token_losses(self.model, ids[None, :WARMING].to(self.model.device))
         return True
 
     def passages(self, count: int) -> list[Tensor]:
@@ -153,7 +153,10 @@ class Subject:
     @contextmanager
     def as_trained(self) -> Iterator[None]:
         """The model as it was trained, for as long as a block lasts, whatever it is under now."""
-        with bare(self.model), nullcontext() if self.own == TrainedExtension() else self.under(Extension()):
+        with (
+            without_extension(self.model),
+            nullcontext() if self.own == TrainedExtension() else self.under(Extension()),
+        ):
             yield
 
 
@@ -173,7 +176,7 @@ def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict
 
 
 @contextmanager
-def bare(model: PreTrainedModel) -> Iterator[None]:
+def without_extension(model: PreTrainedModel) -> Iterator[None]:
     """The model without its extension, for as long as a block lasts; what the extension has learned is kept."""
     handle = model.__dict__.get(HANDLE)
     if handle is None:

@@ -38,7 +38,7 @@ class TokenLosses(NamedTuple):
         return float(self.hits_bn[:, -(last or 0) :].double().mean())
 
 
-def measured(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | None = None) -> TokenLosses:
+def token_losses(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | None = None) -> TokenLosses:
     """Read texts of one length; `numbering` says where tokens stand when not at 0, 1, 2, ..."""
     length = ids_bn.shape[1]
     numbers = None if numbering is None else numbering.number(length)
@@ -51,7 +51,7 @@ def bits_per_byte(losses: Tensor, count: int) -> float:
     return float(losses.double().sum()) / math.log(2) / max(1, count)
 
 
-def told_bytes(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> int:
+def text_bytes(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> int:
     """Of the text that tokens stand for."""
     return len(str(tokenizer.decode(ids)).encode())
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
-from ropewalk.evaluation.metrics.losses import measured
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf import score_tokens
 from ropewalk.hf.attach.extend import HANDLE, host_of
 from ropewalk.hf.probe.rotary import probe, turns
@@ -91,7 +91,7 @@ def strided_losses(model: nn.Module, text: Tensor, *, window: int, stride: int) 
     _require_room([text], window + 1)
     ends = [*range(window, len(text) - 1, stride), len(text) - 1]  # of each window: its last target
     rows = torch.stack([text[end - window : end + 1] for end in ends])
-    losses = measured(model, rows).losses_bn
+    losses = token_losses(model, rows).losses_bn
     news = [window, *(end - before for before, end in pairwise(ends))]
     return torch.cat([row[-new:] for row, new in zip(losses, news, strict=True)])
 

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.corpora import documents
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.metrics.losses import bits_per_byte, edges, told_bytes
+from ropewalk.evaluation.metrics.losses import bits_per_byte, edges, text_bytes
 from ropewalk.hf import read
 from ropewalk.hf.use.long_text import PIECE, Progress, ReadChunk
 from ropewalk.spec import Json
@@ -111,7 +111,7 @@ def streamed(
         rounds=text.rounds,
         loss=float(losses.sum()) / (count - 1),
         accuracy=sum(each.hits for each in parts) / (count - 1),
-        bits_per_byte=bits_per_byte(losses, told_bytes(tokenizer, text.ids[1:])),
+        bits_per_byte=bits_per_byte(losses, text_bytes(tokenizer, text.ids[1:])),
         seconds=seconds,
         processor_seconds=processor_seconds,
         cache_bytes=max(each.cache_bytes for each in parts),

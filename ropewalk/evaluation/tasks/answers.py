@@ -19,7 +19,7 @@ class AnswerScore(NamedTuple):
     loss: float  # nats per token of the answer, given the prompt
 
 
-def judged(subject: Subject, prompt: Prompt) -> AnswerScore:
+def score_answer(subject: Subject, prompt: Prompt) -> AnswerScore:
     """One pass over prompt and answer tells both: greedy writing is right when every token of the answer is likeliest
     after the right ones before it.
     """

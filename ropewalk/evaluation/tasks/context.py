@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means
-from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, measured, told_bytes
+from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, text_bytes, token_losses
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.spec import Json
@@ -29,7 +29,7 @@ class Context(Task):
         """Of one passage: its last tokens, and the whole of it by position where it is read whole."""
         ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, -length:]
         last = min(self.last or subject.facts.trained_len // 2, length - 1)
-        found, told = measured(subject.model, ids), told_bytes(subject.tokenizer, ids[0, -last:])
+        found, told = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
         result: Json = {
             "loss": found.loss(last),
             "accuracy": found.accuracy(last),
@@ -39,6 +39,6 @@ class Context(Task):
             result |= {"curve": binned(found.losses_bn[0]), "hits": binned(found.hits_bn[0].float())}
         return result
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Means over passages."""
-        return means(measured, loss=LOSS, accuracy=SHARE, bits_per_byte=LOSS)
+        return means(results, loss=LOSS, accuracy=SHARE, bits_per_byte=LOSS)

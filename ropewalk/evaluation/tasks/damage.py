@@ -42,9 +42,9 @@ class Damage(Task):
             "agreement": float((original.argmax(-1) == extended.argmax(-1)).float().mean()),
         }
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Means over texts."""
-        return means(measured, loss=ANY, kl=LOSS, agreement=SHARE)
+        return means(results, loss=ANY, kl=LOSS, agreement=SHARE)
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from ropewalk.evaluation.material.prompts import Prompt, with_needle
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.material.words import DAYS, TOWNS, compound
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
-from ropewalk.evaluation.tasks.answers import found_all, judged, written
+from ropewalk.evaluation.tasks.answers import found_all, score_answer, written
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.record import ABOVE_ONE
 from ropewalk.spec import Json
@@ -43,7 +43,7 @@ class Needle(Retrieval):
         return {
             "right": answer in text,
             "words": found_all(text, answer.split()),
-            "loss": judged(subject, prompt).loss,
+            "loss": score_answer(subject, prompt).loss,
             "depth": self.depth(sample),
             "wrote": text,
         }
@@ -69,10 +69,10 @@ class Needle(Retrieval):
         """Where in the filler the sentence stands, between 0 and 1."""
         return (sample % self.depths) / (self.depths - 1)
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of right answers, of their words, and the answer's loss."""
         return {
-            "right": share(sum(each["right"] for each in measured), len(measured)),
-            "words": share(sum(each["words"] for each in measured), len(measured)),
-            **means(measured, loss=LOSS),
+            "right": share(sum(each["right"] for each in results), len(results)),
+            "words": share(sum(each["words"] for each in results), len(results)),
+            **means(results, loss=LOSS),
         }

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal
 from ropewalk.evaluation.material.prompts import Prompt, with_needle
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
-from ropewalk.evaluation.tasks.answers import AnswerScore, judged
+from ropewalk.evaluation.tasks.answers import AnswerScore, score_answer
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.spec import Json
 
@@ -34,7 +34,7 @@ class Passkey(Retrieval):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One prompt."""
-        answer: AnswerScore = judged(subject, self.prompt(subject, length, sample))
+        answer: AnswerScore = score_answer(subject, self.prompt(subject, length, sample))
         return {"right": answer.right, "loss": answer.loss, "depth": self.depth(sample)}
 
     def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
@@ -60,9 +60,9 @@ class Passkey(Retrieval):
         """With its depth, which follows from how many there are."""
         return super().identity(sample) | {"depth": self.depth(sample)}
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of right answers, and the answer's loss."""
         return {
-            "right": share(sum(each["right"] for each in measured), len(measured)),
-            **means(measured, loss=LOSS),
+            "right": share(sum(each["right"] for each in results), len(results)),
+            **means(results, loss=LOSS),
         }

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
-from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, edges, told_bytes
+from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, edges, text_bytes
 from ropewalk.evaluation.metrics.perplexity import breakdown, exponential, strided_losses
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
@@ -40,7 +40,7 @@ class Perplexity(Task):
         window = min(length, len(text) - 1)
         strided = strided_losses(subject.model, text, window=window, stride=max(1, window // 2))
         rolling = strided_losses(subject.model, text, window=window, stride=window)
-        told = told_bytes(subject.tokenizer, text[1:])
+        told = text_bytes(subject.tokenizer, text[1:])
         by_name = {"truncated": rolling[: length - 1], "strided": strided, "rolling": rolling}
         result: Json = {name: float(losses.double().mean()) for name, losses in by_name.items()}
         result |= {"bits_per_byte": bits_per_byte(strided, told), "bytes": told}
@@ -48,12 +48,12 @@ class Perplexity(Task):
             result |= _excess(subject, text, rolling)
         return result
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Passages are of one length, so that texts and tokens count alike; bytes are weighed."""
-        found = {name: exponential(mean([each[name] for each in measured])) for name in DEFINITIONS}
-        bits, weights = ([each[name] for each in measured] for name in ("bits_per_byte", "bytes"))
+        found = {name: exponential(mean([each[name] for each in results])) for name in DEFINITIONS}
+        bits, weights = ([each[name] for each in results] for name in ("bits_per_byte", "bytes"))
         found["bits_per_byte"] = mean(bits, weights)
-        place = _breakdown(measured) if "excess" in measured[0] else None
+        place = _breakdown(results) if "excess" in results[0] else None
         return found | ({"breakdown": place} if place else {})
 
 
@@ -65,10 +65,10 @@ def _excess(subject: Subject, text: Tensor, losses: Tensor) -> Json:
     return {"excess": binned(losses - level), "ends": edges(len(losses))[1:]}
 
 
-def _breakdown(measured: Sequence[Json]) -> Estimate | None:
+def _breakdown(results: Sequence[Json]) -> Estimate | None:
     """Of the mean over passages, with a bootstrap over them; nothing where it never comes."""
-    excess = torch.tensor([each["excess"] for each in measured], dtype=torch.float64)
-    ends = measured[0]["ends"]
+    excess = torch.tensor([each["excess"] for each in results], dtype=torch.float64)
+    ends = results[0]["ends"]
 
     def place(rows: Tensor) -> float:
         found = breakdown(rows.mean(0), width=min(WIDTH, len(ends)))

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means
-from ropewalk.evaluation.metrics.losses import measured, repeated
+from ropewalk.evaluation.metrics.losses import repeated, token_losses
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.spec import Json
 
@@ -32,10 +32,10 @@ class Repetition(Task):
         """Of one text."""
         trained = subject.facts.trained_len
         once = subject.passages(self.samples)[sample].to(subject.model.device)[None, : max(1, trained // 2)]
-        found = measured(subject.model, repeated(once, length))
+        found = token_losses(subject.model, repeated(once, length))
         last = min(trained // 2, length - 1)
         return {"accuracy": found.accuracy(last), "loss": found.loss(last)}
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Means over texts."""
-        return means(measured, accuracy=SHARE, loss=LOSS)
+        return means(results, accuracy=SHARE, loss=LOSS)

@@ -48,5 +48,5 @@ class Task(Spec):
         """One sample at one length: numbers for JSON. The same for every extension but for what the model answers."""
 
     @abstractmethod
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The samples of one length, as numbers with intervals."""

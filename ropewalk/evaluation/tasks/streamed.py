@@ -104,14 +104,14 @@ class StreamEval(Retrieval):
                 answers.append(slice(begin, text.tell() - 1))
         return StreamText(text.getvalue(), tuple(answers))
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Shares of all questions of all streams, and the loss of their answers."""
-        right = [each for one in measured for each in one["right"]]
-        late = [each for one in measured for each in one["right"][len(one["right"]) // 2 :]]
+        right = [each for one in results for each in one["right"]]
+        late = [each for one in results for each in one["right"][len(one["right"]) // 2 :]]
         return {
             "right": share(sum(right), len(right)),
             "late": share(sum(late), len(late)),
-            **means(measured, loss=LOSS),
+            **means(results, loss=LOSS),
         }
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ropewalk.corpora import WHOLE, documents
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
-from ropewalk.evaluation import measured, passages, repeated
+from ropewalk.evaluation import passages, repeated, token_losses
 from ropewalk.files import read_json, read_record, read_text, why
 from ropewalk.folders import write_whole
 from ropewalk.hf import load
@@ -176,7 +176,7 @@ def _pretraining(name: str, settings: ZooSettings) -> PretrainSettings:
 def _measured(folder: Path, numbering: Any, held_out: Tensor, trained_len: int) -> list[dict[str, Any]]:
     model, rows = load(folder), []
     for times, kind, ids in _readings(held_out, trained_len):
-        got = measured(model, ids, numbering=numbering)
+        got = token_losses(model, ids, numbering=numbering)
         row = {"times": times, "kind": kind, "accuracy": got.accuracy(), "loss": got.loss()}
         rows.append({**row, "last_accuracy": got.accuracy(trained_len - 1), "last_loss": got.loss(trained_len - 1)})
     return rows

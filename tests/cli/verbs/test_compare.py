@@ -56,8 +56,8 @@ def test_a_table_a_report_and_advice(place, tmp_path, capsys):
     results = json.loads((tmp_path / "report" / "results.json").read_text())
     assert [each["line"] for each in results["contenders"]] == ["bare", "yarn", "window:window=32"]
     assert results["lengths"] == [128, 256]
-    assert "The report:" in said
-    assert ("Use " in said) or ("use none" in said)
+    assert "Report:" in said
+    assert ("Use " in said) or ("measure more texts (--samples 16)" in said)
     assert (tmp_path / "report" / "report.html").stat().st_size > 20_000
 
 
@@ -99,7 +99,7 @@ def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatc
         return runner.here
 
     monkeypatch.setattr("ropewalk.evaluation.compare.ray_cluster.on_cluster", on_cluster)
-    monkeypatch.setattr("ropewalk.report.page.write_report", lambda *_, **__: "nowhere")
+    monkeypatch.setattr("ropewalk.report.comparison.write_report", lambda *_, **__: "nowhere")
     shutil.copy(whole / "cells.sqlite", tmp_path)
     assert compare(place, tmp_path, "--ray", "head:6379") == 0
     assert asked == ["head:6379"]
@@ -157,11 +157,11 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
         (["--corpus", "nowhere"], "corpus must be one of"),
         (["--samples", "1"], "samples"),
         (["yern"], "'yern'"),
-        (["--tasks", "nedle"], "task must be one that there is, got 'nedle'; known: context"),
+        (["--tasks", "nedle"], "there is no task 'nedle'; did you mean 'needle'? Known: context"),
         (["--tasks", "needle"], "length must be at least"),
         (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
-        (["--ray", "local", "--device", "cpu"], "--device must be left out where --ray is given"),
-        (["--ray", "local", "--workers", "2"], "--workers must be left out where --ray is given"),
+        (["--ray", "local", "--device", "cpu"], "give --ray or --device, not both"),
+        (["--ray", "local", "--workers", "2"], "give --ray or --workers, not both"),
         (["--device", "bread"], "--device must be one that is there, got 'bread'"),
     ],
 )

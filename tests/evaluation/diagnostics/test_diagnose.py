@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.evaluation.diagnostics import bias_terms, entropy, mass_of_first, mass_of_last, turns, without_sinks
+from ropewalk.evaluation.diagnostics import bias_terms, entropy, mass_of_first, mass_of_last, pair_angles, without_sinks
 from ropewalk.evaluation.diagnostics.diagnose import diagnose
-from ropewalk.evaluation.metrics.losses import binned, measured
+from ropewalk.evaluation.metrics.losses import binned, token_losses
 
 from evaluation.subjects import TRAINED, model, subject
 
@@ -33,9 +33,9 @@ def test_the_sides_are_the_bare_model_and_the_extended_one(who, found):
             assert side.entropy == entropy(model(), ids[:1])
             assert side.last == mass_of_last(model(), ids[:1])
             assert side.first == mass_of_first(model(), ids[:1])
-            losses = measured(model(), ids).losses_bn
+            losses = token_losses(model(), ids).losses_bn
         assert side.losses == pytest.approx(binned(losses.mean(0)))
-        assert list(side.pairs) == turns(extension, who.facts, 48)
+        assert list(side.pairs) == pair_angles(extension, who.facts, 48)
         assert side.terms is None
     assert found.sides[0].last != found.sides[1].last
 

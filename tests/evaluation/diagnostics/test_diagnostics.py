@@ -15,12 +15,12 @@ from ropewalk.evaluation.diagnostics import (
     logit_growth,
     mass_of_first,
     mass_of_last,
+    pair_angles,
     states_in_a_plane,
-    turns,
     without_sinks,
 )
 from ropewalk.evaluation.diagnostics.rows import distance_bins, middles, some_rows
-from ropewalk.evaluation.metrics.losses import measured
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.reach import effective_distances
 
 LENGTH = 24
@@ -167,7 +167,7 @@ def test_sinks_are_kept_replaced_and_removed():
     for got, ids, text in zip(found, (IDS, other, IDS), (STREAM, STREAM, "window:window=9"), strict=True):
         assert got.shape == (2, LENGTH - 3)
         with rw.extended(model, text):
-            torch.testing.assert_close(got, measured(model, ids).losses_bn[:, -(LENGTH - 3) :])
+            torch.testing.assert_close(got, token_losses(model, ids).losses_bn[:, -(LENGTH - 3) :])
     assert not torch.allclose(found.kept[:, -1], found.removed[:, -1])
     with pytest.raises(rw.InvalidValue, match="stream must be an extension whose reach is sinks"):
         without_sinks(model, IDS, stream=rw.parse("yarn:factor=2"), substitute=5)
@@ -177,7 +177,7 @@ def test_sinks_are_kept_replaced_and_removed():
 
 def test_turns_by_hand():
     """64 steps of 1 and of 0.01 radians, and what is asked for in 256."""
-    fast, slow = turns(rw.Extension(), FACTS, 256)
+    fast, slow = pair_angles(rw.Extension(), FACTS, 256)
     assert (fast.theta, slow.theta) == (1, pytest.approx(0.01))
     assert (fast.turns_trained, slow.turns_trained) == pytest.approx((64 / math.tau, 0.64 / math.tau))
     assert (fast.turns_asked, slow.turns_asked) == pytest.approx((256 / math.tau, 2.56 / math.tau))
@@ -194,7 +194,7 @@ def test_turns_by_hand():
     ],
 )
 def test_methods_ask_for_less(text, slowed_by, asked):
-    slow = turns(rw.parse(text), FACTS, 256)[-1]
+    slow = pair_angles(rw.parse(text), FACTS, 256)[-1]
     assert slow.slowed_by == pytest.approx(slowed_by)
     assert slow.turns_asked == pytest.approx(asked / math.tau)
     assert not slow.unseen

@@ -8,9 +8,9 @@ from torch.nn.functional import cross_entropy
 
 from ropewalk.corpora import Document
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation import TokenLosses, measured, passages, repeated
+from ropewalk.evaluation import TokenLosses, passages, repeated, token_losses
 from ropewalk.evaluation.metrics import losses
-from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, told_bytes
+from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, text_bytes
 from ropewalk.positions import Randomized
 
 from lab.texts import text, tokenizer
@@ -24,7 +24,7 @@ def test_every_text_is_read_whatever_is_read_at_once(monkeypatch):
     expected = cross_entropy(whole.transpose(1, 2), IDS[:, 1:], reduction="none")
     for rows in (20, 80, 8192):  # one text at a time, two, all
         monkeypatch.setattr(losses, "ROWS", rows)
-        got = measured(model, IDS)
+        got = token_losses(model, IDS)
         torch.testing.assert_close(got.losses_bn, expected, rtol=1e-3, atol=1e-3)
         assert torch.equal(got.hits_bn, whole.argmax(-1) == IDS[:, 1:])
 
@@ -44,7 +44,7 @@ def test_a_numbering_is_the_one_without_chance():
 
     model = GPT2LMHeadModel(GPT2Config(vocab_size=101, n_positions=100, n_embd=32, n_layer=2, n_head=2)).eval()
     model.transformer.wpe.weight.data.normal_()
-    got = measured(model, IDS, numbering=Randomized(limit=100))
+    got = token_losses(model, IDS, numbering=Randomized(limit=100))
     places = torch.arange(40) * 100 // 40
     whole = logits(model, IDS, position_ids=places[None], attention_mask=torch.ones_like(IDS))
     expected = cross_entropy(whole[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
@@ -78,5 +78,5 @@ def test_bits_per_byte_by_hand():
     """Two tokens of a loss of one bit and one of two, over 8 bytes of which two are one character."""
     bit = 0.6931471805599453
     ids = torch.tensor(tokenizer().encode("the rop\u00e9"))
-    assert told_bytes(tokenizer(), ids) == 9
+    assert text_bytes(tokenizer(), ids) == 9
     assert bits_per_byte(torch.tensor([bit, bit, 2 * bit]), 8) == pytest.approx(0.5)

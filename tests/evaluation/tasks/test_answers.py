@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.evaluation.tasks import Passkey
-from ropewalk.evaluation.tasks.answers import judged, written
+from ropewalk.evaluation.tasks.answers import score_answer, written
 
 from evaluation.subjects import subject
 
@@ -51,7 +51,7 @@ def test_the_verdict_is_on_every_token_of_the_answer_and_on_no_other(asked, wron
     answer = who.model.generate(ids, max_new_tokens=3, do_sample=False, **NO_END)[0, ids.shape[1] :]
     if wrong is not None:
         answer[wrong] = (answer[wrong] + 1) % 300
-    got = judged(who, prompt._replace(answer_ids=tuple(answer.tolist())))
+    got = score_answer(who, prompt._replace(answer_ids=tuple(answer.tolist())))
     with torch.no_grad():
         logits = who.model(input_ids=torch.cat([ids[0], answer])[None]).logits[0]
     assert got.right == (wrong is None)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.evaluation.material.subject import bare
+from ropewalk.evaluation.material.subject import without_extension
 from ropewalk.evaluation.metrics.losses import TokenLosses
 from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Perplexity, Repetition, Ruler, StreamEval
 
@@ -98,7 +98,7 @@ def test_bare_for_a_block(tmp_path):
     original = who.model(input_ids=ids).logits
     with rw.extended(who.model, "window:window=8"):
         extended = who.model(input_ids=ids).logits
-        with bare(who.model):
+        with without_extension(who.model):
             assert torch.equal(who.model(input_ids=ids).logits, original)
         assert torch.equal(who.model(input_ids=ids).logits, extended)
     assert not torch.allclose(original, extended)

@@ -5,7 +5,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 import ropewalk as rw
-from ropewalk.evaluation.metrics.losses import measured
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.frequencies import LongRoPE
 from ropewalk.hf.use.frequency_gradients import slopes
 from ropewalk.lab.small_models import ModelShape, fresh
@@ -41,7 +41,7 @@ def schedule(divisors=DIVISORS, temperature=1.3):
 
 def loss(model, extension):
     with rw.extended(model, extension):
-        return measured(model, IDS).loss(40)
+        return token_losses(model, IDS).loss(40)
 
 
 @pytest.mark.parametrize("made", [llama, qwen3])

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.evaluation import measured
+from ropewalk.evaluation import token_losses
 from ropewalk.extension import Extension
 from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.data.puzzles import PuzzleShares
@@ -81,7 +81,7 @@ def test_a_table_of_learned_places_under_random_numbers(tmp_path):
     assert moved[32:].mean() > 0.9  # places beyond the trained length have been trained as well
     again = rw.load(tmp_path / "run" / "model")
     numbering = extension_for(ModelShape(**SMALL, places="learned"), "randomized:limit=128").positions
-    stretched = measured(again, IDS, numbering=numbering)
+    stretched = token_losses(again, IDS, numbering=numbering)
     with torch.no_grad():
         inputs = {"position_ids": torch.arange(60)[None] * 128 // 60, "attention_mask": torch.ones_like(IDS)}
         expected = cross_entropy(again(input_ids=IDS, **inputs).logits[0, :-1], IDS[0, 1:])

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 from ropewalk.evaluation.material.prompts import Prompt, fitted, require_told
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
-from ropewalk.evaluation.tasks.answers import found_all, found_any, judged, written
+from ropewalk.evaluation.tasks.answers import found_all, found_any, score_answer, written
 from ropewalk.evaluation.tasks.retrieval import Retrieval
 from ropewalk.evaluation.tasks.ruler import needles
 from ropewalk.evaluation.tasks.ruler.common_words import common_words
@@ -92,7 +92,7 @@ class Ruler(Retrieval):
         found = found_any if puzzle.any_of else found_all
         text = written(subject, prompt, puzzle.tokens(prompt), lambda said: found(said, puzzle.answers) == 1)
         score = found(text, puzzle.answers)
-        return {"score": score, "right": score == 1, "loss": judged(subject, prompt).loss, "wrote": text}
+        return {"score": score, "right": score == 1, "loss": score_answer(subject, prompt).loss, "wrote": text}
 
     def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
         """The prompt of a sample: the same for every extension."""
@@ -107,10 +107,10 @@ class Ruler(Retrieval):
         require_told(prompt, dict.fromkeys(puzzle.once, 1))
         return PosedPuzzle(puzzle, prompt)
 
-    def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of answers found, of prompts answered wholly, and the answers' loss."""
         return {
-            "score": share(sum(each["score"] for each in measured), len(measured)),
-            "right": share(sum(each["right"] for each in measured), len(measured)),
-            **means(measured, loss=LOSS),
+            "score": share(sum(each["score"] for each in results), len(results)),
+            "right": share(sum(each["right"] for each in results), len(results)),
+            **means(results, loss=LOSS),
         }

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import textwrap
 from dataclasses import replace
 from io import StringIO
 from math import nan
@@ -13,16 +14,16 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.compare.compare import Verdict, compare
+from ropewalk.evaluation.compare.compare import UNCLEAR, Verdict, compare
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
-from ropewalk.report.drawing import rendered
+from ropewalk.report.comparison import as_json, write_report
+from ropewalk.report.drawing import name_of, rendered
 from ropewalk.report.figures import figures
 from ropewalk.report.formulas import formulas
-from ropewalk.report.page import as_json, write_report
 from ropewalk.report.sections import estimated, sections
-from ropewalk.report.tables import advice, size, table, terminal, verdicts
+from ropewalk.report.tables import CHANGE, advice, notes, size, table, terminal, verdicts
 
 from evaluation.subjects import model, subject
 
@@ -69,7 +70,7 @@ def test_the_page_needs_nothing_from_elsewhere(report):
     assert "ropewalk compare &lt;here&gt;" in page
     assert 'name="viewport"' in page
     table = page[page.index("<table") : page.index("</table>")]
-    for line in ("bare", *LINES):
+    for line in ("base model", *LINES):
         assert table.count(f'<th scope="row">{line}</th>') == 1
 
 
@@ -84,7 +85,7 @@ def test_what_is_wide_scrolls_within_itself(report):
 
 def test_every_figure_is_a_file_of_each_kind(made, report):
     page, folder = report.read_text(), report.parent
-    extensions = {each.line: each.extension for each in made.contenders}
+    extensions = {each.line: each.extension for each in made.candidates}
     drawn = [*figures(made), *formulas(extensions, made.facts, 200)]
     assert sorted(re.findall(r'href="(\w+)\.csv"', page)) == sorted(each.name for each in drawn)
     for each in drawn:
@@ -104,7 +105,7 @@ def test_the_numbers_are_the_measured_ones(made, report):
     losses = [sample["loss"] for sample in row["samples"]]
     assert row["numbers"]["loss"]["value"] == pytest.approx(sum(losses) / 3)
     shown = dict(zip(table(made).head, next(r for r in table(made).rows if r[0] == "yarn"), strict=True))
-    assert shown["loss 2x"] == f"{sum(losses) / 3:.2f}"
+    assert shown["loss at 200"] == f"{sum(losses) / 3:.2f}"
     assert {"weights", "tokenizer", "corpus", "seed"} <= set(stored["marks"])
     assert {"torch", "transformers", "ropewalk"} <= set(stored["made"]["versions"])
     assert len(set(stored["made"]["texts"])) >= 3
@@ -115,26 +116,26 @@ def test_a_terminal_of_80_columns_shows_it(made):
     Console(file=out, width=80).print(terminal(made))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    for row, verdict in zip(table(made).rows, verdicts(made), strict=True):
+    for row, verdict in zip(table(made).rows, verdicts(made)[1:], strict=True):
         shown = next(line for line in lines if line.startswith(row[0] + " "))
         assert " ".join(row[1:3]) in shown  # the losses
         assert verdict.startswith(row[0])
         assert verdict.endswith(row[-1])
-        assert row[list(table(made).head).index("more text")] in verdict  # with its interval
+        assert row[list(table(made).head).index(CHANGE)] in verdict  # with its interval
 
 
 def changed(made, **changes):
     """The comparison with other losses."""
-    contenders = tuple(
+    candidates = tuple(
         replace(
             each,
             change=Estimate(changes[each.line], changes[each.line] - 0.01, changes[each.line] + 0.01, 3),
-            verdict=Verdict("breaks" if changes[each.line] > 1 else "uses more text", "w"),
+            verdict=Verdict("breaks" if changes[each.line] > 1 else "better with context", "w"),
             rows=tuple(row._replace(samples=lost(row, changes[each.line])) for row in each.rows),
         )
-        for each in made.contenders
+        for each in made.candidates
     )
-    return replace(made, contenders=contenders)
+    return replace(made, candidates=candidates)
 
 
 def lost(row, change):
@@ -146,20 +147,32 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
     losses = {"bare": 3.0, "yarn": 0.1, "rerope+log_n": -0.2, "window:window=8": 0.05}
     words = advice(changed(made, **losses))
     assert words.startswith("Use rerope+log_n")
-    assert "Where memory must not grow, window:window=8" in words
-    assert "memory must not grow" not in advice(changed(made, **{**losses, "window:window=8": 2.0}))
-    assert "use none" in advice(changed(made, **{**losses, "bare": -1.0}))
+    assert "If memory must not grow, use window:window=8" in words
+    assert "must not grow" not in advice(changed(made, **{**losses, "window:window=8": 2.0}))
+    assert advice(changed(made, **{**losses, "bare": -1.0})).startswith("Use no extension")
     assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
 
 
 def test_advice_takes_none_where_no_difference_is_shown(made):
     found = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2})
-    bare, *others = found.contenders
+    bare, *others = found.candidates
     rows = ((row, enumerate(row.samples)) for row in bare.rows)
     wide = tuple(row._replace(samples=tuple({**each, "loss": 3.0 * k} for k, each in samples)) for row, samples in rows)
-    words = advice(replace(found, contenders=(replace(bare, rows=wide), *others)))
-    assert words.startswith("These texts are too few to tell whether any extension is better than none: yarn has the")
+    words = advice(replace(found, candidates=(replace(bare, rows=wide), *others)))
+    assert words.startswith("yarn has the lowest loss at 200 tokens, but its lead over the base model")
+    assert words.endswith("may be chance: measure more texts (--samples 16).")
     assert advice(found).startswith("Use yarn")
+
+
+def test_advice_asks_for_more_texts_where_no_row_has_a_verdict(made):
+    unclear = (replace(each, verdict=Verdict(UNCLEAR, UNCLEAR)) for each in made.candidates)
+    words = advice(replace(made, candidates=tuple(unclear)))
+    assert words == "There are not enough texts for a verdict: measure more texts (--samples 16)."
+
+
+def test_the_legend_is_four_lines(made):
+    (legend,) = notes(made)
+    assert len(textwrap.wrap(legend, 80)) == 4
 
 
 @pytest.mark.parametrize(("count", "words"), [(512, "512 B"), (2048, "2 KiB"), (3 * 2**20, "3 MiB"), (2**33, "8 GiB")])
@@ -169,25 +182,25 @@ def test_sizes(count, words):
 
 def broken(made):
     """As if the bare model had broken down."""
-    bare, *others = made.contenders
+    bare, *others = made.candidates
     place = {"breakdown": Estimate(150.0, 140.0, 160.0, 2)}
     planted = (row.task.name == "perplexity" and row.length == 200 for row in bare.rows)
     rows = [
         row._replace(numbers={**row.numbers, **place}) if here else row
         for row, here in zip(bare.rows, planted, strict=True)
     ]
-    return replace(made, contenders=(replace(bare, rows=tuple(rows)), *others))
+    return replace(made, candidates=(replace(bare, rows=tuple(rows)), *others))
 
 
 def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
     """Bits per byte at every length; a breakdown, where there is one, of the longest texts alone."""
     made = broken(made)
     context, perplexity = (each for each in sections(made) if each.name in ("context", "perplexity"))
-    for each in made.contenders:
-        shown = {row[1]: row[2:] for row in context.rows if row[0] == each.line}
+    for each in made.candidates:
+        shown = {row[1]: row[2:] for row in context.rows if row[0] == name_of(each.line)}
         bits = [each.at("context", length).numbers["bits_per_byte"] for length in made.lengths]
         assert shown["bits_per_byte"] == tuple(estimated(found) for found in bits)
-        shown = {row[1]: row[2:] for row in perplexity.rows if row[0] == each.line}
+        shown = {row[1]: row[2:] for row in perplexity.rows if row[0] == name_of(each.line)}
         found = each.at("perplexity", 200).numbers
         assert shown["strided"][-1] == estimated(found["strided"])
         assert shown.get("breakdown") == (("", "150.00 [140.00, 160.00]") if each.line == "bare" else None)
@@ -207,20 +220,20 @@ def starved(made):
         nothing, verdict = Estimate(nan, nan, nan, 0), Verdict("out of memory", "out of memory at 200 tokens")
         return replace(each, rows=kept, failures=gone, change=nothing, slowdown=nan, verdict=verdict)
 
-    return replace(made, contenders=tuple(without(each) if each.line == "yarn" else each for each in made.contenders))
+    return replace(made, candidates=tuple(without(each) if each.line == "yarn" else each for each in made.candidates))
 
 
 def test_want_of_memory_is_shown(made, tmp_path):
     page = write_report(starved(made), tmp_path).read_text()
     row = dict(zip(table(starved(made)).head, table(starved(made)).rows[-1], strict=True))
     assert row["extension"] == "yarn"
-    assert row["loss 2x"] == row["told again"] == "mem"
+    assert row["loss at 200"] == row["repeated"] == "mem"
     assert row["perplexity"].split()[-1] == "mem"
     bits = next(each for each in sections(starved(made))[0].rows if each[:2] == ("yarn", "bits_per_byte"))
     assert bits[-1] == "mem"
-    assert (row["more text"], row["time"]) == ("-", "-")
-    assert "memory did not suffice" in page
-    assert "memory did not suffice" not in write_report(made, tmp_path / "other").read_text()
+    assert (row[CHANGE], row["time"]) == ("-", "-")
+    assert "mem: out of memory" in page
+    assert "mem: out of memory" not in write_report(made, tmp_path / "other").read_text()
     stored = json.loads((tmp_path / "results.json").read_text())
     yarn = next(each for each in stored["contenders"] if each["line"] == "yarn")
     assert {"task": "context", "length": 200, "why": "out of memory"} in yarn["failures"]
@@ -228,13 +241,13 @@ def test_want_of_memory_is_shown(made, tmp_path):
     out = StringIO()
     Console(file=out, width=80).print(terminal(starved(made)))
     assert max(map(len, out.getvalue().splitlines())) <= 80
-    assert "Memory did not suffice" not in advice(starved(made))
+    assert "enough memory" not in advice(starved(made))
 
 
 def test_advice_where_memory_suffices_for_none(made):
     nothing = Estimate(nan, nan, nan, 0)
-    assert "Memory did not suffice" in advice(
-        replace(made, contenders=tuple(replace(each, change=nothing) for each in made.contenders))
+    assert "No candidate had enough memory for 200 tokens" in advice(
+        replace(made, candidates=tuple(replace(each, change=nothing) for each in made.candidates))
     )
 
 
@@ -244,11 +257,11 @@ NAMES = [("a$b$c.json", "_mine/$\\frac{$.json", "bytes \udcff.json"), ("$", "50%
 @pytest.mark.parametrize("names", NAMES, ids=ascii)
 def test_a_file_of_an_extension_may_have_any_name(made, tmp_path, names):
     """Every figure shows it as it is; whatever no figure can show is written out."""
-    bare, *others = made.contenders
+    bare, *others = made.candidates
     called = (replace(each, line=name) for each, name in zip(others, names, strict=True))
-    found = replace(made, contenders=(bare, *called))
+    found = replace(made, candidates=(bare, *called))
     assert write_report(found, tmp_path, command=f"ropewalk compare {names}") == tmp_path / "report.html"
-    extensions = {each.line: each.extension for each in found.contenders}
+    extensions = {each.line: each.extension for each in found.candidates}
     for drawn in [*figures(found), *formulas(extensions, found.facts, 200)]:
         rendered(drawn, "png")
         texts = [each.get_text() for each in drawn.figure.findobj(Text)]

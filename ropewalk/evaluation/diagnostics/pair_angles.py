@@ -35,7 +35,7 @@ class PairAngles(NamedTuple):
         return self.turns_trained < 1 and self.turns_asked > self.turns_trained * (1 + 1e-9)
 
 
-def turns(extension: Extension, facts: Facts, length: int) -> list[PairAngles]:
+def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAngles]:
     """Of every pair, fastest first, for texts of a length; of the first layer where layers differ."""
     own = extension.at_layer(0, facts)
     before, after = RoPE().table(facts, length).inv_freq, own.theta.table(facts, length).inv_freq
