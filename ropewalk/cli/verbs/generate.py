@@ -90,13 +90,13 @@ def generate(
     if target(to) and not extension:
         raise InvalidValue("EXTENSION", "given with --to", extension)
     where = _device(device)
-    require_plausible(model, extension)
+    line = require_plausible(model, extension)
     tokenizer = tokenizer_of(model)
     read = _length(tokenizer, asked)
     if to and read > (target(to) or 0):
         raise DoesNotFit("--to", f"at least the {read:,} tokens that are read", target(to))
     needed = None if drawn["max_new_tokens"] is None else read + drawn["max_new_tokens"]
-    fitted = fitting(model, extension, to, needed=needed) if extension else None
+    fitted = fitting(model, line, to, needed=needed) if line else None
     rule = _rule(asked, fitted)
     host = weights_of(model).to(where)
     _write(asked, host, tokenizer, fitted, rule, TextBudget(read, target(to)))

@@ -38,10 +38,10 @@ def stream(
 ) -> None:
     """Read a very long text under an extension, in the precision that the model has."""
     count = length(tokens, "--tokens")
-    require_plausible(model, extension)
+    line = require_plausible(model, extension)
     if out:
         require_writable(Path(out))
-    asked = fitting(model, extension, tokens, "--tokens")
+    asked = fitting(model, line or extension, tokens, "--tokens")
     pieces = piece or min(LARGEST, max(SMALLEST, count // POINTS))
     _stream(model, extension, asked, count, corpus, Path(out) if out else None, pieces, device)
 

@@ -25,9 +25,8 @@ from ropewalk.evaluation.tasks.task_line import checked
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
-from ropewalk.hf.probe.checkpoint_schedule import require_not_restated
+from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.notation import BARE
-from ropewalk.parsing import parse_for
 from ropewalk.spec import Json
 
 LINES = (
@@ -162,9 +161,8 @@ def compare(
     asked = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
-    for line in lines:
-        require_not_restated(subject.model.config.get_text_config(), line)
-    given = {line: parse_for(line, subject.facts, target) for line in lines}
+    config = subject.model.config.get_text_config()
+    given = {line: parsed_for(config, line, target, subject.facts) for line in lines}
     named = {BARE: Extension()} | {line: each for line, each in given.items() if each != Extension()}
     rows = run(subject, list(named.values()), asked, lengths, store, measuring=measuring, progress=progress)
     bare_losses = _bare_losses(rows, subject.facts.trained_len)

@@ -30,7 +30,7 @@ from ropewalk.evaluation.metrics.losses import binned, measured
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.capture import capture_biases
-from ropewalk.hf.probe.checkpoint_schedule import require_not_restated
+from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.notation import BARE
 from ropewalk.parsing import parse_for
 from ropewalk.reach import Sinks
@@ -82,8 +82,7 @@ def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Prog
     if length <= facts.trained_len:
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("length", rule, length, remedy="what is beyond it is what is looked at")
-    require_not_restated(subject.model.config.get_text_config(), line)
-    asked = parse_for(line, facts, length) if line else Extension()
+    asked = parsed_for(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
     named = {BARE: Extension()} | ({line: asked} if asked != Extension() else {})
     ids = torch.stack(subject.passages(texts))
     stream = asked if isinstance(asked.reach, Sinks) else parse_for("streaming", facts, length)
@@ -103,7 +102,7 @@ def diagnose(subject: Subject, line: str = "", *, texts: int = 2, progress: Prog
 
 def _side(subject: Subject, line: str, extension: Extension, ids_bn: Tensor, progress: Progress) -> DiagnosedSide:
     model, first = subject.model, ids_bn[:1]
-    with subject.under(extension, way="attention") as handle:
+    with subject.under(extension, mode="attention") as handle:
         progress(f"{line}: loss")
         losses = measured(model, ids_bn.to(model.device)).losses_bn
         progress(f"{line}: attention")

@@ -17,7 +17,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.folders import replacing
 from ropewalk.hf import convert, extend
-from ropewalk.hf.attach.extend import HANDLE
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.use.save import save_tokenizer
 from ropewalk.lab.data.numbering import NumberedRows
@@ -99,7 +99,7 @@ def begun(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 
 
 def run_under(model: PreTrainedModel, extension: Extension) -> None:
     """A trained model under the extension that it is to run under, where that is another, with what it has learned."""
-    handle = model.__dict__.get(HANDLE)
+    handle = handle_of(model)
     if handle is not None and handle.extension != extension:
         state = model.state_dict()
         handle.remove()
