@@ -313,7 +313,7 @@ def test_a_cpu_knows_nothing_of_it():
 
 def test_the_kernels_compile_for_a_gpu(tmp_path):
     """The interpreter admits more than the compiler does. Compiling needs no GPU."""
-    environment = {"PATH": "", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {"PATH": "", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[4])}
     code = Path(__file__).with_name("compiled.py")
     sizes = subprocess.check_output([sys.executable, code], text=True, env=environment)
     assert [line.split()[0] for line in sizes.splitlines()] == ["forward", "backward_queries", "backward_keys"]
