@@ -17,7 +17,8 @@ import transformers
 
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
-from ropewalk.hf.attach.extend import ATTENTION, extended
+from ropewalk.hf.attach.extend import extended
+from ropewalk.hf.attach.handle import ATTENTION
 from ropewalk.hf.probe.rotary import ProbedLayer, quiet
 from ropewalk.hf.use.inspect import inspect
 
@@ -142,20 +143,20 @@ class _Run:
         self.as_before(STATIC)
         with extended(self.model, Extension()):
             self.equal("nothing", self.whole(), self.bare)
-        return handle.way
+        return handle.mode
 
     def others(self) -> str:
         """What the other extensions do; and why not through the cache, if so."""
-        with extended(self.model, Extension(), way=ATTENTION):
+        with extended(self.model, Extension(), mode=ATTENTION):
             self.equal("nothing by attention", self.whole(), self.bare)
         notes = [self._other(text) for text in OTHERS]
         return "; ".join(dict.fromkeys(note for note in notes if note))
 
     def _other(self, text: str) -> str:
-        with extended(self.model, text, way=ATTENTION) as handle:
+        with extended(self.model, text, mode=ATTENTION) as handle:
             whole = self.whole()
             own = {"rerope": NEAR, "dynamic": TRAINED}.get(text.replace("_", ":").split(":")[0], 1)
-            if not any(each.layer.varies for each in handle.layers):
+            if not any(each.probed.varies for each in handle.layers):
                 self.equal(f"{text} where all is familiar", whole[:, :own], self.bare[:, :own])
             note = self.same_in_pieces(text)
         self.as_before(text)

@@ -1,13 +1,17 @@
-"""From one line to an extension: a name is a preset, or `slot.method`, or a method whose name no preset has taken."""
+"""From a line of notation to an extension.
+
+A name is a preset, or `slot.method`, or a method whose name no preset has. A line is read once (`read_line`), before a
+model is known, and built once (`Line.build`), for the lengths of the model.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ropewalk import presets
 from ropewalk.errors import Conflict, InvalidValue, UnknownName
@@ -17,10 +21,59 @@ from ropewalk.files import read_text
 from ropewalk.notation import Term, read
 from ropewalk.presets.lengths import require_whole
 from ropewalk.slots import INSTEAD, SLOTS, method
-from ropewalk.spec import Spec, build
+from ropewalk.spec import Spec, build, require_parameters
 
 PRESETS = {preset.__name__: preset for preset in presets.ALL}
-CONTEXT = ("trained_len", "target_len", "layers")  # what a line need not say where it is known
+CONTEXT = ("trained_len", "target_len", "layers")  # what a preset takes from the model where the line does not state it
+
+
+class Line(NamedTuple):
+    """A line of notation, read once: its names and parameters exist. `build` makes the extension for given lengths."""
+
+    text: str
+    terms: tuple[Term, ...]
+    stored: Extension | None = None  # where the line names a file
+
+    @property
+    def instead(self) -> bool:
+        """Whether the line replaces the checkpoint's own schedule."""
+        return any(term.name == INSTEAD for term in self.terms)
+
+    def build(
+        self,
+        *,
+        trained_len: int | None = None,
+        target_len: int | None = None,
+        layers: int | None = None,
+        original_len: int | None = None,
+    ) -> Extension:
+        """The extension, its presets filled with what is known of the model."""
+        if self.stored is not None:
+            return self.stored
+        require_whole("original_len", original_len)
+        ground = original_len or trained_len if self.instead else trained_len
+        known = dict(zip(CONTEXT, (ground, target_len, layers), strict=True))
+        for name, value in known.items():
+            require_whole(name, value)
+        context = {name: value for name, value in known.items() if value is not None}
+        return reduce(Extension.__add__, (_extension(term, context) for term in self.terms))
+
+    def build_for(self, facts: Facts, target_len: int | None) -> Extension:
+        """The extension for a model."""
+        lengths = {"trained_len": facts.trained_len, "original_len": facts.original_len, "target_len": target_len}
+        return self.build(layers=facts.layers, **lengths)
+
+
+def read_line(text: str | Line) -> Line:
+    """Read a line, or the file such as `extension.json` that it names; unknown names and parameters are refused."""
+    if isinstance(text, Line):
+        return text
+    if isinstance(text, str) and text.endswith(".json"):
+        return Line(text, (), _stored(Path(text)))
+    terms = tuple(read(text))
+    for term in terms:
+        _require_known(term)
+    return Line(text, terms)
 
 
 def parse(
@@ -31,46 +84,54 @@ def parse(
     layers: int | None = None,
     original_len: int | None = None,
 ) -> Extension:
-    """The extension that a line such as `yarn:factor=4+log_n` names, or that a file such as `extension.json` holds.
+    """The extension that a line names, or that a file holds.
 
-    What is known of the model and the target serves presets that derive their values from it; what the line says wins.
-    A line with `+instead` takes the place of the model's own schedule: its lengths count from `original_len`.
+        rw.parse("yarn:factor=4+log_n")
+        rw.parse("yarn+log_n", trained_len=4096, target_len=32768)
+        rw.parse("extension.json")
+
+    Lengths are in tokens, `layers` counts attention layers. Presets derive their values from them; values in the line
+    win. A line with `+instead` replaces the checkpoint's own schedule: its lengths count from `original_len`.
     """
-    if isinstance(text, str) and text.endswith(".json"):
-        return _stored(Path(text))
-    require_whole("original_len", original_len)
-    terms = read(text)
-    begun = original_len or trained_len if _has_instead(terms) else trained_len
-    known = dict(zip(CONTEXT, (begun, target_len, layers), strict=True))
-    for name, value in known.items():
-        require_whole(name, value)
-    context = {name: value for name, value in known.items() if value is not None}
-    return reduce(Extension.__add__, (_extension(term, context) for term in terms))
+    lengths = {"trained_len": trained_len, "target_len": target_len, "original_len": original_len}
+    return read_line(text).build(layers=layers, **lengths)
 
 
-def stands_instead(text: str) -> bool:
-    """Whether a line takes the place of the model's own schedule."""
-    return _has_instead([] if text.endswith(".json") else read(text))
-
-
-def _has_instead(terms: Sequence[Term]) -> bool:
-    return any(term.name == INSTEAD for term in terms)
-
-
-def parse_for(text: str, facts: Facts, target_len: int | None) -> Extension:
-    """The extension that a line names for a model."""
-    lengths = {"trained_len": facts.trained_len, "original_len": facts.original_len, "target_len": target_len}
-    return parse(text, layers=facts.layers, **lengths)
+def parse_for(text: str | Line, facts: Facts, target_len: int | None) -> Extension:
+    """The extension that a line names, for a model."""
+    return read_line(text).build_for(facts, target_len)
 
 
 def _stored(file: Path) -> Extension:
-    """What `to_json`, or `ropewalk fit`, has written."""
+    """What `to_json` or `ropewalk fit` wrote."""
     return Extension.from_json(read_text(file, "extension", "a line, or a file of an extension"))
+
+
+def _require_known(term: Term) -> None:
+    """Refuse a name, or a parameter of a name, that does not exist."""
+    if term.name == INSTEAD:
+        accepted: list[str] = []
+    elif term.name in PRESETS:
+        accepted = list(inspect.signature(PRESETS[term.name]).parameters)
+    else:
+        slot, name = _slot_and_name(term.name)
+        return _require_method(slot, Term(name, term.values))
+    for name in term.values:
+        if name not in accepted:
+            raise _unknown_parameter(term.name, name, accepted)
+
+
+def _require_method(slot: str, term: Term) -> None:
+    """The same for a method and for the methods nested in it, which are of the same slot."""
+    require_parameters(method(slot, term.name.removeprefix(f"{slot}.")), term.values)
+    for value in term.values.values():
+        if isinstance(value, Term):
+            _require_method(slot, value)
 
 
 def _extension(term: Term, context: Mapping[str, int]) -> Extension:
     if term.name == INSTEAD:
-        return _instead(term)
+        return Extension(instead=True)
     if term.name in PRESETS:
         return _preset(term, context)
     slot, name = _slot_and_name(term.name)
@@ -79,37 +140,33 @@ def _extension(term: Term, context: Mapping[str, int]) -> Extension:
     return Extension(**filled)
 
 
-def _instead(term: Term) -> Extension:
-    for name in term.values:
-        raise UnknownName("parameter", name, known=(), owner=INSTEAD)
-    return Extension(instead=True)
-
-
 def _preset(term: Term, context: Mapping[str, int]) -> Extension:
     preset = PRESETS[term.name]
-    accepted = inspect.signature(preset).parameters
-    for name in term.values:
-        if name not in accepted:
-            raise _unknown_parameter(term.name, name, list(accepted))
+    parameters = inspect.signature(preset).parameters
     for name in CONTEXT:
         stated, known = term.values.get(name), context.get(name)
         require_whole(name, stated)
         if stated is not None and known is not None and stated != known:
-            raise Conflict(f"{term.name}:{name}", f"what is known ({known})", stated, remedy=f"leave {name} out")
-    given = {**{name: value for name, value in context.items() if name in accepted}, **term.values}
-    missing = [name for name, one in accepted.items() if one.default is inspect.Parameter.empty and name not in given]
-    if missing:
-        raise InvalidValue.because(
-            missing[0], f"{term.name} needs {missing[0]}", remedy=f"write {term.name}:{missing[0]}=..."
-        )
-    return preset(**given)
+            sentence = f"{term.name}:{name} is {stated}, but the model or the call says {known}"
+            raise Conflict.because(name, sentence, remedy=f"leave {name} out")
+    kwargs = {**{name: value for name, value in context.items() if name in parameters}, **term.values}
+    required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
+    for name in required:
+        if name not in kwargs:
+            raise InvalidValue.because(name, f"{term.name} needs {name}", remedy=f"write {term.name}:{name}=...")
+    return preset(**kwargs)
 
 
-def _unknown_parameter(preset: str, name: str, accepted: list[str]) -> UnknownName:
-    """A refusal that leads on to the method of the preset's name, which may have the parameter."""
-    own = [f"{slot}.{preset}" for slot, (_, methods, *_) in SLOTS.items() if preset in [each.name for each in methods]]
-    remedy = f"the method alone is {own[0]}:..." if own else ""
-    return UnknownName("parameter", name, known=accepted, owner=preset, remedy=remedy)
+def _unknown_parameter(owner: str, name: str, accepted: list[str]) -> UnknownName:
+    """An error that also names the method of the preset's name, which may have the parameter."""
+    methods = [f"{slot}.{owner}" for slot in _slots_with(owner)]
+    remedy = f"the method alone is {methods[0]}:..." if methods else ""
+    return UnknownName("parameter", name, known=accepted, owner=owner, remedy=remedy)
+
+
+def _slots_with(name: str) -> list[str]:
+    """The slots that have a method of this name."""
+    return [slot for slot, content in SLOTS.items() if name in [spec.name for spec in content.methods]]
 
 
 def _slot_and_name(name: str) -> tuple[str, str]:
@@ -118,13 +175,12 @@ def _slot_and_name(name: str) -> tuple[str, str]:
         if slot not in SLOTS:
             raise UnknownName("slot", slot, known=SLOTS, owner="the equation")
         return slot, rest
-    slots = [slot for slot, (_, methods, *_) in SLOTS.items() if name in [each.name for each in methods]]
+    slots = _slots_with(name)
     if len(slots) > 1:
-        raise UnknownName.because(
-            "name", f"{name} is the name of several methods", known=[f"{slot}.{name}" for slot in slots]
-        )
+        known = [f"{slot}.{name}" for slot in slots]
+        raise UnknownName.because("name", f"{name} is the name of several methods", known=known)
     if not slots:
-        methods = [f"{slot}.{each.name}" for slot, (_, methods, *_) in SLOTS.items() for each in methods]
+        methods = [f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods]
         known = [*PRESETS, *methods, INSTEAD]
         raise UnknownName("preset or method", name, known=get_close_matches(name, known) or known)
     return slots[0], name
@@ -132,7 +188,5 @@ def _slot_and_name(name: str) -> tuple[str, str]:
 
 def _spec(slot: str, term: Term) -> Spec:
     """The method, its nested methods taken from the same slot."""
-    values: dict[str, Any] = {
-        key: _spec(slot, value) if isinstance(value, Term) else value for key, value in term.values.items()
-    }
+    values = {key: _spec(slot, value) if isinstance(value, Term) else value for key, value in term.values.items()}
     return build(method(slot, term.name.removeprefix(f"{slot}.")), values)

@@ -1,9 +1,9 @@
-"""What every method is: a record with a name, a one-line form and a JSON form."""
+"""Every method is a record with a name, a one-line form and a JSON form."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -15,7 +15,7 @@ from ropewalk.record import AT_LEAST_ONE, Checked, parameters, written
 
 Json = dict[str, Any]
 Weights = Mapping[str, Tensor]
-Factor = Annotated[float, AT_LEAST_ONE, "how many times the trained length is to be reached"]
+Factor = Annotated[float, AT_LEAST_ONE, "target length over trained length"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,26 +28,26 @@ class Spec(Checked):
         """Refuse a model that this method cannot serve."""
 
     def to_json(self) -> Json:
-        """The name and every field, so that a stored spec survives a change of defaults."""
+        """The name and every field, so that a stored method survives a change of defaults."""
         values = {parameter.name: getattr(self, parameter.name) for parameter in parameters(type(self))}
         return {"name": self.name, **{key: _plain(value) for key, value in values.items()}}
 
     def __str__(self) -> str:
-        """As the command line writes it: the name and what differs from the defaults."""
-        given = [
+        """The one-line form: the name and every value that is not the default."""
+        values = [
             f"{parameter.name}={written(getattr(self, parameter.name))}"
             for parameter in parameters(type(self))
             if getattr(self, parameter.name) != parameter.default
         ]
-        return f"{self.name}:{','.join(given)}" if given else self.name
+        return f"{self.name}:{','.join(values)}" if values else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learnable(Spec):
-    """A method that may learn numbers. They are handed in at each use and never kept: the spec stays frozen."""
+    """A method that may learn numbers. They are passed at each use and never stored: the spec stays frozen."""
 
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, Tensor]:
-        """Initial values of what is learned, float64; empty where nothing is."""
+        """Initial values of the learned numbers, float64; empty where nothing is learned."""
         return {}
 
 
@@ -57,15 +57,19 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def build(cls: type[Spec], values: Mapping[str, Any]) -> Spec:
-    """A spec from named values; a name it does not have, or one it misses, is an error."""
+def require_parameters(cls: type[Spec], names: Iterable[str]) -> None:
+    """Refuse a parameter that the method does not have."""
     known = [parameter.name for parameter in parameters(cls)]
-    for name in values:
+    for name in names:
         if name not in known:
             raise UnknownName("parameter", name, known=known, owner=cls.name)
+
+
+def build(cls: type[Spec], values: Mapping[str, Any]) -> Spec:
+    """A method from named values; unknown and missing names are errors."""
+    require_parameters(cls, values)
     for parameter in parameters(cls):
         if parameter.default is dataclasses.MISSING and parameter.name not in values:
-            raise InvalidValue.because(
-                parameter.name, f"{cls.name} needs {parameter.name}", remedy=f"write {cls.name}:{parameter.name}=..."
-            )
+            sentence, remedy = f"{cls.name} needs {parameter.name}", f"write {cls.name}:{parameter.name}=..."
+            raise InvalidValue.because(parameter.name, sentence, remedy=remedy)
     return cls(**values)

@@ -1,24 +1,20 @@
-"""The length that models were trained to, where somebody corrects what their configs say."""
+"""A trained length that replaces the one in the config of every model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+
+from ropewalk.scoped import scoped
 
 _STATED: ContextVar[int | None] = ContextVar("trained_to", default=None)
 
 
-@contextmanager
-def trained_to(length: int | None) -> Iterator[None]:
-    """Every model was trained to this length within a block, whatever its config states; nothing: as that states."""
-    before = _STATED.set(length)
-    try:
-        yield
-    finally:
-        _STATED.reset(before)
+def trained_to(length: int | None) -> AbstractContextManager[int | None]:
+    """Inside a block every model counts as trained to this many tokens; None: to what its config states."""
+    return scoped(_STATED, length)
 
 
 def stated() -> int | None:
-    """The length, where one is stated."""
+    """The length that replaces the configs', or None."""
     return _STATED.get()

@@ -1,24 +1,20 @@
-"""Whether code that comes with a model may run. It runs where somebody said so, and nobody is asked on a terminal."""
+"""Whether code that comes with a model may run. The caller decides; nobody is asked on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+
+from ropewalk.scoped import scoped
 
 _TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
 
 
-@contextmanager
-def trusting(said: bool) -> Iterator[None]:
-    """Code that comes with a model runs, or not, where nothing else is said within a block."""
-    before = _TRUSTED.set(said)
-    try:
-        yield
-    finally:
-        _TRUSTED.reset(before)
+def trusting(trust: bool) -> AbstractContextManager[bool]:
+    """The default inside a block: whether code that comes with a model runs."""
+    return scoped(_TRUSTED, trust)
 
 
 def trusted() -> bool:
-    """Whether it runs where nothing else is said."""
+    """Whether such code runs by default."""
     return _TRUSTED.get()

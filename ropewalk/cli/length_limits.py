@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.attach.extend import HANDLE
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.reach import furthest
 
@@ -27,7 +27,7 @@ class LengthLimit(NamedTuple):
 
 def limit_of(host: Any, to: int | None) -> LengthLimit:
     """The limit of a model, extended or not, or that of --to, whichever comes first."""
-    config, handle = host.config.get_text_config(), host.__dict__.get(HANDLE)
+    config, handle = host.config.get_text_config(), handle_of(host)
     extension = handle.extension if handle else Extension()
     try:
         trained, original = lengths_of(config, corrected=handle.trained_len if handle else None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ropewalk import folders
-from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unreadable
+from ropewalk.errors import InvalidValue
 from ropewalk.models import path_of
 from ropewalk.notation import length
 from ropewalk.trained_to import stated, trained_to
@@ -24,6 +24,7 @@ from ropewalk.trust import trusting
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions  # importing it takes a second
+    from ropewalk.parsing import Line
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
@@ -75,37 +76,34 @@ def target(to: str, field: str = "--to") -> int | None:
     return wanted
 
 
-def require_plausible(model: str, extension: str = "") -> None:
-    """Refuse at once what no model will make right: a folder that is not there, a method that does not exist."""
+def require_plausible(model: str, extension: str = "") -> Line | None:
+    """The line, read; at once refused are a folder that does not exist and a line with a name that does not exist."""
     folders.require_plausible(model)
-    if extension:
-        from ropewalk.parsing import parse
+    if not extension:
+        return None
+    from ropewalk.parsing import read_line
 
-        try:
-            parse(extension)
-        except (UnknownName, Unreadable):
-            raise
-        except RopewalkError:  # perhaps for want of what only the model knows
-            return
+    return read_line(extension)
 
 
 def fitting(
-    model: str, extension: str, to: str, field: str = "--to", *, needed: int | None = None
+    model: str, line: str | Line, to: str, field: str = "--to", *, needed: int | None = None
 ) -> extensions.Extension:
-    """The extension for the lengths and layers that the model's config states, before its weights are read.
+    """The extension for the lengths and layers in the model's config, before its weights are loaded.
 
-    Where no length to reach is said it is the one that is needed, and no less than the trained one.
+    Without --to the target length is what is needed, and at least the trained one.
     """
     from ropewalk.hf.attach.extend import require_beyond
     from ropewalk.hf.probe.checkpoint_schedule import parsed_for
     from ropewalk.hf.probe.facts import lengths_of
-    from ropewalk.parsing import stands_instead
+    from ropewalk.parsing import read_line
 
+    line = read_line(line)
     text = _config(model).get_text_config()
-    (known, original), wanted = lengths_of(text), target(to, field)
-    require_beyond(field, wanted, original if stands_instead(extension) else known)
-    reached = max(known, needed) if wanted is None and needed else wanted
-    return parsed_for(text, extension, reached)
+    (known, original), length_asked = lengths_of(text), target(to, field)
+    require_beyond(field, length_asked, original if line.instead else known)
+    reached = max(known, needed) if length_asked is None and needed else length_asked
+    return parsed_for(text, line, reached)
 
 
 def tokenizer_of(model: str) -> Any:

@@ -1,8 +1,8 @@
 """Any causal language model of transformers: probed, extended, generated with. The only importer of transformers."""
 
-from ropewalk.hf.attach.extend import Handle as Handle
 from ropewalk.hf.attach.extend import extend as extend
 from ropewalk.hf.attach.extend import extended as extended
+from ropewalk.hf.attach.handle import Handle as Handle
 from ropewalk.hf.engine_export.export import Exported as Exported
 from ropewalk.hf.engine_export.export import export as export
 from ropewalk.hf.use.contexts import ContextAnswer as ContextAnswer

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.attach.extend import attached_all
+from ropewalk.hf.attach.modes import attached_all
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.engine_export.export import require_exportable
 from ropewalk.hf.probe.facts import facts_of

@@ -11,6 +11,7 @@ from ropewalk.cli.main import run
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf import extend, extended, load
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.lab.small_models import ModelShape, fresh
 
 from lab.texts import folder_of, tokenizer
@@ -42,7 +43,7 @@ def of_the_library(place, line):
     model = load(place / "model")
     corpus = f"all:folder:{place / 'texts'}"
     ids = torch.stack(Subject(model=model, tokenizer=tokenizer(), corpus=corpus, longest=64).passages(2))
-    model.__dict__["_ropewalk_handle"].remove()
+    handle_of(model).remove()
     with extended(model, line):
         return token_losses(model, ids)
 
@@ -89,7 +90,7 @@ def test_fit(place, tmp_path, capsys):
     capsys.readouterr()
     advised = Extension.from_json((tmp_path / "out" / "extension.json").read_text())
     assert advised == advised.over(parse(OWN))  # what it was trained under is in it
-    assert load(tmp_path / "out" / "model").__dict__["_ropewalk_handle"].extension == advised
+    assert handle_of(load(tmp_path / "out" / "model")).extension == advised
 
 
 @pytest.mark.parametrize("verb", ["generate", "extend"])
@@ -100,7 +101,7 @@ def test_one_line_is_put_over_it(verb, place, tmp_path, capsys):
     }
     assert run([verb, str(place / "model"), "yarn:factor=2", *given[verb]]) == 0
     if verb == "extend":
-        extension = load(tmp_path / "out").__dict__["_ropewalk_handle"].extension
+        extension = handle_of(load(tmp_path / "out")).extension
         assert extension == parse(f"{OWN}+yarn:factor=2")
 
 

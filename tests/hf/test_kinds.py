@@ -44,7 +44,7 @@ def test_hybrids_and_shared_keys_read_on_through_a_cache(name, text):
     model = small(name)
     bare = logits(model, IDS, use_cache=False)
     assert off(pieces(model)[0], bare) < CLOSE
-    with extended(model, Extension(), way="attention"):
+    with extended(model, Extension(), mode="attention"):
         assert off(logits(model, IDS, use_cache=False), bare) < CLOSE
     with extended(model, text):
         whole = logits(model, IDS, use_cache=False)
@@ -84,7 +84,7 @@ def test_what_attention_of_ours_would_drop_is_refused_and_schedules_are_not(name
         extend(model, "rerope:window=16")
     assert trace(model) == before
     with extended(model, "pi:factor=4") as handle:
-        assert handle.way == "tables"
+        assert handle.mode == "tables"
         assert off(logits(model, IDS, use_cache=False), bare) > 3 * CLOSE
     assert torch.equal(logits(model, IDS, use_cache=False), bare)
 
@@ -195,7 +195,7 @@ def test_images_in_a_model_whose_attention_is_ours_for_text_alone():
     model, given = seeing("llava"), an_image("llava")
     bare = model(**given).logits
     assert off(model(**{**given, "pixel_values": 0 * given["pixel_values"]}).logits, bare) > 0.01
-    with extended(model, Extension(), way="attention"):
+    with extended(model, Extension(), mode="attention"):
         assert off(model(**given).logits, bare) < CLOSE
     with extended(model, "rerope:window=16"):
         got = [model.generate(**given, max_new_tokens=3, do_sample=False, use_cache=use) for use in (True, False)]
@@ -211,9 +211,9 @@ def test_token_types_that_show_later_tokens_are_refused_and_kept_by_tables(name)
     bare = model(**shown, use_cache=False).logits
     assert off(bare, model(**alike, use_cache=False).logits) > 0.01
     refused = pytest.raises(DoesNotFit, match="attention mask must be causal")
-    with extended(model, Extension(), way="attention"), refused:
+    with extended(model, Extension(), mode="attention"), refused:
         model(**shown, use_cache=False)
-    with extended(model, Extension(), way="tables"):
+    with extended(model, Extension(), mode="tables"):
         assert off(model(**shown, use_cache=False).logits, bare) < CLOSE
 
 
@@ -222,7 +222,7 @@ def test_token_types_that_are_all_text_are_text():
     model = seeing("gemma3")
     given = {"input_ids": IDS, "token_type_ids": 0 * TYPES, "use_cache": False}
     bare = model(**given).logits
-    with extended(model, Extension(), way="attention"):
+    with extended(model, Extension(), mode="attention"):
         assert off(model(**given).logits, bare) < CLOSE
 
 
@@ -230,7 +230,7 @@ def test_token_types_that_are_all_text_are_text():
 def test_numbers_along_several_axes_are_one_for_text_and_refused_for_images():
     model, given = seeing("qwen2_5_vl"), an_image("qwen2_5_vl")
     bare, seen = model(input_ids=IDS, use_cache=False).logits, model(**given, use_cache=False).logits
-    with extended(model, Extension(), way="attention"):
+    with extended(model, Extension(), mode="attention"):
         assert off(model(input_ids=IDS, use_cache=False).logits, bare) < CLOSE
         with pytest.raises(InvalidValue, match="position_ids must be one number a token"):
             model(**given, use_cache=False)
@@ -239,7 +239,7 @@ def test_numbers_along_several_axes_are_one_for_text_and_refused_for_images():
             model.generate(input_ids=IDS, max_new_tokens=3, do_sample=False, use_cache=use) for use in (True, False)
         ]
         assert torch.equal(*both)
-    with extended(model, Extension(), way="tables"):
+    with extended(model, Extension(), mode="tables"):
         assert off(model(**given, use_cache=False).logits, seen) < CLOSE
     with extended(model, "yarn:factor=4"):
         assert model.generate(**given, max_new_tokens=2, do_sample=False).shape[1] == given["input_ids"].shape[1] + 2
@@ -287,9 +287,9 @@ def test_what_latent_keys_cost_under_attention_of_ours_is_said():
     assert "5.33 times as much" in str(seen)
     with extended(model, "yarn:factor=4") as handle:
         assert held_bytes(pieces(model)[1]) == seen.cache_bytes()
-        assert "times what the model keeps" not in handle.describe()
+        assert "times the model's usual size" not in handle.describe()
     with extended(model, "rerope:window=16") as handle:
-        assert "cache: 5.33 times what the model keeps by itself" in handle.describe()
+        assert "cache: 5.33 times the model's usual size" in handle.describe()
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,8 @@ def test_what_no_layer_hears_is_said(name, text):
     model = small(name)
     with extended(model, text) as handle:
         assert "frequencies" in handle.idle
-        assert "in force in no layer" in repr(handle)
-        assert "frequencies: in force in no layer; layers with windows of their own keep them" in handle.describe()
+        assert "used in no layer" in repr(handle)
+        assert "frequencies: used in no layer; windowed layers keep their windows" in handle.describe()
     with extended(model, text, lift_windows=True) as handle:
         assert handle.idle == ()
     with extended(tiny("llama", num_hidden_layers=1), text) as handle:
@@ -327,7 +327,7 @@ def test_scores_hold_no_graph():
 
 
 def test_a_rotary_module_of_another_name_is_found_by_what_it_holds():
-    assert {type(layer.maker).__name__ for layer in probe(small("lfm2_moe"))} == {"Lfm2MoeRotaryEmbedding"}
+    assert {type(layer.rotary).__name__ for layer in probe(small("lfm2_moe"))} == {"Lfm2MoeRotaryEmbedding"}
 
 
 def test_streams_of_hybrids():

@@ -95,7 +95,7 @@ def test_sinks_that_are_no_parameter_are_refused():
     sinks = attention.sinks.detach()
     del attention.sinks
     attention.sinks = sinks
-    with pytest.raises(DoesNotFit, match="whose sinks are a parameter of its own"):
+    with pytest.raises(DoesNotFit, match="whose sinks are a parameter of the layer"):
         extend(model, "rerope:window=8")
 
 

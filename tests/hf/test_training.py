@@ -7,7 +7,7 @@ from hf.traces import logits
 from transformers import Trainer, TrainingArguments
 
 from ropewalk.hf import extend, extended, load
-from ropewalk.hf.attach import extend as extending
+from ropewalk.hf.attach import modes
 from ropewalk.hf.checkpoint.sidecar import FILE
 
 accelerate = pytest.importorskip("accelerate")
@@ -88,7 +88,7 @@ def test_in_half_precision_the_turn_that_is_left_out_widens_nothing_and_loses_no
 
     narrow = under(torch.bfloat16)
     wide = lambda module, args, given, turn: (torch.ones_like(turn[0]), torch.zeros_like(turn[1]))  # noqa: E731
-    monkeypatch.setattr(extending, "straight", wide)
+    monkeypatch.setattr(modes, "identity_rotation", wide)
     assert torch.equal(under(torch.float32), narrow)
 
 

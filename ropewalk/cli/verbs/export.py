@@ -21,8 +21,8 @@ def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm"
     if engine not in ENGINES:
         raise UnknownName("engine", engine, known=ENGINES)
     require_new(Path(out))
-    require_plausible(model, extension)
-    fitted, tokenizer = fitting(model, extension, to), tokenizer_of(model)
+    line = require_plausible(model, extension)
+    fitted, tokenizer = fitting(model, line or extension, to), tokenizer_of(model)
     from ropewalk.hf import export as write
     from ropewalk.hf.attach.trained_extension import taken_off
 

@@ -14,8 +14,8 @@ def extend(model: Model, extension: Extension, out: Out, to: To = "") -> None:
     """Write the extended model: in a standard config where that can express it, else in ropewalk.json beside it."""
     target_len = target(to)
     require_new(Path(out))
-    require_plausible(model, extension)
-    fitted, tokenizer = fitting(model, extension, to), tokenizer_of(model)
+    line = require_plausible(model, extension)
+    fitted, tokenizer = fitting(model, line or extension, to), tokenizer_of(model)
     from ropewalk.hf import save
     from ropewalk.hf.attach.trained_extension import taken_off
 

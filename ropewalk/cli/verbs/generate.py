@@ -84,13 +84,13 @@ def generate(
     if target(to) and not extension:
         raise InvalidValue.because("EXTENSION", "--to needs an extension", remedy="say yarn, or leave --to out")
     where = _device(device)
-    require_plausible(model, extension)
+    line = require_plausible(model, extension)
     tokenizer = tokenizer_of(model)
     read = _length(tokenizer, request)
     if to and read > (target(to) or 0):
         raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target(to))
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
-    fitted = fitting(model, extension, to, needed=needed) if extension else None
+    fitted = fitting(model, line, to, needed=needed) if line else None
     rule = _rule(request, fitted)
     host = weights_of(model).to(where)
     _write(request, host, tokenizer, fitted, rule, TextBudget(read, target(to)))

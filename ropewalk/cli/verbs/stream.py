@@ -38,10 +38,10 @@ def stream(
 ) -> None:
     """Read a very long text under an extension, in the model's precision."""
     count = length(tokens, "--tokens")
-    require_plausible(model, extension)
+    line = require_plausible(model, extension)
     if out:
         require_writable(Path(out))
-    parsed = fitting(model, extension, tokens, "--tokens")
+    parsed = fitting(model, line or extension, tokens, "--tokens")
     chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
     _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device)
 

@@ -25,9 +25,8 @@ from ropewalk.evaluation.tasks.task_line import checked
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
-from ropewalk.hf.probe.checkpoint_schedule import require_not_restated
+from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.notation import BARE
-from ropewalk.parsing import parse_for
 from ropewalk.spec import Json
 
 LINES = (
@@ -170,9 +169,8 @@ def compare(
     tasks = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
-    for line in lines:
-        require_not_restated(subject.model.config.get_text_config(), line)
-    parsed = {line: parse_for(line, subject.facts, target) for line in lines}
+    config = subject.model.config.get_text_config()
+    parsed = {line: parsed_for(config, line, target, subject.facts) for line in lines}
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
     rows = run(subject, list(extensions.values()), tasks, lengths, store, measuring=measuring, progress=progress)
     base_losses = _base_losses(rows, subject.facts.trained_len)

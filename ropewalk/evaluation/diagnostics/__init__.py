@@ -1,6 +1,6 @@
 """Why a method holds or breaks: numbers from inside a model. One file, one diagnostic, one pure function.
 
-Those of attention want a model under an extension by attention of ours, `extended(model, ..., way="attention")`; with
+Those of attention want a model under an extension by attention of ours, `extended(model, ..., mode="attention")`; with
 `Extension()` that is the model as it is. They look at some query rows, evenly spaced, each computed by the definition.
 """
 

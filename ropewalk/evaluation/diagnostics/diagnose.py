@@ -31,7 +31,7 @@ from ropewalk.evaluation.metrics.losses import binned, token_losses
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.capture import capture_biases
-from ropewalk.hf.probe.checkpoint_schedule import require_not_restated
+from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.notation import BARE
 from ropewalk.parsing import parse_for
 from ropewalk.reach import Sinks
@@ -86,8 +86,7 @@ def diagnose(
     if length <= facts.trained_len:
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("length", rule, length, remedy="a diagnosis compares positions within it and beyond")
-    require_not_restated(subject.model.config.get_text_config(), line)
-    parsed = parse_for(line, facts, length) if line else Extension()
+    parsed = parsed_for(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
     extensions = {BARE: Extension()} | ({line: parsed} if parsed != Extension() else {})
     ids = torch.stack(subject.passages(texts))
     stream = parsed if isinstance(parsed.reach, Sinks) else parse_for("streaming", facts, length)
@@ -114,7 +113,7 @@ def _side(
     subject: Subject, line: str, extension: Extension, ids_bn: Tensor, step: Callable[[str], None]
 ) -> DiagnosedSide:
     model, first = subject.model, ids_bn[:1]
-    with subject.under(extension, way="attention") as handle:
+    with subject.under(extension, mode="attention") as handle:
         step(f"{line}: loss")
         losses = token_losses(model, ids_bn.to(model.device)).losses_bn
         step(f"{line}: attention")

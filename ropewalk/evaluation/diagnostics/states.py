@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.attach.extend import host_of
+from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.probe.rotary import device_of, quiet
 
 

@@ -23,7 +23,8 @@ from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
-from ropewalk.hf.attach.extend import HANDLE, Handle, extend
+from ropewalk.hf.attach.extend import extend
+from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import corrected
 from ropewalk.hf.runtime.layer import PREFIX
@@ -142,7 +143,11 @@ class Subject:
         """Of the extension that the model was trained under, where there is one, and of what that has learned."""
         if self.own == TrainedExtension():
             return {}
-        said = {"extension": self.own.extension.to_json(), "lifts_windows": self.own.lifts_windows, "way": self.own.way}
+        said = {
+            "extension": self.own.extension.to_json(),
+            "lifts_windows": self.own.lifts_windows,
+            "way": self.own.mode,
+        }
         learned = {name: value.tolist() for name, value in sorted(self.own.learned.items())}
         return {"trained under": _mark(json.dumps({**said, "learned": learned}, sort_keys=True))}
 
@@ -178,7 +183,7 @@ def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict
 @contextmanager
 def without_extension(model: PreTrainedModel) -> Iterator[None]:
     """The model without its extension, for as long as a block lasts; what the extension has learned is kept."""
-    handle = model.__dict__.get(HANDLE)
+    handle = handle_of(model)
     if handle is None:
         yield
         return
@@ -187,7 +192,11 @@ def without_extension(model: PreTrainedModel) -> Iterator[None]:
     try:
         yield
     finally:
-        how = {"lift_windows": handle.lifts_windows, "way": handle.way, "trained_len": handle.trained_len}
+        how: dict[str, Any] = {
+            "lift_windows": handle.lifts_windows,
+            "mode": handle.mode,
+            "trained_len": handle.trained_len,
+        }
         again = extend(model, handle.extension, **how)
         for name, value in before.items():
             model.get_parameter(name).data.copy_(value)

@@ -29,7 +29,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf import score_tokens
-from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.rotary import probe, turns
 
 MARGIN = 0.25  # nats per token: what every reader sees
@@ -104,7 +104,7 @@ def depends_on_length(model: nn.Module) -> bool:
     told it is taken to.
     """
     host = host_of(model)
-    if HANDLE in host.__dict__ or not turns(host):
+    if handle_of(host) is not None or not turns(host):
         return False
     try:
         return any(layer.varies for layer in probe(host))

@@ -7,19 +7,19 @@ Legend: b batch, h query head, g key head, i query, j key, n token, d head dimen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from ropewalk.equation import reference_logits, reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf.attach.extend import ATTENTION, HANDLE, Handle, host_of
+from ropewalk.hf.attach.handle import ATTENTION, Handle, handle_of
 from ropewalk.hf.probe.rotary import device_of, quiet
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer
+from ropewalk.scoped import scoped
 from ropewalk.spec import Weights
 
 Of = TypeVar("Of")
@@ -52,16 +52,16 @@ class CapturedLayer(NamedTuple):
 def capture_layers(model: nn.Module, ids_bn: Tensor, each: Callable[[CapturedLayer], Of]) -> list[Of]:
     """Read texts, and take what `each` makes of every layer, in order; of the layer itself nothing is kept.
 
-    The model stands under an extension by attention; the empty one (`extend(model, Extension(), way="attention")`)
+    The model stands under an extension by attention; the empty one (`extend(model, Extension(), mode="attention")`)
     leaves it as it is.
     """
-    host, found = _listened(model), []
+    host, found = _handle(model).model, []
     _require_texts(ids_bn)
 
     def take(own: ExtendedLayer, q_bhid: Tensor, k_bgjd: Tensor) -> None:
         found.append(each(CapturedLayer(own, q_bhid.cpu(), k_bgjd.cpu())))
 
-    with quiet(host), torch.no_grad(), _listening(take):
+    with quiet(host), torch.no_grad(), scoped(LISTENER, take):
         host.base_model(input_ids=ids_bn.to(device_of(host)), use_cache=False)
     return found
 
@@ -72,7 +72,7 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     Refused where queries are no sum of a bias and a rest, such as under norms: doubling what comes in must double what
     goes out but for the bias.
     """
-    size = _listened(model).config.get_text_config().hidden_size
+    size = _handle(model).model.config.get_text_config().hidden_size
     some = torch.randn(size, generator=torch.Generator().manual_seed(0))
     still, once, twice = (_heard_of(model, factor * some) for factor in (0, 1, 2))
     for nothing, one, two in zip(still, once, twice, strict=True):
@@ -85,8 +85,7 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
 
 def _heard_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
     """What the layers hand to attention when each is given these hidden states for its one token."""
-    host = _listened(model)
-    handle: Handle = host.__dict__[HANDLE]
+    handle = _handle(model)
 
     def put(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if "hidden_states" in kwargs:
@@ -96,32 +95,22 @@ def _heard_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
 
     with ExitStack() as undo:
         for own in handle.layers:
-            undo.callback(own.layer.module.register_forward_pre_hook(put, with_kwargs=True).remove)
+            undo.callback(own.probed.module.register_forward_pre_hook(put, with_kwargs=True).remove)
         return capture_layers(model, torch.zeros(1, 1, dtype=torch.long), lambda heard: heard)
 
 
-def _listened(model: nn.Module) -> PreTrainedModel:
-    """The model, if its attention is ours: nothing else can be listened to."""
-    host = host_of(model)
-    handle = host.__dict__.get(HANDLE)
-    if handle is None or handle.way != ATTENTION:
-        remedy = 'extend(model, ..., way="attention")'
+def _handle(model: nn.Module) -> Handle:
+    """The handle of a model under an extension by our attention: no other can be captured."""
+    handle = handle_of(model)
+    if handle is None or handle.mode != ATTENTION:
+        remedy = 'extend(model, ..., mode="attention")'
         raise DoesNotFit(
-            "model", "under an extension by attention", "none" if handle is None else handle.way, remedy=remedy
+            "model", "under an extension by attention", "none" if handle is None else handle.mode, remedy=remedy
         )
-    return host
+    return handle
 
 
 def _require_texts(ids_bn: Any) -> None:
     if not isinstance(ids_bn, Tensor) or ids_bn.dim() != 2 or ids_bn.is_floating_point() or not ids_bn.numel():
         got = tuple(ids_bn.shape) if isinstance(ids_bn, Tensor) else ids_bn
         raise InvalidValue("ids", "whole numbers of shape [batch, at least 1 token]", got)
-
-
-@contextmanager
-def _listening(take: Callable[[ExtendedLayer, Tensor, Tensor], None]) -> Iterator[None]:
-    token = LISTENER.set(take)
-    try:
-        yield
-    finally:
-        LISTENER.reset(token)

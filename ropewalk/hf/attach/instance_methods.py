@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.runtime.caches import SPARE
 from ropewalk.hf.runtime.layer import PREFIX
+from ropewalk.scoped import scoped
 
 ASSISTED = ("prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
 ROOM = 256  # tokens that may be proposed in vain at once; twice as many as stated where that is more
@@ -38,11 +39,9 @@ def _generate(host: PreTrainedModel) -> Callable[..., Any]:
 
     @functools.wraps(own)
     def generate(*args: Any, **given: Any) -> Any:
-        token = SPARE.set(_spare(host, dict(inspect.signature(own).bind_partial(*args, **given).arguments)))
-        try:
+        arguments = dict(inspect.signature(own).bind_partial(*args, **given).arguments)
+        with scoped(SPARE, _spare(host, arguments)):
             return own(*args, **given)
-        finally:
-            SPARE.reset(token)
 
     return generate
 

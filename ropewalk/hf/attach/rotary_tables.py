@@ -52,13 +52,13 @@ class TableEdit(NamedTuple):
     scalings: dict[nn.Module, float]
 
 
-def own_writing(bare: Sequence[ExtendedLayer]) -> TableEdit:
+def identity_edit(bare: Sequence[ExtendedLayer]) -> TableEdit:
     """Every table as it is, formed by us: under this the model's logits must stay what they are."""
-    turning = [own for own in bare if own.layer.rotating]
-    return TableEdit({_place(own.layer): _content(own) for own in turning}, {})
+    turning = [own for own in bare if own.probed.rotating]
+    return TableEdit({_place(own.probed): _content(own) for own in turning}, {})
 
 
-def writing(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
+def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
     """What puts these layers under this extension, or a refusal that says why tables cannot."""
     if extension.positions is not None:
         raise DoesNotFit("positions", "as they come where a table is to say all", extension.positions.name)
@@ -66,16 +66,16 @@ def writing(extension: Extension, layers: Sequence[ExtendedLayer], target_len: i
     tables: dict[TableSlot, TableContent | None] = {}
     scalings: dict[nn.Module, float] = {}
     for own in layers:
-        if own.layer.window is not None and not own.keeps_window:
+        if own.probed.window is not None and not own.keeps_window:
             raise DoesNotFit("windows", "the model's own where its attention is kept", "lifted")
         content, scale = (None, 1.0) if own.left_alone else _wanted(extension, own)
-        if own.layer.rotating:
-            place = _place(own.layer)
+        if own.probed.rotating:
+            place = _place(own.probed)
             if tables.setdefault(place, content) != content:
                 rule = f"under the same table as the layers that share {type(place.module).__name__}"
                 raise DoesNotFit(f"layer {own.depth}", rule, "another")
         if scale != 1:
-            scalings[own.layer.module] = _require_stated(own) * scale
+            scalings[own.probed.module] = _require_stated(own) * scale
     return TableEdit({place: content for place, content in tables.items() if content is not None}, scalings)
 
 
@@ -105,7 +105,7 @@ def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
 
 def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> None:
     """Refuse a length at which angles in float32 are no longer what they should be."""
-    stretches = [own.extension.theta.stretch for own in layers if not own.left_alone and own.layer.rotating]
+    stretches = [own.extension.theta.stretch for own in layers if not own.left_alone and own.probed.rotating]
     stated = [each for each in stretches if math.isfinite(each)]  # others say no length; the trained one counts
     known = layers[0].facts.trained_len
     length, furthest = target_len or round(known * max(stated, default=1.0)), max(FURTHEST, known)
@@ -118,8 +118,8 @@ def _wanted(extension: Extension, own: ExtendedLayer) -> tuple[TableContent | No
     said = replace(own.extension, reach=None) if own.keeps_window else own.extension
     static_table(said, own.facts)
     stated = extension.at_layer(own.depth, own.facts)
-    states = (stated.frequencies is not None or stated.instead) and own.layer.rotating
-    scale = constant_scale(said, own.facts) * own.scaling / own.layer.scaling
+    states = (stated.frequencies is not None or stated.instead) and own.probed.rotating
+    scale = constant_scale(said, own.facts) * own.scaling / own.probed.scaling
     return _content(own) if states else None, scale
 
 
@@ -129,7 +129,7 @@ def _content(own: ExtendedLayer) -> TableContent:
 
 def _place(layer: ProbedLayer) -> TableSlot:
     """Where the layer's table stands, under the names that transformers gives to it."""
-    module, name = layer.maker, f"{layer.kind}_inv_freq"
+    module, name = layer.rotary, f"{layer.layer_type}_inv_freq"
     if module is None:
         raise DoesNotFit("rotary module", "known by its answers", None)
     name = name if name in module._buffers else "inv_freq"
@@ -142,8 +142,8 @@ def _place(layer: ProbedLayer) -> TableSlot:
 
 def _require_stated(own: ExtendedLayer) -> float:
     """What the attention module multiplies its logits by."""
-    stated = own.layer.module.__dict__.get("scaling")
-    if not isinstance(stated, float) or not math.isclose(stated, own.layer.scaling, rel_tol=CLOSE):
+    stated = own.probed.module.__dict__.get("scaling")
+    if not isinstance(stated, float) or not math.isclose(stated, own.probed.scaling, rel_tol=CLOSE):
         raise DoesNotFit(f"layer {own.depth}", "one that states its scaling, for a temperature to go into", stated)
     return stated
 

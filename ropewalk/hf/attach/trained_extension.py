@@ -14,7 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ropewalk.extension import Extension
-from ropewalk.hf.attach.extend import HANDLE, Handle, extend, host_of, removed_after
+from ropewalk.hf.attach.extend import extend, removed_after
+from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.runtime.layer import PREFIX
 
 
@@ -24,7 +25,7 @@ class TrainedExtension:
 
     extension: Extension = field(default_factory=Extension)
     lifts_windows: bool = False
-    way: str | None = None
+    mode: str | None = None
     trained_len: int | None = None
     learned: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # by the parameter's name
 
@@ -37,7 +38,7 @@ class TrainedExtension:
         wanted = self.with_line(line)
         how: dict[str, Any] = {"lift_windows": self.lifts_windows, "trained_len": self.trained_len}
         if wanted == self.extension:
-            how["way"] = self.way
+            how["mode"] = self.mode
         handle = extend(model, wanted, **{**how, **given})
         for name, value in handle.model.named_parameters():
             kept = self.learned.get(name)
@@ -55,9 +56,9 @@ class TrainedExtension:
 def taken_off(model: nn.Module) -> TrainedExtension:
     """The extension of a model, which is bare from here on."""
     host = host_of(model)
-    handle = host.__dict__.get(HANDLE)
+    handle = handle_of(host)
     if handle is None:
         return TrainedExtension()
     learned = {name: value.detach().clone() for name, value in host.named_parameters() if PREFIX in name}
     handle.remove()
-    return TrainedExtension(handle.extension, handle.lifts_windows, handle.way, handle.trained_len, learned)
+    return TrainedExtension(handle.extension, handle.lifts_windows, handle.mode, handle.trained_len, learned)

@@ -35,10 +35,10 @@ def standard_config(config: Any, extension: Extension, layers: Sequence[Extended
     """A copy of the config that says the extension, or a refusal that says why it cannot."""
     if extension.layers:
         raise DoesNotFit("layers", "all alike in a config", [key for key, _ in extension.overrides])
-    turning = [own for own in layers if own.layer.rotating and not own.left_alone]
+    turning = [own for own in layers if own.probed.rotating and not own.left_alone]
     if not turning:
         raise DoesNotFit("model", "one with a layer that the extension rules", "windows in all layers")
-    if any(own.layer.window is not None and not own.keeps_window for own in layers):
+    if any(own.probed.window is not None and not own.keeps_window for own in layers):
         raise DoesNotFit("windows", "the model's own in a config", "lifted")
     constant_temperature(extension, turning[0].facts)  # refuses what is not static before it asks for a length
     length = _target(extension, turning[0].facts, target_len)
@@ -98,7 +98,7 @@ def _alike_in_all(
 
 def require_sayable(extension: Extension, layers: Sequence[ExtendedLayer]) -> None:
     """Refuse a temperature that a config would lose: it says it of cos and sin."""
-    ruled = [own.layer for own in layers if not own.left_alone]
+    ruled = [own.probed for own in layers if not own.left_alone]
     if extension.scales and any(layer.norm_follows or not layer.rotating for layer in ruled):
         rule = "none in a config where layers turn nothing, or turn before a norm"
         raise DoesNotFit("temperature", rule, extension.scales[0].name)
@@ -113,7 +113,7 @@ def rope_parameters(
     temperature = temperature_of(extension, own)
     if not extension.instead and extension.frequencies is None and temperature == own.temperature:
         return dict(part)
-    if own.layer.beyond is not None and not extension.instead:
+    if own.probed.long_table is not None and not extension.instead:
         rule = "on one table, where the model has one for short texts and one for long ones"
         raise DoesNotFit("frequencies", rule, extension.theta.name, remedy="add +instead to take the place of both")
     layout = {name: value for name, value in part.items() if name not in SCHEDULE}

@@ -21,6 +21,7 @@ from ropewalk.spec import Json
 
 FILE = "ropewalk.json"
 LEARNED = "ropewalk.safetensors"
+KEYS = {"mode": "way"}  # in the file, where they differ from the arguments of `extend`
 AGAIN = "save it again, or fetch it again"
 
 
@@ -36,10 +37,17 @@ class SidecarFields(Checked):
 
 
 def write(
-    place: Path, said: Json, host: nn.Module, layers: Sequence[ExtendedLayer], state: dict[str, Tensor] | None
+    place: Path,
+    extension: Extension,
+    how: dict[str, Any],
+    host: nn.Module,
+    layers: Sequence[ExtendedLayer],
+    state: dict[str, Tensor] | None,
 ) -> None:
     """Both files; `state` has the numbers where the parameters themselves are elsewhere, as in training at scale."""
-    (place / FILE).write_text(json.dumps({"ropewalk": version("ropewalk"), **said}, indent=2) + "\n", "utf-8")
+    values = {KEYS.get(name, name): value for name, value in how.items()}
+    content = {"ropewalk": version("ropewalk"), "extension": extension.to_json(), **values}
+    (place / FILE).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     kept = {name: (state or {}).get(key, value) for key, name, value in _learned(host, layers)}
     save_file({name: value.detach().cpu().contiguous() for name, value in kept.items()}, place / LEARNED)
 
@@ -59,7 +67,7 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
             raise Unreadable("extension", "a JSON object of slots", values["extension"])
         extension = Extension.from_json(values.pop("extension"))
         said = SidecarFields(**values)
-    how = {"lift_windows": said.lift_windows, "way": said.way, "trained_len": said.trained_len}
+    how = {"lift_windows": said.lift_windows, "mode": said.way, "trained_len": said.trained_len}
     return extension, how
 
 
@@ -100,4 +108,4 @@ def _learned(host: nn.Module, layers: Sequence[ExtendedLayer]) -> Iterator[tuple
     places = {module: name for name, module in host.named_modules()}
     for own in layers:
         for name, value in learned(own).items():
-            yield f"{places[own.layer.module]}.{name}", f"{own.depth}.{name}", value
+            yield f"{places[own.probed.module]}.{name}", f"{own.depth}.{name}", value

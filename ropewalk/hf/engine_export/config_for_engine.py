@@ -24,14 +24,14 @@ def stated(
     said, window = _without_window(extension)
     config = standard_config(host.config, said, layers, target_len)
     config.architectures, config.dtype = [type(host).__name__], host.dtype
-    turning = [own for own in layers if own.layer.rotating and not own.left_alone]
+    turning = [own for own in layers if own.probed.rotating and not own.left_alone]
     first = turning[0]
     found = StatedModel(
         config,
         _kinds(config, turning),
         static_table(said, first.facts),
         config.get_text_config().max_position_embeddings,
-        bool(first.layer.interleaved),
+        bool(first.probed.interleaved),
         _reaches_all(said, layers),
     )
     for parameters in found.parameters:
@@ -65,7 +65,7 @@ def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
 
 def _windowed(found: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
     """A window in all layers, as the model's config says one, or as Mistral's does for a Llama."""
-    if found.kinds or any(own.layer.window is not None for own in layers):
+    if found.kinds or any(own.probed.window is not None for own in layers):
         raise DoesNotFit("reach", "the model's own where some layers have a window already", "window")
     if found.text.model_type == "llama":
         found.config = _as_mistral(found.config)

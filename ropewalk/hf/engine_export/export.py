@@ -26,7 +26,8 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import appearing
 from ropewalk.frequencies import Dynamic
-from ropewalk.hf.attach.extend import Handle, extended
+from ropewalk.hf.attach.extend import extended
+from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.model_card import copy_papers
 from ropewalk.hf.engine_export.config_for_engine import stated
 from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel

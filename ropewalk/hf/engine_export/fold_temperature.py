@@ -19,7 +19,7 @@ def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], facto
     state = dict(host.state_dict())
     names = {module: name for name, module in host.named_modules()}
     for own in _ruled(layers):
-        maker, name = own.layer.module, names[own.layer.module]
+        maker, name = own.probed.module, names[own.probed.module]
         if hasattr(maker, "q_norm"):
             key = f"{name}.q_norm.weight"
             one = float(_adds_one(maker.q_norm))
@@ -28,7 +28,7 @@ def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], facto
             for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
                 state |= {key: state[key] * factor} if key in state else {}
         else:
-            key, rows = f"{name}.qkv_proj.weight", own.layer.heads * own.layer.head_dim
+            key, rows = f"{name}.qkv_proj.weight", own.probed.heads * own.probed.head_dim
             state[key] = torch.cat([state[key][:rows] * factor, state[key][rows:]])
     return state
 
@@ -36,7 +36,7 @@ def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], facto
 def require_foldable(layers: Sequence[ExtendedLayer]) -> None:
     """Refuse a model whose queries are made by nothing that is known here."""
     for own in _ruled(layers):
-        maker = own.layer.module
+        maker = own.probed.module
         if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
             rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
             raise DoesNotFit("model", rule, type(maker).__name__)

@@ -7,12 +7,12 @@ from typing import Any
 
 # What attention of ours does: windows and masks are known beforehand, caps and sinks are facts of the model.
 CARRIED = {"scaling", "dropout", "sliding_window", "softcap", "s_aux"}
-ASKED = "a causal mask, a window, a cap and sinks"
+SUPPORTED = "a causal mask, a window, a cap and sinks"
 # What says nothing that attention does not know already.
 IDLE = {"position_ids", "cache_position", "logits_to_keep", "ropewalk_pass"}
 
 
-def besides(given: Mapping[str, Any], told: Collection[str] = ()) -> list[str]:
+def unsupported_arguments(given: Mapping[str, Any], told: Collection[str] = ()) -> list[str]:
     """The names of what is neither carried nor idle, nor `told` by whoever called the model; flags say nothing, but
     that attention be causal."""
     odd = [name for name, value in given.items() if not _says_nothing(value) and name not in CARRIED | IDLE]

@@ -110,11 +110,11 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
-def widened(layers: Sequence[Any], itemsize: int) -> float:
+def cache_growth(layers: Sequence[Any], itemsize: int) -> float:
     """How many times the bytes of the model's own cache keys and values of all heads take: more than 1 where that holds
     latent ones, or where layers share."""
-    placed = [layer for layer in layers if layer.kept]
-    own = sum(layer.kept.growth for layer in placed)
+    placed = [layer for layer in layers if layer.cached]
+    own = sum(layer.cached.growth for layer in placed)
     whole = sum(layer.groups * (layer.head_dim + layer.value_dim) * itemsize for layer in placed)
     return whole / own if own else 1.0
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from transformers.masking_utils import eager_mask
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.probe.attention_arguments import besides
+from ropewalk.hf.probe.attention_arguments import unsupported_arguments
 from ropewalk.hf.probe.masks import sight
+from ropewalk.scoped import scoped
 
 
 class CapturedCall(NamedTuple):
@@ -28,7 +29,7 @@ class CapturedCall(NamedTuple):
     v_bhnd: Tensor
     scaling: float
     window: int | None
-    more: str  # what else it asks of attention than the equation has
+    unsupported: str  # what else it asks of attention than the equation has
     given: dict[str, Any]
 
 
@@ -45,11 +46,8 @@ _NOTES: ContextVar[CapturedCalls] = ContextVar("notes")
 @contextmanager
 def listening() -> Iterator[list[CapturedCall]]:
     """What layers hand to `listen` inside."""
-    token = _NOTES.set(CapturedCalls([], []))
-    try:
-        yield _NOTES.get().heard
-    finally:
-        _NOTES.reset(token)
+    with scoped(_NOTES, CapturedCalls([], [])) as captured:
+        yield captured.heard
 
 
 def listen(
@@ -78,7 +76,7 @@ def masked(*, mask_function: Any, **given: Any) -> Tensor | None:
 
 def _seen(mask: Tensor | None, given: dict[str, Any]) -> tuple[int | None, str]:
     """The window of a layer, and what else it asks of attention than the equation has."""
-    odd = besides(given)
+    odd = unsupported_arguments(given)
     if odd or mask is None:
         return given.get("sliding_window"), f"{', '.join(odd)}, which attention here does not know" if odd else ""
     storage = mask.untyped_storage().data_ptr()

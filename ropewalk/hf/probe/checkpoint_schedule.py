@@ -16,8 +16,7 @@ from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
 from ropewalk.hf.probe.facts import CLOSE, lengths_of, parts_of
 from ropewalk.hf.probe.rotary import ProbedLayer
-from ropewalk.notation import read
-from ropewalk.parsing import parse, stands_instead
+from ropewalk.parsing import Line, read_line
 
 # What of a config's rope parameters says a schedule. All else is the model's layout: bases, shares, sections.
 SCHEDULE = frozenset(
@@ -42,13 +41,13 @@ class TwoTables(Frequencies):
     name = "own_tables_for_short_and_long_texts"
     inner: Frequencies
     above: int
-    beyond: tuple[float, ...]
+    long_inv_freq: tuple[float, ...]
 
     def check_against(self, facts: Facts) -> None:
         self.inner.check_against(facts)
 
     def table(self, facts: Facts, length: int) -> Table:
-        return self.inner.table(facts if length <= self.above else replace(facts, inv_freq=self.beyond), length)
+        return self.inner.table(facts if length <= self.above else replace(facts, inv_freq=self.long_inv_freq), length)
 
     def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
         starts = set(self.inner.stages(facts, length))
@@ -61,12 +60,12 @@ class TwoTables(Frequencies):
 
 def on_own_tables(schedule: Frequencies, layer: ProbedLayer) -> Frequencies:
     """A schedule as it applies to this layer's own table, or to both of them."""
-    if layer.beyond is None:
+    if layer.long_table is None:
         return schedule
-    if abs(layer.beyond.temperature - layer.temperature) > 1e-6 * layer.temperature:
+    if abs(layer.long_table.temperature - layer.temperature) > 1e-6 * layer.temperature:
         rule = "one for short and long texts, or replaced"
-        raise DoesNotFit("the model's own temperature", rule, layer.beyond.temperature, remedy="add +instead")
-    return TwoTables(inner=schedule, above=layer.beyond.above, beyond=layer.beyond.inv_freq)
+        raise DoesNotFit("the model's own temperature", rule, layer.long_table.temperature, remedy="add +instead")
+    return TwoTables(inner=schedule, above=layer.long_table.above, long_inv_freq=layer.long_table.inv_freq)
 
 
 def without_schedule(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -93,10 +92,12 @@ def with_plain_scalings(host: PreTrainedModel, layers: Sequence[ProbedLayer]) ->
     return [layer._replace(plain_scaling=float(each)) for layer, each in zip(layers, scalings, strict=True)]
 
 
-def came_with(config: Any, layers: Sequence[ProbedLayer], facts: Sequence[Facts]) -> str:
+def own_schedule_of(config: Any, layers: Sequence[ProbedLayer], facts: Sequence[Facts]) -> str:
     """The schedule that a model came with, in a line; empty where it turns as RoPE does."""
     parts, every = parts_of(config), zip(layers, facts, strict=True)
-    found = [_named(parts.get(layer.kind or "") or next(iter(parts.values())), layer, own) for layer, own in every]
+    found = [
+        _named(parts.get(layer.layer_type or "") or next(iter(parts.values())), layer, own) for layer, own in every
+    ]
     turning = [said for said, layer in zip(found, layers, strict=True) if layer.rotating]
     kinds = [said for said in dict.fromkeys(turning) if said]
     some = " in some layers" if kinds and "" in turning else ""
@@ -118,8 +119,8 @@ def _named(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:
     if not is_stretched(layer, facts):
         return ""
     kind = part.get("rope_type", "default")
-    if layer.beyond is not None:
-        kind += f", one table up to {layer.beyond.above:,} tokens and another beyond (each row takes its own, where"
+    if layer.long_table is not None:
+        kind += f", one table up to {layer.long_table.above:,} tokens and another beyond (each row takes its own, where"
         kind += " transformers takes one for the whole batch)"
     elif layer.varies:
         return f"{kind} scaling beyond {facts.trained_len:,} tokens"
@@ -129,9 +130,10 @@ def _named(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:
     return "a table of its own" if kind == "default" else f"{kind}{factor}{lengths}{mscale}"
 
 
-def require_not_restated(config: Any, line: str) -> None:
+def require_not_restated(config: Any, text: str | Line) -> None:
     """Refuse a line that states the checkpoint's own schedule once more: it would stretch what is stretched already."""
-    terms = [] if not line or line.endswith(".json") or stands_instead(line) else read(line)
+    line = read_line(text) if text else None
+    terms = () if line is None or line.instead else line.terms
     for part in parts_of(config).values():
         names, factor = SAME.get(str(part.get("rope_type")), ()), part.get("factor", 1)
         said = (term.name for term in terms if term.values.get("factor") == factor)
@@ -142,12 +144,15 @@ def require_not_restated(config: Any, line: str) -> None:
             raise Conflict("schedule", rule, again, remedy=RESTATED)
 
 
-def parsed_for(config: Any, line: str, target_len: int | None) -> Extension:
-    """The extension that a line names for a model with this config, before its weights are read."""
+def parsed_for(config: Any, text: str | Line, target_len: int | None, facts: Facts | None = None) -> Extension:
+    """The extension that a line names for a model with this config; its lengths are the config's without `facts`."""
+    line = read_line(text)
     require_not_restated(config, line)
+    if facts is not None:
+        return line.build_for(facts, target_len)
     trained, original = lengths_of(config)
     lengths = {"trained_len": trained, "original_len": original, "target_len": target_len}
-    return parse(line, layers=config.num_hidden_layers, **lengths)
+    return line.build(layers=config.num_hidden_layers, **lengths)
 
 
 def what_happens(own: str, extension: Extension, facts: Facts, layers: Sequence[ProbedLayer]) -> str:
@@ -160,6 +165,6 @@ def what_happens(own: str, extension: Extension, facts: Facts, layers: Sequence[
         return f"{came}: {named} replaces it, and the trained length is {facts.undone.trained_len:,} tokens again"
     if extension.frequencies is None:
         return f"{came}: it is kept"
-    if any(layer.varies and layer.beyond is None for layer in layers):
+    if any(layer.varies and layer.long_table is None for layer in layers):
         return f"{came}: {named} replaces that"
     return f"{came}: {named} builds on it (add +instead to replace it)"

@@ -17,7 +17,7 @@ from ropewalk.trained_to import stated
 
 CLOSE = 1e-5  # relative: what tables in float32 leave
 USUAL_BASE = 10_000.0
-CORRECTED = "_ropewalk_trained_len"  # of a model, where somebody corrected its config
+_CORRECTED = "_ropewalk_trained_len"  # of a model, where somebody corrected its config
 
 
 class TrainedLengths(NamedTuple):
@@ -33,7 +33,7 @@ def facts_of(model: PreTrainedModel, layer: ProbedLayer, layers: int, trained_le
     `trained_len` takes the place of the length that the config states, as does what `correct` has said of the model.
     """
     config = model.config.get_text_config()
-    lengths = lengths_of(config, layer.kind, corrected(model) if trained_len is None else trained_len)
+    lengths = lengths_of(config, layer.layer_type, corrected(model) if trained_len is None else trained_len)
     facts = Facts(
         trained_len=lengths.trained,
         original_len=None if lengths.original == lengths.trained else lengths.original,
@@ -46,7 +46,7 @@ def facts_of(model: PreTrainedModel, layer: ProbedLayer, layers: int, trained_le
         softcap=layer.softcap or None,
         sinks=layer.sinks is not None,
     )
-    candidates = [replace(facts, base=base) for base in _bases(config, layer.kind)]
+    candidates = [replace(facts, base=base) for base in _bases(config, layer.layer_type)]
     plain = next((own for own in candidates if _is_plain(own, layer)), None)
     if plain is not None or not layer.rotating:
         return plain or candidates[0]
@@ -56,12 +56,12 @@ def facts_of(model: PreTrainedModel, layer: ProbedLayer, layers: int, trained_le
 def correct(model: PreTrainedModel, trained_len: int | None) -> None:
     """Say which length a model was trained to, whatever its config states, to all that is done with it from now on."""
     require_whole("trained_len", trained_len)
-    model.__dict__[CORRECTED] = trained_len
+    model.__dict__[_CORRECTED] = trained_len
 
 
 def corrected(model: PreTrainedModel) -> int | None:
     """What `correct` has said of a model, or whoever calls has said of all."""
-    found: int | None = model.__dict__.get(CORRECTED)
+    found: int | None = model.__dict__.get(_CORRECTED)
     return stated() if found is None else found
 
 
@@ -141,8 +141,8 @@ def _is_plain(facts: Facts, layer: ProbedLayer) -> bool:
 def _own_table(layer: ProbedLayer) -> tuple[float, ...]:
     """The table that a layer came with: the numbers in its module where those are what was measured."""
     measured = torch.tensor(layer.inv_freq, dtype=torch.float64)
-    buffers = layer.maker._buffers if layer.maker is not None else {}
-    stated = buffers.get(f"{layer.kind}_inv_freq", buffers.get("inv_freq"))
+    buffers = layer.rotary._buffers if layer.rotary is not None else {}
+    stated = buffers.get(f"{layer.layer_type}_inv_freq", buffers.get("inv_freq"))
     if stated is None or stated.shape != measured.shape:
         return layer.inv_freq
     exact = stated.detach().double().cpu()

@@ -62,16 +62,16 @@ class ProbedLayer(NamedTuple):
     inv_freq: tuple[float, ...] = ()  # its own, radians per position
     temperature: float = 1.0  # what its own cos and sin are multiplied by
     varies: bool = False  # whether its own table depends on how long the text is
-    beyond: LongTable | None = None  # where it has one table for short texts and one for long ones
+    long_table: LongTable | None = None  # where it has one table for short texts and one for long ones
     plain_scaling: float | None = None  # scaling as it would be without the model's own schedule, where that is asked
     window: int | None = None
     softcap: float | None = None
     sinks: str | None = None  # the module's parameter that holds a logit for each head; empty where none does
-    maker: nn.Module | None = None  # the rotary module that has its table
-    kind: str | None = None  # the type of layer that this module is told, where it has a table for each
+    rotary: nn.Module | None = None  # the rotary module that has its table
+    layer_type: str | None = None  # the type of layer that this module is told, where it has a table for each
     clockwise: bool = False  # whether the second of a pair is turned towards the first
-    kept: CachedLayer | None = None  # where its keys stand in the model's own cache; nothing where it keeps none
-    more: str = ""  # what else it asks of attention than the equation has
+    cached: CachedLayer | None = None  # where its keys stand in the model's own cache; nothing where it keeps none
+    unsupported: str = ""  # what else it asks of attention than the equation has
 
 
 class FakeRotary(NamedTuple):
@@ -97,8 +97,8 @@ def probe(model: PreTrainedModel) -> list[ProbedLayer]:
         by_layer = zip(*blanks, strict=True) if calls else [()] * len(straight)
         turned = [_turned(own, calls) for own in by_layer]
         with listening() as heard:
-            kept = places(grown(model, _tokens(model), heard), heard)
-    told = zip(straight, double, quarter, turned, kept or [None] * len(straight), strict=True)
+            cached = places(grown(model, _tokens(model), heard), heard)
+    told = zip(straight, double, quarter, turned, cached or [None] * len(straight), strict=True)
     return _once([_layer(*each) for each in told])
 
 
@@ -109,7 +109,7 @@ def _once(layers: list[ProbedLayer]) -> list[ProbedLayer]:
         times.setdefault(layer.module, []).append(layer)
     found = []
     for first, *more in times.values():
-        found.append(first._replace(more=f"attention {len(more) + 1} times in one forward") if more else first)
+        found.append(first._replace(unsupported=f"attention {len(more) + 1} times in one forward") if more else first)
     return found
 
 
@@ -224,7 +224,7 @@ class RotatedDims(NamedTuple):
     inv_freq: tuple[float, ...] = ()
     temperature: float = 1.0
     varies: bool = False
-    beyond: LongTable | None = None
+    long_table: LongTable | None = None
     call: RotaryCall | None = None
 
 
@@ -237,12 +237,12 @@ def _turned(blanks: Sequence[CapturedCall], calls: Sequence[RotaryCall]) -> Rota
             if 2 * len(short[0]) != len(dims):
                 got = f"{len(dims)} dimensions that change with {len(short[0])} of its pairs"
                 raise DoesNotFit("rotary module", "one that turns queries and keys alone", got)
-            beyond = _beyond(call, len(dims), short, long) if short != long else None
-            return RotatedDims(dims, *short, varies=short != long, beyond=beyond, call=call)
+            long_table = _long_table(call, len(dims), short, long) if short != long else None
+            return RotatedDims(dims, *short, varies=short != long, long_table=long_table, call=call)
     return RotatedDims([])
 
 
-def _beyond(call: RotaryCall, dims: int, short: Measured, long: Measured) -> LongTable | None:
+def _long_table(call: RotaryCall, dims: int, short: Measured, long: Measured) -> LongTable | None:
     """The second of two tables and where it begins; nothing where a table changes with every length."""
     low, high = 1, FAR  # last positions at which the one and the other table is in force
     while high - low > 1:
@@ -272,14 +272,14 @@ def _besides(call: RotaryCall) -> tuple[list[Any], dict[str, Any]]:
     return list(call.args[2:]), given
 
 
-def _kind(call: RotaryCall | None) -> str | None:
+def _layer_type(call: RotaryCall | None) -> str | None:
     """The type of layer among it."""
     rest, given = _besides(call) if call else ([], {})
     return next((each for each in (*rest, *given.values()) if isinstance(each, str)), None)
 
 
 def _layer(
-    straight: CapturedCall, double: CapturedCall, quarter: CapturedCall, turned: RotatedDims, kept: CachedLayer | None
+    straight: CapturedCall, double: CapturedCall, quarter: CapturedCall, turned: RotatedDims, cached: CachedLayer | None
 ) -> ProbedLayer:
     q = straight.q_bhnd
     plain = ProbedLayer(
@@ -292,8 +292,8 @@ def _layer(
         window=straight.window,
         softcap=straight.given.get("softcap"),
         sinks=_sinks(straight),
-        kept=kept,
-        more=straight.more,
+        cached=cached,
+        unsupported=straight.unsupported,
     )
     if not turned.dims:
         return plain
@@ -309,9 +309,9 @@ def _layer(
         inv_freq=turned.inv_freq,
         temperature=turned.temperature if linear else 1.0,  # which a norm undoes
         varies=turned.varies,
-        beyond=turned.beyond,
-        maker=turned.call.module if turned.call else None,
-        kind=_kind(turned.call),
+        long_table=turned.long_table,
+        rotary=turned.call.module if turned.call else None,
+        layer_type=_layer_type(turned.call),
     )
 
 

@@ -16,7 +16,7 @@ from transformers import Cache
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension import Extension
 
-MARK = "_ropewalk"  # of a cache: who filled it
+_MARK = "_ropewalk_owner"  # of a cache: who filled it
 REMEDY = "begin with a new cache"
 
 
@@ -24,7 +24,7 @@ class OwnerMark(NamedTuple):
     """An extension and the way it was put in, which settles whether keys are kept turned."""
 
     extension: Extension
-    way: str
+    mode: str
 
 
 class NeverCopied:
@@ -41,8 +41,8 @@ class NeverCopied:
 class Owner(NeverCopied):
     """One extended model, as the caches that it fills know it."""
 
-    def __init__(self, extension: Extension, way: str) -> None:
-        self.mark = OwnerMark(extension, way)
+    def __init__(self, extension: Extension, mode: str) -> None:
+        self.mark = OwnerMark(extension, mode)
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def before(self, _: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
@@ -54,30 +54,30 @@ class Owner(NeverCopied):
     def after(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """The hook after it: a cache that the model has made is ours as well."""
         cache = _among(tuple(output.values()) if isinstance(output, dict) else output)
-        if cache is not None and getattr(cache, MARK, None) is not self.mark:
+        if cache is not None and getattr(cache, _MARK, None) is not self.mark:
             self._claim(cache)
 
     def require(self, cache: Any) -> None:
         """Refuse a cache that was filled otherwise; any other is ours from now on."""
-        mark = getattr(cache, MARK, None)
+        mark = getattr(cache, _MARK, None)
         if mark is self.mark:
             return
         if mark != self.mark and cache.get_seq_length() > 0:
-            filled = "by the bare model" if mark is None else f"under {mark.extension.to_json()}, by {mark.way}"
+            filled = "by the bare model" if mark is None else f"under {mark.extension.to_json()}, by {mark.mode}"
             raise Conflict("past_key_values", "filled under this extension", filled, remedy=REMEDY)
         self._claim(cache)
 
     def _claim(self, cache: Any) -> None:
         """From now on it is ours."""
         cache.__dict__.pop("update", None)
-        setattr(cache, MARK, self.mark)
+        setattr(cache, _MARK, self.mark)
         if not torch.compiler.is_compiling():  # which knows no weak references
             self._caches.add(cache)
 
     def leave(self) -> None:
         """The extension is removed: what it has filled is nothing to the bare model."""
         for cache in self._caches:
-            if getattr(cache, MARK, None) is self.mark:
+            if getattr(cache, _MARK, None) is self.mark:
                 cache.update = partial(_outlived, cache)
 
 
@@ -92,6 +92,6 @@ def _outlived(cache: Any, *args: Any, **given: Any) -> Any:
     """What a cache does for the bare model: refuse, unless it was emptied."""
     if cache.get_seq_length() > 0:
         raise Conflict("past_key_values", "used under the extension that filled it", "by the bare model", remedy=REMEDY)
-    for name in ("update", MARK):
+    for name in ("update", _MARK):
         cache.__dict__.pop(name, None)
     return cache.update(*args, **given)

@@ -25,7 +25,7 @@ from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, fetched, lifted
 from ropewalk.inputs import PAD
 
 Begins = tuple[int, ...]
-SHIFTS = "_ropewalk_shifts"  # of a cache: by how much the numbers that it was begun with exceed its slots
+_SHIFTS = "_ropewalk_shifts"  # of a cache: by how much the numbers that it was begun with exceed its slots
 
 
 class ForwardPreHook(NeverCopied):
@@ -36,7 +36,7 @@ class ForwardPreHook(NeverCopied):
         names = self._signature.parameters.values()
         self._rest = next((each.name for each in names if each.kind is each.VAR_KEYWORD), None)
         self._owner, self._own, self._config = owner, own, base.config.get_text_config()
-        self._places = [each.layer.kept for each in own]
+        self._places = [each.probed.cached for each in own]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
@@ -77,12 +77,12 @@ class ForwardPreHook(NeverCopied):
         return sorted(place.slot for place in self._places if place) == list(range(len(self._places)))
 
 
-def closing(module: nn.Module, args: Any, output: Any) -> None:
+def after_forward(module: nn.Module, args: Any, output: Any) -> None:
     """The hook after it: a pass that is over holds no cache, and is no other pass's."""
     CURRENT.set(None)
 
 
-def numbered(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+def check_position_ids(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """The hook before a forward by tables: position ids mean what they mean under attention of ours.
 
     transformers takes every gap for the border of two texts, and sees none where there is a cache.
@@ -102,7 +102,9 @@ def numbered(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tupl
     return args, {**given, "use_cache": False}
 
 
-def straight(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any], output: tuple[Any, Any]) -> tuple[Any, Any]:
+def identity_rotation(
+    _: nn.Module, args: tuple[Any, ...], given: dict[str, Any], output: tuple[Any, Any]
+) -> tuple[Any, Any]:
     """The rotary module's answer that turns nothing: keys reach the cache as they are, and no wider than they come."""
     now, positions = CURRENT.get(), args[1] if len(args) > 1 else given.get("position_ids")
     if now is not None and isinstance(positions, torch.Tensor) and not torch.compiler.is_compiling():
@@ -140,7 +142,7 @@ def _see_to(cache: Any, now: ForwardPass, own: Sequence[ExtendedLayer]) -> None:
     begins = _begins(now)
     # Memories number tokens from 0 on, padding before that.
     plain = now.weighing or torch.is_grad_enabled() or any(map(fetched, own)) or max(begins or (0,)) > 0
-    slots = [each.layer.kept.slot for each in own if each.layer.kept]
+    slots = [each.probed.cached.slot for each in own if each.probed.cached]
     if begins and is_fresh(cache, slots) and not plain:
         adopt(cache, dict(zip(slots, _sessions(own, begins), strict=True)))
     _require_reach(cache, own)
@@ -160,9 +162,9 @@ def _see_to(cache: Any, now: ForwardPass, own: Sequence[ExtendedLayer]) -> None:
 def _require_reach(cache: Any, own: Sequence[ExtendedLayer]) -> None:
     """Refuse a cache that was made for windows of the model's own where an extension looks beyond them."""
     for each in own:
-        slot = each.layer.kept.source if each.layer.kept else 0
+        slot = each.probed.cached.source if each.probed.cached else 0
         layer = cache.layers[slot] if slot < len(cache.layers) else None  # made when it is asked for
-        if getattr(layer, "is_sliding", False) and lifted(each) and not _sees_within(each, each.layer.window):
+        if getattr(layer, "is_sliding", False) and lifted(each) and not _sees_within(each, each.probed.window):
             rule = "one that keeps what lifted windows reach"
             remedy = "pass use_cache=False, or a DynamicCache() made without the config"
             raise InvalidValue("past_key_values", rule, f"{type(layer).__name__} in layer {each.depth}", remedy=remedy)
@@ -176,9 +178,9 @@ def _known(cache: Any, least: int = 0) -> Begins | None:
 
 def _require_same_start(now: ForwardPass) -> None:
     """Refuse to number the tokens of one text from different places."""
-    begun: frozenset[int] = now.cache.__dict__.get(SHIFTS, frozenset({0}))
+    begun: frozenset[int] = now.cache.__dict__.get(_SHIFTS, frozenset({0}))
     if now.total == now.queries:
-        begun = now.cache.__dict__[SHIFTS] = now.shifts or frozenset({0})
+        begun = now.cache.__dict__[_SHIFTS] = now.shifts or frozenset({0})
     if not (now.shifts or frozenset({0})) <= begun:
         rule = f"counted from where the cache was begun ({sorted(begun)} above its slots)"
         got = "left out" if now.shifts is None else sorted(now.shifts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.frequencies import NoPE
-from ropewalk.hf.probe.attention_arguments import ASKED, besides
+from ropewalk.hf.probe.attention_arguments import SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.checkpoint_schedule import is_stretched, on_own_tables
 from ropewalk.hf.probe.rotary import ProbedLayer
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
@@ -31,14 +32,14 @@ from ropewalk.spec import Weights
 
 NAME = "ropewalk"  # of the attention function, in transformers' registry
 PREFIX = "ropewalk_"  # of the parameters that an extension brings to an attention module
-ATTRIBUTE = "_ropewalk"  # of an attention module, where its layer is kept
+_LAYER = "_ropewalk"  # of an attention module: its extended layer
 
 
 class ExtendedLayer(NamedTuple):
     """An attention module with the extension in force there."""
 
     depth: int
-    layer: ProbedLayer
+    probed: ProbedLayer
     extension: Extension
     facts: Facts
     learning: Mapping[str, Weights]  # initial values of what its biases and scales learn
@@ -50,13 +51,13 @@ class ExtendedLayer(NamedTuple):
     @property
     def factor(self) -> float:
         """What queries are multiplied by, so that dividing by sqrt(d) gives the model's own scaling."""
-        whole = self.temperature**2 if self.layer.rotating == self.layer.head_dim else 1.0
-        return self.scaling * math.sqrt(self.layer.head_dim) * whole
+        whole = self.temperature**2 if self.probed.rotating == self.probed.head_dim else 1.0
+        return self.scaling * math.sqrt(self.probed.head_dim) * whole
 
     @property
     def rotating_factor(self) -> float:
         """What the rotating dimensions of queries are multiplied by besides, where not all rotate."""
-        return self.temperature**2 if self.layer.rotating < self.layer.head_dim else 1.0
+        return self.temperature**2 if self.probed.rotating < self.probed.head_dim else 1.0
 
     @property
     def weights(self) -> Mapping[str, Weights]:
@@ -68,12 +69,12 @@ class ExtendedLayer(NamedTuple):
             name: {key: self._learned(parameter_name(name, key), value) for key, value in group.items()}
             for name, group in self.learning.items()
         }
-        if self.layer.sinks:
-            learned[MODEL] = {SINKS: getattr(self.layer.module, self.layer.sinks)}
+        if self.probed.sinks:
+            learned[MODEL] = {SINKS: getattr(self.probed.module, self.probed.sinks)}
         return learned
 
     def _learned(self, parameter: str, initial: Tensor) -> Tensor:
-        present = self.layer.module._parameters.get(parameter)
+        present = self.probed.module._parameters.get(parameter)
         return initial if present is None else present.view_as(initial)
 
 
@@ -111,16 +112,31 @@ def _within(window: int, own: Extension) -> Extension:
     return Extension(frequencies=own.frequencies, reach=Window(window=window), scales=scales, instead=True)
 
 
+def mark_module(layer: ExtendedLayer) -> ExitStack:
+    """Store the layer on its module; closing what is returned takes it off."""
+    attributes = layer.probed.module.__dict__
+    attributes[_LAYER] = layer
+    undo = ExitStack()
+    undo.callback(attributes.pop, _LAYER)
+    return undo
+
+
+def layer_of(module: nn.Module) -> ExtendedLayer | None:
+    """The layer of an attention module under an extension by our attention; None of any other module."""
+    layer: ExtendedLayer | None = module.__dict__.get(_LAYER)
+    return layer
+
+
 def lifted(own: ExtendedLayer) -> bool:
     """Whether the layer has a window of its own that the extension does not keep."""
-    return own.layer.window is not None and not own.keeps_window
+    return own.probed.window is not None and not own.keeps_window
 
 
 def type_of(own: ExtendedLayer, kinds: Sequence[str]) -> str:
     """The type of a layer, as its rotary module is told it, or as a config lists it: by the number of the layer among
     all, of which some may be none of attention."""
-    place = own.layer.kept
-    return own.layer.kind or kinds[place.slot if place else own.depth]
+    place = own.probed.cached
+    return own.probed.layer_type or kinds[place.slot if place else own.depth]
 
 
 def fetched(own: ExtendedLayer) -> bool:
@@ -130,7 +146,7 @@ def fetched(own: ExtendedLayer) -> bool:
 
 def learned(own: ExtendedLayer) -> dict[str, nn.Parameter]:
     """The parameters of the layer's biases and scales, by the names under which its module has them, or is to."""
-    present = own.layer.module._parameters
+    present = own.probed.module._parameters
     named = {parameter_name(name, key): value for name, group in own.learning.items() for key, value in group.items()}
     # Sharding knows no parameters without dimensions, and parameters of one type only.
     return {name: _kept(present.get(name), value) for name, value in named.items()}
@@ -156,19 +172,19 @@ def attention(
     **given: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What transformers calls in place of its own: turn, reach and weigh as the layer's extension says."""
-    own: ExtendedLayer | None = module.__dict__.get(ATTRIBUTE)
+    own = layer_of(module)
     now = given.get(PASS) or CURRENT.get()
     if own is None or now is None:
         remedy = "call the model that was extended, and give models configs of their own"
         raise DoesNotFit("attention", "called from a model that was extended", type(module).__name__, remedy=remedy)
-    _require_carried(module, attention_mask, besides(given, now.told))
+    _require_carried(module, attention_mask, unsupported_arguments(given, now.told))
     if dropout:
         raise InvalidValue(
             "attention dropout", "0 under an extension", dropout, remedy="set config.attention_dropout = 0"
         )
     if torch.is_autocast_enabled(v_bgjd.device.type):  # where a norm has widened queries and keys
         q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
-    q_bhid, k_bgjd = (_rotating_first(x, own.layer) for x in (q_bhid, k_bgjd))
+    q_bhid, k_bgjd = (_rotating_first(x, own.probed) for x in (q_bhid, k_bgjd))
     q_bhid = _scaled(q_bhid, own)
     listener = LISTENER.get()
     if listener is not None:
@@ -189,7 +205,7 @@ def _scaled(q_bhid: Tensor, own: ExtendedLayer) -> Tensor:
         q_bhid = q_bhid * own.factor
     if own.rotating_factor == 1:
         return q_bhid
-    turning, still = q_bhid[..., : own.layer.rotating], q_bhid[..., own.layer.rotating :]
+    turning, still = q_bhid[..., : own.probed.rotating], q_bhid[..., own.probed.rotating :]
     return torch.cat([turning * own.rotating_factor, still], -1)
 
 
@@ -197,7 +213,7 @@ def _require_carried(module: nn.Module, mask: Any, odd: Sequence[str]) -> None:
     """Refuse what attention here would drop: a mask that a module made itself, keywords that are not known."""
     got = "a mask of its own making" if isinstance(mask, Tensor) and mask.dim() != 2 else ", ".join(odd)
     if got:
-        raise DoesNotFit("attention", f"asked for {ASKED} alone", f"{got} from {type(module).__name__}")
+        raise DoesNotFit("attention", f"asked for {SUPPORTED} alone", f"{got} from {type(module).__name__}")
 
 
 def _attend(

@@ -13,7 +13,9 @@ from ropewalk.attention import Session
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.attach.extend import ATTENTION, EntryPaths, attached_all, require_steady
+from ropewalk.hf.attach.extend import require_steady
+from ropewalk.hf.attach.handle import ATTENTION
+from ropewalk.hf.attach.modes import Modes, attached_all
 from ropewalk.hf.probe.rotary import ProbedLayer
 from ropewalk.hf.use.convert import brought, operated
 from ropewalk.parsing import PRESETS, parse_for
@@ -36,13 +38,13 @@ class Advice(NamedTuple):
         return not self.why_not
 
 
-def advise(ways: EntryPaths, facts: Facts, length: int, fixed: int) -> list[Advice]:
+def advise(ways: Modes, facts: Facts, length: int, fixed: int) -> list[Advice]:
     """Every preset with its own values for this length; `fixed` bytes are held beside keys and values."""
     return [_advice(name, ways, facts, length, fixed) for name in PRESETS]
 
 
-def _advice(name: str, ways: EntryPaths, facts: Facts, length: int, fixed: int) -> Advice:
-    by, layers, itemsize = "extend", [own.layer for own in ways.bare], ways.host.dtype.itemsize
+def _advice(name: str, ways: Modes, facts: Facts, length: int, fixed: int) -> Advice:
+    by, layers, itemsize = "extend", [own.probed for own in ways.base], ways.host.dtype.itemsize
     try:
         asked = parse_for(name, facts, length)
         by = "nbce_generate" if asked.decoding else "convert" if asked.surgery else by
@@ -66,11 +68,11 @@ def _converted(host: PreTrainedModel, asked: Extension, facts: Facts) -> Facts:
     return changed.facts
 
 
-def _taken(ways: EntryPaths, asked: Extension, length: int) -> str:
+def _taken(ways: Modes, asked: Extension, length: int) -> str:
     """The way that `extend` would take, or its refusal."""
-    layers = [own.layer for own in ways.bare]
+    layers = [own.probed for own in ways.base]
     require_steady(layers, asked)
-    return ways.chosen(asked, attached_all(layers, [own.facts for own in ways.bare], asked), length)[0]
+    return ways.chosen(asked, attached_all(layers, [own.facts for own in ways.base], asked), length)[0]
 
 
 def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int:
@@ -78,7 +80,7 @@ def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int
     total = 0
     for layer in layers:
         whole = layer.groups * (layer.head_dim + layer.value_dim) * itemsize
-        total += min(layer.window or length, length) * (layer.kept.growth if layer.kept else whole)
+        total += min(layer.window or length, length) * (layer.cached.growth if layer.cached else whole)
     return total
 
 

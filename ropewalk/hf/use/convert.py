@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.facts import Facts
-from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.rotary import probe
 from ropewalk.parsing import parse
@@ -25,7 +25,7 @@ def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
     The model that is given stays as it is. Fewer key heads make its cache smaller by as much.
     """
     host = host_of(model)
-    if HANDLE in host.__dict__:
+    if handle_of(host) is not None:
         remedy = "remove it, convert, and extend the new model"
         raise InvalidValue("model", "free of an extension", "one", remedy=remedy)
     layers = probe(host)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf.attach.extend import HANDLE, TABLES, host_of
+from ropewalk.hf.attach.handle import TABLES, handle_of, host_of
 from ropewalk.hf.probe.rotary import quiet, rotary_modules
 from ropewalk.hf.use.long_text import PROBED, head_of, said_after
 
@@ -41,8 +41,8 @@ def slopes(model: nn.Module, ids: Tensor, *, last: int) -> FrequencyGradients:
     if ids.dim() != 2 or not 1 <= last < ids.shape[1]:
         raise InvalidValue("last", "from 1 to the tokens of [1, tokens] less one", f"{last} of {tuple(ids.shape)}")
     host, targets = host_of(model), ids[:, 1:]
-    handle = host.__dict__.get(HANDLE)
-    if handle is not None and handle.way != TABLES:
+    handle = handle_of(host)
+    if handle is not None and handle.mode != TABLES:
         raise DoesNotFit("extension", "one that the model's own tables say", handle.reason)
     head = head_of(host, ids[:, :PROBED])
     with torch.inference_mode(False), torch.enable_grad(), quiet(host), _asking(rotary_modules(host)) as leaves:

@@ -16,19 +16,11 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
-from ropewalk.hf.attach.extend import (
-    ATTENTION,
-    HANDLE,
-    WIDENED,
-    EntryPaths,
-    attached_all,
-    followed,
-    host_of,
-    main_layer,
-)
+from ropewalk.hf.attach.handle import ATTENTION, FULL_KEYS, handle_of, host_of, main_layer
+from ropewalk.hf.attach.modes import Modes, attached_all, require_followed
 from ropewalk.hf.checkpoint.fetch import fetch_model
-from ropewalk.hf.probe.cache_contents import widened
-from ropewalk.hf.probe.checkpoint_schedule import came_with
+from ropewalk.hf.probe.cache_contents import cache_growth
+from ropewalk.hf.probe.checkpoint_schedule import own_schedule_of
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.rotary import ProbedLayer, probe
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
@@ -139,9 +131,9 @@ class Inspection:
             rows.insert(4, ("cap", f"attention logits are capped at {facts.softcap:g}"))
         if facts.sinks:
             rows.insert(4, ("sinks", "a learned one in every head's softmax"))
-        times = widened(self.layers, self.bytes_per_number)
+        times = cache_growth(self.layers, self.bytes_per_number)
         if times > 1 and not self.carried:
-            rows.append(("cache of ours", f"{times:.3g} times as much, since {WIDENED}"))
+            rows.append(("cache of ours", f"{times:.3g} times as much, since {FULL_KEYS}"))
         if still:
             rows.insert(3, ("no rotation", f"{still} layers turn nothing"))
         return [line for name, text in rows for line in _row(name, text)]
@@ -185,25 +177,25 @@ def inspect(
     `trained_len` corrects what the config says of the length that the model was trained to.
     """
     host = host_of(model if isinstance(model, nn.Module) else _read(model))
-    handle = host.__dict__.get(HANDLE)
-    layers = [own.layer for own in handle.layers] if handle else probe(host)
+    handle = handle_of(host)
+    layers = [own.probed for own in handle.layers] if handle else probe(host)
     trained_len = handle.trained_len if handle and trained_len is None else trained_len
     every = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
     main = layers[main_layer(layers)]
     facts = every[main_layer(layers)]
     require_whole("target_len", target_len)
     length = target_len or 8 * facts.trained_len
-    ways = EntryPaths(host, attached_all(layers, every, Extension()))
-    fixed = next((layer.kept.fixed for layer in layers if layer.kept), 0)
+    ways = Modes(host, attached_all(layers, every, Extension()))
+    fixed = next((layer.cached.fixed for layer in layers if layer.cached), 0)
     return Inspection(
         facts=facts,
         layers=tuple(layers),
         target_len=length,
         turns=tuple(facts.trained_len * theta / (2 * math.pi) for theta in main.inv_freq),
         bytes_per_number=host.dtype.itemsize,
-        own_schedule=came_with(host.config.get_text_config(), layers, every),
+        own_schedule=own_schedule_of(host.config.get_text_config(), layers, every),
         fixed_bytes=fixed,
-        tabled=_reason(lambda: followed(ways, STATIC, attached_all(layers, every, STATIC))),
+        tabled=_reason(lambda: require_followed(ways, STATIC, attached_all(layers, every, STATIC))),
         carried=_reason(lambda: ways.require(ATTENTION)),
         methods=tuple(advise(ways, facts, length, fixed)),
     )

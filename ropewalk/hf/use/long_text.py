@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 from ropewalk.attention import nll, token_scores
 from ropewalk.attention.token_loss import TokenScores as TokenScores
 from ropewalk.errors import Conflict, InvalidValue
-from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.probe.rotary import quiet
 from ropewalk.hf.runtime.caches import held_bytes
@@ -108,7 +108,7 @@ def _read(
 def _judged_pieces(
     host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], given: Any
 ) -> Iterator[Of]:
-    handle, head = host.__dict__.get(HANDLE), head_of(host, ids[:, :PROBED])
+    handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
     for first in range(0, ids.shape[1] - 1, piece):
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]
@@ -133,7 +133,7 @@ def said_after(
 
 def _require_same(host: PreTrainedModel, handle: Any, what: str) -> None:
     """Refuse to go on where somebody has changed the extension in between."""
-    if host.__dict__.get(HANDLE) is not handle:
+    if handle_of(host) is not handle:
         raise Conflict(what, "read under the extension it began under", "another, or none")
 
 
@@ -180,7 +180,7 @@ def _pieces(ids: Tensor, piece: int, progress: Progress | None) -> Iterator[Tens
 
 
 def _written(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count: int | None) -> Iterator[Tensor]:
-    handle = host.__dict__.get(HANDLE)
+    handle = handle_of(host)
     cache, made = DynamicCache(config=host.config), 0
     for part in parts:
         logits_bv = _next(host, part, cache)

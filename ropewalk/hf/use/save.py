@@ -12,10 +12,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.folders import appearing, require_plausible
-from ropewalk.hf.attach.extend import CLOSE, HALF, HANDLE, Handle, extend, host_of
+from ropewalk.hf.attach.extend import extend
+from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.config_schedule import require_sayable, standard_config
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, runs_own_code
+from ropewalk.hf.probe.identity import CLOSE, HALF
 from ropewalk.hf.probe.rotary import quiet
 from ropewalk.hf.runtime.layer import PREFIX
 
@@ -75,13 +77,14 @@ def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
     if host is not model:
         remedy = "merge the adapter first (merge_and_unload), then extend and save"
         raise InvalidValue("model", "transformers' own, not wrapped", type(model).__name__, remedy=remedy)
-    if HANDLE not in host.__dict__:
+    handle = handle_of(host)
+    if handle is None:
         remedy = "extend it first, or use save_pretrained"
         raise InvalidValue("model", "under an extension", type(host).__name__, remedy=remedy)
     if type(host.config) not in AutoModelForCausalLM._model_mapping and not hasattr(host.config, "auto_map"):
         remedy = "load the model by its own class, and extend it anew"
         raise DoesNotFit("model", "one that AutoModelForCausalLM loads again", type(host).__name__, remedy=remedy)
-    return host, host.__dict__[HANDLE]
+    return host, handle
 
 
 def save_weights(host: PreTrainedModel, place: Path, state: dict[str, Tensor] | None = None) -> None:

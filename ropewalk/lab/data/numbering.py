@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import Dataset
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.runtime.forward_pass import DOCUMENTS
 from ropewalk.hf.runtime.layer import NAME
 from ropewalk.lab.data.packs import Row, collated
@@ -61,7 +61,7 @@ def texts_of(positions: Tensor) -> Tensor:
 
 def numbered_for(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Row]:
     """The rows, numbered by the positions of the model's extension, if it has any."""
-    handle = host_of(model).__dict__.get(HANDLE)
+    handle = handle_of(model)
     positions = handle.extension.positions if handle is not None else None
     return rows if positions is None or isinstance(positions, Sequential) else NumberedRows(rows, positions, seed=seed)
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import appearing
 from ropewalk.hf import load, save
-from ropewalk.hf.attach.extend import HANDLE
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
@@ -101,7 +101,7 @@ def keep(
 ) -> None:
     """Save a model so that `ropewalk.load` reads it; the result of an earlier end of the same run is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
-    handle = model.__dict__.get(HANDLE)
+    handle = handle_of(model)
     if handle is not None:
         if math.isinf(handle.extension.theta.stretch):  # such as a new base: the length is the trained one
             target_len = target_len or handle.facts.trained_len

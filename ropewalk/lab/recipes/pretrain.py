@@ -17,7 +17,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.folders import replacing
 from ropewalk.hf import convert, extend
-from ropewalk.hf.attach.extend import HANDLE
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.use.save import save_tokenizer
 from ropewalk.lab.data.numbering import NumberedRows
@@ -104,7 +104,7 @@ def new_model(shape: ModelShape, extension: Extension, *, end: int = 0, seed: in
 def run_under(model: PreTrainedModel, extension: Extension) -> None:
     """Put a trained model under the extension that it runs under, where it was trained under another; learned weights
     stay."""
-    handle = model.__dict__.get(HANDLE)
+    handle = handle_of(model)
     if handle is not None and handle.extension != extension:
         state = model.state_dict()
         handle.remove()

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from transformers import TrainerCallback
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.rotary import rotary_modules
 from ropewalk.lab.data.packs import Row, collated
 from ropewalk.lab.training.train import TrainingPlan
@@ -128,7 +128,7 @@ def _require_same(plan: TrainingPlan, args: Any) -> None:
 def _require_own_base(model: nn.Module) -> None:
     """Refuse a rotation that is not set by its base alone."""
     host = host_of(model)
-    if HANDLE in host.__dict__:
+    if handle_of(host) is not None:
         remedy = "train the base model with the schedule, and extend it afterwards"
         raise Conflict("model", "without an extension where a length schedule sets the base", "extended", remedy=remedy)
     rotary_modules(host)

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import TrainingArguments
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.attach.extend import HANDLE, host_of
+from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.runtime.layer import NAME
 from ropewalk.lab.data.packs import Row
 
@@ -38,8 +38,9 @@ def require_divisible(model: nn.Module, parts: int) -> None:
     if parts == 1 or attention == "sdpa":
         return
     got, remedy = attention, "load the model with attn_implementation='sdpa'"
-    if attention == NAME:
-        got = str(host.__dict__[HANDLE].extension.to_json())
+    handle = handle_of(host)
+    if attention == NAME and handle is not None:
+        got = str(handle.extension.to_json())
         remedy = "shard the model alone (fsdp, docs/training.md), or take a static schedule (pi, ntk, yarn, abf)"
     raise DoesNotFit("extension", "one in the model's own rotary module where rows are divided", got, remedy=remedy)
 

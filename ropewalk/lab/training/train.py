@@ -23,7 +23,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.folders import write_whole
-from ropewalk.hf.attach.extend import host_of
+from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.lab.data.numbering import Collator, numbered_for
 from ropewalk.lab.data.packs import Row

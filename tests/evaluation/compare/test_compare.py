@@ -12,6 +12,7 @@ from ropewalk.evaluation.compare.compare import compare, verdict
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
+from ropewalk.hf.attach.handle import handle_of
 
 from evaluation.subjects import TRAINED, subject
 
@@ -85,7 +86,7 @@ class Greedy(Context):
     most: ClassVar[int] = 100
 
     def measure(self, subject, length, sample):
-        if length >= self.most and subject.model.__dict__["_ropewalk_handle"].extension.reach is None:
+        if length >= self.most and handle_of(subject.model).extension.reach is None:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return super().measure(subject, length, sample)
 

@@ -18,6 +18,7 @@ from ropewalk.evaluation.compare.runner import run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import mean
 from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.hf.attach.handle import handle_of
 
 from evaluation.subjects import model, subject
 
@@ -184,7 +185,7 @@ class Greedy(Logits):
 
     def measure(self, subject, length, sample):
         result = super().measure(subject, length, sample)
-        if subject.model.__dict__.get("_ropewalk_handle").extension == EXTENSIONS[1] and (length, sample) in self.wrong:
+        if handle_of(subject.model).extension == EXTENSIONS[1] and (length, sample) in self.wrong:
             raise self.wrong[length, sample]
         return result
 

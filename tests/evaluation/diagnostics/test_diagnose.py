@@ -29,7 +29,7 @@ def test_the_sides_are_the_bare_model_and_the_extended_one(who, found):
     for side, text in zip(found.sides, (None, LINE), strict=True):
         extension = rw.parse(text, trained_len=TRAINED, target_len=48) if text else rw.Extension()
         assert side.extension == extension
-        with rw.extended(model(), extension, way="attention"):
+        with rw.extended(model(), extension, mode="attention"):
             assert side.entropy == entropy(model(), ids[:1])
             assert side.last == mass_of_last(model(), ids[:1])
             assert side.first == mass_of_first(model(), ids[:1])
@@ -57,7 +57,7 @@ def test_biases_are_looked_at_where_there_are_some(tmp_path):
             value.data = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
     who = subject(tmp_path, longest=48, model_=biased)
     (side,) = diagnose(who, texts=1).sides
-    with rw.extended(biased, rw.Extension(), way="attention"):
+    with rw.extended(biased, rw.Extension(), mode="attention"):
         assert side.terms == bias_terms(biased, torch.stack(who.passages(1)))
 
 

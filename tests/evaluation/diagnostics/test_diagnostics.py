@@ -57,7 +57,7 @@ def test_bins_of_distance_are_single_near_by_and_wider_further_on():
 
 
 def test_even_attention_has_the_logarithm_of_its_keys_as_entropy(even):
-    with rw.extended(even, rw.Extension(), way="attention"):
+    with rw.extended(even, rw.Extension(), mode="attention"):
         found = entropy(even, IDS, rows=6)
     assert found.at == (3, 7, 11, 15, 19, 23)
     for layer in found.layers:
@@ -68,7 +68,7 @@ def test_even_attention_has_the_logarithm_of_its_keys_as_entropy(even):
 
 
 def test_even_attention_gives_each_key_its_share(even):
-    with rw.extended(even, rw.Extension(), way="attention"):
+    with rw.extended(even, rw.Extension(), mode="attention"):
         for found in (mass_of_last(even, IDS, keys=6, rows=6), mass_of_first(even, IDS, keys=6, rows=6)):
             for layer in found.layers:
                 assert layer == pytest.approx([min(1, 6 / (row + 1)) for row in found.at])
@@ -121,7 +121,7 @@ def test_terms_add_up_to_the_logit_and_the_last_is_a_function_of_distance(biased
     assert total == pytest.approx(list(whole.layers[0]), rel=1e-4, abs=1e-5)
     assert terms.any
 
-    with rw.extended(biased, rw.Extension(), way="attention"):
+    with rw.extended(biased, rw.Extension(), mode="attention"):
         last = bias_terms(biased, IDS, rows=5).biases.layers[0]
     own = biased.model.layers[0].self_attn
     a, b = own.q_proj.bias.detach().double().view(4, 16), own.k_proj.bias.detach().double().view(2, 16)

@@ -21,7 +21,7 @@ def test_rows_are_those_of_the_models_own_attention(name):
     model = tiny(name, attention="eager", num_hidden_layers=2)
     with torch.no_grad():
         expected = model(IDS, output_attentions=True, use_cache=False).attentions
-    with rw.extended(model, rw.Extension(), way="attention"):
+    with rw.extended(model, rw.Extension(), mode="attention"):
         found = capture_layers(model, IDS, rows_of)
     for layer, own in zip(found, expected, strict=True):
         for row, got in zip(ROWS, layer, strict=True):

@@ -299,10 +299,10 @@ def test_windows_may_be_lifted():
     model = tiny("mistral")
     bare = logits(model, IDS)
     with extended(model, "rerope:window=8") as handle:
-        assert "left alone" in handle.describe()
+        assert "unchanged, it keeps its window" in handle.describe()
         torch.testing.assert_close(logits(model, IDS), bare, rtol=0, atol=1e-3)
     with extended(model, "rerope:window=8", lift_windows=True) as handle:
-        assert "left alone" not in handle.describe()
+        assert "unchanged, it keeps its window" not in handle.describe()
         assert not torch.allclose(logits(model, IDS), bare, atol=0.1)
 
 
@@ -455,7 +455,7 @@ def test_the_weights_of_attention_are_the_models_own_under_the_identity(name):
     eager = tiny(name, attention="eager")
     with torch.no_grad():
         expected = eager(input_ids=IDS[1:], output_attentions=True).attentions
-    with extended(eager, Extension(), way="attention"), torch.no_grad():
+    with extended(eager, Extension(), mode="attention"), torch.no_grad():
         got = eager(input_ids=IDS[1:], output_attentions=True).attentions
     for own, theirs in zip(got, expected, strict=True):
         torch.testing.assert_close(own, theirs, rtol=0, atol=1e-4)
@@ -512,4 +512,4 @@ def test_a_cache_of_another_kind_is_refused():
 def test_a_handle_is_one_line():
     model = tiny("llama", num_hidden_layers=1)
     with extended(model, "rerope:window=8+log_n") as handle:
-        assert repr(handle) == "<LlamaForCausalLM under rerope:window=8+log_n, by attention>"
+        assert repr(handle) == "<LlamaForCausalLM under rerope:window=8+log_n, mode attention>"

@@ -6,7 +6,8 @@ from hf.models import tiny
 from hf.traces import logits
 
 from ropewalk import Extension, extended, load, parse
-from ropewalk.hf.attach.extend import HANDLE, extend
+from ropewalk.hf.attach.extend import extend
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension, taken_off
 
 IDS = torch.randint(3, 97, (1, 60), generator=torch.Generator().manual_seed(5))
@@ -66,4 +67,4 @@ def test_a_model_without_one_is_as_it_was():
         got = logits(model, IDS)
     with extended(model, "yarn:factor=2"):
         assert torch.equal(logits(model, IDS), got)
-    assert HANDLE not in model.__dict__
+    assert handle_of(model) is None

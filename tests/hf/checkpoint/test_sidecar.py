@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from ropewalk import Unreadable, parse
 from ropewalk.errors import RopewalkError
 from ropewalk.hf import extended, load, save
-from ropewalk.hf.checkpoint.sidecar import FILE, LEARNED, read
+from ropewalk.hf.checkpoint.sidecar import FILE, KEYS, LEARNED, read
 
 EXTENSION = parse("biases.t5+scales.head_scale+rerope:window=8")
 MIXED = replace(EXTENSION, layers={-1: parse("nope"), 2: parse("by_parts:factor=4")})
@@ -103,7 +103,7 @@ def test_a_changed_file_says_what_it_says_or_is_refused(tmp_path, text):
     except RopewalkError:
         return
     said = json.loads(text, object_pairs_hook=once)
-    known = {"extension": extension.to_json(), **how}
+    known = {"extension": extension.to_json(), **{KEYS.get(name, name): value for name, value in how.items()}}
     assert within({key: said[key] for key in said if key not in ("ropewalk", "target_len")}, known)
     assert said.keys() <= GOOD.keys()
     assert isinstance(said.get("ropewalk", ""), str)
@@ -112,7 +112,7 @@ def test_a_changed_file_says_what_it_says_or_is_refused(tmp_path, text):
 
 def test_the_good_file_is_read(tmp_path):
     (tmp_path / FILE).write_text(json.dumps(GOOD))
-    assert read(tmp_path) == (MIXED, {"lift_windows": True, "way": "attention", "trained_len": 32})
+    assert read(tmp_path) == (MIXED, {"lift_windows": True, "mode": "attention", "trained_len": 32})
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,10 @@ def test_the_good_file_is_read(tmp_path):
         ({"trained_len": 1.5}, "trained_len must be a whole number or nothing, got 1.5"),
         ({"ropewalk": 5}, "ropewalk must be text, got 5"),
         ({"extension": "{}"}, "extension must be a JSON object of slots, got '{}'"),
-        ({"lift_window": True}, "key must be one that save writes, got 'lift_window'; known: extension, lift_windows"),
+        (
+            {"lift_window": True},
+            "the file has no key 'lift_window'; did you mean 'lift_windows'? It has: extension",
+        ),
     ],
 )
 def test_refusals_name_file_field_rule_and_value(tmp_path, change, words):

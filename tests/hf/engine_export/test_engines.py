@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
-from ropewalk.hf.attach.extend import attached_all
+from ropewalk.hf.attach.modes import attached_all
 from ropewalk.hf.engine_export.config_for_engine import stated
 from ropewalk.hf.engine_export.engines import ENGINES
 from ropewalk.hf.probe.facts import facts_of

@@ -67,9 +67,9 @@ def test_factor_1_is_the_identity_on_every_model(name):
     model, ids = small(name), ids_for(name)
     bare, before = logits(model, ids, use_cache=False), trace(model)
     for line in IDENTITIES if name in ("Llama-3.1-8B", "gemma-3-4b", "Phi-4-mini") else IDENTITIES[:3]:
-        for way in (None, "attention"):
-            with extended(model, line, way=way):
-                assert error(logits(model, ids, use_cache=False), bare) < CLOSE, (line, way)
+        for mode in (None, "attention"):
+            with extended(model, line, mode=mode):
+                assert error(logits(model, ids, use_cache=False), bare) < CLOSE, (line, mode)
     assert trace(model) == before
 
 
@@ -80,7 +80,7 @@ def test_dynamic_schedules_are_the_identity_within_the_trained_length(name):
     bare = logits(model, ids, use_cache=False)
     assert inspect(model).facts.trained_len >= 60
     identity = "rope" if name.startswith("internlm") else Extension()
-    with extended(model, identity, way="attention"):
+    with extended(model, identity, mode="attention"):
         same = logits(model, ids, use_cache=False)
     assert error(same, bare) < CLOSE
     for line in ("dynamic_yarn", "dynamic_ntk"):
@@ -130,13 +130,13 @@ def test_turns_are_counted_on_the_own_table():
 @pytest.mark.parametrize("name", RUN)
 def test_both_ways_are_one_model(name, line):
     model = small(name)
-    with extended(model, line, way="attention"):
+    with extended(model, line, mode="attention"):
         expected = logits(model, IDS, use_cache=False)
     if name in (SHARED, *SHORT) and not line.endswith("instead"):
         with pytest.raises(DoesNotFit, match=r"same table|same for every row"):
-            extend(model, line, way="tables")
+            extend(model, line, mode="tables")
         return
-    with extended(model, line, way="tables"):
+    with extended(model, line, mode="tables"):
         assert error(logits(model, IDS, use_cache=False), expected) < CLOSE
 
 
@@ -155,11 +155,11 @@ def test_restating_the_own_schedule(name, line):
     """Instead of itself it changes nothing, mscale in the scaling included; said once more it is refused."""
     model = small(name)
     bare, scaling = logits(model, IDS, use_cache=False), model.model.layers[0].self_attn.scaling
-    for way in ("tables", "attention"):
-        with extended(model, f"{line}+instead", way=way) as handle:
+    for mode in ("tables", "attention"):
+        with extended(model, f"{line}+instead", mode=mode) as handle:
             assert error(logits(model, IDS, use_cache=False), bare) < CLOSE
             assert "replaces it" in handle.describe()
-            if way == "tables" and name in ("DeepSeek-V3", "Kimi-K2-Instruct"):
+            if mode == "tables" and name in ("DeepSeek-V3", "Kimi-K2-Instruct"):
                 assert model.model.layers[0].self_attn.scaling == pytest.approx(scaling, rel=1e-6)
     with pytest.raises(Conflict, match="instead"):
         extend(model, line)
@@ -233,7 +233,7 @@ def test_each_row_of_a_model_with_two_tables_has_its_own():
     model = small("Phi-3-mini-128k", num_hidden_layers=1)
     long = logits(model, IDS, use_cache=False)  # one layer: a row depends on its own table alone
     short = logits(model, IDS[:, :32], use_cache=False)
-    with extended(model, Extension(), way="attention") as handle:
+    with extended(model, Extension(), mode="attention") as handle:
         got = logits(model, IDS, use_cache=False)
         assert "each row takes its own" in handle.describe()
         with torch.no_grad():
@@ -248,7 +248,7 @@ def test_where_some_dimensions_turn_a_temperature_of_the_models_own_is_of_those_
     model = small("Phi-4-mini")
     assert inspect(model).layers[0].temperature > 1.1
     bare = logits(model, IDS[:, :32], use_cache=False)
-    with extended(model, Extension(), way="attention"):
+    with extended(model, Extension(), mode="attention"):
         assert error(logits(model, IDS[:, :32], use_cache=False), bare) < CLOSE
 
 
@@ -305,7 +305,7 @@ def test_the_word_instead():
     known = {"trained_len": 128, "original_len": 32, "target_len": 256}
     assert parse("pi", **known).frequencies == Interpolation(factor=2)
     assert parse("pi+instead", **known).frequencies == Interpolation(factor=8)
-    with pytest.raises(UnknownName, match="parameter of instead"):
+    with pytest.raises(UnknownName, match="instead has no parameter 'factor'"):
         parse("instead:factor=4")
     with pytest.raises(InvalidValue, match="instead must be true or false"):
         Extension.from_json({"instead": "yes"})
@@ -338,8 +338,8 @@ def test_layers_with_windows_lose_the_own_schedule_too_where_they_have_it(line, 
     model = small(SHARED)
     plain = small(SHARED, rope_scaling=None, rope_parameters={"rope_type": "default", "rope_theta": 150_000.0})
     expected = logits(model if same else plain, IDS, use_cache=False)
-    for way in (None, "attention"):
-        with extended(model, line, way=way):
+    for mode in (None, "attention"):
+        with extended(model, line, mode=mode):
             assert error(logits(model, IDS, use_cache=False), expected) < CLOSE
             cache = logits(model, IDS[:, :40]), model(input_ids=IDS[:, :40]).past_key_values
             assert error(logits(model, IDS[:, 40:], past_key_values=cache[1]), expected[:, 40:]) < CLOSE

@@ -68,7 +68,7 @@ def test_tables_of_its_own_for_each_kind_of_layer():
     slowest = [layer.inv_freq[-1] for layer in layers]
     assert slowest[:5] == pytest.approx([10_000 ** (-14 / 16)] * 5, rel=1e-5)
     assert slowest[5] == pytest.approx(1_000_000 ** (-14 / 16), rel=1e-5)
-    assert [layer.kind for layer in layers] == ["sliding_attention"] * 5 + ["full_attention"]
+    assert [layer.layer_type for layer in layers] == ["sliding_attention"] * 5 + ["full_attention"]
     bases = [facts_of(model, layer, 6).base for layer in layers]
     assert bases == [10_000.0] * 5 + [1_000_000.0]
 

@@ -13,7 +13,7 @@ from ropewalk import Conflict
 from ropewalk.hf import extended
 
 IDS = torch.randint(3, 97, (1, 40), generator=torch.Generator().manual_seed(3))
-WAYS = ["tables", "attention"]
+MODES = ["tables", "attention"]
 MAKERS = {
     "dynamic": lambda model: DynamicCache(config=model.config),
     "static": lambda model: StaticCache(config=model.config, max_cache_len=60),
@@ -37,35 +37,35 @@ def read(model, cache):
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("way", WAYS)
-def test_the_bare_models_cache(llama, way, maker):
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bare_models_cache(llama, mode, maker):
     cache = filled(llama, maker)
-    with extended(llama, "yarn:factor=4", way=way), pytest.raises(Conflict, match="got 'by the bare model'"):
+    with extended(llama, "yarn:factor=4", mode=mode), pytest.raises(Conflict, match="got 'by the bare model'"):
         read(llama, cache)
     read(llama, cache)
 
 
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("after", [("yarn:factor=8", "tables"), ("yarn:factor=4", "other"), ("rerope:window=8", None)])
-@pytest.mark.parametrize("way", WAYS)
-def test_the_cache_of_another_extension_or_of_the_other_way(llama, way, after, maker):
-    with extended(llama, "yarn:factor=4", way=way):
+@pytest.mark.parametrize("mode", MODES)
+def test_the_cache_of_another_extension_or_of_the_other_way(llama, mode, after, maker):
+    with extended(llama, "yarn:factor=4", mode=mode):
         cache = filled(llama, maker)
     text, second = after
-    second = WAYS[way == "tables"] if second == "other" else second
-    with extended(llama, text, way=second), pytest.raises(Conflict, match=f"by_parts.*, by {way}"):
+    second = MODES[mode == "tables"] if second == "other" else second
+    with extended(llama, text, mode=second), pytest.raises(Conflict, match=f"by_parts.*, by {mode}"):
         read(llama, cache)
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_cache_that_outlives_its_extension(llama, way, maker):
-    with extended(llama, "yarn:factor=4", way=way):
+@pytest.mark.parametrize("mode", MODES)
+def test_a_cache_that_outlives_its_extension(llama, mode, maker):
+    with extended(llama, "yarn:factor=4", mode=mode):
         cache = filled(llama, maker)
         expected = logits(llama, IDS[:, :21], use_cache=False)[:, 20:]
     with pytest.raises(Conflict, match="by the bare model"):
         read(llama, cache)
-    with extended(llama, "yarn:factor=4", way=way):  # the same again: it goes on
+    with extended(llama, "yarn:factor=4", mode=mode):  # the same again: it goes on
         torch.testing.assert_close(read(llama, cache), expected, rtol=0, atol=1e-3)
 
 
@@ -86,9 +86,9 @@ def test_emptied_it_is_anybodys(llama, maker):
         )
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_caches_are_not_kept_alive(llama, way):
-    with extended(llama, "yarn:factor=4", way=way):
+@pytest.mark.parametrize("mode", MODES)
+def test_caches_are_not_kept_alive(llama, mode):
+    with extended(llama, "yarn:factor=4", mode=mode):
         known = weakref.ref(filled(llama))
         gc.collect()
         assert known() is None

@@ -159,7 +159,7 @@ def test_the_cache_of_a_method_is_what_its_memory_holds(name, monkeypatch):
         watch = model.model.register_forward_pre_hook(
             lambda _, __, given, caches=caches: caches.append(given["past_key_values"]), with_kwargs=True
         )
-        with extended(model, name, target_len=100, way="attention"):
+        with extended(model, name, target_len=100, mode="attention"):
             ids = torch.arange(100)[None]
             list(stream(model, ids, max_new_tokens=1))
         watch.remove()

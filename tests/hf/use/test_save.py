@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.hf import extended, load, save
-from ropewalk.hf.attach.extend import HANDLE
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.sidecar import FILE
 
 IDS = torch.randint(3, 97, (2, 100), generator=torch.Generator().manual_seed(5))
@@ -97,12 +97,12 @@ def test_a_window_for_all_layers_is_no_matter_of_the_config(tmp_path):
 
 def test_the_way_it_was_put_in_is_kept(tmp_path):
     model = tiny("llama", num_hidden_layers=1)
-    with extended(model, "dynamic_ntk", way="attention"):
+    with extended(model, "dynamic_ntk", mode="attention"):
         save(model, tmp_path / "saved")
-    assert load(tmp_path / "saved").__dict__[HANDLE].way == "attention"
+    assert handle_of(load(tmp_path / "saved")).mode == "attention"
     kept = tmp_path / "saved" / "ropewalk.json"
     kept.write_text(kept.read_text().replace('"way": "attention",', ""))  # as it was before ways were kept
-    assert load(tmp_path / "saved").__dict__[HANDLE].way == "attention"
+    assert handle_of(load(tmp_path / "saved")).mode == "attention"
 
 
 def test_a_folder_that_is_not_there_is_refused_without_a_network(monkeypatch):

@@ -1,0 +1,122 @@
+"""The handle of an extended model: what `extend` returns, and what `handle_of` finds on a model later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ropewalk.errors import InvalidValue
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.hf.checkpoint import sidecar
+from ropewalk.hf.probe.cache_contents import cache_growth
+from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.runtime.cache_owner import NeverCopied
+from ropewalk.hf.runtime.layer import ExtendedLayer
+
+_HANDLE = "_ropewalk_handle"  # of a model under an extension
+
+# How an extension is applied to a model.
+TABLES, ATTENTION = "tables", "attention"
+MODES = (TABLES, ATTENTION)
+
+UNUSED = "windowed layers keep their windows (lift_windows=True lifts them), other layers do not rotate"
+FULL_KEYS = "our attention caches the keys and values of all heads, while the model caches what they are computed from"
+
+
+@dataclass(frozen=True)
+class Handle(NeverCopied):
+    """A model under an extension: `describe()` says what is in force, `remove()` restores the model."""
+
+    model: PreTrainedModel
+    extension: Extension
+    layers: tuple[ExtendedLayer, ...]
+    lifts_windows: bool
+    undo: ExitStack
+    mode: str  # TABLES or ATTENTION
+    reason: str = ""  # why not TABLES
+    trained_len: int | None = None  # where the caller corrected the config
+    own_schedule: str = ""  # the schedule that the checkpoint came with, and what happens to it
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the model: those of its first rotating layer without a window."""
+        return self.layers[main_layer([layer.probed for layer in self.layers])].facts
+
+    def __repr__(self) -> str:
+        specs = [str(spec) for specs in self.extension.specs.values() for spec in specs]
+        idle = f", {' and '.join(self.idle)} used in no layer" if self.idle else ""
+        return f"<{type(self.model).__name__} under {'+'.join(specs) or 'no extension'}, mode {self.mode}{idle}>"
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The slots that no layer uses, because some layers keep their windows and others do not rotate."""
+        changed = [layer for layer in self.layers if not layer.left_alone]
+        rotates = any(layer.probed.rotating for layer in changed)
+        used = {name for layer in changed for name in self.extension.at_layer(layer.depth, layer.facts).specs}
+        used = {"positions"} | (used if rotates else used - {"frequencies"})
+        return tuple(name for name in self.extension.specs if name not in used)
+
+    def describe(self) -> str:
+        """The formula in force, how it is applied, and which layers differ."""
+        lines = [self.extension.describe(), "", self.own_schedule, self._applied()]
+        for layer in self.layers:
+            if layer.left_alone:
+                lines.append(f"layer {layer.depth}: unchanged, it keeps its window of {layer.probed.window} keys")
+            elif not layer.probed.rotating:
+                lines.append(f"layer {layer.depth}: does not rotate, with or without the extension")
+        lines += [f"{name}: used in no layer; {UNUSED}" for name in self.idle]
+        times = cache_growth([layer.probed for layer in self.layers], self.model.dtype.itemsize)
+        if self.mode == ATTENTION and times > 1:
+            lines.append(f"cache: {times:.3g} times the model's usual size, because {FULL_KEYS}")
+        return "\n".join(lines)
+
+    def _applied(self) -> str:
+        if self.mode == TABLES:
+            return "applied through the model's rotary tables (angles in float32); its attention is unchanged"
+        return f"applied by our attention: {self.reason}"
+
+    def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
+        """Write the sidecar into the folder of the model's weights, where `load` finds it."""
+        lengths = {"target_len": target_len, "trained_len": self.trained_len}
+        how = {"lift_windows": self.lifts_windows, "mode": self.mode, **lengths}
+        sidecar.write(place, self.extension, how, self.model, self.layers, state)
+
+    def remove(self) -> None:
+        """Restore the model. Removing twice is the same as removing once."""
+        self.undo.close()
+
+
+def handle_of(model: nn.Module) -> Handle | None:
+    """The handle of the extension that a model is under, through wrappers such as peft's; None without an extension."""
+    handle: Handle | None = host_of(model).__dict__.get(_HANDLE)
+    return handle
+
+
+def attach_handle(handle: Handle) -> ExitStack:
+    """Store the handle on its model; closing what is returned takes it off."""
+    handle.model.__dict__[_HANDLE] = handle
+    undo = ExitStack()
+    undo.callback(handle.model.__dict__.pop, _HANDLE)
+    return undo
+
+
+def host_of(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside a wrapper, such as a peft adapter, or the model itself."""
+    inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    if not isinstance(inside, PreTrainedModel) or inside.get_output_embeddings() is None:  # type: ignore[no-untyped-call]
+        raise InvalidValue("model", "a causal language model of transformers", type(model).__name__)
+    return inside
+
+
+def main_layer(layers: Sequence[ProbedLayer]) -> int:
+    """The layer whose facts stand for the model: the first that rotates and has no window."""
+    free = (index for index, layer in enumerate(layers) if layer.rotating and layer.window is None)
+    rotating = (index for index, layer in enumerate(layers) if layer.rotating)
+    return next(free, next(rotating, 0))

@@ -1,0 +1,160 @@
+"""The two modes of applying an extension: by the model's rotary tables, or by our attention in place of the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension import Extension
+from ropewalk.facts import Facts
+from ropewalk.hf.attach.handle import ATTENTION, TABLES, handle_of
+from ropewalk.hf.attach.rotary_tables import edit_for, identity_edit, require_written, write
+from ropewalk.hf.probe.attention_arguments import SUPPORTED
+from ropewalk.hf.probe.identity import require_identity
+from ropewalk.hf.probe.masks import require_causal
+from ropewalk.hf.probe.rotary import ProbedLayer, attention_named, device_of, probe
+from ropewalk.hf.runtime.cache_owner import Owner
+from ropewalk.hf.runtime.hooks import ForwardPreHook, after_forward, check_position_ids, identity_rotation
+from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, attached, attention, learned, mark_module
+
+
+def attached_all(
+    layers: list[ProbedLayer], facts: list[Facts], extension: Extension, lift: bool = False
+) -> list[ExtendedLayer]:
+    """What is in force in each layer."""
+    pairs = enumerate(zip(layers, facts, strict=True))
+    return [attached(depth, layer, known, extension, lift_windows=lift) for depth, (layer, known) in pairs]
+
+
+class Modes:
+    """The modes that one base model allows. Each is tested when it is first needed, and once."""
+
+    def __init__(self, host: PreTrainedModel, base: list[ExtendedLayer]) -> None:
+        self.host, self.base = host, base
+        self._tested: dict[str, DoesNotFit | None] = {}
+
+    def chosen(
+        self, extension: Extension, layers: list[ExtendedLayer], target_len: int | None, mode: str | None = None
+    ) -> tuple[str, str]:
+        """The mode for an extension, and why not tables; a refusal where neither is possible."""
+        reason = "requested by mode='attention'"
+        if mode != ATTENTION:
+            try:
+                edit_for(extension, layers, target_len)
+                self.require(TABLES)
+                return TABLES, ""
+            except DoesNotFit as hindrance:
+                if mode == TABLES:
+                    raise
+                reason = why_not_tables(hindrance)
+        self.require(ATTENTION)
+        return ATTENTION, reason
+
+    def require(self, mode: str) -> None:
+        """Refuse a mode that changes the logits of the model even without an extension."""
+        if mode == ATTENTION:
+            require_supported([layer.probed for layer in self.base])
+        if mode not in self._tested:
+            try:
+                self._test(mode)
+                self._tested[mode] = None
+            except DoesNotFit as hindrance:
+                self._tested[mode] = hindrance
+        refusal = self._tested[mode]
+        if refusal is not None:
+            raise refusal
+
+    def _test(self, mode: str) -> None:
+        if handle_of(self.host) is not None:  # it was tested when it was extended; the other mode cannot be tested now
+            return
+        # transformers' own tables of long texts are of whole batches.
+        short = [layer.probed.long_table.above for layer in self.base if layer.probed.long_table]
+        most = min([self.base[0].facts.trained_len, *short])
+        if mode == TABLES:
+            require_identity(self.host, most, lambda: write(identity_edit(self.base)))
+            return
+        require_identity(self.host, most, lambda: by_attention(self.host, Extension(), self.base))
+
+
+def why_not_tables(hindrance: DoesNotFit) -> str:
+    """The reason for our attention, in the words of the refusal."""
+    return f"the rotary tables cannot express it ({hindrance})"
+
+
+def require_supported(layers: list[ProbedLayer]) -> None:
+    """Refuse layers that our attention would compute differently from the model."""
+    for index, layer in enumerate(layers):
+        where = f"layer {index}"
+        if layer.norm_follows and layer.interleaved is None:  # a rotation that acts on pairs may come before the norm
+            raise DoesNotFit(where, "one that rotates queries and keys last", "a norm after the rotation")
+        if layer.interleaved is None:
+            raise DoesNotFit(where, "one whose pairs are halves or neighbours", "pairs of another kind")
+        if layer.unsupported:
+            raise DoesNotFit(where, f"one that asks attention for {SUPPORTED} alone", layer.unsupported)
+        if layer.sinks == "":
+            raise DoesNotFit(where, "one whose sinks are a parameter of the layer, one number per head", "other sinks")
+
+
+def require_followed(modes: Modes, extension: Extension, layers: list[ExtendedLayer]) -> None:
+    """Refuse a model that does not follow its rotary tables, or whose logits change when we write its own into them."""
+    edit = edit_for(extension, layers, None)
+    modes.require(TABLES)
+    if handle_of(modes.host) is not None:
+        return
+    with write(edit):
+        require_written(edit, probe(modes.host))
+
+
+def by_tables(
+    host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer], target_len: int | None
+) -> ExitStack:
+    """Write the schedule into the model's rotary modules, check it by a probe, and watch the model's caches."""
+    edit = edit_for(extension, layers, target_len)
+    with ExitStack() as undo:
+        undo.enter_context(write(edit))
+        require_written(edit, probe(host))
+        base, owner = host.base_model, Owner(extension, TABLES)
+        undo.callback(base.register_forward_pre_hook(check_position_ids, with_kwargs=True).remove)
+        undo.callback(base.register_forward_pre_hook(owner.before, with_kwargs=True).remove)
+        undo.callback(base.register_forward_hook(owner.after).remove)
+        undo.callback(owner.leave)
+        return undo.pop_all()
+
+
+def by_attention(host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer]) -> ExitStack:
+    """Put our attention in place of the model's. Undone at once where a step fails."""
+    with ExitStack() as undo:
+        undo.enter_context(attention_named(host, NAME, attention, _mask, _attending_configs(host, layers)))
+        for layer in layers:
+            module = layer.probed.module
+            undo.enter_context(mark_module(layer))
+            for name, value in learned(layer).items():
+                value.data = value.data.to(device_of(host))
+                module.register_parameter(name, value)
+                undo.callback(module._parameters.pop, name)
+        for rotary in {layer.probed.rotary for layer in layers if layer.probed.rotary}:
+            undo.callback(rotary.register_forward_hook(identity_rotation, with_kwargs=True).remove)
+        base: Any = host.base_model
+        owner = Owner(extension, ATTENTION)
+        undo.callback(owner.leave)
+        undo.callback(base.register_forward_pre_hook(ForwardPreHook(base, owner, layers), with_kwargs=True).remove)
+        undo.callback(base.register_forward_hook(after_forward, always_call=True).remove)
+        return undo.pop_all()
+
+
+def _attending_configs(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[Any]:
+    """The configs of the parts whose attention becomes ours: an image encoder keeps its own."""
+    return [host.config.get_text_config(), *(getattr(layer.probed.module, "config", None) for layer in layers)]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
+    """The padding mask unchanged: here the reach decides who sees whom, and any other mask is refused."""
+    require_causal(mask_function, **kwargs)
+    return attention_mask

@@ -1,0 +1,98 @@
+"""The path of a line from its text to the model: read once, built once, checked once for the model and each layer."""
+
+import sys
+from collections import Counter
+
+import pytest
+import torch
+from hf.models import tiny
+
+import ropewalk as rw
+from ropewalk import parsing
+from ropewalk.cli.main import run
+from ropewalk.evaluation.compare import compare as comparing
+from ropewalk.extension import Extension
+
+from architecture.test_layers import RANK
+from architecture.tree import PACKAGE
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often a text is read, a line built, and an extension (layers apart) checked."""
+    calls = Counter()
+
+    def count(holder, name):
+        called = getattr(holder, name)
+
+        def counting(*args, **kwargs):
+            calls[name] += 1
+            return called(*args, **kwargs)
+
+        monkeypatch.setattr(holder, name, counting)
+
+    count(parsing, "read")
+    count(parsing.Line, "build")
+    count(Extension, "check_against")
+    return calls
+
+
+def test_extend_reads_and_builds_a_line_once(counted):
+    model = tiny("llama", num_hidden_layers=2)
+    handle = rw.extend(model, "yarn", target_len=128)
+    assert counted["read"] == counted["build"] == 1
+    assert counted["check_against"] == 1 + 2 * 2  # the model, and every layer with and without the extension
+    rw.extend(model, handle.extension)
+    assert counted["read"] == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["generate {} yarn --to 128 --prompt w1 --max-new-tokens 2", "extend {} yarn --to 128 -o {}-out"]
+)
+def test_a_verb_reads_and_builds_a_line_once(counted, folder, tmp_path, line):
+    place = tmp_path / "model"
+    place.symlink_to(folder)
+    assert run([part.format(place) for part in line.split()]) == 0
+    assert counted["read"] == counted["build"] == 1
+
+
+def test_compare_reads_and_builds_each_line_once(counted, monkeypatch):
+    class Subject:
+        model, facts = tiny("llama", num_hidden_layers=1), rw.Facts(trained_len=32, head_dim=16)
+
+    stop = lambda *args, **kwargs: 1 / 0  # noqa: E731
+    monkeypatch.setattr(comparing, "run", stop)
+    with pytest.raises(ZeroDivisionError):
+        comparing.compare(Subject(), ["yarn", "rerope+log_n"], [128], store=None)
+    assert counted["read"] == counted["build"] == 2
+
+
+def test_generate_calls_downwards_only(folder, tmp_path):
+    """From the command line to the kernel no part calls one above it, but for the progress that the caller passed.
+
+    A record that checks itself calls the `check` of its own class.
+    """
+    upwards, root = set(), str(PACKAGE)
+
+    def part(frame):
+        return frame.f_code.co_filename.removeprefix(root + "/").split("/")[0].removesuffix(".py")
+
+    def watch(frame, event, _):
+        if event != "call" or not frame.f_code.co_filename.startswith(root):
+            return
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(root):
+            caller = caller.f_back
+        if caller is not None and RANK.get(part(frame), 0) > RANK.get(part(caller), 99):
+            upwards.add((part(caller), part(frame), frame.f_code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        code = run(["generate", str(folder), "rerope:window=8", "--prompt", "w1 w2", "--max-new-tokens", "2"])
+    finally:
+        sys.setprofile(before)
+    assert code == 0
+    assert {(above, below) for above, below, name in upwards if name != "check"} <= {("hf", "cli")}, upwards
+    assert {name for above, _, name in upwards if above == "hf"} == {"__call__"}  # of cli/progress.py
+    assert torch.is_grad_enabled()
