@@ -83,15 +83,15 @@ def test_a_method_without_an_example_is_caught(copy, run_tests):
     assert run_tests(copy, "invariants")[0] == 1
 
 
-def contributed_blocks():
-    """The code blocks of CONTRIBUTING.md, by the file that their first line names."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
+def contributed_blocks(section):
+    """The code blocks of a section of CONTRIBUTING.md, by the file that their first line names."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
     return dict(re.findall(r"```python\n# (\S+)\n(.*?)```", text, flags=re.DOTALL))
 
 
 def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     """What CONTRIBUTING.md shows, done to the letter, passes everything that holds for all methods."""
-    blocks = contributed_blocks()
+    blocks = contributed_blocks("A method of your own")
     new, listing, example = blocks
     (copy / new).write_text(blocks[new])
     imported, entry = blocks[listing].rstrip().splitlines()
@@ -111,3 +111,23 @@ def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     assert "frequencies.even_root:factor=8" in shown.stdout, shown.stderr
     edit(copy / example, blocks[example], "")
     assert run_tests(copy, "invariants")[0] == 1
+
+
+def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
+    """What CONTRIBUTING.md shows, done to the letter, is measured by the shared tests and by `compare --tasks`."""
+    blocks = contributed_blocks("A task of your own")
+    new, listing = blocks
+    (copy / new).write_text(blocks[new])
+    imported, entry = blocks[listing].rstrip().splitlines()
+    signature = "from ropewalk.evaluation.tasks.signature"
+    edit(copy / listing, signature, f"{imported}\n{signature}")
+    edit(copy / listing, "    Damage,\n", f"    Damage,\n{entry}\n")
+    status, said = run_tests(copy, "architecture evaluation/tasks/test_tasks.py evaluation/tasks/test_task_line.py")
+    assert status == 0, said
+    model = ROOT / "ropewalk" / "models" / "default"
+    command = [sys.executable, "-m", "ropewalk", "compare", model, "yarn:factor=2", "--lengths", "512"]
+    command += ["--samples", "2", "--tasks", "shuffled", "--workers", "1", "--out", copy / "report"]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
+    shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert "shuffled: loss" in shown.stdout, shown.stderr
+    assert "what the order of the far text is worth" in (copy / "report" / "report.html").read_text()

@@ -116,12 +116,14 @@ def test_a_terminal_of_80_columns_shows_it(made):
     Console(file=out, width=80).print(terminal(made))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    for row, verdict in zip(table(made).rows, verdicts(made)[1:], strict=True):
+    columns = [list(column.cells) for column in verdicts(made).columns]
+    for row, verdict in zip(table(made).rows, zip(*columns, strict=True), strict=True):
         shown = next(line for line in lines if line.startswith(row[0] + " "))
         assert " ".join(row[1:3]) in shown  # the losses
-        assert verdict.startswith(row[0])
-        assert verdict.endswith(row[-1])
-        assert row[list(table(made).head).index(CHANGE)] in verdict  # with its interval
+        assert verdict == (row[0], row[list(table(made).head).index(CHANGE)], row[-1])  # with its interval
+    out = StringIO()
+    Console(file=out, width=80).print(verdicts(made))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def changed(made, **changes):

@@ -39,7 +39,7 @@ NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be 
 BREAK, HARM = 0.25, 0.02
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 UNCLEAR = "not enough texts to tell"
-FINDS = 0.8  # share of passkeys: above it a model "finds the passkey", below 1 - FINDS it "does not"
+FINDS = 0.8  # share of passkeys: above it a model "finds the passkey", below 1 - FINDS it "misses" it
 
 
 class Verdict(NamedTuple):
@@ -230,7 +230,7 @@ def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> V
     if keys is not None and keys.value >= FINDS:
         words.append("finds the passkey")
     elif keys is not None and keys.value <= 1 - FINDS:
-        words.append("does not find the passkey")
+        words.append("misses the passkey")
     if harm is not None and harm.low > HARM:
         words.append(f"harms short texts ({harm.value:+.2f})")
     return Verdict(words[0], ", ".join(words))

@@ -56,7 +56,7 @@ def estimate(value, half=0.01):
         (estimate(2.0), None, None, "breaks"),
         (estimate(0.1, half=0.05), None, None, "worse"),
         (estimate(0.3, half=0.1), None, None, "worse"),  # it may be above the threshold of a break or below
-        (estimate(0.005), estimate(0.0), estimate(0.0), "unchanged, does not find the passkey"),
+        (estimate(0.005), estimate(0.0), estimate(0.0), "unchanged, misses the passkey"),
         (estimate(-0.1), estimate(0.0), estimate(1.0), "better with context, finds the passkey"),
         (estimate(-0.1), estimate(0.3), estimate(0.5), "better with context, harms short texts (+0.30)"),
         (estimate(0.005), estimate(0.03, half=0.02), None, "unchanged"),  # the harm may be too small to matter

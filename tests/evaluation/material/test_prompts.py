@@ -45,9 +45,9 @@ def test_the_answer_is_told_once_also_where_the_filler_has_it():
 
 
 def test_what_does_not_fit():
-    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, what the prompt needs without filler"):
+    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, for the prompt without filler"):
         prompt(10)
     with pytest.raises(DoesNotFit, match="lines without the answer"):
         prompt(filler="71945\n")
-    with pytest.raises(DoesNotFit, match="tokenised after the prompt as it is alone"):
+    with pytest.raises(DoesNotFit, match="joins the end of the prompt and the answer 'he rope' in one token"):
         prompt(question="What is the key? t", answer="he rope")  # "the" is one piece

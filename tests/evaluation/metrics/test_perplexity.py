@@ -70,7 +70,7 @@ def dynamic():
 def test_one_pass_is_refused_where_a_schedule_follows_the_length():
     model, lengths = dynamic(), [20, 61]
     assert depends_on_length(model)
-    with pytest.raises(DoesNotFit, match="one_pass must be left out where the model's own schedule changes"):
+    with pytest.raises(DoesNotFit, match="one_pass is impossible: the checkpoint's own schedule depends on the length"):
         truncated(model, TEXTS, lengths, one_pass=True)
     got = truncated(model, TEXTS, lengths)
     for length in lengths:
@@ -88,8 +88,8 @@ def test_an_extension_in_its_place_stands_still():
 
 
 def test_one_pass_reads_each_text_once(monkeypatch):
-    read, judge = [], perplexities.judge
-    monkeypatch.setattr(perplexities, "judge", lambda *given, **named: read.append(1) or judge(*given, **named))
+    read, judge = [], perplexities.score_tokens
+    monkeypatch.setattr(perplexities, "score_tokens", lambda *given, **named: read.append(1) or judge(*given, **named))
     truncated(llama(), TEXTS, [9, 20, 40])
     assert len(read) == len(TEXTS)
 
@@ -137,9 +137,9 @@ def test_strides_outside_their_window(stride):
 
 
 def test_texts_that_are_too_short():
-    with pytest.raises(DoesNotFit, match="texts must be at least one, each of at least 62 tokens, got 61"):
+    with pytest.raises(DoesNotFit, match="texts must be at least one, of at least 62 tokens each, got 61"):
         truncated(llama(), TEXTS, [20, 62])
-    with pytest.raises(DoesNotFit, match="at least 62 tokens, got 61"):
+    with pytest.raises(DoesNotFit, match="at least 62 tokens each, got 61"):
         rolling(llama(), TEXTS, window=61)
     with pytest.raises(DoesNotFit, match="at least one"):
         truncated(llama(), [], [20])

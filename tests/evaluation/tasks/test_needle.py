@@ -117,7 +117,7 @@ def test_a_question_counts_where_all_its_tokens_are_chosen(who, monkeypatch):
         hits[0, missed + 1] = False  # the line's end, which nobody asks for
         return TokenScores(torch.zeros(hits.shape), hits)
 
-    monkeypatch.setattr("ropewalk.evaluation.tasks.streamed.judge", told)
+    monkeypatch.setattr("ropewalk.evaluation.tasks.streamed.score_tokens", told)
     found = task.measure(who, 700, 0)
     assert found["right"] == [n != 1 for n in range(count)]
     numbers = task.condense([found, found])
@@ -165,7 +165,7 @@ TASKS = [Needle(), Passkey(), StreamEval(every=2, back=2), Ruler(kind="niah_mult
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.title)
 def test_a_tokenizer_that_gives_no_text_back_is_refused(who, task):
     other = Subject(model=model(), tokenizer=lossy(), corpus=who.corpus, longest=120)
-    with pytest.raises(DoesNotFit, match=r"tokenizer must be one that gives a text back as it was, got '\w+ for \w+"):
+    with pytest.raises(DoesNotFit, match=r"tokenizer must be one that decodes to the same text, got '\w+ for \w+"):
         task.require(other, [1200])
 
 
@@ -183,7 +183,7 @@ def test_a_tokenizer_that_marks_the_beginning_serves(who, task):
 def test_what_is_refused(who, tmp_path):
     with pytest.raises(InvalidValue, match="depths must be above 1"):
         Needle(depths=1)
-    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, where the first question is answered"):
+    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, the end of the first answer"):
         StreamEval().require(who, [200])
     with pytest.raises(DoesNotFit, match=r"length must be at least \d+"):
         Needle().require(who, [100, 1000])

@@ -211,8 +211,8 @@ ROW = {"question": "What?", "answers": ["this"], "context": "This is."}
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (None, "questions must be a file, since these kinds ask about documents of yours"),
-        ("missing", "questions must be a file that is there"),
+        (None, "qa_1 and qa_2 need a file of questions about your documents; give questions=FILE.jsonl"),
+        ("missing", "questions must be a file that exists"),
         (["no json"], "line 1 must be JSON"),
         (["[" * 100_000], "line 1 must be JSON"),
         ([json.dumps({**ROW, "question": "What \ud800?"})], r"line 1 must be text, got '\\ud800'"),
