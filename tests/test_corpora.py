@@ -22,7 +22,7 @@ def test_every_document_is_in_one_split(tmp_path):
     assert all(split_of(each.name) == "train" for each in train)
 
 
-def test_all_of_a_source_where_it_is_said(tmp_path):
+def test_all_of_a_source_with_the_prefix_all(tmp_path):
     source = folder_of(tmp_path, 5)
     assert len(list(documents(f"all:{source}", "held out"))) == len(list(documents(f"all:{source}", "train"))) == 5
     small = folder_of(tmp_path / "small", 3)
@@ -149,7 +149,7 @@ def test_lines_that_are_no_documents_are_named(tmp_path, line):
 
 
 def test_half_of_a_pair_of_surrogates_is_no_text(tmp_path):
-    """No tokenizer reads it, and whoever is told only so cannot find it."""
+    """No tokenizer reads it, so the error must say where it is."""
     path = tmp_path / "some.jsonl"
     path.write_text(json.dumps({"text": text(0)}) + "\n" + json.dumps({"text": text(1) + "\ud800"}) + "\n")
     with pytest.raises(Unreadable, match=r"some\.jsonl/1 must be text, got '\\ud800'; half of a pair"):

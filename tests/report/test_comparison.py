@@ -155,7 +155,7 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
     assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
 
 
-def test_advice_takes_none_where_no_difference_is_shown(made):
+def test_advice_says_that_a_lead_may_be_chance(made):
     found = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2})
     bare, *others = found.candidates
     rows = ((row, enumerate(row.samples)) for row in bare.rows)
@@ -183,7 +183,7 @@ def test_sizes(count, words):
 
 
 def broken(made):
-    """As if the bare model had broken down."""
+    """As if the base model had broken down."""
     bare, *others = made.candidates
     place = {"breakdown": Estimate(150.0, 140.0, 160.0, 2)}
     planted = (row.task.name == "perplexity" and row.length == 200 for row in bare.rows)
@@ -212,7 +212,7 @@ def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
 
 
 def starved(made):
-    """As if memory had not sufficed for one of them at the longest length."""
+    """As if one of them had run out of memory at the longest length."""
 
     def without(each):
         gone = tuple(
@@ -225,7 +225,7 @@ def starved(made):
     return replace(made, candidates=tuple(without(each) if each.line == "yarn" else each for each in made.candidates))
 
 
-def test_want_of_memory_is_shown(made, tmp_path):
+def test_out_of_memory_is_shown(made, tmp_path):
     page = write_report(starved(made), tmp_path).read_text()
     row = dict(zip(table(starved(made)).head, table(starved(made)).rows[-1], strict=True))
     assert row["extension"] == "yarn"
@@ -246,7 +246,7 @@ def test_want_of_memory_is_shown(made, tmp_path):
     assert "enough memory" not in advice(starved(made))
 
 
-def test_advice_where_memory_suffices_for_none(made):
+def test_advice_where_all_run_out_of_memory(made):
     nothing = Estimate(nan, nan, nan, 0)
     assert "No candidate had enough memory for 200 tokens" in advice(
         replace(made, candidates=tuple(replace(each, change=nothing) for each in made.candidates))

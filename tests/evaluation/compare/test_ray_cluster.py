@@ -86,7 +86,7 @@ def test_addresses(monkeypatch):
 
 @pytest.mark.parametrize("why", [Exception, TimeoutError, RuntimeError, ConnectionError])
 def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
-    """Ray says it by a bare Exception of several lines."""
+    """Ray raises a plain Exception with several lines."""
     ended = []
 
     def init(**_):
@@ -129,7 +129,7 @@ def test_a_node_with_another_ropewalk_is_refused(tmp_path):
 
 
 class Straw:
-    """What is used of Ray, in one process: a worker has a name, and dies when it is told to."""
+    """The used part of Ray in one process: a worker has a name, and dies on demand."""
 
     exceptions = SimpleNamespace(
         RayError=type("RayError", (Exception,), {}), RayTaskError=type("RayTaskError", (Exception,), {})

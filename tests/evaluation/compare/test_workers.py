@@ -105,7 +105,7 @@ def test_each_cell_once_by_several_with_one_thread_each(tmp_path, folder):
     assert {sample["threads"] for row in rows for sample in row.samples} == {1}
 
 
-def test_what_is_refused_is_said_by_the_first_process(tmp_path, folder):
+def test_a_refusal_is_raised_in_the_first_process(tmp_path, folder):
     task = Staying(folder=str(folder), samples=4, fate="refused")
     with pytest.raises(DoesNotFit, match="sample must be any but the second, got 1"):
         run(subject(tmp_path), EXTENSIONS, [task], [32], Store(tmp_path / "a.sqlite"), measuring=side_by_side(2))

@@ -272,7 +272,7 @@ def test_a_tokenizer_for_which_ruler_would_never_end(tasks):
         fixes.require_examples_fit(["ruler_cwe"], by_words, [300])
 
 
-def test_data_that_are_missing_are_said_of_the_task_in_the_group():
+def test_an_error_for_missing_data_names_the_task_in_the_group():
     holder = SimpleNamespace(config=SimpleNamespace(task="inner"))
 
     def load(self):

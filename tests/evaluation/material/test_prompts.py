@@ -1,4 +1,4 @@
-"""Prompts: their length, where the needle stands, and that the answer is told once and can be written."""
+"""Prompts: their length, where the needle is, and that the answer is in it once and can be written."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_the_needle_stands_between_lines_at_its_depth(depth):
     assert len(before) / around == pytest.approx(depth, abs=80 / around)
 
 
-def test_the_answer_is_told_once_also_where_the_filler_has_it():
+def test_the_answer_is_there_once_even_if_the_filler_has_it():
     made = prompt(500, filler=FILLER + "it says 71945 here\n" + FILLER)
     assert made.text.count("71945") == 1
 

@@ -31,12 +31,12 @@ def test_the_fixed_bar_itself_is_not_above_it():
     assert effective({1: 0.857}, standard=1.0).fixed == 1
 
 
-def test_ones_own_bar_is_85_percent_of_what_the_bare_model_finds():
+def test_the_relative_threshold_is_85_percent_of_the_base_model():
     scores = {100: 0.40, 200: 0.35, 400: 0.33, 800: 0.0}
-    assert effective(scores, standard=0.4).own == 200  # the bar is 0.34
+    assert effective(scores, standard=0.4).own == 200  # the threshold is 0.34
     assert effective(scores, standard=0.41).own == 200
     assert effective(scores, standard=0.5).own is None
-    assert effective(scores, standard=0.0).own is None  # who finds nothing sets no bar
+    assert effective(scores, standard=0.0).own is None  # a base model that finds nothing is no standard
 
 
 def test_a_length_behind_one_that_fails_does_not_count():

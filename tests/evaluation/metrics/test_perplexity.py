@@ -28,7 +28,7 @@ TEXTS = [torch.randint(3, 97, (n,), generator=torch.Generator().manual_seed(n)) 
 
 
 def losses(model, ids):
-    """By the model's own logits, all at once and without a cache; the last token is told and not read."""
+    """By the model's own logits, all at once and without a cache; the last token is only a target."""
     with torch.no_grad():
         logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0]
     return cross_entropy(logits, ids[1:], reduction="none")
@@ -77,7 +77,7 @@ def test_one_pass_is_refused_where_a_schedule_follows_the_length():
         expected = math.exp(torch.cat([losses(model, own[:length]) for own in TEXTS]).mean())
         assert got[length].by_token.value == pytest.approx(expected, rel=1e-4)
     long = math.exp(torch.cat([losses(model, own[:61])[:19] for own in TEXTS]).mean())
-    assert got[20].by_token.value != pytest.approx(long, rel=1e-3)  # what one pass would have said
+    assert got[20].by_token.value != pytest.approx(long, rel=1e-3)  # the result of one pass
 
 
 def test_an_extension_in_its_place_stands_still():
@@ -180,7 +180,7 @@ def sizes(ends):
     return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def test_the_level_is_the_bare_models(tmp_path):
+def test_the_normal_level_is_the_base_models(tmp_path):
     who, task = subject(tmp_path, longest=128), Perplexity(samples=1)
     text = who.passages(1)[0]
     level = strided_losses(who.model, text, window=TRAINED, stride=TRAINED // 2)

@@ -84,7 +84,7 @@ def read_stream(who, task, length, sample):
     return stream, [(decode(list(stream.ids[: each.start])), decode(list(stream.ids[each]))) for each in stream.answers]
 
 
-def test_a_stream_asks_for_what_was_told_so_many_lines_back(who):
+def test_a_stream_asks_for_a_fact_some_lines_back(who):
     task = StreamEval(every=3, back=4)
     stream, asked = read_stream(who, task, 1000, 0)
     assert len(stream.ids) == 1000
@@ -109,7 +109,7 @@ def test_a_question_counts_where_all_its_tokens_are_chosen(who, monkeypatch):
     stream = task.prompt(who, 700, 0)
     count = len(stream.answers)
     assert count >= 4
-    missed = stream.answers[1].stop - 2  # what is said of the last token of the second answer
+    missed = stream.answers[1].stop - 2  # the score of the last token of the second answer
 
     def told(model, ids, **_):
         hits = torch.ones(1, ids.shape[1] - 1, dtype=torch.bool)

@@ -35,7 +35,7 @@ def test_every_task_measures_and_condenses(tmp_path, task, lengths):
             assert estimate.low <= estimate.value <= estimate.high
 
 
-def test_context_judges_the_same_tokens_at_every_length(tmp_path):
+def test_context_scores_the_same_tokens_at_every_length(tmp_path):
     who, task = subject(tmp_path), Context(samples=2)
     passage = who.passages(2)[1]
     for length in (32, 64):
@@ -47,7 +47,7 @@ def test_context_judges_the_same_tokens_at_every_length(tmp_path):
         assert ("curve" in got) == (length == 64)
 
 
-def test_bits_per_byte_are_of_the_tokens_that_were_judged(tmp_path):
+def test_bits_per_byte_are_of_the_scored_tokens(tmp_path):
     who, task = subject(tmp_path), Context(samples=1, last=10)
     got = task.measure(who, 64, 0)
     told = who.tokenizer.decode(who.passages(1)[0][-10:])
@@ -85,7 +85,7 @@ def test_damage_by_its_formulas(tmp_path):
     assert 0 < got["agreement"] < 1
 
 
-def test_bare_for_a_block(tmp_path):
+def test_without_extension_for_a_block(tmp_path):
     who = subject(tmp_path)
     ids = who.passages(1)[0][None]
     original = who.model(input_ids=ids).logits
@@ -103,7 +103,7 @@ def test_an_oracle_of_the_answer_is_right_at_every_depth(tmp_path, monkeypatch):
     assert [task.depth(n) for n in range(5)] == [0.1, 0.3, 0.5, 0.7, 0.9]
     for prompt in prompts:
         assert prompt.length == 200
-        assert prompt.text.count(prompt.answer.strip()) == 2  # told once, in two ways
+        assert prompt.text.count(prompt.answer.strip()) == 2  # one line with two sentences
         assert prompt.answer.strip() in prompt.text
     assert len({prompt.answer for prompt in prompts}) == 5
     _know(who.model, monkeypatch)
@@ -131,7 +131,7 @@ def test_the_same_prompt_for_every_extension(tmp_path):
     assert "The sky is blue. The sun is yellow." in Passkey(samples=2, filler="grass").prompt(who, 200, 1).text
 
 
-def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
+def test_repetition_scores_the_end_of_the_repeated_text(tmp_path):
     who = subject(tmp_path)
     got = Repetition(samples=1).measure(who, 64, 0)
     once = who.passages(1)[0][: TRAINED // 2]
@@ -143,7 +143,7 @@ def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
 
 
 @pytest.mark.parametrize(("length", "judged"), [(100, 16), (64, 16), (12, 11)])
-def test_repetition_repeats_half_the_trained_length_and_judges_as_much(tmp_path, monkeypatch, length, judged):
+def test_repetition_repeats_and_scores_half_the_trained_length(tmp_path, monkeypatch, length, judged):
     who, read = subject(tmp_path), []
 
     def told(model, ids):

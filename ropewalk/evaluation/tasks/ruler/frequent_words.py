@@ -35,12 +35,12 @@ def frequent_words(material: PuzzleMaterial) -> Puzzle:
     """A text that grows by words of all ranks."""
     random = material.random
     words = [DOTS, *_words(random, max(ASKED + 1, material.length // 50))]
-    order, asked = random.random(), tuple(words[1 : ASKED + 1])
+    order, answers = random.random(), tuple(words[1 : ASKED + 1])
 
     def text(more: int) -> str:
         return TASK + _coded(words, FEWEST + more, Random(f"{order}/{more}")) + QUESTION
 
-    return Puzzle(GrowingPrompt(text, " " + ", ".join(asked), WRITES, in_units=True), asked, WRITES)
+    return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), WRITES, in_units=True), answers, WRITES)
 
 
 def _coded(words: list[str], count: int, random: Random) -> str:
