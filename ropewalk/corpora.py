@@ -1,11 +1,11 @@
-"""Text to train on and to measure on, as documents with names; which are held out is read off the name.
+"""Text to train on and to measure on, as documents with names; the name decides whether one is held out.
 
-python                    the sources of this Python's standard library and of the packages installed beside it
-stdlib                    of the standard library alone: every machine has it
+python                    the sources of this Python's standard library and of its installed packages
+stdlib                    only the standard library, which every machine has
 folder:PATH               every text file below a folder
-FILE.jsonl, FILE.parquet  one document a row
-hub:NAME[/CONFIG]:FIELD   a data set of the Hugging Face hub, read as it streams
-all:SOURCE                any of these with nothing held out, for text that no model of yours is trained on
+FILE.jsonl, FILE.parquet  one document per row
+hub:NAME[/CONFIG]:FIELD   a data set of the Hugging Face hub, streamed
+all:SOURCE                any of these with nothing held out, for text that the model was not trained on
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ropewalk.files import holds, json_lines, require_text, why
 Split = Literal["train", "held out"]
 
 WHOLE = "all:"
-ONE_IN = 16  # documents is held out
-SHORTEST, LONGEST = 200, 2_000_000  # characters of a document worth reading
+ONE_IN = 16  # one document in this many is held out
+SHORTEST, LONGEST = 200, 2_000_000  # characters of a document; others are skipped
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
 
@@ -37,42 +37,43 @@ class Document(NamedTuple):
 
 
 def split_of(name: str) -> Split:
-    """Where a document belongs, wherever and whenever one asks."""
-    mark = hashlib.sha256(name.encode("utf-8", "surrogateescape"))  # a file's name may be bytes that are no text
+    """The split of a document, always and everywhere the same."""
+    mark = hashlib.sha256(name.encode("utf-8", "surrogateescape"))  # a file name may be bytes that are no text
     return "held out" if int(mark.hexdigest()[:8], 16) % ONE_IN == 0 else "train"
 
 
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
-    """The documents of a source that belong to a split, at most so many characters of them; nothing comes twice."""
-    wanted = None if source.startswith(WHOLE) else split
-    found = _without_copies(_read(source.removeprefix(WHOLE)))
-    kept = (each for each in found if wanted is None or split_of(each.name) == wanted)
+    """The documents of a source that are in a split, without duplicates, up to `most` characters or a little more."""
+    only = None if source.startswith(WHOLE) else split
+    all_documents = _without_copies(_read(source.removeprefix(WHOLE)))
     characters = 0
-    for each in kept:
+    for document in all_documents:
+        if only is not None and split_of(document.name) != only:
+            continue
         if most is not None and characters >= most:
             return
-        characters += len(each.text)
-        yield each
+        characters += len(document.text)
+        yield document
     if not characters:
-        rule = f"a source with documents of at least {SHORTEST} characters ({wanted or 'any split'})"
-        raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if wanted == "held out" else "name another")
+        rule = f"a source with documents of at least {SHORTEST} characters ({only or 'any split'})"
+        raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if only == "held out" else "give another")
 
 
 def more_of(source: str) -> str:
-    """What helps where too little is held out."""
+    """The remedy where too little is held out."""
     if source.startswith(WHOLE):
-        return "name one with more documents"
-    held = f"one document in {ONE_IN} is held out, by its name"
-    return f"name one with more documents ({held}), or {WHOLE}{source} where no model was trained on it"
+        return "give one with more documents"
+    held = f"one document in {ONE_IN} is held out"
+    return f"give one with more documents ({held}), or {WHOLE}{source} if the model was not trained on it"
 
 
-def _without_copies(found: Iterator[Document]) -> Iterator[Document]:
+def _without_copies(all_documents: Iterator[Document]) -> Iterator[Document]:
     seen: set[bytes] = set()
-    for each in found:
-        mark = hashlib.sha256(require_text(each.text, each.name)).digest()
-        if SHORTEST <= len(each.text) <= LONGEST and mark not in seen:
+    for document in all_documents:
+        mark = hashlib.sha256(require_text(document.text, document.name)).digest()
+        if SHORTEST <= len(document.text) <= LONGEST and mark not in seen:
             seen.add(mark)
-            yield each
+            yield document
 
 
 def _read(source: str) -> Iterator[Document]:
@@ -95,16 +96,16 @@ def _read(source: str) -> Iterator[Document]:
 
 def _existing(path: str) -> Path:
     try:
-        found = Path(path).expanduser()
-    except RuntimeError as wrong:  # the home of somebody who is not known
+        place = Path(path).expanduser()
+    except RuntimeError as wrong:  # the home of an unknown user
         raise Unreadable("corpus", "a path that exists", path, remedy=why(wrong)) from wrong
-    if not path or not holds(found.exists):
+    if not path or not holds(place.exists):
         raise Unreadable("corpus", "a path that exists", path)
-    return found
+    return place
 
 
 def _python(*kinds: str) -> Iterator[Document]:
-    """In an order that neither the machine nor the release decides: by the hash of the name."""
+    """Ordered by the hash of the name, which does not depend on the machine or the release."""
     files: dict[str, Path] = {}
     for kind in kinds:
         root = Path(sysconfig.get_path(kind))
@@ -118,7 +119,9 @@ def _python(*kinds: str) -> Iterator[Document]:
 
 def _folder(root: Path) -> Iterator[Document]:
     if not root.is_dir():
-        raise Unreadable("corpus", "a folder", str(root), remedy=f"say {root} for a .jsonl or .parquet file")
+        raise Unreadable(
+            "corpus", "a folder", str(root), remedy=f"give {root} without folder: for a .jsonl or .parquet file"
+        )
     paths = [path for path in root.rglob("*") if path.suffix.lower() in TEXTS and holds(path.is_file)]
     for path in sorted(paths):
         yield Document(path.relative_to(root).as_posix(), _text_of(path))
@@ -128,7 +131,7 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError as wrong:
-        raise Unreadable("corpus", "files that may be read", str(path), remedy=why(wrong)) from wrong
+        raise Unreadable("corpus", "readable files", str(path), remedy=why(wrong)) from wrong
 
 
 def _table(path: Path) -> Iterator[Document]:
@@ -143,17 +146,17 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 def _hub(rest: str) -> Iterator[Document]:
     name, _, field = rest.partition(":")
-    rows = _streamed(f"hub:{rest}", "a data set that is there, as hub:NAME:FIELD", *_name_and_config(name))
+    rows = _streamed(f"hub:{rest}", "an existing data set, as hub:NAME:FIELD", *_name_and_config(name))
     for number, row in enumerate(rows):
         yield Document(f"{name}/{number}", _text(row, name, (field,) if field else FIELDS))
 
 
-def _streamed(source: str, rule: str, *what: str, **given: str) -> Iterator[dict[str, Any]]:
-    """The rows of a data set. Files can be broken in more ways than their readers have errors for."""
+def _streamed(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:
+    """The rows of a data set. Readers of broken files raise errors of many kinds."""
     from datasets import load_dataset
 
     try:
-        yield from load_dataset(*what, split="train", streaming=True, **given)
+        yield from load_dataset(*names, split="train", streaming=True, **options)
     except (RopewalkError, MemoryError):
         raise
     except Exception as wrong:
@@ -175,5 +178,5 @@ def _text(row: Any, where: object, fields: Iterable[str] = FIELDS) -> str:
 
 
 def sample(source: str, split: Split, count: int) -> list[Document]:
-    """The first so many documents of a split."""
+    """The first `count` documents of a split."""
     return list(islice(documents(source, split), count))

@@ -23,9 +23,10 @@ LEGEND = (
 PAGE_NOTES = (
     f"verdict: better with context, the whole interval is below 0; worse, it is above 0; breaks, it is above {BREAK};"
     f" unchanged, it includes 0 and stays within {BREAK} of it; else there are not enough texts to tell",
-    f"finds the passkey: at least {FINDS:.0%} of them at the longest length; does not: at most {1 - FINDS:.0%}",
-    "repeated: next-token accuracy on a text of which each half trained length repeats the first",
+    f"finds passkeys: at least {FINDS:.0%} of them at the longest length; misses passkeys: at most {1 - FINDS:.0%}",
+    "repeated: next-token accuracy on a passage that is repeated until it fills the length",
     "time: relative to the base model; on a CPU it is processor time",
+    "columns with several numbers have one for each length",
 )
 OWN_SCHEDULE = "The checkpoint has its own schedule, {own}. Schedules build on it; with +instead they replace it."
 TRAINED_UNDER = "The base model was trained under {extension}. A candidate replaces what it names and keeps the rest."
@@ -121,7 +122,7 @@ def short(length: int) -> str:
 
 
 def terminal(comparison: Comparison) -> RichTable:
-    """The table for a terminal of 80 columns: all losses in one column, the verdicts in a table of their own."""
+    """The table for a terminal of 80 columns: all losses in one column, the verdicts in a second table."""
     lengths = comparison.lengths
     drawn = RichTable(title=title(comparison), title_justify="left", box=None, padding=(0, 1, 0, 0))
     losses = f"loss at {'/'.join(short(length) for length in lengths)}"
@@ -160,13 +161,12 @@ def _slowdown(candidate: Candidate) -> str:
     return "-" if math.isnan(candidate.slowdown) else f"{candidate.slowdown:.1f}x"
 
 
-def verdicts(comparison: Comparison) -> list[str]:
-    """A head and a line for each candidate, in the table's order: the change with its interval, and the verdict."""
-    rows = [("extension", CHANGE, "verdict")]
+def verdicts(comparison: Comparison) -> RichTable:
+    """A row for each candidate, in the same order: the change with its interval, and the verdict."""
+    drawn = RichTable("extension", CHANGE, "verdict", box=None, padding=(0, 1, 0, 0))
     for candidate in ordered(comparison):
-        rows.append((name_of(candidate.line), interval(candidate.change), candidate.verdict.words))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return [f"{line:<{widths[0]}}  {change:<{widths[1]}}  {words}" for line, change, words in rows]
+        drawn.add_row(name_of(candidate.line), interval(candidate.change), candidate.verdict.words)
+    return drawn
 
 
 def ordered(comparison: Comparison) -> list[Candidate]:

@@ -144,3 +144,23 @@ def test_a_recipe_costs_one_file_and_two_lines(copy, run_tests):
         done = ropewalk(copy, *command)
         assert f"Trained: {copy / 'run' / 'model'}" in done.stdout, done.stderr
     assert (copy / "run" / "checkpoint-2").is_dir()
+
+
+def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
+    """What CONTRIBUTING.md shows, done to the letter, is measured by the shared tests and by `compare --tasks`."""
+    blocks = contributed_blocks("A task of your own")
+    new, listing = blocks
+    (copy / new).write_text(blocks[new])
+    imported, entry = blocks[listing].rstrip().splitlines()
+    signature = "from ropewalk.evaluation.tasks.signature"
+    edit(copy / listing, signature, f"{imported}\n{signature}")
+    edit(copy / listing, "    Damage,\n", f"    Damage,\n{entry}\n")
+    status, said = run_tests(copy, "architecture evaluation/tasks/test_tasks.py evaluation/tasks/test_task_line.py")
+    assert status == 0, said
+    model = ROOT / "ropewalk" / "models" / "default"
+    command = [sys.executable, "-m", "ropewalk", "compare", model, "yarn:factor=2", "--lengths", "512"]
+    command += ["--samples", "2", "--tasks", "shuffled", "--workers", "1", "--out", copy / "report"]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
+    shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert "shuffled: loss" in shown.stdout, shown.stderr
+    assert "what the order of the far text is worth" in (copy / "report" / "report.html").read_text()

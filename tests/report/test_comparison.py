@@ -116,12 +116,14 @@ def test_a_terminal_of_80_columns_shows_it(made):
     Console(file=out, width=80).print(terminal(made))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    for row, verdict in zip(table(made).rows, verdicts(made)[1:], strict=True):
+    columns = [list(column.cells) for column in verdicts(made).columns]
+    for row, verdict in zip(table(made).rows, zip(*columns, strict=True), strict=True):
         shown = next(line for line in lines if line.startswith(row[0] + " "))
         assert " ".join(row[1:3]) in shown  # the losses
-        assert verdict.startswith(row[0])
-        assert verdict.endswith(row[-1])
-        assert row[list(table(made).head).index(CHANGE)] in verdict  # with its interval
+        assert verdict == (row[0], row[list(table(made).head).index(CHANGE)], row[-1])  # with its interval
+    out = StringIO()
+    Console(file=out, width=80).print(verdicts(made))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def changed(made, **changes):
@@ -153,7 +155,7 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
     assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
 
 
-def test_advice_takes_none_where_no_difference_is_shown(made):
+def test_advice_says_that_a_lead_may_be_chance(made):
     found = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2})
     bare, *others = found.candidates
     rows = ((row, enumerate(row.samples)) for row in bare.rows)
@@ -181,7 +183,7 @@ def test_sizes(count, words):
 
 
 def broken(made):
-    """As if the bare model had broken down."""
+    """As if the base model had broken down."""
     bare, *others = made.candidates
     place = {"breakdown": Estimate(150.0, 140.0, 160.0, 2)}
     planted = (row.task.name == "perplexity" and row.length == 200 for row in bare.rows)
@@ -210,7 +212,7 @@ def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
 
 
 def starved(made):
-    """As if memory had not sufficed for one of them at the longest length."""
+    """As if one of them had run out of memory at the longest length."""
 
     def without(each):
         gone = tuple(
@@ -223,7 +225,7 @@ def starved(made):
     return replace(made, candidates=tuple(without(each) if each.line == "yarn" else each for each in made.candidates))
 
 
-def test_want_of_memory_is_shown(made, tmp_path):
+def test_out_of_memory_is_shown(made, tmp_path):
     page = write_report(starved(made), tmp_path).read_text()
     row = dict(zip(table(starved(made)).head, table(starved(made)).rows[-1], strict=True))
     assert row["extension"] == "yarn"
@@ -244,7 +246,7 @@ def test_want_of_memory_is_shown(made, tmp_path):
     assert "enough memory" not in advice(starved(made))
 
 
-def test_advice_where_memory_suffices_for_none(made):
+def test_advice_where_all_run_out_of_memory(made):
     nothing = Estimate(nan, nan, nan, 0)
     assert "No candidate had enough memory for 200 tokens" in advice(
         replace(made, candidates=tuple(replace(each, change=nothing) for each in made.candidates))

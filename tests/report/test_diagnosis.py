@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_the_diagnosis(found, drawn):
         plane = side.planes[-1]
         assert [row[1:] for row in rows(drawn["states"], side.line, plane.layer - 1)] == list(plane.points)
     assert [value for _, value in rows(drawn["sinks"], "removed")] == list(found.streams.removed)
-    assert rows(drawn["sinks"], "removed")[0][0] > 4  # the first ones are not judged
+    assert rows(drawn["sinks"], "removed")[0][0] > 4  # the first ones are not scored
     assert rows(drawn["bias_terms"], "a b (both biases)", 1) == points(found.sides[0].terms.biases, 1)
 
 
@@ -76,8 +76,8 @@ def test_json_has_every_number_and_is_json(found):
 
 
 def flat(found, *, last, far):
-    """The diagnosis with a bare side whose layers hold so much near and whose far logits are so large, up to the
-    trained length of 32 and beyond."""
+    """The diagnosis of a base model with these numbers for each layer, within the trained length of 32 and beyond:
+    attention on the last keys, and the largest far logit."""
     at = (10.0, 20.0, 40.0)
     side = found.sides[0]
     curve = Curves(at, tuple((known, known, beyond) for known, beyond in last))

@@ -122,8 +122,10 @@ def _measured(
 def _show(comparison: Comparison) -> None:
     from ropewalk.report.tables import advice, notes, terminal, terminal_extras, verdicts
 
-    Console().print(terminal(comparison), *terminal_extras(comparison))
-    print("\n" + "\n".join(verdicts(comparison)) + "\n")
+    console = Console()
+    for table in (terminal(comparison), *terminal_extras(comparison), verdicts(comparison)):
+        console.print(table)
+        print()
     for note in notes(comparison):
         print(textwrap.fill(note, 80))
     print("\n" + textwrap.fill(advice(comparison), 80))

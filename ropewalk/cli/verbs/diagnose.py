@@ -66,7 +66,7 @@ def _diagnose(model: str, line: str, longest: int | None, corpus: str, texts: in
 def _table(name: str, numbers: PageTable) -> Table:
     drawn = Table(title=name, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for column, words in enumerate(numbers.head):
-        drawn.add_column(words, justify="right" if column else "left", overflow="fold")
+        drawn.add_column(words, justify="right" if column else "left", overflow="fold", no_wrap=not column)
     for row in numbers.rows:
         drawn.add_row(*row)
     return drawn

@@ -1,1 +1,1 @@
-"""`compare`: cells, the store that keeps them, the workers that compute them, and the verdicts."""
+"""`compare`: cells, the store of their results, the workers that measure them, and the verdicts."""

@@ -12,7 +12,7 @@ from ropewalk.extension import Extension
 
 
 class Cell(NamedTuple):
-    """What is measured in one piece, kept when it is finished, and never measured again."""
+    """What is measured at once, stored when finished, and never measured again."""
 
     extension: Extension
     task: Task
@@ -20,22 +20,22 @@ class Cell(NamedTuple):
     sample: int
 
     def key(self, marks: Mapping[str, str]) -> str:
-        """The name under which a store keeps it: the same numbers, the same name, on any machine."""
-        what = {
+        """The key in a store: the same for the same numbers, on any machine."""
+        content = {
             "marks": dict(marks),
             "extension": self.extension.to_json(),
-            "task": self.task.identity(self.sample),  # more samples later are more cells, not other ones
+            "task": self.task.identity(self.sample),  # with more samples, the first ones keep their keys
             "version": self.task.version,
             "length": self.length,
             "sample": self.sample,
         }
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def cells(
     extensions: Sequence[Extension], tasks: Sequence[Task], lengths: Sequence[int], trained_len: int
 ) -> Iterator[Cell]:
-    """Every cell of a comparison, one extension after the other, so that a model changes as rarely as can be."""
+    """Every cell of a comparison, one extension after the other, so that the model is rarely extended anew."""
     for extension in extensions:
         for task in tasks:
             for length in task.at(lengths, trained_len):

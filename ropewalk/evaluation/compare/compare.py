@@ -38,7 +38,7 @@ NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be 
 BREAK, HARM = 0.25, 0.02
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 UNCLEAR = "not enough texts to tell"
-FINDS = 0.8  # share of passkeys: above it a model "finds the passkey", below 1 - FINDS it "does not"
+FINDS = 0.8  # share of passkeys: from it on a model "finds passkeys", up to 1 - FINDS it "misses passkeys"
 
 
 class Verdict(NamedTuple):
@@ -226,9 +226,9 @@ def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> V
         return Verdict(BREAKS, BREAKS)
     words = [_kind(change)]
     if keys is not None and keys.value >= FINDS:
-        words.append("finds the passkey")
+        words.append("finds passkeys")
     elif keys is not None and keys.value <= 1 - FINDS:
-        words.append("does not find the passkey")
+        words.append("misses passkeys")
     if harm is not None and harm.low > HARM:
         words.append(f"harms short texts ({harm.value:+.2f})")
     return Verdict(words[0], ", ".join(words))

@@ -1,4 +1,4 @@
-"""Running a comparison: what is not in the store yet, cell by cell."""
+"""Running a comparison: the cells that are not in the store yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ropewalk.extension import Extension
 from ropewalk.spec import Json
 
 OUT_OF_MEMORY = "out of memory"
-FAILED = "failed"  # of a result that has no numbers: why
+FAILED = "failed"  # the key of the reason in a result without numbers
 
 Group = tuple[Extension, Task, int]
 Progress = Callable[[Cell], None]
@@ -36,17 +36,17 @@ class ResultRow(NamedTuple):
     task: Task
     length: int
     numbers: Mapping[str, Estimate]
-    samples: tuple[Json, ...]  # what was measured, one by one
-    seconds: float  # in sum over the samples: of the processor on a CPU, else by the clock
-    failed: str = ""  # why a sample is missing; a row with one has no numbers
+    samples: tuple[Json, ...]  # the results, one by one
+    seconds: float  # sum over the samples; processor time on a CPU, else wall time
+    failed: str = ""  # why a sample is missing; such a row has no numbers
 
 
 def here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
     """Measure in this process, one extension after the other."""
-    for extension, own in groupby(missing, key=lambda cell: cell.extension):
+    for extension, group in groupby(missing, key=lambda cell: cell.extension):
         with subject.under(extension):
             _ = subject.warm
-            for cell in own:
+            for cell in group:
                 yield cell, result_of(subject, cell)
 
 
@@ -60,18 +60,18 @@ def run(
     measuring: Measuring = here,
     progress: Progress = lambda cell: None,
 ) -> list[ResultRow]:
-    """Measure what is missing, keep each cell as it comes, and condense everything."""
+    """Measure what is missing, store every cell when it is finished, and condense all results."""
     for task in tasks:
         with about(task.title):
             task.require(subject, task.at(lengths, subject.facts.trained_len))
-    every = list(cells(extensions, tasks, lengths, subject.facts.trained_len))
+    all_cells = list(cells(extensions, tasks, lengths, subject.facts.trained_len))
     done = store.keys()
-    marks = {sample: subject.marks_at(sample) for sample in {cell.sample for cell in every}}
-    keys = {cell: cell.key(marks[cell.sample]) for cell in every}  # of the bare model: before it is extended
-    for cell in every:
+    marks = {sample: subject.marks_at(sample) for sample in {cell.sample for cell in all_cells}}
+    keys = {cell: cell.key(marks[cell.sample]) for cell in all_cells}  # of the base model, so before it is extended
+    for cell in all_cells:
         if keys[cell] in done:
             progress(cell)
-    missing = dict.fromkeys(cell for cell in every if keys[cell] not in done)  # two lines may name one extension
+    missing = dict.fromkeys(cell for cell in all_cells if keys[cell] not in done)  # two names may mean one extension
     with closing(measuring(subject, list(missing))) as finished:
         for cell, result in finished:
             if FAILED in result:
@@ -83,10 +83,9 @@ def run(
 
 
 def result_of(subject: Subject, cell: Cell) -> Json:
-    """A cell's result, and what it took; or that memory did not suffice, which is no reason to stop.
+    """The result of a cell and its time; or that it ran out of memory, after which other cells can still be measured.
 
-    On a CPU a text takes as long as the processor works for it: cells are measured beside each other and beside other
-    work, and a clock on the wall would compare their neighbours.
+    On a CPU this is processor time: several cells run at once, and wall time would depend on the others.
     """
     clock = time.process_time if subject.model.device.type == "cpu" else time.perf_counter
     began = clock()
@@ -98,29 +97,29 @@ def result_of(subject: Subject, cell: Cell) -> Json:
             raise
     else:
         return {"result": result, "seconds": clock() - began}
-    gc.collect()  # what the failure still held
+    gc.collect()  # memory that the failure still holds
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return {FAILED: OUT_OF_MEMORY}
 
 
 def condensed(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:
-    """The table: what the store has of these cells."""
+    """The results that the store has for these cells, as rows."""
     groups: dict[Group, list[Json]] = {}
     failed: dict[Group, str] = {}
     for cell, key in keys.items():
-        group, found = (cell.extension, cell.task, cell.length), store.get(key)
-        groups.setdefault(group, []).extend([found] if found is not None else [])
-        why = store.failure(key) if found is None else None
+        group, result = (cell.extension, cell.task, cell.length), store.get(key)
+        groups.setdefault(group, []).extend([result] if result is not None else [])
+        why = store.failure(key) if result is None else None
         failed |= {group: why} if why else {}
     return [
-        ResultRow(*group, {}, (), 0.0, failed[group]) if group in failed else _row(*group, found)
-        for group, found in groups.items()
-        if found or group in failed
+        ResultRow(*group, {}, (), 0.0, failed[group]) if group in failed else _row(*group, results)
+        for group, results in groups.items()
+        if results or group in failed
     ]
 
 
-def _row(extension: Extension, task: Task, length: int, found: Sequence[Json]) -> ResultRow:
-    samples = tuple(each["result"] for each in found)
-    seconds = sum(each["seconds"] for each in found)
+def _row(extension: Extension, task: Task, length: int, results: Sequence[Json]) -> ResultRow:
+    samples = tuple(result["result"] for result in results)
+    seconds = sum(result["seconds"] for result in results)
     return ResultRow(extension, task, length, task.condense(samples), samples, seconds)

@@ -1,7 +1,7 @@
-"""Why a method holds or breaks: numbers from inside a model. One file, one diagnostic, one pure function.
+"""Why a method works or fails: numbers from inside a model. Each file has one diagnostic, a pure function.
 
-Those of attention want a model under an extension by attention of ours, `extended(model, ..., mode="attention")`; with
-`Extension()` that is the model as it is. They look at some query rows, evenly spaced, each computed by the definition.
+Diagnostics of attention need a model that runs our attention, `extended(model, ..., mode="attention")`; with
+`Extension()` that is the unchanged model. They compute some query rows, evenly spaced, by the definition.
 """
 
 from ropewalk.evaluation.diagnostics.bias_terms import bias_terms as bias_terms

@@ -1,10 +1,10 @@
 """The four terms of a product whose queries and keys have biases, by distance.
 
-    (q_i + a)^T R_{j-i} (k_j + b) = q^T R k + a^T R k + q^T R b + a^T R b        each over sqrt(d)
+    (q_i + a)^T R_{j-i} (k_j + b) = q^T R k + a^T R k + q^T R b + a^T R b        divided by sqrt(d)
 
-The last depends on the distance alone. It is said to fall with it in trained models, to be the largest, and so to keep
-attention near (Su 2023, kexue.fm/9577); the author later found the effect hard to reproduce. Biases that an extension
-adds to the logits, and caps, are left out: they are no part of the product.
+The last term depends only on the distance. It is reported to be the largest in trained models and to fall with
+distance, which keeps attention near (Su 2023, kexue.fm/9577); the author later found this hard to reproduce. Caps, and
+biases that an extension adds to the logits, are left out: they are not part of the product.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ropewalk.hf.attach.capture import CapturedLayer, capture_biases, capture_la
 
 
 class BiasTerms(NamedTuple):
-    """Each term by distance, for each layer."""
+    """The terms by distance, for every layer."""
 
     both: Curves  # q^T R k
     query_bias: Curves  # a^T R k
@@ -29,26 +29,26 @@ class BiasTerms(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether there are biases at all."""
+        """Whether any bias is not zero."""
         return any(value for curves in self[1:] for layer in curves.layers for value in layer if value == value)
 
 
 def bias_terms(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> BiasTerms:
-    """Means over texts, heads and some query rows. Refused where queries and keys are no sum, as under a norm."""
+    """Means over texts, heads and some query rows. Refused if a norm follows the biases, so that there is no sum."""
     length = ids_bn.shape[1]
     bins, biases = distance_bins(length), iter(capture_biases(model))
-    found = capture_layers(model, ids_bn, lambda heard: _of(parted(heard, next(biases)), some_rows(length, rows), bins))
-    return BiasTerms(*(Curves(middles(bins), layers) for layers in zip(*found, strict=True)))
+    at = some_rows(length, rows)
+    by_layer = capture_layers(model, ids_bn, lambda layer: _of(separated(layer, next(biases)), at, bins))
+    return BiasTerms(*(Curves(middles(bins), layers) for layers in zip(*by_layer, strict=True)))
 
 
-def parted(heard: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
-    """The same layer with queries and keys of one part each, in the order of the terms."""
-    own = heard.own._replace(
-        extension=replace(heard.own.extension, biases=()), facts=replace(heard.own.facts, softcap=None)
-    )
-    a, b = bias.q_bhid.double().expand_as(heard.q_bhid), bias.k_bgjd.double().expand_as(heard.k_bgjd)
-    q, k = heard.q_bhid - a, heard.k_bgjd - b
-    return [CapturedLayer(own, *pair) for pair in ((q, k), (a, k), (q, b), (a, b))]
+def separated(layer: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
+    """The layer with one part of its queries and of its keys, four times, in the order of the terms."""
+    plain = replace(layer.own.extension, biases=())
+    context = layer.own._replace(extension=plain, facts=replace(layer.own.facts, softcap=None))
+    a, b = bias.q_bhid.double().expand_as(layer.q_bhid), bias.k_bgjd.double().expand_as(layer.k_bgjd)
+    q, k = layer.q_bhid - a, layer.k_bgjd - b
+    return [CapturedLayer(context, *pair) for pair in ((q, k), (a, k), (q, b), (a, b))]
 
 
 def _of(parts: list[CapturedLayer], rows: list[int], bins: Tensor) -> list[tuple[float, ...]]:
@@ -56,7 +56,7 @@ def _of(parts: list[CapturedLayer], rows: list[int], bins: Tensor) -> list[tuple
 
 
 def _means(part: CapturedLayer, rows: list[int], bins: Tensor) -> tuple[float, ...]:
-    """The mean of a product in each bin of distances, over what is within reach."""
+    """The mean of a product in each bin of distances, over keys within reach."""
     count = int(bins.max()) + 1
     total, number = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
     for row in rows:

@@ -1,10 +1,10 @@
 """Logits by distance: their mean, their spread, and the largest one at each distance.
 
-    over all looked-at pairs (i, j) with i - j in a bin of distances:  mean l,  sd l,  max l      l = logit(i,j)
+    over the sampled pairs (i, j) with i - j in a bin of distances:  mean l,  sd l,  max l      l = logit(i,j)
 
-Distances that training did not show can bring logits that it did not show; one such logit outweighs all others (Han et
-al. 2023, LM-Infinite, arXiv:2308.16137, sec. 3 and fig. 1a). Distances are true ones, whatever a reach shows; keys out
-of reach are left out, and a bin in which all are is NaN. Bins are an eighth of a decade or so wide.
+Distances that did not occur in training can give logits that did not either, and one of them outweighs all others (Han
+et al. 2023, LM-Infinite, arXiv:2308.16137, sec. 3 and fig. 1a). Distances are true ones, not effective ones. Keys out
+of reach are left out; a bin with no other keys is NaN. There are four bins to a doubling.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ropewalk.hf.attach.capture import CapturedLayer, capture_layers
 
 
 class LogitGrowth(NamedTuple):
-    """Three curves by distance for each layer."""
+    """Three curves by distance for every layer."""
 
     mean: Curves
     spread: Curves
@@ -27,18 +27,18 @@ class LogitGrowth(NamedTuple):
 
 
 def logit_growth(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> LogitGrowth:
-    """Over texts, heads and some query rows, for each layer by distance."""
+    """Over texts, heads and some query rows, for every layer by distance."""
     length = ids_bn.shape[1]
     bins = distance_bins(length)
-    found = capture_layers(model, ids_bn, lambda heard: _of(heard, some_rows(length, rows), bins))
-    return LogitGrowth(*(Curves(middles(bins), tuple(layers)) for layers in zip(*found, strict=True)))
+    by_layer = capture_layers(model, ids_bn, lambda layer: _of(layer, some_rows(length, rows), bins))
+    return LogitGrowth(*(Curves(middles(bins), tuple(layers)) for layers in zip(*by_layer, strict=True)))
 
 
-def _of(heard: CapturedLayer, rows: list[int], bins: Tensor) -> tuple[tuple[float, ...], ...]:
+def _of(layer: CapturedLayer, rows: list[int], bins: Tensor) -> tuple[tuple[float, ...], ...]:
     """Mean, standard deviation and maximum of a layer in each bin."""
     values, where = [], []
     for row in rows:
-        logits = heard.logits(row).flatten(0, -2)  # [texts and heads, keys]
+        logits = layer.logits(row).flatten(0, -2)  # [texts and heads, keys]
         within = logits > -torch.inf
         values.append(logits[within])
         where.append(bins[: row + 1].flip(0).expand_as(logits)[within])

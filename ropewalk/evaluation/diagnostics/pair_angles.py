@@ -1,10 +1,10 @@
-"""Turns of each rotary pair: which angles training has shown, and which a longer text will ask for.
+"""Rotations of each rotary pair: which angles occurred in training, and which a longer text needs.
 
     turns_i = n theta_i / 2 pi          n = largest distance + 1
 
-with the trained theta at the trained length, and with the method's theta at the longest distance that its reach shows
-within the length asked for. A pair that never came round in training knows no angle beyond its last; asked for more, it
-is where extrapolation fails (Peng et al. 2023, YaRN, arXiv:2309.00071, sec. 3.2; wavelength 2 pi / theta_i).
+in training with the trained theta at the trained length; in a longer text with the method's theta at the longest
+effective distance of its reach. A pair without a full rotation in training has met no angle beyond its last, so
+extrapolation fails there (Peng et al. 2023, YaRN, arXiv:2309.00071, sec. 3.2; wavelength 2 pi / theta_i).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class PairAngles(NamedTuple):
     """One pair of dimensions."""
 
     pair: int
-    theta: float  # radians a step, as the method has it
-    slowed_by: float  # infinite where it stands still
+    theta: float  # radians per token under the method
+    slowed_by: float  # infinite if it does not rotate
     turns_trained: float
-    turns_asked: float  # in the furthest row of a text of the length
+    turns_asked: float  # in the last row of a text of the length
 
     @property
     def unseen(self) -> bool:
-        """Whether it meets angles that training has not shown: it never came round, and is asked for more."""
+        """Whether it meets angles that did not occur in training: no full rotation there, and more of it now."""
         return self.turns_trained < 1 and self.turns_asked > self.turns_trained * (1 + 1e-9)
 
 
 def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAngles]:
-    """Of every pair, fastest first, for texts of a length; of the first layer where layers differ."""
-    own = extension.at_layer(0, facts)
-    before, after = RoPE().table(facts, length).inv_freq, own.theta.table(facts, length).inv_freq
-    reached = furthest(own.spans, length - 1) + 1
+    """Of every pair, fastest first, for texts of a length; of the first layer if layers differ."""
+    first_layer = extension.at_layer(0, facts)
+    before, after = RoPE().table(facts, length).inv_freq, first_layer.theta.table(facts, length).inv_freq
+    reached = furthest(first_layer.spans, length - 1) + 1
     full = 2 * math.pi
     return [
         PairAngles(

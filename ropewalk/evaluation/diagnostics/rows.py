@@ -1,4 +1,4 @@
-"""Which query rows are looked at, which distances are taken together, and how numbers of layers are kept."""
+"""Which query rows are sampled, the bins of distances, and curves of layers."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from torch import Tensor, nn
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.attach.capture import CapturedLayer, capture_layers
 
-ROWS = 48  # query rows of a text that are looked at
+ROWS = 48  # query rows of a text that are sampled
 BINS_PER_DOUBLING = 4  # of distance
 
-OfRow = Callable[[Tensor], Tensor]  # of one row's weights [batch, heads, keys]: a number for each head
+OfRow = Callable[[Tensor], Tensor]  # from the weights of one row [batch, heads, keys] to a number for each head
 
 
 class Curves(NamedTuple):
-    """A curve for each layer over the same places: positions of queries, or distances of keys."""
+    """A curve for every layer over the same positions of queries or distances of keys."""
 
     at: tuple[float, ...]
     layers: tuple[tuple[float, ...], ...]
 
 
 def some_rows(length: int, count: int = ROWS) -> list[int]:
-    """Positions evenly spaced, the last one among them."""
+    """Evenly spaced positions, including the last."""
     if count < 1:
         raise InvalidValue("rows", "at least 1", count)
     return sorted({math.ceil((n + 1) * length / count) - 1 for n in range(count)})
 
 
 def by_row(model: nn.Module, ids_bn: Tensor, count: int, *numbers: OfRow) -> list[Curves]:
-    """Numbers of each of some rows of attention, the means over texts and heads, for every layer: a set for each."""
+    """For each of `numbers`: its mean over texts and heads in some rows of attention, for every layer."""
     rows = some_rows(ids_bn.shape[1], count)
 
-    def curves(heard: CapturedLayer) -> list[tuple[float, ...]]:
-        found = [[float(number(weights).mean()) for number in numbers] for weights in map(heard.weights, rows)]
-        return [tuple(curve) for curve in zip(*found, strict=True)]
+    def curves(layer: CapturedLayer) -> list[tuple[float, ...]]:
+        by_position = [[float(number(weights).mean()) for number in numbers] for weights in map(layer.weights, rows)]
+        return [tuple(curve) for curve in zip(*by_position, strict=True)]
 
     by_layer = capture_layers(model, ids_bn, curves)
     return [Curves(tuple(map(float, rows)), tuple(layers)) for layers in zip(*by_layer, strict=True)]
 
 
 def distance_bins(length: int) -> Tensor:
-    """The bin of each distance 0 .. length-1: one by one while they are few, then a few to a doubling."""
+    """The bin of each distance 0 .. length-1: small distances have one each, then there are four to a doubling."""
     distance = torch.arange(length, dtype=torch.float64)
     raw = (BINS_PER_DOUBLING * (distance + 1).log2()).floor().long()
-    found: Tensor = torch.unique(raw, return_inverse=True)[1]
-    return found
+    bins: Tensor = torch.unique(raw, return_inverse=True)[1]
+    return bins
 
 
 def middles(bins: Tensor) -> tuple[float, ...]:

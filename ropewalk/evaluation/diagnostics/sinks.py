@@ -1,12 +1,12 @@
-"""What the first tokens are worth to a stream: loss by position with them, with others in their place, without any.
+"""What the first tokens are worth to a stream: loss by position with them, with others, and without.
 
-    kept      the n_sink first tokens and the last W
-    replaced  the same, after the first n_sink tokens were replaced by a meaningless one
-    removed   the last n_sink + W tokens alone
+    kept      attention reaches the first n_sink tokens and the last W
+    replaced  the same, with the first n_sink tokens replaced by a meaningless one
+    removed   attention reaches only the last n_sink + W tokens
 
-With sinks replaced by line breaks a stream loses little, without sinks much: what they are does not matter, that they
-are there does (Xiao et al. 2023, StreamingLLM, arXiv:2309.17453, tables 1 and 2). Judged are the tokens after the
-first n_sink, which are the same in all three.
+With line breaks as sinks the loss rises little, without sinks a lot: their content does not matter, their presence does
+(Xiao et al. 2023, StreamingLLM, arXiv:2309.17453, tables 1 and 2). Losses are of the tokens after the first n_sink,
+which are the same in all three.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ropewalk.reach import Sinks, Window
 
 
 class SinkLosses(NamedTuple):
-    """Losses in nats of each token after the sinks, [texts, tokens - n_sink]."""
+    """Losses in nats of the tokens after the sinks, [texts, tokens - n_sink]."""
 
     kept: Tensor
     replaced: Tensor
@@ -36,7 +36,7 @@ class SinkLosses(NamedTuple):
 def without_sinks(
     model: nn.Module, ids_bn: Tensor, *, stream: Extension, substitute: int, own: TrainedExtension | None = None
 ) -> SinkLosses:
-    """Under a stream with sinks; the model comes without an extension, `own` is the one that it was trained under."""
+    """The losses under a stream with sinks; `own` is the extension that the model was trained under."""
     reach = stream.reach
     if not isinstance(reach, Sinks):
         raise InvalidValue("stream", "an extension whose reach is sinks, such as streaming", str(reach))
@@ -46,11 +46,10 @@ def without_sinks(
     other = ids_bn.clone()
     other[:, : reach.n_sink] = substitute
     runs = ((ids_bn, stream), (other, stream), (ids_bn, window))
-    return SinkLosses(
-        *(_losses(model, ids, extension, own or TrainedExtension())[:, reach.n_sink - 1 :] for ids, extension in runs)
-    )
+    base = own or TrainedExtension()
+    return SinkLosses(*(_losses(model, ids, line, base)[:, reach.n_sink - 1 :] for ids, line in runs))
 
 
-def _losses(model: nn.Module, ids_bn: Tensor, extension: Extension, own: TrainedExtension) -> Tensor:
-    with own.under(model, extension):
+def _losses(model: nn.Module, ids_bn: Tensor, extension: Extension, base: TrainedExtension) -> Tensor:
+    with base.under(model, extension):
         return token_losses(model, ids_bn.to(device_of(host_of(model)))).losses_bn.cpu()

@@ -1,13 +1,13 @@
-"""What lm-evaluation-harness gets wrong for long texts, and what is done about it. Seen in lm-eval 0.4.13.
+"""Fixes for what lm-evaluation-harness gets wrong on long texts (lm-eval 0.4.13).
 
 - Prompts that are too long lose their beginning, with a warning: `StrictRequests` raises.
-- A limit takes the first samples, so that of several lengths only the first is measured: `chosen` takes some of each.
-- RULER says -1 for a length that was not measured, and its group averages the length 4,096 alone: `present`, `means`.
-- RULER's questions with several right answers want all of them at once: `any_of`.
-- RULER's chains and common words never end where their smallest example does not fit: `require_examples_fit`.
+- A limit takes the first samples, so of several lengths only the first is measured: `chosen` takes some of each.
+- RULER reports -1 for a length that was not measured, and its group averages only the length 4,096: `present`, `means`.
+- RULER requires all wordings of an answer instead of one of them: `any_of`.
+- RULER's chains and common words never end if their smallest example does not fit: `require_examples_fit`.
 
-Left as they are: RULER makes 500 samples whatever the limit, and fills a length in coarse steps, so that prompts can be
-a third shorter (the longest one of each task is reported); perplexity is that of disjoint windows.
+Not fixed: RULER makes 500 samples whatever the limit, and fills a length in coarse steps, so that prompts can be a
+third shorter (the longest request of each task is reported); perplexity is that of disjoint windows.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from ropewalk.errors import DoesNotFit
 
 ABSENT = -1.0
 CONTROL = re.compile(r"[\x00-\x1f]")
-CHAINS, WORDS = {"ruler_vt", "ruler", "longcxt"}, {"ruler_cwe", "ruler", "longcxt"}  # tasks, and groups that have them
+CHAINS, WORDS = {"ruler_vt", "ruler", "longcxt"}, {"ruler_cwe", "ruler", "longcxt"}  # tasks and their groups
 EXAMPLE, CHAIN_ANSWER, WORDS_ANSWER = 500, 30, 120  # tokens that RULER allows for an example and for answers
 
 
 class StrictRequests:
-    """Mixed into the harness's wrapper of a model: what does not fit is refused before any of its kind is read."""
+    """A mixin for the harness's model: requests that do not fit are refused before any is run."""
 
     longest_of: dict[str, int]  # tokens of each task's longest request, its answer included
     quiet: bool
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Of continuations given contexts."""
-        self._require_room((each.task_name, self._pair(*each.args)) for each in requests)
-        found: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=self.quiet)  # type: ignore[misc]
-        return found
+        """Log-likelihoods of continuations after contexts."""
+        self._require_room((request.task_name, self._pair(*request.args)) for request in requests)
+        results: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=self.quiet)  # type: ignore[misc]
+        return results
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """What the model writes after each prompt."""
-        self._require_room((each.task_name, self._prompt(*each.args)) for each in requests)
-        found: list[str] = super().generate_until(requests, disable_tqdm=self.quiet)  # type: ignore[misc]
-        return found
+        self._require_room((request.task_name, self._prompt(*request.args)) for request in requests)
+        texts: list[str] = super().generate_until(requests, disable_tqdm=self.quiet)  # type: ignore[misc]
+        return texts
 
     def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
         return super()._loglikelihood_tokens(requests, self.quiet, override_bs)  # type: ignore[misc]
@@ -55,33 +55,33 @@ class StrictRequests:
             return len(me.tok_encode(continuation, add_special_tokens=False))
         return sum(map(len, me._encode_pair(context, continuation))) - 1
 
-    def _prompt(self, context: str, given: Mapping[str, Any]) -> int:
+    def _prompt(self, context: str, options: Mapping[str, Any]) -> int:
         from lm_eval.models.utils import normalize_gen_kwargs
 
         me: Any = self
-        answer: int = normalize_gen_kwargs(dict(given), me.max_gen_toks)["max_gen_toks"]
+        answer: int = normalize_gen_kwargs(dict(options), me.max_gen_toks)["max_gen_toks"]
         return int(me.tok_batch_encode([context])[0].shape[1]) + answer
 
     def _require_room(self, sizes: Iterable[tuple[str, int]]) -> None:
         for task, size in sizes:
             self.longest_of[task] = max(size, self.longest_of.get(task, 0))
         room: int = self.max_length  # type: ignore[attr-defined]
-        task, size = max(self.longest_of.items(), key=lambda each: each[1])
+        task, size = max(self.longest_of.items(), key=lambda item: item[1])
         if size > room:
-            rule = f"at least {size:,}, what the longest request of {task} takes with its answer"
-            raise DoesNotFit("--to", rule, room, remedy="cut to fit, it would lose what is asked for")
+            rule = f"at least {size:,}, for the longest request of {task} with its answer"
+            raise DoesNotFit("--to", rule, room, remedy="requests are not cut, since they would lose their question")
 
 
 def chosen(docs: Iterable[Mapping[str, Any]], limit: int) -> list[int]:
-    """The numbers of the first so many samples of each length."""
+    """The indices of the first `limit` samples of each length."""
     taken: Counter[Any] = Counter()
-    found = []
+    indices = []
     for number, doc in enumerate(docs):
         length = doc.get("max_length")
         taken[length] += 1
         if taken[length] <= limit:
-            found.append(number)
-    return found
+            indices.append(number)
+    return indices
 
 
 def fix_scoring(tasks: Iterable[Any]) -> None:
@@ -92,55 +92,55 @@ def fix_scoring(tasks: Iterable[Any]) -> None:
 
 
 def any_of(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """1 where any of the right answers is in what was written.
+    """1 if the text contains any of the right answers.
 
     Source: Hsieh et al. 2024, arXiv:2404.06654, `string_match_part` and `postprocess_pred` of its code.
     """
-    said = CONTROL.sub("\n", results[0].strip()).strip().lower()
-    return {str(doc["max_length"]): float(any(str(each).lower() in said for each in doc["outputs"]))}
+    text = CONTROL.sub("\n", results[0].strip()).strip().lower()
+    return {str(doc["max_length"]): float(any(str(answer).lower() in text for answer in doc["outputs"]))}
 
 
 def present(metric: str, value: Any) -> bool:
-    """Whether a metric is a number that was measured. RULER's metrics are called by their lengths."""
+    """Whether a metric is a number that was measured. RULER's metrics are named by their lengths."""
     return isinstance(value, int | float) and not (metric.isdigit() and value == ABSENT)
 
 
 def was_measured(metric: str, sample: Mapping[str, Any]) -> bool:
-    """Whether a sample has a part in a metric."""
+    """Whether a sample counts in a metric."""
     return metric in sample["metrics"] and not (metric.isdigit() and sample[metric] == ABSENT)
 
 
 def means(members: Iterable[Any]) -> dict[str, float]:
-    """Of the scores of a group: at each length, the mean over the tasks that have it."""
+    """The scores of a group: at each length, the mean over the tasks that have it."""
     values: dict[str, list[float]] = {}
-    for each in members:
-        if each.metric.isdigit():
-            values.setdefault(each.metric, []).append(each.value)
-    return {metric: sum(each) / len(each) for metric, each in values.items()}
+    for score in members:
+        if score.metric.isdigit():
+            values.setdefault(score.metric, []).append(score.value)
+    return {metric: sum(scores) / len(scores) for metric, scores in values.items()}
 
 
 def require_examples_fit(names: Iterable[str], tokenizer: PreTrainedTokenizerBase, lengths: Sequence[int]) -> None:
-    """Refuse tokenizers that take so many tokens that RULER would look for shorter examples for ever."""
-    asked, shortest = set(names), min(lengths)
+    """Refuse tokenizers that need so many tokens that RULER would search shorter examples for ever."""
+    tasks, shortest = set(names), min(lengths)
 
     def count(text: str) -> int:
         return len(tokenizer(text, verbose=False)["input_ids"])
 
-    if asked & CHAINS:
+    if tasks & CHAINS:
         from lm_eval.tasks.ruler import vt_utils as chains
 
         example = count(" ".join(map(str, chains.generate_input_output(5, 1, 4, is_icl=True))))
         _require("variable tracking's example", EXAMPLE, example + CHAIN_ANSWER)
         whole = count(" ".join(map(str, chains.generate_input_output(10, 1, 4)))) + example + CHAIN_ANSWER
         _require("variable tracking", shortest, whole)
-    if asked & WORDS:
+    if tasks & WORDS:
         from lm_eval.tasks.ruler import cwe_utils as words
 
         example_text, text, _ = words.generate_input_output(10, shortest)
         _require("common words", shortest, count(f"{example_text}\n{text}") + 2 * WORDS_ANSWER)
 
 
-def _require(what: str, room: int, size: int) -> None:
+def _require(part: str, room: int, size: int) -> None:
     if size > room:
-        remedy = "leave this task out, or ask for longer texts"
-        raise DoesNotFit("tokenizer", f"one that says RULER's shortest {what} in {room} tokens", size, remedy=remedy)
+        sentence = f"this tokenizer needs {size} tokens for RULER's shortest {part}, and there is room for {room}"
+        raise DoesNotFit.because("tokenizer", sentence, remedy="leave this task out, or ask for longer texts")

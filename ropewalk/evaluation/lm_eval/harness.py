@@ -1,6 +1,6 @@
-"""lm-evaluation-harness on an extended model, through its own wrapper of transformers.
+"""lm-evaluation-harness on an extended model, through its wrapper of transformers.
 
-Its tasks, prompts and scores are taken as they are but for what `defects` mends.
+Its tasks, prompts and scores are unchanged, apart from what `fixes` lists.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ropewalk.extension import Extension
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.spec import Json
 
-SEED = 1234  # the harness's own for few-shot examples
-RESAMPLES = 1000  # for the standard error of what has no formula
+SEED = 1234  # the harness's seed for few-shot examples
+RESAMPLES = 1000  # for standard errors without a formula
 
 
 class MetricScore(NamedTuple):
@@ -46,16 +46,16 @@ class MetricScore(NamedTuple):
     task: str
     metric: str
     value: float
-    error: float | None  # the standard error, where the harness has one
+    error: float | None  # the standard error, if the harness has one
     samples: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class HarnessResult:
-    """What the harness says of an extended model."""
+    """The harness's results for an extended model."""
 
     scores: tuple[MetricScore, ...]
-    tasks: dict[str, Json]  # version, examples, longest request and prompts' hash of each
+    tasks: dict[str, Json]  # by name: version, examples, longest request and a hash of the prompts
     longest: int
     lengths: tuple[int, ...]
     limit: int | None
@@ -80,13 +80,13 @@ def evaluate(
     batch: int = 1,
     own: TrainedExtension | None = None,
 ) -> HarnessResult:
-    """Run tasks on texts of at most `longest` tokens; `lengths` are for tasks that make their texts themselves."""
+    """Run tasks on texts of at most `longest` tokens; `lengths` are for tasks that generate their texts."""
     _require_lm_eval()
     lengths, marks = tuple(lengths or [longest]), marks_of(model, tokenizer)
     if tokenizer.eos_token_id is None:
-        raise InvalidValue("tokenizer.eos_token", "one of its tokens: the harness ends texts with it", None)
-    with _hushed(), TemporaryDirectory() as place:
-        tokenizer.save_pretrained(place)  # some tasks read it again, and only from files
+        raise InvalidValue("tokenizer.eos_token", "one of its tokens, since the harness ends texts with it", None)
+    with _quiet(), TemporaryDirectory() as place:
+        tokenizer.save_pretrained(place)  # some tasks read it from files
         metadata = {"pretrained": place, "tokenizer": place, "max_seq_lengths": list(lengths)}
         manager = _manager(names, include, metadata)
         require_examples_fit(names, tokenizer, lengths)
@@ -108,8 +108,8 @@ def _require_lm_eval() -> None:
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
-    """Standard output is for results, and what the harness warns of is refused here or of no concern."""
+def _quiet() -> Iterator[None]:
+    """Standard output is for results; the harness's warnings are errors here, or irrelevant."""
     logger = logging.getLogger("lm_eval")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -123,33 +123,33 @@ def _hushed() -> Iterator[None]:
 def _wrapped(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, longest: int, batch: int) -> Any:
     from lm_eval.models.huggingface import HFLM
 
-    own = deepcopy(tokenizer)  # it is given a padding token
+    copied = deepcopy(tokenizer)  # the harness adds a padding token
     wrapped: Any = type("StrictHFLM", (StrictRequests, HFLM), {"longest_of": {}, "quiet": not sys.stderr.isatty()})
-    return wrapped(pretrained=model, tokenizer=own, max_length=longest, batch_size=batch, backend="causal")
+    return wrapped(pretrained=model, tokenizer=copied, max_length=longest, batch_size=batch, backend="causal")
 
 
 def _manager(names: Sequence[str], include: Sequence[str], metadata: Json) -> Any:
-    """Where tasks are looked up: among the given ones alone if these are all, for reading the others' index is slow."""
+    """Where tasks are looked up: only in `include` if it has them all, since reading the harness's index is slow."""
     from lm_eval.tasks import TaskManager
 
     for path in include:
         if not Path(path).is_dir():
             raise Unreadable("--include-path", "a folder of tasks", path)
-    own = TaskManager(include_path=list(include), include_defaults=False, metadata=metadata)
-    if set(names) <= set(own.all_tasks):
-        return own
-    every = TaskManager(include_path=list(include), metadata=metadata)
+    included = TaskManager(include_path=list(include), include_defaults=False, metadata=metadata)
+    if set(names) <= set(included.all_tasks):
+        return included
+    everything = TaskManager(include_path=list(include), metadata=metadata)
     for name in names:
-        if name not in every.all_tasks:
+        if name not in everything.all_tasks:
             remedy = "lm-eval ls tasks lists them, --include-path adds a folder of tasks"
-            close = get_close_matches(name, every.all_tasks) or None
+            close = get_close_matches(name, everything.all_tasks) or None
             raise UnknownName("task", name, known=close, owner="lm-evaluation-harness", remedy=remedy)
-    return every
+    return everything
 
 
 def _loaded(manager: Any, names: Sequence[str]) -> Json:
-    """The tasks with their data. Each is drawn by itself: its prompts do not depend on which others there are."""
-    found: Json = {"tasks": {}, "groups": {}, "group_map": {}}
+    """The tasks with their data. Prompts of a task do not depend on the other tasks."""
+    loaded: Json = {"tasks": {}, "groups": {}, "group_map": {}}
     for name in names:
         set_seed(SEED)
         try:
@@ -158,41 +158,42 @@ def _loaded(manager: Any, names: Sequence[str]) -> Json:
             raise
         except Exception as reason:
             raise _without_data(name, reason) from reason
-        for kind, each in part.items():
-            found[kind].update(each)
-    for name, task in found["tasks"].items():
+        for kind, entries in part.items():
+            loaded[kind].update(entries)
+    for name, task in loaded["tasks"].items():
         if getattr(task, "UNSAFE_CODE", False) or getattr(task, "MULTIMODAL", False):
-            raise DoesNotFit("--tasks", "tasks of text, which do not run what a model writes", name)
+            sentence = f"the task {name} has images, or runs code that the model writes"
+            raise DoesNotFit.because("--tasks", sentence, remedy="leave it out")
         if task.get_config("num_fewshot") is None:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=SEED)
-    fix_scoring(found["tasks"].values())
-    return found
+    fix_scoring(loaded["tasks"].values())
+    return loaded
 
 
 def _without_data(name: str, reason: Exception) -> RopewalkError:
-    """Which task it was, of a group, and what was said."""
+    """The error of a task, which may be one of a group, whose data cannot be loaded."""
     if isinstance(reason, ModuleNotFoundError):
         return not_installed(reason)
     holders: list[Any] = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(reason.__traceback__)]
-    inner = [each.config.task for each in holders if hasattr(getattr(each, "config", None), "task")]
-    said = next(iter(str(reason).strip().splitlines()), "").rstrip(".")
-    remedy = f"{type(reason).__name__}: {said}; leave it out, or fetch its data where there is a network"
-    return Unreadable("--tasks", "tasks whose data can be had", inner[-1] if inner else name, remedy=remedy)
+    inner = [holder.config.task for holder in holders if hasattr(getattr(holder, "config", None), "task")]
+    words = next(iter(str(reason).strip().splitlines()), "").rstrip(".")
+    sentence = f"the data of the task {inner[-1] if inner else name} cannot be loaded: {type(reason).__name__}: {words}"
+    return Unreadable.because("--tasks", sentence, remedy="leave it out, or download its data first")
 
 
 def _evaluated(wrapped: Any, tasks: Json, limit: int | None) -> tuple[tuple[MetricScore, ...], dict[str, Json]]:
     from lm_eval import evaluator
 
     set_seed(SEED)
-    given = {name: chosen(task.eval_docs, limit) for name, task in tasks["tasks"].items()} if limit else None
-    found = evaluator.evaluate(lm=wrapped, task_dict=tasks, samples=given, bootstrap_iters=RESAMPLES)
+    samples = {name: chosen(task.eval_docs, limit) for name, task in tasks["tasks"].items()} if limit else None
+    report = evaluator.evaluate(lm=wrapped, task_dict=tasks, samples=samples, bootstrap_iters=RESAMPLES)
     scores: list[MetricScore] = []
     for name in tasks["tasks"]:
-        scores += _scores(name, found["results"][name], found["samples"][name])
+        scores += _scores(name, report["results"][name], report["samples"][name])
     for name in tasks["groups"]:
-        scores += _of_group(name, found, scores)
-    return tuple(scores), {name: _about(name, found, wrapped.longest_of) for name in tasks["tasks"]}
+        scores += _of_group(name, report, scores)
+    return tuple(scores), {name: _about(name, report, wrapped.longest_of) for name in tasks["tasks"]}
 
 
 def _scores(name: str, metrics: Mapping[str, Any], samples: Sequence[Json]) -> Iterator[MetricScore]:
@@ -200,25 +201,25 @@ def _scores(name: str, metrics: Mapping[str, Any], samples: Sequence[Json]) -> I
         metric, comma, chain = key.partition(",")
         if comma and not metric.endswith("_stderr") and present(metric, value):
             error = metrics.get(f"{metric}_stderr,{chain}")
-            of = sum(each["filter"] == chain and was_measured(metric, each) for each in samples)
-            shown = metric if chain == "none" else f"{metric} ({chain})"
-            yield MetricScore(name, shown, float(value), error if isinstance(error, float) else None, of)
+            of = sum(sample["filter"] == chain and was_measured(metric, sample) for sample in samples)
+            title = metric if chain == "none" else f"{metric} ({chain})"
+            yield MetricScore(name, title, float(value), error if isinstance(error, float) else None, of)
 
 
-def _of_group(name: str, found: Json, scores: Sequence[MetricScore]) -> Iterator[MetricScore]:
-    """The harness's own means, but for RULER's."""
-    members = [each for each in scores if each.task in found["group_subtasks"].get(name, ())]
-    own = found.get("groups", {}).get(name, {})
-    values = {score.metric: score.value for score in _scores(name, own, []) if not score.metric.isdigit()}
+def _of_group(name: str, report: Json, scores: Sequence[MetricScore]) -> Iterator[MetricScore]:
+    """The harness's means, except for RULER's."""
+    members = [score for score in scores if score.task in report["group_subtasks"].get(name, ())]
+    metrics = report.get("groups", {}).get(name, {})
+    values = {score.metric: score.value for score in _scores(name, metrics, []) if not score.metric.isdigit()}
     for metric, value in (values | means(members)).items():
-        yield MetricScore(name, metric, value, None, sum(each.samples for each in members if each.metric == metric))
+        yield MetricScore(name, metric, value, None, sum(score.samples for score in members if score.metric == metric))
 
 
-def _about(name: str, found: Json, longest_of: Mapping[str, int]) -> Json:
-    prompts = "".join(each["prompt_hash"] for each in found["samples"][name])
+def _about(name: str, report: Json, longest_of: Mapping[str, int]) -> Json:
+    prompts = "".join(sample["prompt_hash"] for sample in report["samples"][name])
     return {
-        "version": found["versions"].get(name),
-        "examples": found["n-shot"].get(name),
-        "longest_request": longest_of.get(name),  # nothing where a text is read in windows
+        "version": report["versions"].get(name),
+        "examples": report["n-shot"].get(name),
+        "longest_request": longest_of.get(name),  # None if texts are read in windows
         "prompts": hashlib.sha256(prompts.encode()).hexdigest()[:16],
     }

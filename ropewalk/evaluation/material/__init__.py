@@ -1,1 +1,1 @@
-"""What models are measured on: a subject, its prompts and words."""
+"""What models are measured on: a subject (a model with its texts), prompts, and words to hide."""

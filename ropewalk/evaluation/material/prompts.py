@@ -1,8 +1,8 @@
-"""Prompts of an exact number of tokens: what is hidden stands between two lines of filler, never within one.
+"""Prompts of an exact number of tokens. What is hidden stands between two lines of filler, never within one.
 
-A prompt is put together as text and tokenised once, as a user's would be. Filler is cut at its beginning, character by
-character, until the prompt and what is to be written after it have the length that was asked for. A tokenizer that does
-not give the text back, white space apart, is refused: what was hidden might not be there.
+A prompt is built as text and tokenised once, like a user's. The beginning of the filler is cut, character by character,
+until the prompt and its answer have the exact length. A tokenizer that does not decode to the same text (apart from
+white space) is refused: the hidden text might be lost.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
 
-NEAR = 200  # characters around the largest size that fits among which an exact one is looked for
+NEAR = 200  # characters around the largest size that fits, where an exact one is searched
 
 
 class Prompt(NamedTuple):
-    """What a model reads, and what it is to write then."""
+    """What a model reads, and what it should write then."""
 
     text: str
     answer: str
@@ -34,20 +34,20 @@ class Prompt(NamedTuple):
 
 
 class HiddenLines(NamedTuple):
-    """Lines to be hidden in filler, and where: 0 is its beginning, 1 its end."""
+    """Lines to hide in filler, and the depth: 0 is its beginning, 1 its end."""
 
     text: str
     depth: float
 
 
 class GrowingPrompt(NamedTuple):
-    """A prompt that grows with a number: of characters of filler, or of larger units, of which there are so many."""
+    """A prompt that grows with a number: of characters of filler, or of larger units."""
 
     text: Callable[[int], str]
     answer: str
-    spare: int = 0  # tokens that are kept free for what is written, where that may be longer than the answer
+    spare: int = 0  # tokens that are reserved for what the model writes, if that may exceed the answer
     in_units: bool = False
-    most: int = sys.maxsize
+    most: int = sys.maxsize  # the largest number
 
 
 def with_needle(
@@ -61,44 +61,45 @@ def with_needle(
     length: int,
     spare: int = 0,
 ) -> Prompt:
-    """Filler around a needle, the question, and room for the answer: `length` tokens in all."""
+    """Filler around a needle, the question, and room for the answer: `length` tokens in total."""
     key = answer.strip()
     clean = without(filler, [key])
 
-    def put_together(size: int) -> str:
+    def text(size: int) -> str:
         return scattered(clean, [HiddenLines(needle, depth)], size) + question
 
-    prompt = fitted(tokenizer, GrowingPrompt(put_together, answer, spare), length)
-    require_told(prompt, {key: needle.count(key)})
+    prompt = fitted(tokenizer, GrowingPrompt(text, answer, spare), length)
+    require_count(prompt, {key: needle.count(key)})
     return prompt
 
 
 def without(filler: str, words: Iterable[str]) -> str:
-    """The lines that have none of these words."""
-    kept = "".join(line for line in filler.splitlines(keepends=True) if not any(word in line for word in words))
-    if not kept:
+    """The lines of the filler that contain none of these words."""
+    clean = "".join(line for line in filler.splitlines(keepends=True) if not any(word in line for word in words))
+    if not clean:
         raise DoesNotFit("filler", "lines without the answer", ", ".join(words))
-    return kept
+    return clean
 
 
 def scattered(filler: str, hidden: Sequence[HiddenLines], size: int) -> str:
-    """So many characters of filler, as often as that takes, with what is hidden between its lines."""
+    """`size` characters of filler, repeated if necessary, with the hidden lines between its lines."""
     around = (filler * (size // len(filler) + 1))[-size:] if size else ""
-    ordered = sorted(hidden, key=lambda each: each.depth)
-    places = [_line_near(around, round(each.depth * size)) for each in ordered]
+    ordered = sorted(hidden, key=lambda line: line.depth)
+    places = [_line_near(around, round(line.depth * size)) for line in ordered]
     parts = [around[begin:end] for begin, end in pairwise([0, *places, len(around)])]
-    return "".join(part + each.text for part, each in zip(parts, ordered, strict=False)) + parts[-1]
+    return "".join(part + line.text for part, line in zip(parts, ordered, strict=False)) + parts[-1]
 
 
-def require_told(prompt: Prompt, times: dict[str, int]) -> None:
-    """Refuse a prompt that says what is looked for elsewhere too, or not at all."""
+def require_count(prompt: Prompt, times: dict[str, int]) -> None:
+    """Refuse a prompt that contains an answer too often, or not at all."""
     for word, count in times.items():
         if prompt.text.count(word) != count:
-            raise DoesNotFit("needle", "all there is of the answer in the prompt", word)
+            sentence = f"the prompt must contain the answer {word!r} {count} times, not {prompt.text.count(word)}"
+            raise DoesNotFit.because("needle", sentence, remedy="take another corpus")
 
 
 def fitted(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int) -> Prompt:
-    """Of prompts that grow with a number, the one that fills a length with what is written after it, or the fullest."""
+    """The size at which prompt and answer fill the length exactly, or the largest one that fits."""
 
     def used(size: int) -> int:
         return len(_ids(tokenizer, growing.text(size)))
@@ -106,43 +107,44 @@ def fitted(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: i
     least = used(0)
     written = max(growing.spare, len(_ids(tokenizer, growing.text(0) + growing.answer)) - least)
     if least + written > length:
-        raise DoesNotFit("length", f"at least {least + written}, what the prompt needs without filler", length)
+        raise DoesNotFit("length", f"at least {least + written}, for the prompt without filler", length)
     size = _fullest(used, length - written, growing)
     if size == growing.most and used(size) + written < length:
-        rule, remedy = f"enough for {length} tokens", "name more, or a shorter length"
-        raise DoesNotFit("text to hide in", rule, used(size) + written, remedy=remedy)
+        remedy = "give more documents, or a shorter length"
+        raise DoesNotFit("text to hide in", f"enough for {length} tokens", used(size) + written, remedy=remedy)
     return _tokenised(tokenizer, growing.text(size), growing.answer)
 
 
 def _tokenised(tokenizer: PreTrainedTokenizerBase, text: str, answer: str) -> Prompt:
-    """Both as the tokens they are when they stand together."""
+    """Prompt and answer as tokens, tokenised together."""
     ids, whole = _ids(tokenizer, text), _ids(tokenizer, text + answer)
-    if whole[: len(ids)] != ids:  # else nobody could write it
-        raise DoesNotFit("answer", "tokenised after the prompt as it is alone", answer)
-    require_given_back(tokenizer, whole, text + answer)
+    if whole[: len(ids)] != ids:  # else no model could write the answer
+        sentence = f"the tokenizer joins the end of the prompt and the answer {answer!r} in one token"
+        raise DoesNotFit.because("answer", sentence, remedy="take another tokenizer")
+    require_round_trip(tokenizer, whole, text + answer)
     return Prompt(text, answer, tuple(ids), tuple(whole[len(ids) :]))
 
 
-def require_given_back(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], text: str) -> None:
-    """Refuse a tokenizer whose tokens are not the text."""
+def require_round_trip(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], text: str) -> None:
+    """Refuse a tokenizer that does not decode to the same text."""
     got = str(tokenizer.decode(list(ids)))
     if _letters(got) != _letters(text):
-        raise DoesNotFit("tokenizer", "one that gives a text back as it was", _difference(got, text))
+        raise DoesNotFit("tokenizer", "one that decodes to the same text", _difference(got, text))
 
 
 def _letters(text: str) -> str:
-    """Without white space, which some tokenizers add or take away."""
+    """Without white space, which some tokenizers add or remove."""
     return "".join(text.split())
 
 
-def _difference(got: str, wanted: str) -> str:
-    """The first words where two texts part."""
-    pairs = zip(got.split(), wanted.split(), strict=False)
-    return next((f"{a} for {b}" for a, b in pairs if a != b), f"{len(got)} characters for {len(wanted)}")
+def _difference(got: str, expected: str) -> str:
+    """The first words that differ."""
+    pairs = zip(got.split(), expected.split(), strict=False)
+    return next((f"{a} for {b}" for a, b in pairs if a != b), f"{len(got)} characters for {len(expected)}")
 
 
 def _fullest(used: Callable[[int], int], room: int, growing: GrowingPrompt) -> int:
-    """The size that uses all room; tokens grow with characters, but not one by one."""
+    """The size that fills the room; tokens grow with characters, but not one by one."""
     low, high = 0, 1
     while high <= growing.most and used(high) <= room:
         low, high = high, 2 * high
@@ -155,9 +157,10 @@ def _fullest(used: Callable[[int], int], room: int, growing: GrowingPrompt) -> i
 
 
 def _between(used: Callable[[int], int], room: int, low: int, high: int) -> int:
-    """A size that uses all room, or the largest that fits, between one that fits and one that does not.
+    """A size that fills the room, or the largest that fits, between one that fits and one that does not.
 
-    Tokens grow nearly in proportion, so guesses in proportion are soon right; halving in turn keeps them from creeping.
+    The number of tokens is nearly proportional to the size, so proportional guesses are soon right. Every other guess
+    is the middle, so that progress is never slow.
     """
     fits, over, guessing = used(low), room + 1, False
     while high - low > 1 and fits < room:
@@ -169,7 +172,7 @@ def _between(used: Callable[[int], int], room: int, low: int, high: int) -> int:
 
 
 def _line_near(text: str, at: int) -> int:
-    """The beginning of a line that is nearest to a place, or one of the text's ends."""
+    """The start of the line that is nearest to a place, or an end of the text."""
     before, after = text.rfind("\n", 0, at) + 1, text.find("\n", at) + 1 or len(text)
     return before if at - before <= after - at else after
 

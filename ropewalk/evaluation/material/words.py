@@ -1,4 +1,4 @@
-"""Words that needles are made of: plain English, in compounds of which there are enough for the longest of texts."""
+"""Words that needles are made of: plain English, with enough compounds for the longest texts."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ COMPOUNDS = len(ADJECTIVES) * len(NOUNS)
 
 
 def compound(random: Random) -> str:
-    """Two words that few texts have together."""
+    """Two words that rarely occur together."""
     return f"{random.choice(ADJECTIVES)}-{random.choice(NOUNS)}"
 
 
 def compounds(random: Random, count: int) -> list[str]:
-    """So many of them, no two alike, or all there are."""
+    """At most `count` compounds, all different."""
     chosen = random.sample(range(COMPOUNDS), min(count, COMPOUNDS))
     return [f"{ADJECTIVES[n // len(NOUNS)]}-{NOUNS[n % len(NOUNS)]}" for n in chosen]

@@ -10,7 +10,7 @@ import torch
 
 from ropewalk.errors import InvalidValue
 
-NORMAL = 1.959964  # the 97.5th percentile: intervals are of 95 %
+NORMAL = 1.959964  # the 97.5th percentile, for intervals of 95 %
 RESAMPLES = 2000
 # Student's 97.5th percentiles for 1, 2, ... degrees of freedom: a bootstrap of few documents is far too narrow.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
@@ -18,22 +18,22 @@ SHARE, LOSS, ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)  # ranges 
 
 
 class Estimate(NamedTuple):
-    """A number and the interval that holds it in 95 of 100 repetitions."""
+    """A number and its 95 % interval."""
 
     value: float
     low: float
     high: float
-    of: int  # so many measurements
+    of: int  # number of measurements
 
     def clear_of(self, other: float) -> bool:
-        """Whether the interval leaves a number out."""
+        """Whether the interval excludes a number."""
         return not self.low <= other <= self.high
 
 
 def share(successes: float, trials: int) -> Estimate:
-    """A share of successes with Wilson's interval, which stays between 0 and 1 also for few trials.
+    """A share of successes with Wilson's interval, which stays between 0 and 1 even for few trials.
 
-    Where a trial may succeed in part, the interval is as wide as if it could not, which is wider than need be.
+    If a trial can succeed in part, the interval is wider than necessary.
 
     centre = (p + z^2/2n) / (1 + z^2/n),  half = z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n)
 
@@ -44,7 +44,7 @@ def share(successes: float, trials: int) -> Estimate:
     p, square = successes / trials, NORMAL**2
     centre = (p + square / (2 * trials)) / (1 + square / trials)
     half = NORMAL * math.sqrt(p * (1 - p) / trials + square / (4 * trials**2)) / (1 + square / trials)
-    # At the ends the interval touches them: only rounding would part it from them.
+    # With no or only successes the interval reaches 0 or 1; only rounding would prevent it.
     low, high = max(0.0, centre - half), min(1.0, centre + half)
     return Estimate(p, 0.0 if successes == 0 else low, 1.0 if successes == trials else high, trials)
 
@@ -57,10 +57,10 @@ def mean(
     most: float = math.inf,
     seed: int = 0,
 ) -> Estimate:
-    """A weighted mean over documents; the interval is a bootstrap over documents, which are what was drawn.
+    """A weighted mean over documents; the interval is a bootstrap over documents.
 
-    Of fewer than ten, the wider of that and Student's: mean -+ t s / sqrt(n). It ends where values must, at `least` and
-    at `most`.
+    With fewer than ten it is at least Student's: mean -+ t s / sqrt(n). It is cut at `least` and `most`, the range of
+    the values.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)
@@ -79,14 +79,15 @@ def mean(
 
 
 def means(samples: Sequence[Mapping[str, Any]], **ranges: tuple[float, float]) -> dict[str, Estimate]:
-    """The mean of each number over samples, and within which range it must be."""
+    """The mean of each number over samples; a range is what the number can be."""
     return {
-        name: mean([each[name] for each in samples], least=least, most=most) for name, (least, most) in ranges.items()
+        name: mean([sample[name] for sample in samples], least=least, most=most)
+        for name, (least, most) in ranges.items()
     }
 
 
-def difference(mine: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> Estimate:
-    """The mean difference on the same documents: what they have in common falls out of the interval."""
-    if len(mine) != len(theirs):
-        raise InvalidValue("values", f"as many as there are to compare with ({len(theirs)})", len(mine))
-    return mean([a - b for a, b in zip(mine, theirs, strict=True)], seed=seed)
+def difference(values: Sequence[float], others: Sequence[float], *, seed: int = 0) -> Estimate:
+    """The mean difference on the same documents: what the documents have in common cancels out."""
+    if len(values) != len(others):
+        raise InvalidValue("values", f"as many as there are to compare with ({len(others)})", len(values))
+    return mean([a - b for a, b in zip(values, others, strict=True)], seed=seed)

@@ -1,4 +1,4 @@
-"""Loss and next-token accuracy per position, on texts of one length: what every figure of loss is made from.
+"""Loss and next-token accuracy by position, on texts of one length.
 
 Legend: b text, n token.
 """
@@ -20,26 +20,26 @@ from ropewalk.hf import score_tokens
 from ropewalk.positions import Positions
 
 BINS = 64  # of a text, for curves
-ROWS = 8192  # tokens read at once, as many rows as that makes
+ROWS = 8192  # tokens in a batch
 
 
 class TokenLosses(NamedTuple):
-    """Each token but the first, given all before it."""
+    """Of each token but the first, after all tokens before it."""
 
     losses_bn: Tensor  # in nats
-    hits_bn: Tensor  # whether it was the likeliest
+    hits_bn: Tensor  # whether the token was the likeliest
 
     def loss(self, last: int | None = None) -> float:
-        """The mean over all tokens, or over the last so many of each text."""
+        """The mean over all tokens, or over the `last` ones of each text."""
         return float(self.losses_bn[:, -(last or 0) :].double().mean())
 
     def accuracy(self, last: int | None = None) -> float:
-        """The share of hits among all tokens, or among the last so many of each text."""
+        """The share of hits over all tokens, or over the `last` ones of each text."""
         return float(self.hits_bn[:, -(last or 0) :].double().mean())
 
 
 def token_losses(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | None = None) -> TokenLosses:
-    """Read texts of one length; `numbering` says where tokens stand when not at 0, 1, 2, ..."""
+    """Read texts of one length; `numbering` gives positions other than 0, 1, 2, ..."""
     length = ids_bn.shape[1]
     numbers = None if numbering is None else numbering.number(length)
     parts = [score_tokens(model, rows, numbers=numbers) for rows in torch.split(ids_bn, max(1, ROWS // length))]
@@ -47,22 +47,22 @@ def token_losses(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | Non
 
 
 def bits_per_byte(losses: Tensor, count: int) -> float:
-    """What does not depend on how a tokenizer cuts: the losses of tokens in bits, over the bytes that they told."""
+    """The losses of tokens in bits, divided by the bytes of their text: comparable between tokenizers."""
     return float(losses.double().sum()) / math.log(2) / max(1, count)
 
 
 def text_bytes(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> int:
-    """Of the text that tokens stand for."""
+    """The bytes of the text of some tokens."""
     return len(str(tokenizer.decode(ids)).encode())
 
 
 def binned(values: Tensor, bins: int = BINS) -> list[float]:
-    """Means over bins of equal size, or the values themselves where there are few."""
+    """Means over bins of equal size, or the values themselves if there are few."""
     return [float(values[a:b].double().mean()) for a, b in pairwise(edges(len(values), bins))]
 
 
 def edges(count: int, bins: int = BINS) -> list[int]:
-    """Where bins begin, and where the last one ends."""
+    """The beginnings of the bins, and the end of the last one."""
     bins = min(bins, count)
     return [round(n * count / bins) for n in range(bins + 1)]
 
@@ -70,21 +70,23 @@ def edges(count: int, bins: int = BINS) -> list[int]:
 def passages(documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, *, length: int, count: int) -> Tensor:
     """The middles of the first `count` documents that are long enough, [count, length].
 
-    Documents begin alike, with licences and imports.
+    The beginnings of documents are alike: licences and imports.
     """
-    found: list[Tensor] = []
+    middles: list[Tensor] = []
     for document in documents:
         tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
         if len(tokens) >= length:
             first = (len(tokens) - length) // 2
-            found.append(torch.tensor(tokens[first : first + length]))
-        if len(found) == count:
-            return torch.stack(found)
-    remedy = "name a larger corpus, or ask for fewer or shorter texts"
-    raise DoesNotFit("corpus", f"one with {count} documents of {length} tokens", f"{len(found)} of them", remedy=remedy)
+            middles.append(torch.tensor(tokens[first : first + length]))
+        if len(middles) == count:
+            return torch.stack(middles)
+    remedy = "give a larger corpus, or ask for fewer or shorter texts"
+    raise DoesNotFit(
+        "corpus", f"one with {count} documents of {length} tokens", f"{len(middles)} of them", remedy=remedy
+    )
 
 
 def repeated(ids_bn: Tensor, length: int) -> Tensor:
-    """Each text again and again until it is `length` tokens long: whoever can look back knows what comes."""
+    """Texts repeated until they are `length` tokens long."""
     times = -(-length // ids_bn.shape[1])
     return ids_bn.repeat(1, times)[:, :length]

@@ -1,16 +1,16 @@
-"""Perplexities by name: one checkpoint and one text have half a dozen of them, all made from losses per token.
+"""Perplexities by name: there are several definitions, and all are made from losses per token.
 
-    truncated(L)         the first L tokens of each text, every one given all before it
-    strided(W, S)        windows of W tokens that move on by S; of each window the new tokens count
-    rolling(W)           strided(W, W): windows that do not overlap, as lm-evaluation-harness reads
+    truncated(L)         the first L tokens of each text, every token after all before it
+    strided(W, S)        windows of W tokens that advance by S; in each window only the new tokens count
+    rolling(W)           strided(W, W): windows that do not overlap, as in lm-evaluation-harness
 
-Each is exp of the mean over all tokens of all texts; the mean over texts of their means, in which a short text counts
-as much as a long one, stands beside it under its own name. No token counts twice, and none but a text's first is left
-out: a window's first target is told by the token before it.
+The perplexity is exp of the mean over all tokens of all texts. The mean over texts, in which short and long texts count
+alike, is a second number. Every token counts once, except the first of a text: the first target of a window is
+predicted from the token before it.
 
 Protocols: Press et al. 2022, arXiv:2108.12409 (strided); EleutherAI/lm-evaluation-harness, loglikelihood_rolling.
-Deviation: jquesnelle/yarn, eval/perplexity.py, takes the unweighted mean over windows, in which the first, long one
-counts as much as 256 new tokens, and begins every window anew with the token that begins texts.
+Deviation: jquesnelle/yarn, eval/perplexity.py, takes the unweighted mean over windows, in which the first, long window
+counts as much as 256 new tokens, and puts the token that begins texts at the start of every window.
 
 Legend: b text or window, n token.
 """
@@ -32,32 +32,33 @@ from ropewalk.hf import score_tokens
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.rotary import probe, turns
 
-MARGIN = 0.25  # nats per token: what every reader sees
-LARGEST = 700.0  # nats whose perplexity is a number: the interval of two texts may be wider
+MARGIN = 0.25  # nats per token: what every reader notices
+LARGEST = 700.0  # nats: above it exp overflows, as in the wide interval of two texts
 
 
 class NamedPerplexity(NamedTuple):
-    """A perplexity with what it is called."""
+    """A perplexity and its name."""
 
     name: str
-    by_token: Estimate  # every token counts alike
-    by_text: Estimate  # every text does
+    by_token: Estimate  # the mean over tokens
+    by_text: Estimate  # the mean over texts
     tokens: int
 
 
 def perplexity(name: str, losses: Sequence[Tensor]) -> NamedPerplexity:
-    """Of the losses per token of each text; intervals are over texts."""
-    means = [float(each.double().mean()) for each in losses]
-    counts = [each.numel() for each in losses]
+    """From the losses per token of each text; intervals are over texts."""
+    means = [float(of_text.double().mean()) for of_text in losses]
+    counts = [of_text.numel() for of_text in losses]
     return NamedPerplexity(name, exponential(mean(means, counts)), exponential(mean(means)), sum(counts))
 
 
 def truncated(
     model: nn.Module, texts: Sequence[Tensor], lengths: Sequence[int], *, one_pass: bool | None = None
 ) -> dict[int, NamedPerplexity]:
-    """At each length, from texts [tokens] of the longest or more.
+    """At each length, from texts [tokens] of at least the longest.
 
-    By one pass where the model stands still (asked for with True, refused elsewhere), else by one for each length.
+    One pass serves all lengths if losses do not depend on the text after them (True requires that), else each length
+    has its own pass.
     """
     _require_room(texts, max(lengths))
     if one_pass:
@@ -66,14 +67,14 @@ def truncated(
         one_pass = not depends_on_length(model)
     if one_pass:
         whole = [score_tokens(model, text[None, : max(lengths)]).losses[0] for text in texts]
-        losses = {length: [each[: length - 1] for each in whole] for length in lengths}
+        losses = {length: [of_text[: length - 1] for of_text in whole] for length in lengths}
     else:
         losses = {length: [_read_whole(model, text[:length]) for text in texts] for length in lengths}
-    return {length: perplexity(f"truncated({length})", own) for length, own in losses.items()}
+    return {length: perplexity(f"truncated({length})", of_texts) for length, of_texts in losses.items()}
 
 
 def strided(model: nn.Module, texts: Sequence[Tensor], *, window: int, stride: int) -> NamedPerplexity:
-    """By windows of so many tokens, each so many further on than the last."""
+    """By windows of `window` tokens that advance by `stride`."""
     losses = [strided_losses(model, text, window=window, stride=stride) for text in texts]
     return perplexity(f"strided({window}, {stride})", losses)
 
@@ -85,11 +86,11 @@ def rolling(model: nn.Module, texts: Sequence[Tensor], *, window: int) -> NamedP
 
 
 def strided_losses(model: nn.Module, text: Tensor, *, window: int, stride: int) -> Tensor:
-    """The loss of each token of [tokens] but the first, given at most `window` before it."""
+    """The loss of each token of [tokens] but the first, after at most `window` tokens."""
     if not 1 <= stride <= window:
         raise InvalidValue("stride", f"from 1 to the window ({window})", stride)
     _require_room([text], window + 1)
-    ends = [*range(window, len(text) - 1, stride), len(text) - 1]  # of each window: its last target
+    ends = [*range(window, len(text) - 1, stride), len(text) - 1]  # the last target of each window
     rows = torch.stack([text[end - window : end + 1] for end in ends])
     losses = token_losses(model, rows).losses_bn
     news = [window, *(end - before for before, end in pairwise(ends))]
@@ -97,11 +98,11 @@ def strided_losses(model: nn.Module, text: Tensor, *, window: int, stride: int) 
 
 
 def depends_on_length(model: nn.Module) -> bool:
-    """Whether a token's loss changes when text is added behind it.
+    """Whether the loss of a token changes when text is added after it.
 
-    Under no extension it does: tables are static or belong to the row (dynamic ones too), reaches and scales to the
-    query. Under a schedule of the model's own it may (transformers' dynamic and longrope), and where that cannot be
-    told it is taken to.
+    It does not under our extensions: rotary tables are static or belong to the row, reaches and scales to the query. It
+    may under the checkpoint's own schedule (dynamic and longrope of transformers); if that is unknown, the answer is
+    yes.
     """
     host = host_of(model)
     if handle_of(host) is not None or not turns(host):
@@ -113,17 +114,17 @@ def depends_on_length(model: nn.Module) -> bool:
 
 
 def require_still(model: nn.Module) -> None:
-    """Refuse one pass for several lengths where each has numbers of its own."""
+    """Refuse one pass for several lengths if losses depend on the length."""
     if depends_on_length(model):
-        rule = "left out where the model's own schedule changes with the longest text of a batch (dynamic or longrope)"
-        raise DoesNotFit("one_pass", rule, True, remedy="read each length by itself, or extend by dynamic_ntk")
+        sentence = "one_pass is impossible: the checkpoint's own schedule depends on the length (dynamic or longrope)"
+        raise DoesNotFit.because("one_pass", sentence, remedy="leave it out, or extend by dynamic_ntk")
 
 
 def breakdown(excess_n: Tensor, *, width: int, margin: float = MARGIN) -> int | None:
-    """The first position by which the last `width` tokens have lost more than a margin each; nothing if none has.
+    """The first position at which the last `width` tokens are above a margin on average; None if there is none.
 
-    `excess_n` is by how much the loss at each position is above that of the same token at the trained length: what is
-    hard to tell is so in both, and falls out.
+    `excess_n` is the loss at each position minus that of the same token within the trained length, so that difficult
+    tokens cancel out.
     """
     if not 1 <= width <= len(excess_n):
         raise InvalidValue("width", f"from 1 to the {len(excess_n)} positions", width)
@@ -133,18 +134,18 @@ def breakdown(excess_n: Tensor, *, width: int, margin: float = MARGIN) -> int | 
 
 
 def _read_whole(model: nn.Module, text: Tensor) -> Tensor:
-    """In one piece: in several, a schedule that changes would be that of each piece."""
+    """In one chunk: in several, a schedule that depends on the length would see the chunk's."""
     return score_tokens(model, text[None], piece=len(text)).losses[0]
 
 
 def _require_room(texts: Sequence[Tensor], least: int) -> None:
     shortest = min((len(text) for text in texts), default=0)
     if shortest < least:
-        remedy = "name longer texts, or ask for a shorter length or window"
-        raise DoesNotFit("texts", f"at least one, each of at least {least} tokens", shortest, remedy=remedy)
+        remedy = "give longer texts, or ask for a shorter length or window"
+        raise DoesNotFit("texts", f"at least one, of at least {least} tokens each", shortest, remedy=remedy)
 
 
-def exponential(found: Estimate) -> Estimate:
+def exponential(loss: Estimate) -> Estimate:
     """A mean loss as perplexity, with its interval."""
-    value, low, high = (math.exp(each) if each < LARGEST else math.inf for each in found[:3])
-    return Estimate(value, low, high, found.of)
+    value, low, high = (math.exp(nats) if nats < LARGEST else math.inf for nats in loss[:3])
+    return Estimate(value, low, high, loss.of)

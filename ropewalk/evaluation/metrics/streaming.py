@@ -1,11 +1,11 @@
-"""One very long text through the cache, piece by piece: its loss against the position, its time and its memory.
+"""One very long text, read in chunks through the cache: loss, time and memory by position.
 
-Under a reach that forgets (a window, sinks) nothing grows with the text. Each token sees what its own window says,
-however the text is cut (hf/use/long_text.py): pieces are for speed alone.
+Under a reach that forgets (a window, sinks) nothing grows with the text. Chunks only make reading faster: what a token
+sees does not depend on them (hf/use/long_text.py).
 
 Protocol: Xiao et al. 2023, arXiv:2309.17453, sec. 4.1, books joined to 4 million tokens; Han et al. 2023,
 arXiv:2308.16137, sec. 5.
-Deviation: there tokens are read one by one; here by pieces, with the same numbers.
+Deviation: there tokens are read one by one; here in chunks, with the same numbers.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ropewalk.hf import read
 from ropewalk.hf.use.long_text import PIECE, Progress, ReadChunk
 from ropewalk.spec import Json
 
-LEAST = 2  # tokens: one that is read and one that is told
+LEAST = 2  # tokens: one to read and one to predict
 
 
 class HeldOutText(NamedTuple):
-    """Held-out documents one after the other."""
+    """Held-out documents, joined."""
 
     ids: Tensor  # [tokens]
-    documents: int  # all there were, or as many as were needed
-    rounds: float  # how often they were told: more than 1 where they were used up and begun again
+    documents: int  # how many were used
+    rounds: float  # how often they were read: above 1 where the corpus is too short
 
 
 class StreamSection(NamedTuple):
@@ -51,7 +51,7 @@ class StreamSection(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamResult:
-    """What reading a long text came to."""
+    """The results of reading a long text."""
 
     tokens: int
     piece: int
@@ -62,29 +62,29 @@ class StreamResult:
     bits_per_byte: float
     seconds: float
     processor_seconds: float  # of all threads
-    cache_bytes: int  # the most
-    process_bytes: int  # the most that the process held, all that it has loaded included; 0 where that is not known
+    cache_bytes: int  # at most
+    process_bytes: int  # at most, with everything that the process has loaded; 0 if unknown
     stretches: tuple[StreamSection, ...]
 
     def to_json(self) -> Json:
         """Everything."""
-        return asdict(self) | {"stretches": [each._asdict() for each in self.stretches]}
+        return asdict(self) | {"stretches": [section._asdict() for section in self.stretches]}
 
 
 def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> HeldOutText:
-    """So many tokens of a corpus, from its beginning again as often as need be."""
+    """The first `count` tokens of a corpus, which is repeated if it is too short."""
     if count < LEAST:
         raise InvalidValue("tokens", f"at least {LEAST}", count)
-    found: list[Tensor] = []
+    texts: list[Tensor] = []
     total = 0
-    for each in documents(corpus, "held out"):
-        ids = tokenizer(each.text, add_special_tokens=False, verbose=False)["input_ids"]
-        found.append(torch.tensor(ids, dtype=torch.long))
+    for document in documents(corpus, "held out"):
+        ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+        texts.append(torch.tensor(ids, dtype=torch.long))
         total += len(ids)
         if total >= count:
             break
-    whole = torch.cat(found)
-    return HeldOutText(whole.repeat(-(-count // total))[:count], len(found), count / total)
+    whole = torch.cat(texts)
+    return HeldOutText(whole.repeat(-(-count // total))[:count], len(texts), count / total)
 
 
 def streamed(
@@ -95,33 +95,33 @@ def streamed(
     piece: int = PIECE,
     progress: Progress = lambda done, total: None,
 ) -> StreamResult:
-    """Read a text as the model is, under an extension or none."""
+    """Read a text with the model as it is, with or without an extension."""
     count, ids = len(text.ids), text.ids[None].to(next(model.parameters()).device)
     began, worked = time.perf_counter(), time.process_time()
     parts = []
-    for each in _timed(read(model, ids, piece=piece)):
-        parts.append(each)
+    for part in _timed(read(model, ids, piece=piece)):
+        parts.append(part)
         progress(min(piece * len(parts), count), count)
     seconds, processor_seconds = time.perf_counter() - began, time.process_time() - worked
-    losses = torch.tensor([each.losses for each in parts], dtype=torch.float64)
+    losses = torch.tensor([part.losses for part in parts], dtype=torch.float64)
     return StreamResult(
         tokens=count,
         piece=piece,
         documents=text.documents,
         rounds=text.rounds,
         loss=float(losses.sum()) / (count - 1),
-        accuracy=sum(each.hits for each in parts) / (count - 1),
+        accuracy=sum(part.hits for part in parts) / (count - 1),
         bits_per_byte=bits_per_byte(losses, text_bytes(tokenizer, text.ids[1:])),
         seconds=seconds,
         processor_seconds=processor_seconds,
-        cache_bytes=max(each.cache_bytes for each in parts),
-        process_bytes=_most_held(),
-        stretches=tuple(_stretches(parts)),
+        cache_bytes=max(part.cache_bytes for part in parts),
+        process_bytes=_peak_memory(),
+        stretches=tuple(_sections(parts)),
     )
 
 
 class ChunkLosses(NamedTuple):
-    """What is kept of a piece."""
+    """The numbers of a chunk."""
 
     tokens: int
     losses: float  # their sum
@@ -131,29 +131,29 @@ class ChunkLosses(NamedTuple):
 
 
 def _timed(parts: Iterator[ReadChunk]) -> Iterator[ChunkLosses]:
-    """Each piece with the time that it took."""
+    """The numbers of each chunk, with its time."""
     began = time.perf_counter()
-    for each in parts:
-        losses, hits = float(each.losses.double().sum()), int(each.hits.sum())  # a device is waited for here
+    for part in parts:
+        losses, hits = float(part.losses.double().sum()), int(part.hits.sum())  # waits for the device
         now = time.perf_counter()
-        yield ChunkLosses(each.losses.numel(), losses, hits, now - began, each.cache_bytes)
+        yield ChunkLosses(part.losses.numel(), losses, hits, now - began, part.cache_bytes)
         began = now
 
 
-def _stretches(parts: Sequence[ChunkLosses]) -> Iterator[StreamSection]:
-    """Whole pieces together, as many in each stretch."""
+def _sections(parts: Sequence[ChunkLosses]) -> Iterator[StreamSection]:
+    """Sections of equal numbers of chunks."""
     stop = 1
     for first, last in pairwise(edges(len(parts))):
-        own = parts[first:last]
-        tokens = sum(each.tokens for each in own)
+        chunks = parts[first:last]
+        tokens = sum(chunk.tokens for chunk in chunks)
         stop += tokens
-        loss, accuracy = sum(each.losses for each in own) / tokens, sum(each.hits for each in own) / tokens
-        took = 1000 * sum(each.seconds for each in own) / tokens
-        yield StreamSection(stop, loss, accuracy, took, own[-1].cache_bytes)
+        loss, accuracy = sum(chunk.losses for chunk in chunks) / tokens, sum(chunk.hits for chunk in chunks) / tokens
+        took = 1000 * sum(chunk.seconds for chunk in chunks) / tokens
+        yield StreamSection(stop, loss, accuracy, took, chunks[-1].cache_bytes)
 
 
-def _most_held() -> int:
-    """Of memory since the process began; the system counts it in kilobytes, but for Apple's."""
+def _peak_memory() -> int:
+    """Of the process so far; systems count it in kilobytes, macOS in bytes."""
     if sys.platform == "win32":
         return 0
     import resource

@@ -1,4 +1,4 @@
-"""What can be measured: one file, one task."""
+"""What can be measured: one task in each file."""
 
 from ropewalk.evaluation.tasks.context import Context as Context
 from ropewalk.evaluation.tasks.damage import Damage as Damage

@@ -1,7 +1,7 @@
-"""Loss of the same last tokens under growing context: does more text help, do no harm, or break the model?
+"""Loss of the same last tokens under growing context: does more context help, or break the model?
 
-The targets are the last tokens of each passage whatever the length, so that nothing but the context differs between
-lengths. At the longest length the whole passage is read, and its loss and hits by position are kept beside.
+The targets are the last tokens of each passage at every length, so that only the context differs between lengths.
+At the longest length the whole passage is read, and its loss and hits by position are stored too.
 
 Protocol: the loss of the last tokens at several contexts is Su's (bojone/rerope, eval_loss.py).
 """
@@ -23,20 +23,20 @@ from ropewalk.spec import Json
 @dataclass(frozen=True, kw_only=True)
 class Context(Task):
     name: ClassVar[str] = "context"
-    last: Annotated[int | None, AT_LEAST_ONE, "tokens that are judged; half the trained length where not given"] = None
+    last: Annotated[int | None, AT_LEAST_ONE, "tokens that are scored; half the trained length if nothing"] = None
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """Of one passage: its last tokens, and the whole of it by position where it is read whole."""
+        """One passage: its last tokens, and all tokens by position at the longest length."""
         ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, -length:]
         last = min(self.last or subject.facts.trained_len // 2, length - 1)
-        found, told = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
+        scores, size = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
         result: Json = {
-            "loss": found.loss(last),
-            "accuracy": found.accuracy(last),
-            "bits_per_byte": bits_per_byte(found.losses_bn[0, -last:], told),
+            "loss": scores.loss(last),
+            "accuracy": scores.accuracy(last),
+            "bits_per_byte": bits_per_byte(scores.losses_bn[0, -last:], size),
         }
         if length == subject.longest:
-            result |= {"curve": binned(found.losses_bn[0]), "hits": binned(found.hits_bn[0].float())}
+            result |= {"curve": binned(scores.losses_bn[0]), "hits": binned(scores.hits_bn[0].float())}
         return result
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:

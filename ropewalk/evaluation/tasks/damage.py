@@ -1,9 +1,9 @@
-"""What an extension does to short texts: against the bare model, on texts within the trained length.
+"""What an extension does to short texts: the difference to the base model within the trained length.
 
-    loss(extended) - loss(bare),   KL = sum_v p(v) (log p(v) - log q(v)) with p the bare model's,   and the share of
-    tokens after which both choose alike
+    loss(extended) - loss(base),   KL = sum_v p(v) (log p(v) - log q(v)) with p of the base model,   and the share of
+    positions where both choose the same next token
 
-Measured at the trained length whatever is asked for: beyond it, the bare model is no measure.
+Always measured at the trained length: beyond it the base model is no standard.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Damage(Task):
     name: ClassVar[str] = "damage"
 
     def at(self, lengths: Sequence[int], trained_len: int) -> tuple[int, ...]:
-        """One length alone."""
+        """The trained length only."""
         return (trained_len,)
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """Of one text."""
+        """One text."""
         ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, :length]
         extended = _log_shares(subject, ids)
         with subject.as_trained():
             original = _log_shares(subject, ids)
-        losses = [-each[:-1].gather(1, ids[0, 1:, None]).mean() for each in (extended, original)]
+        losses = [-log_shares[:-1].gather(1, ids[0, 1:, None]).mean() for log_shares in (extended, original)]
         return {
             "loss": float(losses[0] - losses[1]),
             "kl": float((original.exp() * (original - extended)).sum(-1).mean()),

@@ -1,12 +1,12 @@
-"""A sentence hidden in held-out text, at depths of a grid, and asked for at the end.
+"""A sentence hidden in held-out text, at a grid of depths; a question at the end asks for it.
 
-Sample k hides it at depth (k mod depths) / (depths - 1), so a grid's corners are the text's beginning and end, and more
-samples fill its cells. Town, day and advice are drawn anew for each sample: a needle that is always the same is known
-to models that were trained on pages about it. Scored by what the model writes (the sentence's end, word for word; the
-share of its words), and by the loss of the answer when it is given.
+Sample k hides it at depth (k mod depths) / (depths - 1), so the grid reaches from the beginning of the text to its end,
+and more samples fill its cells. Town, day and advice are drawn for each sample: models trained on web pages know the
+usual needle. Scored by what the model writes (the end of the sentence, word for word; the share of its words), and by
+the loss of the right answer.
 
 Protocol: Kamradt 2023, LLMTest_NeedleInAHaystack; deviations: the needle stands between lines, the answer is compared
-instead of judged by another model, and the question ends with the answer's beginning, for models that only continue.
+instead of graded by another model, and the question ends with the beginning of the answer, for base models.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ropewalk.spec import Json
 OPENING = "The best thing to do in {town} on a {day} is to"
 ADVICE = " bring the {first} to the {second}"
 ASKED = "What is the best thing to do in {town} on a {day}? "
-WRITES = 48  # tokens within which the answer has to come, or as many as it has
+WRITES = 48  # tokens that the model may write, or as many as the answer has
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needle(Retrieval):
     name: ClassVar[str] = "needle"
-    depths: Annotated[int, ABOVE_ONE, "rows of the grid, from the text's beginning to its end"] = 8
+    depths: Annotated[int, ABOVE_ONE, "rows of the grid, from the beginning of the text to its end"] = 8
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One prompt."""
         prompt = self.prompt(subject, length, sample)
         answer = prompt.answer.strip()
-        text = written(subject, prompt, max(WRITES, len(prompt.answer_ids)), lambda said: answer in said)
+        text = written(subject, prompt, max(WRITES, len(prompt.answer_ids)), lambda reply: answer in reply)
         return {
             "right": answer in text,
             "words": found_all(text, answer.split()),
@@ -51,14 +51,14 @@ class Needle(Retrieval):
     def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
         """The prompt of a sample: the same for every extension."""
         random = self.chance(subject, length, sample)
-        given = {"town": random.choice(TOWNS), "day": random.choice(DAYS)}
-        opening, asked = OPENING.format(**given), ASKED.format(**given)
+        names = {"town": random.choice(TOWNS), "day": random.choice(DAYS)}
+        opening, question = OPENING.format(**names), ASKED.format(**names)
         answer = ADVICE.format(first=compound(random), second=compound(random))
         return with_needle(
             subject.tokenizer,
             filler=subject.filler(random),
             needle=f"{opening}{answer}.\n",
-            question=asked + opening,
+            question=question + opening,
             answer=answer,
             depth=self.depth(sample),
             length=length,
@@ -70,9 +70,9 @@ class Needle(Retrieval):
         return (sample % self.depths) / (self.depths - 1)
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of right answers, of their words, and the answer's loss."""
+        """The shares of right answers and of right words, and the loss of the answer."""
         return {
-            "right": share(sum(each["right"] for each in results), len(results)),
-            "words": share(sum(each["words"] for each in results), len(results)),
+            "right": share(sum(result["right"] for result in results), len(results)),
+            "words": share(sum(result["words"] for result in results), len(results)),
             **means(results, loss=LOSS),
         }

@@ -1,11 +1,10 @@
-"""A number hidden in filler, and asked for at the end: the least that a model which uses its context can do.
+"""A number hidden in filler; a question at the end asks for it. The simplest test of whether context is used.
 
-Sample k hides it at depth (k + 1/2) / samples. The number is told once; the filler is held-out text, or the well-known
-five sentences. Scored twice: what the model writes (greedily, the answer's tokens exactly), and the loss of the answer
-when it is given, which says more of a model that just fails.
+Sample k hides it at depth (k + 1/2) / samples. The filler is held-out text, or the usual five sentences. Two scores:
+whether greedy decoding writes exactly the number, and the loss of the right answer, which shows how close a failure is.
 
 Protocol: Mohtashami & Jaggi 2023, arXiv:2305.16300; deviations: the filler is not restarted after the number, the
-number has five digits always and is told once, and depths are a grid instead of drawn.
+number always has five digits and stands in one line, and depths are a grid instead of drawn.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ QUESTION = "What is the pass key? The pass key is"
 class Passkey(Retrieval):
     name: ClassVar[str] = "passkey"
     version: ClassVar[int] = 2
-    filler: Annotated[Literal["text", "grass"], "held-out text, or the five sentences"] = "text"
+    filler: Annotated[Literal["text", "grass"], "held-out text, or the five sentences about grass"] = "text"
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One prompt."""
@@ -57,12 +56,12 @@ class Passkey(Retrieval):
         return (sample + 0.5) / self.samples
 
     def identity(self, sample: int) -> Json:
-        """With its depth, which follows from how many there are."""
+        """With its depth, which depends on the number of samples."""
         return super().identity(sample) | {"depth": self.depth(sample)}
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of right answers, and the answer's loss."""
+        """The share of right answers, and the loss of the answer."""
         return {
-            "right": share(sum(each["right"] for each in results), len(results)),
+            "right": share(sum(result["right"] for result in results), len(results)),
             **means(results, loss=LOSS),
         }

@@ -1,10 +1,10 @@
-"""Perplexity by three definitions at each length, bits per byte, and where a long text breaks a model down.
+"""Perplexity by three definitions at each length, bits per byte, and the position where a model breaks down.
 
-    truncated(L), strided(L, L/2), rolling(L)       over passages of the longest length: evaluation/perplexity.py
-    breakdown                                       of the longest: where the loss leaves the trained length's level
+    truncated(L), strided(L, L/2), rolling(L)     on passages of the longest length: evaluation/metrics/perplexity.py
+    breakdown                                     where the loss in the longest texts leaves its normal level
 
-The level is each token's own: its loss under the bare model in windows of the trained length, so that hard stretches of
-text are no breakdown.
+The normal level of a token is its loss under the base model in windows of the trained length, so that a difficult part
+of a text is not taken for a breakdown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ropewalk.spec import Json
 
 DEFINITIONS = ("truncated", "strided", "rolling")
 RESAMPLES = 400
-WIDTH = 4  # bins together, of 64: what a breakdown is told from noise by
+WIDTH = 4  # consecutive bins of 64 that a breakdown must fill, so that it is not noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,30 +35,30 @@ class Perplexity(Task):
     headline: ClassVar[str] = "strided"
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """Of one passage; losses in nats per token."""
+        """One passage; losses in nats per token."""
         text = subject.passages(self.samples)[sample].to(subject.model.device)
         window = min(length, len(text) - 1)
         strided = strided_losses(subject.model, text, window=window, stride=max(1, window // 2))
         rolling = strided_losses(subject.model, text, window=window, stride=window)
-        told = text_bytes(subject.tokenizer, text[1:])
+        size = text_bytes(subject.tokenizer, text[1:])
         by_name = {"truncated": rolling[: length - 1], "strided": strided, "rolling": rolling}
         result: Json = {name: float(losses.double().mean()) for name, losses in by_name.items()}
-        result |= {"bits_per_byte": bits_per_byte(strided, told), "bytes": told}
+        result |= {"bits_per_byte": bits_per_byte(strided, size), "bytes": size}
         if length == subject.longest:
             result |= _excess(subject, text, rolling)
         return result
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """Passages are of one length, so that texts and tokens count alike; bytes are weighed."""
-        found = {name: exponential(mean([each[name] for each in results])) for name in DEFINITIONS}
-        bits, weights = ([each[name] for each in results] for name in ("bits_per_byte", "bytes"))
-        found["bits_per_byte"] = mean(bits, weights)
+        """Passages have one length, so means over texts and over tokens agree; bits per byte are weighted by bytes."""
+        numbers = {name: exponential(mean([result[name] for result in results])) for name in DEFINITIONS}
+        bits, weights = ([result[name] for result in results] for name in ("bits_per_byte", "bytes"))
+        numbers["bits_per_byte"] = mean(bits, weights)
         place = _breakdown(results) if "excess" in results[0] else None
-        return found | ({"breakdown": place} if place else {})
+        return numbers | ({"breakdown": place} if place else {})
 
 
 def _excess(subject: Subject, text: Tensor, losses: Tensor) -> Json:
-    """By how much the loss is above each token's level, in bins; and where these end."""
+    """By how much losses are above the normal level, in bins; and where the bins end."""
     trained = min(subject.facts.trained_len, len(losses))
     with subject.as_trained():
         level = strided_losses(subject.model, text, window=trained, stride=max(1, trained // 2))
@@ -66,13 +66,13 @@ def _excess(subject: Subject, text: Tensor, losses: Tensor) -> Json:
 
 
 def _breakdown(results: Sequence[Json]) -> Estimate | None:
-    """Of the mean over passages, with a bootstrap over them; nothing where it never comes."""
-    excess = torch.tensor([each["excess"] for each in results], dtype=torch.float64)
+    """The breakdown of the mean over passages, with a bootstrap over them; None if there is none."""
+    excess = torch.tensor([result["excess"] for result in results], dtype=torch.float64)
     ends = results[0]["ends"]
 
     def place(rows: Tensor) -> float:
-        found = breakdown(rows.mean(0), width=min(WIDTH, len(ends)))
-        return math.inf if found is None else float(ends[found])
+        bin_ = breakdown(rows.mean(0), width=min(WIDTH, len(ends)))
+        return math.inf if bin_ is None else float(ends[bin_])
 
     drawn = torch.randint(len(excess), (RESAMPLES, len(excess)), generator=torch.Generator().manual_seed(0))
     spread = sorted(place(excess[rows]) for rows in drawn)

@@ -1,7 +1,7 @@
-"""Next-token accuracy on a text that is told again and again: whoever can look back knows what comes.
+"""Next-token accuracy on repeated text: a model that uses far context can copy.
 
-A passage of half the trained length is repeated up to the length; as much at the end is judged. A method that is merely
-stable shows what it shows on plain text; one that uses far text approaches 1.
+A passage of half the trained length is repeated up to the length, and the last repetition is scored. A method that is
+only stable scores as on plain text; one that uses far context approaches 1.
 
 Protocol: Su 2023, kexue.fm/9706, 9708 ("repeated"), there with texts of the trained length.
 """
@@ -25,16 +25,16 @@ class Repetition(Task):
     headline: ClassVar[str] = "accuracy"
 
     def at(self, lengths: Sequence[int], trained_len: int) -> tuple[int, ...]:
-        """The shortest and the longest: what lies between tells nothing more."""
+        """The shortest and the longest: lengths between add nothing."""
         return tuple(sorted({min(lengths), max(lengths)}))
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """Of one text."""
+        """One text."""
         trained = subject.facts.trained_len
         once = subject.passages(self.samples)[sample].to(subject.model.device)[None, : max(1, trained // 2)]
-        found = token_losses(subject.model, repeated(once, length))
+        scores = token_losses(subject.model, repeated(once, length))
         last = min(trained // 2, length - 1)
-        return {"accuracy": found.accuracy(last), "loss": found.loss(last)}
+        return {"accuracy": scores.accuracy(last), "loss": scores.loss(last)}
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Means over texts."""

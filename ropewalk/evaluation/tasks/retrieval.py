@@ -1,4 +1,4 @@
-"""What tasks of retrieval share: a prompt for each sample, made before anything is measured to see that it can be."""
+"""What retrieval tasks share: a prompt for each sample, tried out before anything is measured."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ropewalk.evaluation.tasks.signature import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval(Task):
-    """A task that asks for what a text says. Its prompts are the same for every extension."""
+    """A task that asks for something in the text. Its prompts are the same for every extension."""
 
     headline: ClassVar[str] = "right"
     scored: ClassVar[bool] = True
 
     @abstractmethod
     def prompt(self, subject: Subject, length: int, sample: int) -> Any:
-        """What is read for a sample."""
+        """The prompt of a sample."""
 
     def require(self, subject: Subject, lengths: Sequence[int]) -> None:
-        """Refuse lengths without room for a prompt, and tokenizers and texts that none can be made with."""
+        """Refuse lengths that are too short for a prompt, and tokenizers and texts that make none."""
         self.prompt(subject, min(lengths), 0)
         self.prompt(subject, max(lengths), 0)
 
     def chance(self, subject: Subject, length: int, sample: int) -> Random:
-        """What decides a sample: the same numbers on any machine, whatever the model's extension."""
+        """The random numbers of a sample: the same on any machine and under every extension."""
         return Random(f"{subject.seed}/{self.title}/{length}/{sample}")

@@ -1,4 +1,4 @@
-"""What every task is: a record with a name and a version, and one function that measures one sample at one length."""
+"""The base of all tasks: a record with a name and a version, and a function that measures one sample."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from ropewalk.spec import Json, Spec, build
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Spec):
-    """A measurement. The model in the subject stands under the extension that is measured when `measure` is called."""
+    """A measurement. When `measure` is called, the subject's model is already under the extension to measure."""
 
-    version: ClassVar[int] = 1  # goes up when the numbers of a task change their meaning
-    headline: ClassVar[str] = "loss"  # the number that is shown first
-    scored: ClassVar[bool] = False  # whether that is a share of what could be right
-    samples: Annotated[int, AT_LEAST_ONE, "how many are measured at each length"] = 16
+    version: ClassVar[int] = 1  # to be increased when the meaning of the numbers changes
+    headline: ClassVar[str] = "loss"  # the main number
+    scored: ClassVar[bool] = False  # whether the main number is a share of correct answers
+    samples: Annotated[int, AT_LEAST_ONE, "texts for each length"] = 16
 
     @property
     def title(self) -> str:
-        """What it is called beside others."""
+        """Its name in reports; different for each task of a comparison."""
         return self.name
 
     @classmethod
     def named(cls, values: Json) -> tuple[Task, ...]:
-        """The tasks that a line means by the name and these values."""
+        """The tasks that a line names by these values."""
         return (cast(Task, build(cls, values)),)
 
     def identity(self, sample: int) -> Json:
-        """What a sample's numbers depend on; how many others there are is no part of it."""
+        """What the numbers of a sample depend on; not on how many samples there are."""
         return self.to_json() | {"samples": 0}
 
     def require(self, subject: Subject, lengths: Sequence[int]) -> None:
-        """Refuse what cannot be measured, before anything is."""
+        """Refuse what cannot be measured, before anything is measured."""
 
     def at(self, lengths: Sequence[int], trained_len: int) -> tuple[int, ...]:
-        """The lengths at which it is measured, of those that are asked for."""
+        """The lengths at which the task is measured, of those of the comparison."""
         return tuple(lengths)
 
     @abstractmethod
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """One sample at one length: numbers for JSON. The same for every extension but for what the model answers."""
+        """One sample at one length: numbers for JSON. Only the model's answers depend on the extension."""
 
     @abstractmethod
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The samples of one length, as numbers with intervals."""
+        """The samples of one length as numbers with intervals."""

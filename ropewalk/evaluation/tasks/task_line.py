@@ -12,17 +12,17 @@ NAMES = {task.name: task for task in ALL}
 
 
 def tasks_named(line: str, samples: int) -> tuple[Task, ...]:
-    """The tasks of a line, with so many samples each where it does not say how many."""
-    found = [task for term in listed(line, "tasks") for task in _task(term, samples)]
-    return checked(found, samples)
+    """The tasks of a line; `samples` is for those without a number of their own."""
+    tasks = [task for term in listed(line, "tasks") for task in _task(term, samples)]
+    return checked(tasks, samples)
 
 
 def checked(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
-    """With the loss under growing context among them, which every verdict is made from; no two under one name."""
+    """The tasks, with `context` added, which every verdict needs; no two may have one name."""
     titles = [task.title for task in tasks]
     for title in titles:
         if titles.count(title) > 1:
-            raise Conflict("tasks", "named once each", title)
+            raise Conflict.because("tasks", f"the task {title} is named twice", remedy="name every task once")
     return (*([] if Context.name in titles else [Context(samples=samples)]), *tasks)
 
 

@@ -69,7 +69,7 @@ def test_the_same_command_measures_nothing_again(place, whole, monkeypatch):
     assert again["contenders"] == first["contenders"]
 
 
-def test_the_bare_model_is_among_them_once(place, whole, monkeypatch, tmp_path):
+def test_the_base_model_is_measured_once(place, whole, monkeypatch, tmp_path):
     shutil.copy(whole / "cells.sqlite", tmp_path)
     monkeypatch.setattr(runner, "result_of", None)
     asked = line(place, tmp_path)

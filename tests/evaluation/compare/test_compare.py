@@ -24,13 +24,13 @@ def made(tmp_path):
     return compare(subject(tmp_path, longest=128), ["yarn", "window"], [64, 128], Store(tmp_path / "s"), tasks=TASKS)
 
 
-def test_the_bare_model_comes_first_and_the_trained_length_is_there(made):
+def test_the_base_model_and_the_trained_length_come_first(made):
     assert [each.line for each in made.candidates] == ["bare", "yarn", "window"]
     assert made.lengths == (TRAINED, 64, 128)
     assert made.candidates[1].extension == rw.parse("yarn", trained_len=TRAINED, target_len=128)
 
 
-def test_a_change_is_against_the_bare_model_at_its_trained_length(made):
+def test_a_change_is_against_the_base_model_at_its_trained_length(made):
     bare, yarn, _ = made.candidates
     short = [each["loss"] for each in bare.at("context", TRAINED).samples]
     for each in (bare, yarn):
@@ -57,8 +57,8 @@ def estimate(value, half=0.01):
         (estimate(2.0), None, None, "breaks"),
         (estimate(0.1, half=0.05), None, None, "worse"),
         (estimate(0.3, half=0.1), None, None, "worse"),  # it may be above the threshold of a break or below
-        (estimate(0.005), estimate(0.0), estimate(0.0), "unchanged, does not find the passkey"),
-        (estimate(-0.1), estimate(0.0), estimate(1.0), "better with context, finds the passkey"),
+        (estimate(0.005), estimate(0.0), estimate(0.0), "unchanged, misses passkeys"),
+        (estimate(-0.1), estimate(0.0), estimate(1.0), "better with context, finds passkeys"),
         (estimate(-0.1), estimate(0.3), estimate(0.5), "better with context, harms short texts (+0.30)"),
         (estimate(0.005), estimate(0.03, half=0.02), None, "unchanged"),  # the harm may be too small to matter
         (estimate(-0.1, half=math.inf), None, None, "not enough texts to tell"),  # one passage shows nothing
@@ -66,7 +66,7 @@ def estimate(value, half=0.01):
         (estimate(-0.1, half=0.2), None, None, "not enough texts to tell"),  # the loss may be much lower
     ],
 )
-def test_words(change, harm, keys, words):
+def test_verdicts(change, harm, keys, words):
     assert verdict(change, harm, keys).words == words
 
 
@@ -91,7 +91,7 @@ class Greedy(Context):
         return super().measure(subject, length, sample)
 
 
-def test_who_runs_out_of_memory_is_said_to_and_comes_last(tmp_path):
+def test_a_candidate_that_runs_out_of_memory_comes_last(tmp_path):
     who = subject(tmp_path, longest=128)
     made = compare(who, ["yarn", "window"], [64, 128], Store(tmp_path / "s"), tasks=[Greedy(samples=2), *TASKS[1:]])
     bare, yarn, window = made.candidates
@@ -104,10 +104,10 @@ def test_who_runs_out_of_memory_is_said_to_and_comes_last(tmp_path):
     assert made.best is window
     assert window.failures == ()
     assert window.change.of == 2
-    assert math.isnan(window.slowdown)  # against the bare model, whose time there is none of
+    assert math.isnan(window.slowdown)  # relative to the base model, which has no time
 
 
-def test_no_comparison_without_the_bare_model_at_its_trained_length(tmp_path, monkeypatch):
+def test_no_comparison_without_the_base_model_at_its_trained_length(tmp_path, monkeypatch):
     monkeypatch.setattr(Greedy, "most", TRAINED)
     who = subject(tmp_path, longest=64)
     with pytest.raises(rw.DoesNotFit, match=r"enough to read 32 tokens.*, got 'out of memory'"):

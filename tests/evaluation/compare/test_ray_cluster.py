@@ -66,7 +66,7 @@ def test_where_there_is_room():
     assert ray_cluster._places([node(CPU=4, memory=10), node(CPU=2, memory=100)], 4) == ("CPU", 2 + 2)
     assert ray_cluster._places([node(CPU=9, memory=99), node(CPU=9, GPU=2, memory=99)], 4) == ("GPU", 2)
     assert ray_cluster._places([node(CPU=2, memory=99), node(False, CPU=9, GPU=1, memory=99)], 4) == ("CPU", 2)
-    with pytest.raises(DoesNotFit, match="the cluster must be one with a node that has a CPU and 3 GiB"):
+    with pytest.raises(DoesNotFit, match="nodes has a CPU and 3 GiB for the model; add a larger node"):
         ray_cluster._places([node(CPU=2, memory=2**30), node(CPU=0, memory=2**40)], 3 * 2**30)
 
 
@@ -77,7 +77,7 @@ def test_addresses(monkeypatch):
         assert [reachable(each) for each in ("local", "auto", address)] == ["local", "auto", address]
         monkeypatch.setenv("RAY_ADDRESS", address)
         assert reachable("auto") == address
-    with pytest.raises(Unreadable, match=f"--ray must be the address of a Ray cluster that runs, got '{address}'"):
+    with pytest.raises(Unreadable, match=f"--ray must be the address of a running Ray cluster, got '{address}'"):
         reachable("auto")
     for wrong in ("", "head", "ray://head:10001", ":6379", "a b:"):
         with pytest.raises(InvalidValue, match="--ray must be local, auto or HOST:PORT"):
@@ -86,14 +86,17 @@ def test_addresses(monkeypatch):
 
 @pytest.mark.parametrize("why", [Exception, TimeoutError, RuntimeError, ConnectionError])
 def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
-    """Ray says it by a bare Exception of several lines."""
+    """Ray raises a plain Exception with several lines."""
     ended = []
 
     def init(**_):
         raise why("The current node timed out during startup.\nThis could happen because ...")
 
     monkeypatch.setattr(ray_cluster, "_ray", lambda: SimpleNamespace(init=init, shutdown=lambda: ended.append(True)))
-    for address, words in {"local": "a cluster that starts on this machine", "h:1": "that runs"}.items():
+    for address, words in {
+        "local": "a cluster that starts on this machine",
+        "h:1": "the address of a running Ray cluster",
+    }.items():
         said = f"{words}, got '{address}'; The current node timed out during startup; "
         with pytest.raises(Unreadable, match=said) as refused, ray_cluster.connected(address):
             pass
@@ -118,7 +121,7 @@ def test_a_packed_subject_needs_no_corpus(tmp_path):
 
 
 def test_a_node_with_another_ropewalk_is_refused(tmp_path):
-    with pytest.raises(DoesNotFit, match=r"ropewalk on a node must be that of the driver \(0.0.0\)"):
+    with pytest.raises(DoesNotFit, match=r"ropewalk on a node must be the version of the driver \(0.0.0\)"):
         RayWorker().load(subject(tmp_path), "0.0.0")
 
 
@@ -126,7 +129,7 @@ def test_a_node_with_another_ropewalk_is_refused(tmp_path):
 
 
 class Straw:
-    """What is used of Ray, in one process: a worker has a name, and dies when it is told to."""
+    """The used part of Ray in one process: a worker has a name, and dies on demand."""
 
     exceptions = SimpleNamespace(
         RayError=type("RayError", (Exception,), {}), RayTaskError=type("RayTaskError", (Exception,), {})
@@ -204,9 +207,7 @@ def test_a_cell_that_kills_whoever_has_it_is_named(monkeypatch, tmp_path):
     kept = []
     fake = Straw(lambda name, cell: cell == CELLS[1] or name == 0)
     monkeypatch.setattr(ray_cluster, "_ray", lambda: fake)
-    with pytest.raises(
-        DoesNotFit, match=r"the cluster must be one whose workers live through context.*the node is gone"
-    ):
+    with pytest.raises(DoesNotFit, match=r"the workers of the cluster die in context.*the node is gone"):
         kept.extend(cell for cell, _ in ray_cluster._Crew(subject(tmp_path), CELLS).finished())
     assert len(fake.gone) == 1 + ray_cluster.TRIES
     assert CELLS[1] not in kept
@@ -214,7 +215,7 @@ def test_a_cell_that_kills_whoever_has_it_is_named(monkeypatch, tmp_path):
 
 
 def test_workers_that_never_load_are_not_replaced_for_ever(monkeypatch, tmp_path):
-    with pytest.raises(DoesNotFit, match="live through loading the model"):
+    with pytest.raises(DoesNotFit, match="the workers of the cluster die in loading the model"):
         straw(monkeypatch, tmp_path, lambda name, cell: cell is None)
 
 

@@ -166,7 +166,7 @@ def test_what_came_first_stays(tmp_path):
 
 def test_a_store_of_another_version(tmp_path):
     path = tmp_path / "cells.sqlite"
-    with closing(sqlite3.connect(path)) as file, file:  # as it was before versions were written
+    with closing(sqlite3.connect(path)) as file, file:  # the layout before versions were written
         file.execute("create table cells (key text primary key, result text not null)")
     with pytest.raises(Unreadable, match=r"store must be of version 2, got 'version 0 in .*another folder"):
         Store(path)

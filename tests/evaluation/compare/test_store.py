@@ -37,7 +37,7 @@ def test_what_was_put_in_is_given(path):
 )
 def test_a_result_that_was_changed_is_refused(path, value):
     change(path, "update cells set result = ? where key = 'one'", (value,))
-    with pytest.raises(Unreadable, match=r"store must be as it was written, got 'a changed result in .*cells\.sqlite'"):
+    with pytest.raises(Unreadable, match=r"a result in .*cells\.sqlite was changed after it was measured; use"):
         Store(path).get("one")
     assert Store(path).get("two")
 
@@ -45,7 +45,7 @@ def test_a_result_that_was_changed_is_refused(path, value):
 def test_a_result_under_another_key_is_refused(path):
     change(path, "delete from cells where key = 'two'")
     change(path, "update cells set key = 'two' where key = 'one'")
-    with pytest.raises(Unreadable, match="as it was written"):
+    with pytest.raises(Unreadable, match="was changed after it was measured"):
         Store(path).get("two")
 
 

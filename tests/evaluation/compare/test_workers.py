@@ -105,7 +105,7 @@ def test_each_cell_once_by_several_with_one_thread_each(tmp_path, folder):
     assert {sample["threads"] for row in rows for sample in row.samples} == {1}
 
 
-def test_what_is_refused_is_said_by_the_first_process(tmp_path, folder):
+def test_a_refusal_is_raised_in_the_first_process(tmp_path, folder):
     task = Staying(folder=str(folder), samples=4, fate="refused")
     with pytest.raises(DoesNotFit, match="sample must be any but the second, got 1"):
         run(subject(tmp_path), EXTENSIONS, [task], [32], Store(tmp_path / "a.sqlite"), measuring=side_by_side(2))
@@ -117,7 +117,7 @@ def test_a_worker_that_dies_takes_nothing_with_it(tmp_path, folder, caplog):
     task = Staying(folder=str(folder), samples=8, fate="killed")
     mine = os.getpid()
     run(who, EXTENSIONS[:1], [task], [32], store, measuring=side_by_side(2))
-    assert "1 of 2 workers died (exit status -9); the first process measures what they left, 1 cells" in caplog.text
+    assert "1 of 2 workers died (exit status -9); the first process measures the remaining 1 cells" in caplog.text
     assert len(store.keys()) == 8
     assert sum(each == "32 1" for each in written(folder)) == 2  # it died of it, and the first process did not
     assert mine in measurers(folder)
@@ -187,5 +187,5 @@ def test_how_many_serve_a_model_best(tmp_path, monkeypatch):
     assert workers_for(replace(who, model=SimpleNamespace(parameters=list, device=torch.device("cuda")))) == 1
     monkeypatch.setattr(module.sys, "platform", "darwin")
     assert workers_for(who) == 1
-    with pytest.raises(InvalidValue, match="workers must be 1 but for a model on the CPU of a Linux machine, got 2"):
+    with pytest.raises(InvalidValue, match="2 workers need a model on the CPU of a Linux machine; leave out --workers"):
         run(who, EXTENSIONS, [Context(samples=2)], [32], Store(tmp_path / "a.sqlite"), measuring=side_by_side(2))

@@ -23,7 +23,7 @@ def found(who):
     return diagnose(who, LINE)
 
 
-def test_the_sides_are_the_bare_model_and_the_extended_one(who, found):
+def test_the_sides_are_the_base_model_and_the_extended_one(who, found):
     ids = torch.stack(who.passages(2))
     assert [side.line for side in found.sides] == ["bare", LINE]
     for side, text in zip(found.sides, (None, LINE), strict=True):

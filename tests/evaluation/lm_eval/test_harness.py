@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_refused_and_what_just_fits_is_not(tasks, kind, ans
     size = max(ids(each).shape[1] for each in words) + answer
     found = evaluate(model(), tokenizer(), YARN, [kind], longest=size, **given)
     assert found.tasks[kind]["longest_request"] == size
-    with pytest.raises(DoesNotFit, match=rf"--to must be at least {size}, what the longest request of {kind} takes"):
+    with pytest.raises(DoesNotFit, match=rf"--to must be at least {size}, for the longest request of {kind} with"):
         evaluate(model(), tokenizer(), YARN, [kind], longest=size - 1, **given)
 
 
@@ -179,12 +179,12 @@ def test_refusals(tasks, tmp_path):
     def tried(names, **more):
         return evaluate(model(), tokenizer(), YARN, names, **{"longest": 128, **given, **more})
 
-    with pytest.raises(UnknownName, match=r"--tasks must be one of the harness.*got 'writting'; known: writing"):
+    with pytest.raises(UnknownName, match=r"lm-evaluation-harness has no task 'writting'; did you mean 'writing'"):
         tried(["writting"])
     with pytest.raises(Unreadable, match="--include-path must be a folder"):
         tried(["writing"], include=[str(tmp_path / "none")])
     (tmp_path / "writing.jsonl").unlink()
-    with pytest.raises(Unreadable, match="whose data can be had, got 'writing'; FileNotFoundError"):
+    with pytest.raises(Unreadable, match="the data of the task writing cannot be loaded: FileNotFoundError"):
         tried(["writing"])
     endless = deepcopy(tokenizer())
     endless.eos_token = None
@@ -247,29 +247,32 @@ def test_a_limit_is_for_each_length():
 
 
 def test_a_tokenizer_for_which_ruler_would_never_end(tasks):
-    with pytest.raises(DoesNotFit, match=r"one that says RULER's shortest variable tracking's example in 500 tokens"):
+    with pytest.raises(DoesNotFit, match=r"RULER's shortest variable tracking's example, and there is room for 500"):
         fixes.require_examples_fit(["ruler_vt"], tokenizer(), [4096])
 
     def by_words(line, verbose):
         return {"input_ids": line.split()}
 
     fixes.require_examples_fit(["ruler_vt", "niah_single_1"], by_words, [4096])
-    with pytest.raises(DoesNotFit, match="shortest variable tracking in 256 tokens"):
+    with pytest.raises(DoesNotFit, match="shortest variable tracking, and there is room for 256"):
         fixes.require_examples_fit(["ruler_vt"], by_words, [4096, 256])
     from lm_eval.tasks.ruler.vt_utils import generate_input_output as chains
 
     example, whole = chains(5, 1, 4, is_icl=True), chains(10, 1, 4)
     least = len(" ".join(map(str, example)).split()) + len(" ".join(map(str, whole)).split()) + 30  # and an answer
     fixes.require_examples_fit(["ruler_vt"], by_words, [least])
-    with pytest.raises(DoesNotFit, match=f"variable tracking in {least - 1} tokens, got {least}"):
+    with pytest.raises(
+        DoesNotFit,
+        match=f"needs {least} tokens for RULER's shortest variable tracking, and there is room for {least - 1}",
+    ):
         fixes.require_examples_fit(["ruler_vt"], by_words, [least - 1])
     pytest.importorskip("wonderwords")
     fixes.require_examples_fit(["ruler_cwe"], by_words, [4096])
-    with pytest.raises(DoesNotFit, match="shortest common words in 300 tokens"):
+    with pytest.raises(DoesNotFit, match="shortest common words, and there is room for 300"):
         fixes.require_examples_fit(["ruler_cwe"], by_words, [300])
 
 
-def test_data_that_are_missing_are_said_of_the_task_in_the_group():
+def test_an_error_for_missing_data_names_the_task_in_the_group():
     holder = SimpleNamespace(config=SimpleNamespace(task="inner"))
 
     def load(self):
@@ -279,12 +282,12 @@ def test_data_that_are_missing_are_said_of_the_task_in_the_group():
         load(holder)
     except ConnectionError as reason:
         said = str(harness._without_data("outer", reason))
-    assert "got 'inner'; ConnectionError: no network; leave it out" in said
+    assert "the data of the task inner cannot be loaded: ConnectionError: no network; leave it out" in said
     assert "and more" not in said
 
 
 @pytest.mark.parametrize("how", ["UNSAFE_CODE", "MULTIMODAL"])
 def test_tasks_that_run_what_is_written_or_look_at_pictures_are_refused(how):
     manager = SimpleNamespace(load=lambda names: {"tasks": {"odd": SimpleNamespace(**{how: True})}})
-    with pytest.raises(DoesNotFit, match="tasks of text, which do not run what a model writes, got 'odd'"):
+    with pytest.raises(DoesNotFit, match="the task odd has images, or runs code that the model writes; leave it out"):
         harness._loaded(manager, ["odd"])

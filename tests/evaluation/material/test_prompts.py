@@ -1,4 +1,4 @@
-"""Prompts: their length, where the needle stands, and that the answer is told once and can be written."""
+"""Prompts: their length, where the needle is, and that the answer is in it once and can be written."""
 
 import pytest
 
@@ -39,15 +39,15 @@ def test_the_needle_stands_between_lines_at_its_depth(depth):
     assert len(before) / around == pytest.approx(depth, abs=80 / around)
 
 
-def test_the_answer_is_told_once_also_where_the_filler_has_it():
+def test_the_answer_is_there_once_even_if_the_filler_has_it():
     made = prompt(500, filler=FILLER + "it says 71945 here\n" + FILLER)
     assert made.text.count("71945") == 1
 
 
 def test_what_does_not_fit():
-    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, what the prompt needs without filler"):
+    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, for the prompt without filler"):
         prompt(10)
     with pytest.raises(DoesNotFit, match="lines without the answer"):
         prompt(filler="71945\n")
-    with pytest.raises(DoesNotFit, match="tokenised after the prompt as it is alone"):
+    with pytest.raises(DoesNotFit, match="joins the end of the prompt and the answer 'he rope' in one token"):
         prompt(question="What is the key? t", answer="he rope")  # "the" is one piece

@@ -28,7 +28,7 @@ TEXTS = [torch.randint(3, 97, (n,), generator=torch.Generator().manual_seed(n)) 
 
 
 def losses(model, ids):
-    """By the model's own logits, all at once and without a cache; the last token is told and not read."""
+    """By the model's own logits, all at once and without a cache; the last token is only a target."""
     with torch.no_grad():
         logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0]
     return cross_entropy(logits, ids[1:], reduction="none")
@@ -70,14 +70,14 @@ def dynamic():
 def test_one_pass_is_refused_where_a_schedule_follows_the_length():
     model, lengths = dynamic(), [20, 61]
     assert depends_on_length(model)
-    with pytest.raises(DoesNotFit, match="one_pass must be left out where the model's own schedule changes"):
+    with pytest.raises(DoesNotFit, match="one_pass is impossible: the checkpoint's own schedule depends on the length"):
         truncated(model, TEXTS, lengths, one_pass=True)
     got = truncated(model, TEXTS, lengths)
     for length in lengths:
         expected = math.exp(torch.cat([losses(model, own[:length]) for own in TEXTS]).mean())
         assert got[length].by_token.value == pytest.approx(expected, rel=1e-4)
     long = math.exp(torch.cat([losses(model, own[:61])[:19] for own in TEXTS]).mean())
-    assert got[20].by_token.value != pytest.approx(long, rel=1e-3)  # what one pass would have said
+    assert got[20].by_token.value != pytest.approx(long, rel=1e-3)  # the result of one pass
 
 
 def test_an_extension_in_its_place_stands_still():
@@ -88,8 +88,8 @@ def test_an_extension_in_its_place_stands_still():
 
 
 def test_one_pass_reads_each_text_once(monkeypatch):
-    read, judge = [], perplexities.judge
-    monkeypatch.setattr(perplexities, "judge", lambda *given, **named: read.append(1) or judge(*given, **named))
+    read, judge = [], perplexities.score_tokens
+    monkeypatch.setattr(perplexities, "score_tokens", lambda *given, **named: read.append(1) or judge(*given, **named))
     truncated(llama(), TEXTS, [9, 20, 40])
     assert len(read) == len(TEXTS)
 
@@ -137,9 +137,9 @@ def test_strides_outside_their_window(stride):
 
 
 def test_texts_that_are_too_short():
-    with pytest.raises(DoesNotFit, match="texts must be at least one, each of at least 62 tokens, got 61"):
+    with pytest.raises(DoesNotFit, match="texts must be at least one, of at least 62 tokens each, got 61"):
         truncated(llama(), TEXTS, [20, 62])
-    with pytest.raises(DoesNotFit, match="at least 62 tokens, got 61"):
+    with pytest.raises(DoesNotFit, match="at least 62 tokens each, got 61"):
         rolling(llama(), TEXTS, window=61)
     with pytest.raises(DoesNotFit, match="at least one"):
         truncated(llama(), [], [20])
@@ -180,7 +180,7 @@ def sizes(ends):
     return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def test_the_level_is_the_bare_models(tmp_path):
+def test_the_normal_level_is_the_base_models(tmp_path):
     who, task = subject(tmp_path, longest=128), Perplexity(samples=1)
     text = who.passages(1)[0]
     level = strided_losses(who.model, text, window=TRAINED, stride=TRAINED // 2)

@@ -62,7 +62,7 @@ def test_stretches_are_a_few_and_whole():
     assert weighed / 299 == pytest.approx(got.loss)
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     told = []
     of(IDS, piece=128, progress=lambda *each: told.append(each))
     assert told == [(128, 300), (256, 300), (300, 300)]

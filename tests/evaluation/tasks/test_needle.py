@@ -84,7 +84,7 @@ def read_stream(who, task, length, sample):
     return stream, [(decode(list(stream.ids[: each.start])), decode(list(stream.ids[each]))) for each in stream.answers]
 
 
-def test_a_stream_asks_for_what_was_told_so_many_lines_back(who):
+def test_a_stream_asks_for_a_fact_some_lines_back(who):
     task = StreamEval(every=3, back=4)
     stream, asked = read_stream(who, task, 1000, 0)
     assert len(stream.ids) == 1000
@@ -109,7 +109,7 @@ def test_a_question_counts_where_all_its_tokens_are_chosen(who, monkeypatch):
     stream = task.prompt(who, 700, 0)
     count = len(stream.answers)
     assert count >= 4
-    missed = stream.answers[1].stop - 2  # what is said of the last token of the second answer
+    missed = stream.answers[1].stop - 2  # the score of the last token of the second answer
 
     def told(model, ids, **_):
         hits = torch.ones(1, ids.shape[1] - 1, dtype=torch.bool)
@@ -117,7 +117,7 @@ def test_a_question_counts_where_all_its_tokens_are_chosen(who, monkeypatch):
         hits[0, missed + 1] = False  # the line's end, which nobody asks for
         return TokenScores(torch.zeros(hits.shape), hits)
 
-    monkeypatch.setattr("ropewalk.evaluation.tasks.streamed.judge", told)
+    monkeypatch.setattr("ropewalk.evaluation.tasks.streamed.score_tokens", told)
     found = task.measure(who, 700, 0)
     assert found["right"] == [n != 1 for n in range(count)]
     numbers = task.condense([found, found])
@@ -165,7 +165,7 @@ TASKS = [Needle(), Passkey(), StreamEval(every=2, back=2), Ruler(kind="niah_mult
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.title)
 def test_a_tokenizer_that_gives_no_text_back_is_refused(who, task):
     other = Subject(model=model(), tokenizer=lossy(), corpus=who.corpus, longest=120)
-    with pytest.raises(DoesNotFit, match=r"tokenizer must be one that gives a text back as it was, got '\w+ for \w+"):
+    with pytest.raises(DoesNotFit, match=r"tokenizer must be one that decodes to the same text, got '\w+ for \w+"):
         task.require(other, [1200])
 
 
@@ -183,7 +183,7 @@ def test_a_tokenizer_that_marks_the_beginning_serves(who, task):
 def test_what_is_refused(who, tmp_path):
     with pytest.raises(InvalidValue, match="depths must be above 1"):
         Needle(depths=1)
-    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, where the first question is answered"):
+    with pytest.raises(DoesNotFit, match=r"length must be at least \d+, the end of the first answer"):
         StreamEval().require(who, [200])
     with pytest.raises(DoesNotFit, match=r"length must be at least \d+"):
         Needle().require(who, [100, 1000])

@@ -86,7 +86,7 @@ def test_the_same_prompt_for_every_extension_and_another_for_every_sample(who, k
         ("niah_multiquery", 4, 4),
     ],
 )
-def test_so_many_needles_as_in_the_paper(who, kind, told, asked):
+def test_as_many_needles_as_in_the_paper(who, kind, told, asked):
     posed = task(kind).posed(who, 1200, 0)
     facts = oracles.FACT.findall(posed.prompt.text)
     assert len(facts) == told
@@ -136,7 +136,7 @@ def test_writing_ends_with_the_last_answer(who, monkeypatch):
     assert any(got["wrote"].endswith(answer) for answer in one.posed(who, 1000, 0).puzzle.answers)
 
 
-def test_a_chain_is_told_in_order(who):
+def test_a_chain_is_in_order(who):
     text = task("vt").prompt(who, 1500, 0).text
     told = re.findall(r"VAR (\w+) = VAR (\w+)", text[text.rindex("Memorize") :])
     assert [name for name, _ in told[:-1]] == [origin for _, origin in told[1:]]
@@ -211,8 +211,8 @@ ROW = {"question": "What?", "answers": ["this"], "context": "This is."}
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (None, "questions must be a file, since these kinds ask about documents of yours"),
-        ("missing", "questions must be a file that is there"),
+        (None, "qa_1 and qa_2 need a file of questions about your documents; give questions=FILE.jsonl"),
+        ("missing", "questions must be a file that exists"),
         (["no json"], "line 1 must be JSON"),
         (["[" * 100_000], "line 1 must be JSON"),
         ([json.dumps({**ROW, "question": "What \ud800?"})], r"line 1 must be text, got '\\ud800'"),

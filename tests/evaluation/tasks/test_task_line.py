@@ -31,10 +31,14 @@ def test_ruler_alone_is_all_that_needs_no_file():
 @pytest.mark.parametrize(
     ("line", "error", "words"),
     [
-        ("nedle", UnknownName, "task must be one that there is, got 'nedle'; known: context, .*needle.*ruler.*stream"),
-        ("needle:depht=3", UnknownName, "parameter of needle"),
+        (
+            "nedle",
+            UnknownName,
+            "no task 'nedle'; did you mean 'needle'.* Known: context, .*needle.*ruler.*stream",
+        ),
+        ("needle:depht=3", UnknownName, "needle has no parameter 'depht'; did you mean 'depths'"),
         ("ruler:kind=nine", InvalidValue, "kind must be 'niah_single_1' or"),
-        ("needle,needle:depths=3", Conflict, "tasks must be named once each, got 'needle'"),
+        ("needle,needle:depths=3", Conflict, "the task needle is named twice; name every task once"),
         ("needle:samples=0", InvalidValue, "samples must be at least 1"),
         ("needle:", Unreadable, "parameter of needle"),
         ("", Unreadable, "tasks must be written"),

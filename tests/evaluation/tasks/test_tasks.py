@@ -10,24 +10,17 @@ import torch
 import ropewalk as rw
 from ropewalk.evaluation.material.subject import without_extension
 from ropewalk.evaluation.metrics.losses import TokenLosses
-from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Perplexity, Repetition, Ruler, StreamEval
+from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Repetition, Ruler, StreamEval
 
 from evaluation.subjects import TRAINED, model, subject
 
-EXAMPLES = [
-    (Context(samples=3), (100, 120)),
-    (Repetition(samples=3), (100, 120)),
-    (Passkey(samples=3), (100, 120)),
-    (Damage(samples=3), (100, 120)),
-    (Perplexity(samples=3), (100, 120)),
-    (Needle(samples=3), (220, 250)),
-    (StreamEval(samples=3, every=2, back=2), (200, 300)),
-    (Ruler(kind="vt", samples=3), (900, 1000)),
-]
-
-
-def test_every_task_has_an_example():
-    assert {type(task) for task, _ in EXAMPLES} == set(ALL)
+LENGTHS = (100, 120)
+OTHERS = {  # tasks that need longer texts, or parameters
+    Needle: (Needle(samples=3), (220, 250)),
+    StreamEval: (StreamEval(samples=3, every=2, back=2), (200, 300)),
+    Ruler: (Ruler(kind="vt", samples=3), (900, 1000)),
+}
+EXAMPLES = [OTHERS.get(task) or (task(samples=3), LENGTHS) for task in ALL]
 
 
 @pytest.mark.parametrize(("task", "lengths"), EXAMPLES, ids=lambda each: getattr(each, "title", ""))
@@ -42,7 +35,7 @@ def test_every_task_measures_and_condenses(tmp_path, task, lengths):
             assert estimate.low <= estimate.value <= estimate.high
 
 
-def test_context_judges_the_same_tokens_at_every_length(tmp_path):
+def test_context_scores_the_same_tokens_at_every_length(tmp_path):
     who, task = subject(tmp_path), Context(samples=2)
     passage = who.passages(2)[1]
     for length in (32, 64):
@@ -54,7 +47,7 @@ def test_context_judges_the_same_tokens_at_every_length(tmp_path):
         assert ("curve" in got) == (length == 64)
 
 
-def test_bits_per_byte_are_of_the_tokens_that_were_judged(tmp_path):
+def test_bits_per_byte_are_of_the_scored_tokens(tmp_path):
     who, task = subject(tmp_path), Context(samples=1, last=10)
     got = task.measure(who, 64, 0)
     told = who.tokenizer.decode(who.passages(1)[0][-10:])
@@ -92,7 +85,7 @@ def test_damage_by_its_formulas(tmp_path):
     assert 0 < got["agreement"] < 1
 
 
-def test_bare_for_a_block(tmp_path):
+def test_without_extension_for_a_block(tmp_path):
     who = subject(tmp_path)
     ids = who.passages(1)[0][None]
     original = who.model(input_ids=ids).logits
@@ -110,7 +103,7 @@ def test_an_oracle_of_the_answer_is_right_at_every_depth(tmp_path, monkeypatch):
     assert [task.depth(n) for n in range(5)] == [0.1, 0.3, 0.5, 0.7, 0.9]
     for prompt in prompts:
         assert prompt.length == 200
-        assert prompt.text.count(prompt.answer.strip()) == 2  # told once, in two ways
+        assert prompt.text.count(prompt.answer.strip()) == 2  # one line with two sentences
         assert prompt.answer.strip() in prompt.text
     assert len({prompt.answer for prompt in prompts}) == 5
     _know(who.model, monkeypatch)
@@ -127,7 +120,7 @@ def _know(model, monkeypatch):
     def told(model, ids, **_):
         return TokenScores(torch.zeros(1, ids.shape[1] - 1), torch.ones(1, ids.shape[1] - 1, dtype=torch.bool))
 
-    monkeypatch.setattr(answers, "judge", told)
+    monkeypatch.setattr(answers, "score_tokens", told)
 
 
 def test_the_same_prompt_for_every_extension(tmp_path):
@@ -138,7 +131,7 @@ def test_the_same_prompt_for_every_extension(tmp_path):
     assert "The sky is blue. The sun is yellow." in Passkey(samples=2, filler="grass").prompt(who, 200, 1).text
 
 
-def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
+def test_repetition_scores_the_end_of_the_repeated_text(tmp_path):
     who = subject(tmp_path)
     got = Repetition(samples=1).measure(who, 64, 0)
     once = who.passages(1)[0][: TRAINED // 2]
@@ -150,7 +143,7 @@ def test_repetition_judges_the_end_of_the_repeated_text(tmp_path):
 
 
 @pytest.mark.parametrize(("length", "judged"), [(100, 16), (64, 16), (12, 11)])
-def test_repetition_repeats_half_the_trained_length_and_judges_as_much(tmp_path, monkeypatch, length, judged):
+def test_repetition_repeats_and_scores_half_the_trained_length(tmp_path, monkeypatch, length, judged):
     who, read = subject(tmp_path), []
 
     def told(model, ids):
@@ -159,7 +152,7 @@ def test_repetition_repeats_half_the_trained_length_and_judges_as_much(tmp_path,
         late = torch.arange(ids.shape[1] - 1, 0, -1) <= 16
         return TokenLosses(late[None].float(), late[None])
 
-    monkeypatch.setattr("ropewalk.evaluation.tasks.repetition.measured", told)
+    monkeypatch.setattr("ropewalk.evaluation.tasks.repetition.token_losses", told)
     assert Repetition(samples=2).measure(who, length, 1) == {"accuracy": 1.0, "loss": 1.0}
     once = who.passages(2)[1][:16].tolist()
     assert read[0].tolist() == [once[n % 16] for n in range(length)]

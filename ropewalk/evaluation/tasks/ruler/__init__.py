@@ -1,4 +1,4 @@
-"""RULER's thirteen kinds, one small file for each family of them."""
+"""RULER's thirteen kinds of tasks, in one file for each family."""
 
 from ropewalk.evaluation.tasks.ruler.task import KINDS as KINDS
 from ropewalk.evaluation.tasks.ruler.task import Ruler as Ruler

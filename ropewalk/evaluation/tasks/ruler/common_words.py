@@ -1,16 +1,16 @@
-"""cwe, common words: a numbered list in which ten words stand far more often than all others; which are they?
+"""cwe, common words: a numbered list in which ten words are far more frequent than the others; which are they?
 
-| length | words asked for | each stands | every other | example |
+| length | common words | times | other words, times | example |
 |---|---|---|---|---|
-| from 4,096 | 10 | 30 times | 3 times | 40 words, 10 and 3 times |
+| from 4,096 | 10 | 30 | 3 | 40 words, 10 and 3 times |
 | from 2,048 | 10 | 6 | 1 | 20 words, 3 and 1 times |
 | below | 5 | 4 | 1 | none |
 
-A row that has no room, under a tokenizer that cuts finely, gives way to the next one.
+If a row does not fit, because a tokenizer makes many tokens, the next one is taken.
 
-Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording and its numbers; there the second row serves
-all below 4,096, where it often does not fit. Deviations: words are compounds, of which there are more than nouns, and
-the order is drawn anew for each sample.
+Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording and its numbers; there the second row is for
+all lengths below 4,096, where it often does not fit. Deviations: words are compounds, of which there are more than
+nouns, and the order is drawn for each sample.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ WRITES = 120
 
 
 class ListSize(NamedTuple):
-    """How often words stand in a list."""
+    """How often words occur in a list."""
 
     shortest: int  # tokens of a prompt
-    common: int  # how many words are asked for
+    common: int  # how many words are common
     often: int
     seldom: int
-    example: tuple[int, int, int] | None  # other words, and how often the two sorts stand
+    example: tuple[int, int, int] | None  # other words, and how often common and other words occur
 
 
 SIZES = (
@@ -52,7 +52,7 @@ SIZES = (
 
 
 def common_words(material: PuzzleMaterial) -> Puzzle:
-    """The longest of the lists that has room, and grows by words that stand in it seldom."""
+    """The largest list that fits; it grows by other words."""
     order, words = material.random.random(), compounds(material.random, COMPOUNDS)
     for size in SIZES:
         puzzle = _of_size(size, words, order)
@@ -75,10 +75,10 @@ def _of_size(size: ListSize, words: list[str], order: float) -> Puzzle:
     return Puzzle(growing, tuple(common), WRITES)
 
 
-def _example(random: Random, asked: int, other: int, often: int, seldom: int) -> str:
-    words = compounds(random, asked + other)
-    listed = words[:asked] * often + words[asked:] * seldom
-    return TASK + _list(listed, random) + QUESTION.format(count=asked) + _answer(words[:asked]) + "\n"
+def _example(random: Random, common: int, other: int, often: int, seldom: int) -> str:
+    words = compounds(random, common + other)
+    listed = words[:common] * often + words[common:] * seldom
+    return TASK + _list(listed, random) + QUESTION.format(count=common) + _answer(words[:common]) + "\n"
 
 
 def _list(words: Sequence[str], random: Random) -> str:

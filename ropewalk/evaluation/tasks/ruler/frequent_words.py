@@ -1,9 +1,9 @@
-"""fwe, frequent words: coded words whose numbers fall as a power of their rank; which three are the most frequent?
+"""fwe, frequent words: coded words whose counts fall as a power of their rank; which three are the most frequent?
 
-    the k-th word stands int(N k^-alpha / zeta(alpha)) times among N, alpha = 2; the first is dots, which are noise
+    the k-th word occurs int(N k^-alpha / zeta(alpha)) times among N, alpha = 2; the first is dots, which are noise
 
 Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording; L/50 words for a length of L. Deviation: the
-words and their order are drawn anew for each sample.
+words and their order are drawn for each sample.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ QUESTION = (
 DOTS = "...."
 ASKED, LETTERS = 3, 6
 ZETA = math.pi**2 / 6  # of 2
-FEWEST = 64  # words: with less, the fourth and the fifth would stand as often
+FEWEST = 64  # words: with fewer, the fourth and the fifth would be equally frequent
 WRITES = 50
 
 
 def frequent_words(material: PuzzleMaterial) -> Puzzle:
-    """A text that grows by words of every rank."""
+    """A text that grows by words of all ranks."""
     random = material.random
     words = [DOTS, *_words(random, max(ASKED + 1, material.length // 50))]
-    order, asked = random.random(), tuple(words[1 : ASKED + 1])
+    order, answers = random.random(), tuple(words[1 : ASKED + 1])
 
     def text(more: int) -> str:
         return TASK + _coded(words, FEWEST + more, Random(f"{order}/{more}")) + QUESTION
 
-    return Puzzle(GrowingPrompt(text, " " + ", ".join(asked), WRITES, in_units=True), asked, WRITES)
+    return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), WRITES, in_units=True), answers, WRITES)
 
 
 def _coded(words: list[str], count: int, random: Random) -> str:
-    said = [word for rank, word in enumerate(words, 1) for _ in range(int(count / rank**2 / ZETA))]
-    random.shuffle(said)
-    return " ".join(said)
+    coded = [word for rank, word in enumerate(words, 1) for _ in range(int(count / rank**2 / ZETA))]
+    random.shuffle(coded)
+    return " ".join(coded)
 
 
 def _words(random: Random, count: int) -> list[str]:
-    """Of six letters, no two alike."""
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found["".join(random.choices(string.ascii_lowercase, k=LETTERS))] = None
-    return list(found)
+    """Of six letters, all different."""
+    words: dict[str, None] = {}
+    while len(words) < count:
+        words["".join(random.choices(string.ascii_lowercase, k=LETTERS))] = None
+    return list(words)

@@ -1,14 +1,14 @@
-"""The eight kinds of needles: keys with values among noise, text or other needles, and a question for some of them.
+"""The eight kinds of needles: keys with values in noise, text or other needles; a question asks for some of them.
 
-| kind | hidden in | keys | values of each | asked for |
+| kind | hidden in | keys | values of a key | asked for |
 |---|---|---|---|---|
 | niah_single_1, 2, 3 | noise, text, text | 1 | 1; a uuid in the third | 1 |
 | niah_multikey_1, 2, 3 | text, needles, needles | 4, 1, 1 | 1; uuids for uuids in the third | 1 |
 | niah_multivalue | text | 1 | 4 | 1 |
 | niah_multiquery | text | 4 | 1 | 4 |
 
-Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3 and app. B, with RULER's wording. Deviations: text is the user's own
-instead of essays, needles stand between its lines, and it is cut to the exact length.
+Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3 and app. B, with RULER's wording. Deviations: text is held-out
+text instead of essays, needles stand between its lines, and it is cut to the exact length.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ONE = (
     "\nWhat is the special magic {what} for {keys} mentioned in the provided text?"
     " The special magic {what} for {keys} mentioned in the provided text is",
 )
-DEPTHS = 40  # places from the text's beginning to its end, of which each needle has one
+DEPTHS = 40  # possible places, from the beginning of the text to its end
 WRITES = 128
-SHORTEST_LINE = 8  # tokens; no line of a needle is shorter under any tokenizer
+SHORTEST_LINE = 8  # tokens; no needle is shorter under any tokenizer
 
 Content = Literal["words", "numbers", "uuids"]
 
@@ -52,18 +52,18 @@ class NeedleKind(NamedTuple):
     value: Content = "numbers"
 
     def puzzle(self, material: PuzzleMaterial) -> Puzzle:
-        """Keys with values, hidden, and a question for some of them."""
+        """Hidden keys with values, and a question for some of them."""
         random = material.random
-        told = {
+        pairs = {
             _new(random, self.key): [_new(random, self.value) for _ in range(self.values)] for _ in range(self.keys)
         }
-        chosen = random.sample(sorted(told), self.asked)
-        answers = tuple(value for key in chosen for value in told[key])
-        facts = [_line(self.value, key, value) for key, values in told.items() for value in values]
+        chosen = random.sample(sorted(pairs), self.asked)
+        answers = tuple(value for key in chosen for value in pairs[key])
+        facts = [_line(self.value, key, value) for key, values in pairs.items() for value in values]
         depths = random.sample(range(DEPTHS), len(facts))
         hidden = [HiddenLines(fact, depth / (DEPTHS - 1)) for fact, depth in zip(facts, depths, strict=True)]
-        values = tuple(value for each in told.values() for value in each)
-        filler = without(self._filler(material), [*told, *values])
+        values = tuple(value for listed in pairs.values() for value in listed)
+        filler = without(self._filler(material), [*pairs, *values])
         before, after = self._words(chosen)
 
         def text(size: int) -> str:
@@ -72,11 +72,11 @@ class NeedleKind(NamedTuple):
         return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), WRITES), answers, WRITES, once=values)
 
     def _words(self, chosen: list[str]) -> tuple[str, str]:
-        """What stands before the text and after it."""
+        """The instruction before the text, and the question after it."""
         one = self.asked * self.values == 1
-        given = {"what": self.value[:-1] if one else self.value, "keys": _listed(chosen)}
+        names = {"what": self.value[:-1] if one else self.value, "keys": _listed(chosen)}
         before, after = ONE if one else SEVERAL
-        return before.format(**given), after.format(**given)
+        return before.format(**names), after.format(**names)
 
     def _filler(self, material: PuzzleMaterial) -> str:
         if self.hidden_in == "text":

@@ -1,4 +1,4 @@
-"""What the thirteen kinds of RULER have in common: material to make a puzzle of, and the puzzle."""
+"""What RULER's thirteen kinds share: the material of a puzzle, and the puzzle."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class PuzzleMaterial(NamedTuple):
     """What a puzzle is made of."""
 
     random: Random
-    length: int  # tokens of the prompt and of what is written after it
-    text: Callable[[], str]  # held-out text, begun anywhere
-    tokens: Callable[[str], int]  # how many a text has
-    questions: str | None  # a file of questions
+    length: int  # tokens of the prompt and of what the model may write
+    text: Callable[[], str]  # held-out text from a random line on
+    tokens: Callable[[str], int]  # the number of tokens of a text
+    questions: str | None  # path of a file of questions
 
 
 class Puzzle(NamedTuple):
-    """A prompt that grows, and what is to be found in what the model writes."""
+    """A prompt that grows, and its answers."""
 
     growing: GrowingPrompt
     answers: tuple[str, ...]
-    writes: int  # tokens within which the answers have to come
-    any_of: bool = False  # one answer in several wordings, instead of several answers
-    once: tuple[str, ...] = ()  # what the prompt must say once
+    writes: int  # tokens that the model may write
+    any_of: bool = False  # the answers are wordings of one answer
+    once: tuple[str, ...] = ()  # what the prompt must contain exactly once
 
     def tokens(self, prompt: Prompt) -> int:
-        """How many the model may write: RULER's number, or as many as the answers have."""
+        """How many tokens the model may write: RULER's number, or as many as the answers have."""
         return max(self.writes, len(prompt.answer_ids))
 
 

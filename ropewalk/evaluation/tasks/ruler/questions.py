@@ -1,12 +1,12 @@
-"""qa_1 and qa_2: a question about one document, or about several at once, among others that do not answer it.
+"""qa_1 and qa_2: a question about one document, or several together, among documents that do not answer it.
 
-Documents and questions are the user's: a file with one JSON object a line,
+The user provides documents and questions: a file with one JSON object per line,
 
     {"question": "...", "answers": ["...", "..."], "context": "..."}             qa_1: one document answers it
     {"question": "...", "answers": ["...", "..."], "context": ["...", "..."]}    qa_2: several do, together
 
 Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording; there SQuAD and HotpotQA. Deviations: no
-document comes twice, so a file that is too small for a length is refused, and the order is drawn anew for each sample.
+document is used twice, so a file that is too small for a length is refused, and the order is drawn for each sample.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ def about_one(material: PuzzleMaterial) -> Puzzle:
 
 
 def about_several(material: PuzzleMaterial) -> Puzzle:
-    """A question that takes several documents."""
+    """A question that needs several documents."""
     return _puzzle(material, several=True)
 
 
 def _puzzle(material: PuzzleMaterial, *, several: bool) -> Puzzle:
     random, rows = material.random, _rows(material.questions, several)
     row, order = random.choice(rows), random.random()
-    others = sorted({text for each in rows for text in each.contexts} - set(row.contexts))
+    others = sorted({text for other in rows for text in other.contexts} - set(row.contexts))
     random.shuffle(others)
 
     def text(count: int) -> str:
         documents = [*row.contexts, *others[:count]]
         Random(f"{order}/{count}").shuffle(documents)
-        listed = "\n\n".join(f"Document {number}:\n{each}" for number, each in enumerate(documents, 1))
+        listed = "\n\n".join(f"Document {number}:\n{document}" for number, document in enumerate(documents, 1))
         return BEFORE + listed + AFTER.format(question=row.question)
 
     growing = GrowingPrompt(text, f" {row.answers[0]}", WRITES, in_units=True, most=len(others))
@@ -65,33 +65,34 @@ def _puzzle(material: PuzzleMaterial, *, several: bool) -> Puzzle:
 
 def _rows(path: str | None, several: bool) -> tuple[Question, ...]:
     if path is None:
-        remedy = "write questions=FILE.jsonl, one object a line with question, answers and context"
-        raise InvalidValue("questions", "a file, since these kinds ask about documents of yours", None, remedy=remedy)
+        sentence = "qa_1 and qa_2 need a file of questions about your documents"
+        remedy = "give questions=FILE.jsonl, one object per line with question, answers and context"
+        raise InvalidValue.because("questions", sentence, remedy=remedy)
     place = place_of(path)
-    rows = tuple(each for each in _read(place, place.stat().st_mtime_ns) if (len(each.contexts) > 1) == several)
+    rows = tuple(row for row in _read(place, place.stat().st_mtime_ns) if (len(row.contexts) > 1) == several)
     if not rows:
-        wanted = "several contexts" if several else "one context"
-        raise Unreadable("questions", f"a file with questions that have {wanted}", path)
+        contexts = "several contexts" if several else "one context"
+        raise Unreadable("questions", f"a file with questions that have {contexts}", path)
     return rows
 
 
 def place_of(path: str) -> Path:
     """Where a file of questions is."""
-    with suppress(RuntimeError):  # the home of somebody who is not known
+    with suppress(RuntimeError):  # the home of an unknown user
         place = Path(path).expanduser()
         if holds(place.is_file):
             return place
-    raise Unreadable("questions", "a file that is there", path)
+    raise Unreadable("questions", "a file that exists", path)
 
 
 def mark_of(path: str) -> str:
-    """A hash of what a file of questions holds."""
-    return hashlib.sha256(read_bytes(place_of(path), "questions", "a file that is there")).hexdigest()
+    """A hash of the content of a file of questions."""
+    return hashlib.sha256(read_bytes(place_of(path), "questions", "a file that exists")).hexdigest()
 
 
 @lru_cache(maxsize=2)
 def _read(place: Path, changed: int) -> tuple[Question, ...]:
-    """The file as it was when it was last changed."""
+    """The rows of a file; `changed` makes the cache forget an older content."""
     return tuple(_question(row, where) for where, row in json_lines(place, "questions"))
 
 
@@ -100,12 +101,12 @@ def _question(read: Any, where: str) -> Question:
     question, answers, contexts = row.get("question"), _texts(row.get("answers")), _texts(row.get("context"))
     if not isinstance(question, str) or not answers or not contexts:
         raise Unreadable(where, "an object with question, answers and context, each text or a list of texts", read)
-    for each in (question, *answers, *contexts):
-        require_text(each, where)
+    for text in (question, *answers, *contexts):
+        require_text(text, where)
     return Question(question, answers, contexts)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """A text or a list of texts; nothing where it is neither."""
+    """A text or a list of texts; empty for anything else."""
     listed = value if isinstance(value, list) else [value]
-    return tuple(listed) if all(isinstance(each, str) and each.strip() for each in listed) else ()
+    return tuple(listed) if all(isinstance(text, str) and text.strip() for text in listed) else ()

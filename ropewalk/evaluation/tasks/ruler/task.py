@@ -1,11 +1,11 @@
 """RULER: thirteen kinds of puzzles of any length, from one needle in noise to questions about many documents.
 
-A kind makes a prompt that grows, in characters of filler, in words or in documents, until it fills the length with what
-the model may write after it. Answers are looked for in what is written, in whatever case: the share of them that is
-there; of wordings of one answer, whether any is. The question ends with the beginning of the answer, as RULER's does,
-so models that only continue can be asked. The loss of the answers, in the order they are listed, is kept beside.
+The prompt of a kind grows, in characters of filler, in words or in documents, until it fills the length together with
+what the model may write. The score is the share of answers in what the model writes, ignoring case; 1 or 0 where an
+answer has several wordings. As in RULER, the question ends with the beginning of the answer, so that base models can
+continue it. The loss of the listed answers is stored too.
 
-Source: Hsieh et al. 2024, arXiv:2404.06654; the deviations of each kind stand in its file.
+Source: Hsieh et al. 2024, arXiv:2404.06654; each kind's file lists its deviations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-from ropewalk.evaluation.material.prompts import Prompt, fitted, require_told
+from ropewalk.evaluation.material.prompts import Prompt, fitted, require_count
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.evaluation.tasks.answers import found_all, found_any, score_answer, written
@@ -65,8 +65,8 @@ class PosedPuzzle(NamedTuple):
 class Ruler(Retrieval):
     name: ClassVar[str] = "ruler"
     headline: ClassVar[str] = "score"
-    kind: Annotated[Kind, "which of the thirteen"]
-    questions: Annotated[str | None, "qa_1 and qa_2: a file of question, answers and context, one object a line"] = None
+    kind: Annotated[Kind, "one of the thirteen"]
+    questions: Annotated[str | None, "for qa_1 and qa_2: JSON lines with question, answers and context"] = None
 
     @property
     def title(self) -> str:
@@ -75,23 +75,23 @@ class Ruler(Retrieval):
 
     @classmethod
     def named(cls, values: Json) -> tuple[Task, ...]:
-        """The kind that is asked for; where none is, each for which there is all it needs."""
+        """The kind that is named; without a name, every kind (qa_1 and qa_2 only with questions)."""
         if "kind" in values:
             return super().named(values)
         kinds = [kind for kind in get_args(Kind) if values.get("questions") or kind not in OF_DOCUMENTS]
         return tuple(task for kind in kinds for task in super(Ruler, cls).named(values | {"kind": kind}))
 
     def identity(self, sample: int) -> Json:
-        """With what the file of questions holds, instead of where it is."""
-        held = self.questions and mark_of(self.questions)
-        return super().identity(sample) | {"questions": held}
+        """With a hash of the questions instead of their path."""
+        questions = self.questions and mark_of(self.questions)
+        return super().identity(sample) | {"questions": questions}
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One prompt."""
         puzzle, prompt = self.posed(subject, length, sample)
-        found = found_any if puzzle.any_of else found_all
-        text = written(subject, prompt, puzzle.tokens(prompt), lambda said: found(said, puzzle.answers) == 1)
-        score = found(text, puzzle.answers)
+        score_of = found_any if puzzle.any_of else found_all
+        text = written(subject, prompt, puzzle.tokens(prompt), lambda reply: score_of(reply, puzzle.answers) == 1)
+        score = score_of(text, puzzle.answers)
         return {"score": score, "right": score == 1, "loss": score_answer(subject, prompt).loss, "wrote": text}
 
     def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
@@ -104,13 +104,13 @@ class Ruler(Retrieval):
         material = PuzzleMaterial(random, length, lambda: subject.filler(random), subject.tokens, self.questions)
         puzzle = KINDS[self.kind](material)
         prompt = fitted(subject.tokenizer, puzzle.growing, length)
-        require_told(prompt, dict.fromkeys(puzzle.once, 1))
+        require_count(prompt, dict.fromkeys(puzzle.once, 1))
         return PosedPuzzle(puzzle, prompt)
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of answers found, of prompts answered wholly, and the answers' loss."""
+        """The share of answers found, the share of prompts with all answers, and the loss of the answers."""
         return {
-            "score": share(sum(each["score"] for each in results), len(results)),
-            "right": share(sum(each["right"] for each in results), len(results)),
+            "score": share(sum(result["score"] for result in results), len(results)),
+            "right": share(sum(result["right"] for result in results), len(results)),
             **means(results, loss=LOSS),
         }

@@ -1,11 +1,11 @@
-"""vt, variable tracking: a chain of assignments in noise; which variables have the first one's value?
+"""vt, variable tracking: a chain of assignments in noise; which variables have the value of the first?
 
     VAR A = 12345 ... VAR B = VAR A ... VAR C = VAR B ...
 
-One chain of four hops; an example, solved, stands before it, with a chain of shorter names.
+One chain of four hops, after a solved example with shorter names.
 
-Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording. Deviations: assignments stand on lines of
-their own, evenly likely anywhere, and the example has one line of noise before each, none below SHORT tokens.
+Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording. Deviations: every assignment is a
+line, at a random depth, and the example has one line of noise before each, none below SHORT tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORT = 2048
 
 
 def tracking(material: PuzzleMaterial) -> Puzzle:
-    """A chain, and the names of all its variables."""
+    """A chain; the answers are the names of its variables."""
     random = material.random
     example = _example(random, noise=material.length >= SHORT)
     names, value = _names(random, LETTERS), _value(random)
@@ -51,16 +51,16 @@ def _example(random: Random, *, noise: bool) -> str:
 
 
 def _chain(names: list[str], value: str) -> list[str]:
-    given = [value, *(f"VAR {name}" for name in names)]
-    return [f"VAR {name} = {origin}\n" for name, origin in zip(names, given, strict=False)]
+    origins = [value, *(f"VAR {name}" for name in names)]
+    return [f"VAR {name} = {origin}\n" for name, origin in zip(names, origins, strict=False)]
 
 
 def _names(random: Random, letters: int) -> list[str]:
-    """No two alike."""
-    found: dict[str, None] = {}
-    while len(found) <= HOPS:
-        found["".join(random.choices(string.ascii_uppercase, k=letters))] = None
-    return list(found)
+    """All different."""
+    names: dict[str, None] = {}
+    while len(names) <= HOPS:
+        names["".join(random.choices(string.ascii_uppercase, k=letters))] = None
+    return list(names)
 
 
 def _value(random: Random) -> str:
