@@ -40,7 +40,7 @@ REACHES = {
     "alibi": "alibi",
 }
 BIASES = {"t5": "biases.t5", "kerple_log": "biases.kerple_log", "sandwich": "biases.sandwich"}
-# case, method, length -> what is to be reached in float32 and bfloat16
+# case, method, length -> the target in float32 and bfloat16
 TARGETS = {
     **{("forward", name, 4096): (1.15, 1.35) for name in ("rerope", "self_extend")},
     **{("forward", name, 8192): (1.10, 1.20) for name in ("rerope", "self_extend")},
@@ -64,12 +64,12 @@ DTYPES = (torch.float32, torch.bfloat16)
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The baseline: one table of angles, two rotations, torch's causal attention."""
     at = torch.arange(q.shape[2])
-    turn = rotation_at(at, rw.Extension().theta.table(FACTS, 1), at)
-    return scaled_dot_product_attention(rotate(q, turn, False), rotate(k, turn, False), v, is_causal=True)
+    rotation = rotation_at(at, rw.Extension().theta.table(FACTS, 1), at)
+    return scaled_dot_product_attention(rotate(q, rotation, False), rotate(k, rotation, False), v, is_causal=True)
 
 
-def contender(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Attention under one extension, as its name says: with what it has learned learning on, or without pruning."""
+def candidate(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Attention under one extension; the name may add that its learned numbers need gradients, or no pruning."""
     method, _, how = name.partition(", ")
     extension = rw.parse({**REACHES, **BIASES}[method])
     weights = extension.weights(FACTS, torch.Generator().manual_seed(0))
@@ -83,14 +83,14 @@ def contender(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 
 def compare(length: int, dtype: torch.dtype, names: list[str], *, backward: bool, count: int) -> list[dict[str, Any]]:
-    """One length and type: every named reach beside plain attention."""
+    """One length and type: every named reach against plain attention."""
     inputs = [torch.randn(1, 8, length, 64).to(dtype).requires_grad_(backward) for _ in range(3)]
     slope = torch.randn(1, 8, length, 64).to(dtype)
 
     def run(function: Callable[..., Tensor]) -> Callable[[], object]:
         return (lambda: function(*inputs).backward(slope)) if backward else (lambda: function(*inputs))
 
-    times = rounds({"plain": run(plain), **{name: run(contender(name)) for name in names}}, count)
+    times = rounds({"plain": run(plain), **{name: run(candidate(name)) for name in names}}, count)
     case = "forward + backward" if backward else "forward"
     rows = []
     for name, figures in ratios(times, "plain").items():
@@ -111,19 +111,19 @@ def loss_head(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
 
 
 def scoring(tokens: int) -> dict[str, Any]:
-    """How far a fresh process grows in scoring tokens over 32,000 words, beyond inputs and answer."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-        grown = fresh.submit(grown_in_scoring, tokens).result()
+    """How much memory a new process needs to score tokens over 32,000 words, beyond inputs and output."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        grown = process.submit(grown_in_scoring, tokens).result()
     row = {"case": "loss head, memory", "length": tokens, "dtype": "bfloat16", "MiB": round(grown, 1)}
     return {**row, "all logits would be": tokens * 32_000 * 4 >> 20, "to_reach": 32}
 
 
 def grown_in_scoring(tokens: int) -> float:
-    """The highest resident memory while `nll` runs less that before it and less its answer, in MiB."""
+    """The peak of resident memory while `nll` runs, minus that before it and minus its output, in MiB."""
     torch.set_num_threads(1)
     hidden, head = (torch.randn(size, 256, dtype=torch.bfloat16) for size in (tokens, 32_000))
     targets = torch.randint(0, 32_000, (tokens,))
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew from what is resident
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident
     before = resident("VmRSS")
     with torch.no_grad():
         losses = nll(hidden, head, targets)
@@ -131,13 +131,13 @@ def grown_in_scoring(tokens: int) -> float:
 
 
 def resident(field: str) -> int:
-    """A line of this process's status, in bytes."""
+    """A field of this process's status, in bytes."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[field].split()[0]) * 1024
 
 
 def plans() -> list[dict[str, Any]]:
-    """What is settled before the first multiplication, at 16,384 tokens."""
+    """The time before the first multiplication, at 16,384 tokens."""
     inputs = [torch.empty(1, 8, 16_384, 64)] * 3
     rows = []
     for name, text in REACHES.items():
@@ -154,10 +154,10 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def peak(length: int) -> dict[str, Any]:
-    """How far the process grows in ReRoPE prefill, beyond inputs and one answer."""
+    """How much memory the process needs for ReRoPE prefill, beyond inputs and one output."""
     q, k, v = (torch.randn(1, 8, length, 64) for _ in range(3))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    contender("rerope")(q, k, v)
+    candidate("rerope")(q, k, v)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     return {
         "case": "peak memory, rerope",
@@ -168,7 +168,7 @@ def peak(length: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print and store."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     quick = "--quick" in sys.argv
@@ -190,7 +190,7 @@ def main() -> None:
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items() if value is not None), flush=True)
     if not quick:
-        print(f"kept in {append('attention', rows)}")
+        print(f"stored in {append('attention', rows)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A token at a time: streaming in a small model, ReRoPE and grouped heads over a long cache, exactness far out.
+"""One token at a time: streaming in a small model, ReRoPE and grouped heads over a long cache, precision far out.
 
     python benchmarks/decode.py [--quick]
 
@@ -29,12 +29,12 @@ FACTS = rw.Facts(trained_len=4096, head_dim=64, heads=HEADS)
 ROPE = rw.Extension().theta.table(FACTS, 1)
 DTYPES = (torch.float32, torch.bfloat16)
 
-# (layer, q, k, v) -> the answer
+# (layer, q, k, v) -> the output
 Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class Model:
-    """What a step of a small language model costs, whatever its attention."""
+    """The rest of a small language model, for any attention."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         shapes = {"qkv": (3 * WIDTH, WIDTH), "out": (WIDTH, WIDTH), "up": (2 * HIDDEN, WIDTH), "down": (WIDTH, HIDDEN)}
@@ -53,86 +53,86 @@ class Model:
         return linear(rms_norm(x[:, -1:], (WIDTH,)), self.words)
 
 
-def turn(places: Tensor, dtype: torch.dtype) -> Rotation:
-    """cos and sin at these places, as wide as a head."""
+def expanded_rotation(positions: Tensor, dtype: torch.dtype) -> Rotation:
+    """cos and sin at these positions, as wide as a head."""
     wide = torch.float32 if dtype == torch.bfloat16 else dtype
-    return Rotation(*(part.to(wide) for part in expand_rotation(rotation_at(places, ROPE, places), False)))
+    return Rotation(*(part.to(wide) for part in expand_rotation(rotation_at(positions, ROPE, positions), False)))
 
 
 class Floor:
-    """A dense cache of fixed size: turn the query and the key, write, attend."""
+    """A static cache: rotate the query and the key, store, attend."""
 
     def __init__(self, size: int, dtype: torch.dtype, heads: int = HEADS, groups: int = HEADS, dim: int = 64) -> None:
-        self.kept = [[torch.randn(1, groups, size, dim).to(dtype) for _ in range(2)] for _ in range(LAYERS)]
-        self.turn = turn(torch.tensor([size - 1]), dtype)
+        self.cache = [[torch.randn(1, groups, size, dim).to(dtype) for _ in range(2)] for _ in range(LAYERS)]
+        self.rotation = expanded_rotation(torch.tensor([size - 1]), dtype)
 
     def __call__(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """One step."""
-        keys, values = self.kept[index]
-        keys[:, :, -1:], values[:, :, -1:] = rotate_few(k, self.turn, False), v
-        folded = rotate_few(q, self.turn, False).view(1, k.shape[1], -1, q.shape[-1])
+        keys, values = self.cache[index]
+        keys[:, :, -1:], values[:, :, -1:] = rotate_few(k, self.rotation, False), v
+        folded = rotate_few(q, self.rotation, False).view(1, k.shape[1], -1, q.shape[-1])
         return forward(folded, keys, values, triangle=False).out_bhid.view(q.shape)
 
 
 class Official:
-    """StreamingLLM's own algorithm: cut the cache, join the new key, turn all keys by their places in it, eager."""
+    """StreamingLLM's algorithm: cut the cache, append the new key, rotate all keys by their index in it, uncompiled."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.size, self.dtype = SINKS + WINDOW, dtype
-        self.kept = [[torch.randn(1, HEADS, self.size, 64).to(dtype) for _ in range(2)] for _ in range(LAYERS)]
+        self.cache = [[torch.randn(1, HEADS, self.size, 64).to(dtype) for _ in range(2)] for _ in range(LAYERS)]
         cos, sin = rotation_at(torch.arange(self.size), ROPE, torch.arange(self.size))
-        self.turn = Rotation(*(torch.cat([part, part], -1).to(dtype) for part in (cos, sin)))
+        self.rotation = Rotation(*(torch.cat([part, part], -1).to(dtype) for part in (cos, sin)))
 
     def __call__(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """One step."""
-        self.kept[index] = [
+        self.cache[index] = [
             torch.cat([old[:, :, :SINKS], old[:, :, SINKS + 1 :], new], 2)
-            for old, new in zip(self.kept[index], (k, v), strict=True)
+            for old, new in zip(self.cache[index], (k, v), strict=True)
         ]
-        keys, values = self.kept[index]
-        q = authors_turn(q, Rotation(*(part[-1:] for part in self.turn)))
-        weight = torch.softmax(q @ authors_turn(keys, self.turn).mT / math.sqrt(64), -1, dtype=torch.float32)
+        keys, values = self.cache[index]
+        q = authors_rotation(q, Rotation(*(part[-1:] for part in self.rotation)))
+        weight = torch.softmax(q @ authors_rotation(keys, self.rotation).mT / math.sqrt(64), -1, dtype=torch.float32)
         return weight.to(self.dtype) @ values
 
 
-def authors_turn(x: Tensor, own: Rotation) -> Tensor:
-    """As their code turns, and transformers': halves are joined anew, products rounded to the model's precision."""
-    return x * own.cos + torch.cat([-x[..., 32:], x[..., :32]], -1) * own.sin
+def authors_rotation(x: Tensor, rotation: Rotation) -> Tensor:
+    """As their code and transformers rotate: halves are concatenated, products rounded to the model's precision."""
+    return x * rotation.cos + torch.cat([-x[..., 32:], x[..., :32]], -1) * rotation.sin
 
 
 def ours(dtype: torch.dtype, count: int) -> Attention:
-    """Memories under StreamingLLM that have read `count` tokens."""
+    """Layer caches under StreamingLLM that have read `count` tokens."""
     session = rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}")
-    memories = [LayerCache(shared) for shared in [Session(session, FACTS)] for _ in range(LAYERS)]
-    for memory in memories:
+    caches = [LayerCache(shared) for shared in [Session(session, FACTS)] for _ in range(LAYERS)]
+    for cache in caches:
         for part in torch.randn(3, 1, HEADS, count, 64).to(dtype).split(8192, 3):
-            memory.read(*part)
-    return lambda index, q, k, v: memories[index].read(q, k, v)
+            cache.read(*part)
+    return lambda index, q, k, v: caches[index].read(q, k, v)
 
 
 def recomputing(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """A window computed anew."""
+    """The whole window again for every token."""
     at = torch.arange(q.shape[2])
-    own = rotation_at(at, ROPE, at)
-    return scaled_dot_product_attention(rotate(q, own, False), rotate(k, own, False), v, is_causal=True)
+    rotation = rotation_at(at, ROPE, at)
+    return scaled_dot_product_attention(rotate(q, rotation, False), rotate(k, rotation, False), v, is_causal=True)
 
 
 def streaming(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
-    """S6: the whole model a token further, in four ways."""
+    """S6: one more token of the whole model, by four algorithms."""
     model, tokens = Model(dtype), torch.randint(0, WORDS, (1, WINDOW))
-    official, floor, memories = Official(dtype), Floor(SINKS + WINDOW, dtype), ours(dtype, 2048)
+    official, floor, caches = Official(dtype), Floor(SINKS + WINDOW, dtype), ours(dtype, 2048)
 
     def ten(attention: Attention) -> Callable[[], object]:
         return lambda: [model(tokens[:, :1], attention) for _ in range(10)]
 
-    times = rounds({"floor": ten(floor), "ours": ten(memories), "official": ten(official)}, count)
+    times = rounds({"floor": ten(floor), "ours": ten(caches), "official": ten(official)}, count)
     again = rounds({"recomputing": lambda: model(tokens, recomputing)}, 2)["recomputing"]
-    found = ratios(times, "ours")
+    to_ours = ratios(times, "ours")
     case = {"case": "streaming, whole model", "dtype": str(dtype)[6:]}
     to_floor = ratios(times, "floor")["ours"]
     return [
         {**case, "against": "static cache", **to_floor, "to_reach": 1.05},
-        {**case, "against": "StreamingLLM's algorithm", "times faster": found["official"]["median"], "to_reach": 2.2},
+        {**case, "against": "StreamingLLM's algorithm", "times faster": to_ours["official"]["median"], "to_reach": 2.2},
         {
             **case,
             "against": "recomputing",
@@ -143,10 +143,10 @@ def streaming(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
 
 
 def far_and_near(count: int) -> list[dict[str, Any]]:
-    """The same step after a thousand tokens more than the window and after a million."""
+    """The same step after a thousand tokens beyond the window, and after a million."""
     new = torch.randn(3, 1, HEADS, 1, 64)
     after = {"10^3": ours_alone(10**3 + WINDOW), "10^6": ours_alone(10**6)}
-    steps = {name: lambda memory=memory: [memory.read(*new) for _ in range(50)] for name, memory in after.items()}
+    steps = {name: lambda cache=cache: [cache.read(*new) for _ in range(50)] for name, cache in after.items()}
     return [
         {
             "case": "a step after 10^6 tokens against 10^3",
@@ -157,31 +157,31 @@ def far_and_near(count: int) -> list[dict[str, Any]]:
 
 
 def ours_alone(count: int) -> LayerCache:
-    """One layer under StreamingLLM after so many tokens."""
-    memory = LayerCache(Session(rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}"), FACTS))
+    """One layer under StreamingLLM after `count` tokens."""
+    cache = LayerCache(Session(rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}"), FACTS))
     chunk = torch.randn(3, 1, HEADS, 16_384, 64)
-    while memory.count < count:
-        memory.read(*chunk[:, :, :, : count - memory.count])
-    return memory
+    while cache.count < count:
+        cache.read(*chunk[:, :, :, : count - cache.count])
+    return cache
 
 
 def long_cache(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
-    """S7: ReRoPE over 8,192 cached keys against plain attention over as many."""
+    """S7: ReRoPE over 8,192 cached keys against plain attention over the same number."""
     new = torch.randn(3, 1, HEADS, 1, 64).to(dtype)
     session = Session(rw.parse("rerope:window=512"), FACTS)
-    memories, floor = [LayerCache(session) for _ in range(LAYERS)], Floor(8192, dtype)
-    for memory in memories:
-        memory.read(*torch.randn(3, 1, HEADS, 8192, 64).to(dtype))
+    caches, floor = [LayerCache(session) for _ in range(LAYERS)], Floor(8192, dtype)
+    for cache in caches:
+        cache.read(*torch.randn(3, 1, HEADS, 8192, 64).to(dtype))
     steps: dict[str, Callable[[], object]] = {
         "plain": lambda: [floor(index, *new) for _ in range(3) for index in range(LAYERS)],
-        "rerope": lambda: [memory.read(*new) for _ in range(3) for memory in memories],
+        "rerope": lambda: [cache.read(*new) for _ in range(3) for cache in caches],
     }
     figures = ratios(rounds(steps, count), "plain")["rerope"]
     return [{"case": "rerope step, 8,192 cached", "dtype": str(dtype)[6:], **figures, "to_reach": 1.05}]
 
 
 def grouped(cached: int, dtype: torch.dtype, count: int) -> dict[str, Any]:
-    """S7: 32 query heads over 8 key heads, folded against transformers' way."""
+    """S7: 32 query heads over 8 key heads, folded against `enable_gqa`."""
     q, k, v = (torch.randn(1, heads, n, 128).to(dtype) for heads, n in ((32, 1), (8, cached), (8, cached)))
     steps: dict[str, Callable[[], object]] = {
         "folded": lambda: [forward(q.view(1, 8, 4, 128), k, v, triangle=False) for _ in range(5)],
@@ -193,13 +193,13 @@ def grouped(cached: int, dtype: torch.dtype, count: int) -> dict[str, Any]:
 
 
 def far_out() -> list[dict[str, Any]]:
-    """S8: a stream at position 2^30 against the definition in float64, over the largest answer."""
+    """S8: a stream at position 2^30 against the definition in float64, relative to the largest output."""
     rows = []
     for begin in (2000, 2**17, 2**22, 2**30):
         q, k, v = torch.randn(3, 1, HEADS, 200, 64, generator=torch.Generator().manual_seed(begin))
         extension = rw.parse("window:window=128")
-        memory = LayerCache(Session(extension, FACTS, begins=(begin,)))
-        got = torch.cat([memory.read(*(x[:, :, t : t + 1] for x in (q, k, v))) for t in range(200)], 2)
+        cache = LayerCache(Session(extension, FACTS, begins=(begin,)))
+        got = torch.cat([cache.read(*(x[:, :, t : t + 1] for x in (q, k, v))) for t in range(200)], 2)
         positions = torch.arange(begin, begin + 200)[None]
         expected = rw.reference_attention(q.double(), k.double(), v.double(), extension, FACTS, positions_bj=positions)
         error = float((got - expected).abs().max() / expected.abs().max())
@@ -210,7 +210,7 @@ def far_out() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print and store."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     quick = "--quick" in sys.argv
@@ -227,7 +227,7 @@ def main() -> None:
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items() if value is not None), flush=True)
     if not quick:
-        print(f"kept in {append('decode', rows)}")
+        print(f"stored in {append('decode', rows)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Ratios that can be trusted: contenders in turn, round by round, in one process, by process CPU time, one thread.
+"""Reliable ratios: all candidates in every round, in one process, by process CPU time, on one thread.
 
-A machine's speed drifts between runs and hardly within one, so a figure is a ratio to a contender of the same run.
+A machine's speed drifts between runs but hardly within one, so a figure is a ratio to a candidate of the same run.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def by_process(run: Callable[[], object]) -> float:
-    """Seconds of CPU that the process takes."""
+    """Seconds of CPU time of the process."""
     before = time.process_time()
     run()
     return time.process_time() - before
 
 
 def by_events(run: Callable[[], object]) -> float:
-    """Seconds from the first to the last piece of work on the GPU, what it waits for the CPU in between included."""
+    """Seconds from the first to the last work on the GPU, including the time that it waits for the CPU."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
     run()
@@ -39,30 +39,30 @@ def by_events(run: Callable[[], object]) -> float:
 
 
 def rounds(
-    contenders: Mapping[str, Callable[[], object]],
+    candidates: Mapping[str, Callable[[], object]],
     count: int,
     seconds: Callable[[Callable[[], object]], float] = by_process,
 ) -> dict[str, list[float]]:
-    """Seconds for each contender in each round, after one that is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(count + 1):
-        for name, run in contenders.items():
-            taken = seconds(run)
-            if turn:
-                times[name].append(taken)
+    """Seconds of every candidate in every round, after one round that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for number in range(count + 1):
+        for name, run in candidates.items():
+            elapsed = seconds(run)
+            if number:
+                times[name].append(elapsed)
     return times
 
 
 def ratios(times: Mapping[str, list[float]], baseline: str) -> dict[str, dict[str, float]]:
-    """Each contender against the baseline: best against best, and the median of the rounds' own ratios."""
+    """Every candidate against the baseline: best against best, and the median of the ratios round by round."""
     base = times[baseline]
     return {
         name: {
-            "best": round(min(own) / min(base), 3),
-            "median": round(statistics.median(one / other for one, other in zip(own, base, strict=True)), 3),
-            "milliseconds": round(min(own) * 1e3, 1),
+            "best": round(min(elapsed) / min(base), 3),
+            "median": round(statistics.median(one / other for one, other in zip(elapsed, base, strict=True)), 3),
+            "milliseconds": round(min(elapsed) * 1e3, 1),
         }
-        for name, own in times.items()
+        for name, elapsed in times.items()
     }
 
 
@@ -82,7 +82,7 @@ def append(theme: str, rows: list[dict[str, Any]], device: str = "") -> Path:
 
 
 def machine(device: str = "") -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine and versions of the figures."""
     described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     processor = f"{torch.backends.cpu.get_cpu_capability()}, one thread"
     return {

@@ -1,4 +1,4 @@
-"""Training steps of an extended model against the same bare transformers model with sdpa.
+"""Training steps of an extended model against the base model with sdpa.
 
     python benchmarks/training.py [--quick] [CASE ...]
 
@@ -27,7 +27,7 @@ DOCUMENTS = 5  # of a packed row
 
 
 class Case(NamedTuple):
-    """What is trained at which length, and the speed to be reached, in parts of the bare model's."""
+    """Extensions to train at a length, and the target for their speed relative to the base model's."""
 
     name: str
     length: int
@@ -46,11 +46,11 @@ CASES = (
 
 
 def batch(case: Case) -> dict[str, torch.Tensor]:
-    """Rows of random words, numbered as rows of training are."""
+    """Rows of random words, numbered as in training."""
     ids = torch.randint(1, 2048, (max(1, TOKENS // case.length), case.length))
     edges = [case.length * n // DOCUMENTS for n in range(DOCUMENTS + 1)] if case.packed else [0, case.length]
-    places = torch.cat([torch.arange(end - first) for first, end in itertools.pairwise(edges)])
-    return {"input_ids": ids, "position_ids": places.expand_as(ids).contiguous(), "labels": ids}
+    positions = torch.cat([torch.arange(end - first) for first, end in itertools.pairwise(edges)])
+    return {"input_ids": ids, "position_ids": positions.expand_as(ids).contiguous(), "labels": ids}
 
 
 def stepping(model: LlamaForCausalLM, rows: dict[str, torch.Tensor], dtype: torch.dtype) -> Callable[[], object]:
@@ -70,42 +70,42 @@ def stepping(model: LlamaForCausalLM, rows: dict[str, torch.Tensor], dtype: torc
 
 
 def compare(case: Case, dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
-    """One case: every extension beside the bare model."""
+    """One case: every extension against the base model."""
     rows = batch(case)
     shape = ModelShape(trained_len=case.length)
-    contenders = {"bare": stepping(fresh(shape), rows, dtype)}
+    candidates = {"bare": stepping(fresh(shape), rows, dtype)}
     for text in case.extensions:
         model = fresh(shape)
         rw.extend(model, text)
-        contenders[text] = stepping(model, rows, dtype)
-    figures = ratios(rounds(contenders, count), "bare")
-    found = []
-    for name, own in figures.items():
+        candidates[text] = stepping(model, rows, dtype)
+    figures = ratios(rounds(candidates, count), "bare")
+    results = []
+    for name, times in figures.items():
         row = {"case": case.name, "method": name, "length": case.length, "dtype": str(dtype)[6:]}
         speed = {
-            "speed": round(1 / own["median"], 3),
-            "tokens/s": round(rows["input_ids"].numel() / own["milliseconds"] * 1e3),
+            "speed": round(1 / times["median"], 3),
+            "tokens/s": round(rows["input_ids"].numel() / times["milliseconds"] * 1e3),
         }
-        found.append({**row, **speed, "to_reach": case.to_reach if name != "bare" else None})
-    return found
+        results.append({**row, **speed, "to_reach": case.to_reach if name != "bare" else None})
+    return results
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print and store."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    quick, asked = "--quick" in sys.argv, [name for name in sys.argv[1:] if name != "--quick"]
-    kept: list[dict[str, Any]] = []
+    quick, names = "--quick" in sys.argv, [name for name in sys.argv[1:] if name != "--quick"]
+    results: list[dict[str, Any]] = []
     for case in CASES:
-        if asked and case.name not in asked:
+        if names and case.name not in names:
             continue
         for dtype in (torch.float32, torch.bfloat16):
             rows = compare(case, dtype, 2 if quick else 7)
-            kept += rows
+            results += rows
             for row in rows:
                 print("  ".join(f"{name} {value}" for name, value in row.items() if value is not None), flush=True)
-    if not quick and not asked:
-        print(f"kept in {append('training', kept)}")
+    if not quick and not names:
+        print(f"stored in {append('training', results)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""torch's cuda operators written out in plain torch, as the sources of torch 2.13 describe them, with what they demand.
+"""torch's cuda operators in plain torch, as the sources of torch 2.13 describe them, with their requirements.
 
 Layout [batch, tokens, heads, dim]; heads of a multiple of eight numbers, read sixteen bytes at a time; causal and
 window count from the last row and the last key; natural logarithm, plus infinity in a row that sees nothing.
@@ -80,7 +80,7 @@ def backward(
 
 def logits(query, key, is_causal, scale, left, right):
     rows, keys = query.shape[1], key.shape[1]
-    left, right = (-1 if each is None or each >= keys else each for each in (left, right))
+    left, right = (-1 if bound is None or bound >= keys else bound for bound in (left, right))
     if is_causal:
         right = 0
     logit = torch.einsum("bihd,bjhd->bhij", wide(query), repeated(key, query)) * scale

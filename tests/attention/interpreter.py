@@ -1,4 +1,4 @@
-"""Triton's interpreter, mended for its tests: it multiplies bfloat16 as if it were whole numbers, and is slow."""
+"""Triton's interpreter, repaired for the tests: it multiplies bfloat16 as if it were whole numbers, and is slow."""
 
 import inspect
 
@@ -14,7 +14,7 @@ def mend(monkeypatch):
 
 
 def _dot(self, a, b, total, input_precision, max_num_imprecise_acc):
-    """Products summed in float32; bfloat16 is kept as the upper half of a float32."""
+    """Products summed in float32; bfloat16 is stored as the upper half of a float32."""
     one, other = (
         (x.data.astype(np.uint32) << 16).view(np.float32) if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b)
     )
@@ -22,17 +22,19 @@ def _dot(self, a, b, total, input_precision, max_num_imprecise_acc):
 
 
 class _Patched:
-    """The language is patched once for a kernel; the interpreter does it again for each function that it calls."""
+    """The language is patched once for a kernel; the interpreter repeats it for every function that it calls."""
 
     def __init__(self, patch):
         self.patch, self.scopes, self.modules = patch, [], set()
 
     def __call__(self, function):
-        own = {id(each) for each in function.__globals__.values() if inspect.ismodule(each) and each in (tl, tl.core)}
-        if own <= self.modules:
+        modules = {
+            id(value) for value in function.__globals__.values() if inspect.ismodule(value) and value in (tl, tl.core)
+        }
+        if modules <= self.modules:
             return None
         self.scopes.append(self.patch(function))
-        self.modules |= own
+        self.modules |= modules
         return self
 
     def restore(self):

@@ -38,7 +38,7 @@ SEEDS = st.integers(0, 2**31)
 
 
 def drawn(examples):
-    """So many cases; those of a variable of the environment are others in every run."""
+    """The number of cases. If the environment variable sets it, every run draws other cases."""
     return settings(
         max_examples=EXAMPLES or examples,
         derandomize=not EXAMPLES,
@@ -102,7 +102,7 @@ def reaches(draw):
 
 @st.composite
 def numbers(draw, length, kinds=KINDS):
-    """Ascending ones for so many tokens: from anywhere on, in equal or unequal chunks, by PoSE, at random."""
+    """Ascending numbers for `length` tokens: from any start, in equal or unequal chunks, by PoSE, at random."""
     i, begin, gap = torch.arange(length), draw(st.integers(0, 3 * TRAINED)), draw(st.integers(0, 100))
     kind = draw(st.sampled_from(kinds))
     if kind == "equal chunks":
@@ -131,7 +131,7 @@ def batches(draw, longest, kinds=KINDS):
     length = draw(st.integers(1, longest))
     rows = [draw(numbered(length, kinds)) for _ in range(draw(st.integers(1, 2)))]
     queries = length if draw(st.booleans()) else draw(st.integers(1, length))
-    return Batch(*(torch.stack(each) for each in zip(*rows, strict=True)), queries)
+    return Batch(*(torch.stack(column) for column in zip(*rows, strict=True)), queries)
 
 
 @st.composite
@@ -169,7 +169,7 @@ def some(specs, fewest=0):
 
 
 class Case(NamedTuple):
-    """What attention is asked for."""
+    """The arguments of `attend`."""
 
     extension: Extension
     facts: Facts
@@ -180,7 +180,7 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw, *, longest=70, dtypes=PRECISIONS, **fixed):
-    """Anything, but for what is fixed: strategies for parts of the extension, numbers for the model's."""
+    """Any case, apart from fixed parts: strategies for slots of the extension, numbers for the model."""
     parts = {
         "frequencies": st.sampled_from(SCHEDULES),
         "reach": reaches(),
@@ -194,8 +194,8 @@ def cases(draw, *, longest=70, dtypes=PRECISIONS, **fixed):
 
 
 def answered(way, case):
-    """The answer, the gradients of vectors and, in every second case, of all that was learned. In half precision that
-    has the rounding of all rows, and is left out."""
+    """The output, the gradients of vectors and, in every second case, of learned numbers. In half precision these
+    have the rounding of all rows, and are left out."""
     (extension, facts, batch, dtype, seed), rng = case, torch.Generator().manual_seed(case.seed)
     counts = [(facts.heads, batch.queries), *[(facts.groups, batch.positions.shape[1])] * 2]
     sizes = [(len(batch.positions), heads, count, facts.head_dim) for heads, count in counts]
@@ -213,12 +213,12 @@ def answered(way, case):
 
 def numbers_learned(extension, facts):
     """In float64, so that their gradients are compared in it."""
-    found = learned(extension, facts)
-    return {name: {key: value.double() for key, value in group.items()} for name, group in found.items()}
+    initial = learned(extension, facts)
+    return {name: {key: value.double() for key, value in group.items()} for name, group in initial.items()}
 
 
 def assert_right(case):
-    """Attention's answer and gradients are the oracle's."""
+    """The output and gradients of `attend` are the oracle's."""
     for one, other in zip(answered(attend, case), answered(reference_attention, case), strict=True):
         assert_close(one, other, case.dtype)
 
@@ -231,7 +231,7 @@ def assert_close(one, other, dtype):
         assert error <= CLOSE[dtype] * max(1.0, float(other.abs().max())), error
 
 
-# Every way of computing.
+# Every backend.
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_by_triton_in_its_interpreter(monkeypatch, case):
     interpreter = pytest.importorskip("attention.interpreter")
     interpreter.mend(monkeypatch)
     launch = launch_module.Launch(16, 16, 4, 1)
-    monkeypatch.setattr(launch_module, "launches", lambda *given: launch_module.Launches(*[launch] * 3))
+    monkeypatch.setattr(launch_module, "launches", lambda *arguments: launch_module.Launches(*[launch] * 3))
     with pytest.MonkeyPatch.context() as patch:
         go_by(patch, launch_module.TRITON, lambda problem: launch_module.why_not(problem) is None)
         assert_right(case)
@@ -347,7 +347,7 @@ def test_by_triton_in_its_interpreter(monkeypatch, case):
 
 @st.composite
 def readings(draw):
-    """A text that begins anywhere in every row, cut into pieces, the last tokens of some taken back."""
+    """A text that begins anywhere in every row, read in chunks, with the last tokens of some chunks removed."""
     begins = draw(st.lists(st.integers(-20, 40), min_size=1, max_size=3))
     pieces = draw(st.lists(st.tuples(st.sampled_from([1, 1, 1, 2, 9, 30]), st.integers(0, 3)), min_size=1, max_size=12))
     return begins, pieces, draw(st.permutations(range(len(begins))))
@@ -355,19 +355,19 @@ def readings(draw):
 
 @drawn(100)
 @given(case=cases(longest=1), reading=readings())
-def test_read_through_a_memory(small, case, reading):
-    """However it is cut, whatever is taken back and whichever order its rows are put in, it is the whole text's."""
+def test_read_through_a_cache(small, case, reading):
+    """For any chunks, removed tokens and order of rows, the output is that of the whole text."""
     (begins, pieces, order), (extension, facts, _, dtype, seed) = reading, case
     rng, weights = torch.Generator().manual_seed(seed), numbers_learned(extension, facts)
-    memory = LayerCache(Session(extension, facts, begins=begins, weights=weights, spare=3))
+    cache = LayerCache(Session(extension, facts, begins=begins, weights=weights, spare=3))
     heads, answers = (facts.heads, facts.groups, facts.groups), []
     text = [torch.zeros(len(begins), n, 0, facts.head_dim, dtype=dtype) for n in heads]
     for size, back in pieces:
         new = [torch.randn(len(begins), n, size, facts.head_dim, generator=rng).to(dtype) for n in heads]
-        answers.append(memory.read(*new)[:, :, : max(0, size - back)])
-        memory.forget(min(size, back))
+        answers.append(cache.read(*new)[:, :, : max(0, size - back)])
+        cache.forget(min(size, back))
         text = [torch.cat([old, x[:, :, : max(0, size - back)]], 2) for old, x in zip(text, new, strict=True)]
-        memory.select(order)
+        cache.select(order)
         begins, answers = [begins[row] for row in order], [answer[list(order)] for answer in answers]
         text = [x[list(order)] for x in text]
     numbers_bj = (torch.arange(text[0].shape[2]) + torch.tensor(begins)[:, None]).clamp(min=PAD)
@@ -379,14 +379,14 @@ def test_read_through_a_memory(small, case, reading):
 
 
 @drawn(150)
-@given(own=reaches(), row=st.integers(1, 60).flatmap(numbers), before=st.integers(0, 40))
-def test_tiles_cover_every_span_once(own, row, before):
-    asking = row[min(before, len(row) - 1) :]
-    for span in (own or reach.Causal()).spans():
-        start, stop = (torch.searchsorted(row, bound) for bound in span.bounds(asking))
-        found = tiles_of(start, stop)
-        assert torch.equal(painted(found, len(asking), len(row)), wanted(start, stop, len(row)))
-        assert sum(piece.pairs for piece in found) == int((stop - start).sum())
+@given(drawn_reach=reaches(), row=st.integers(1, 60).flatmap(numbers), before=st.integers(0, 40))
+def test_tiles_cover_every_span_once(drawn_reach, row, before):
+    query_numbers = row[min(before, len(row) - 1) :]
+    for span in (drawn_reach or reach.Causal()).spans():
+        start, stop = (torch.searchsorted(row, bound) for bound in span.bounds(query_numbers))
+        tiles = tiles_of(start, stop)
+        assert torch.equal(painted(tiles, len(query_numbers), len(row)), wanted(start, stop, len(row)))
+        assert sum(tile.pairs for tile in tiles) == int((stop - start).sum())
 
 
 STEPS = st.lists(st.tuples(*[st.sampled_from([0, 0, 1, 1, 1, 7])] * 2), min_size=1, max_size=60)
@@ -395,7 +395,7 @@ STEPS = st.lists(st.tuples(*[st.sampled_from([0, 0, 1, 1, 1, 7])] * 2), min_size
 @drawn(150)
 @given(steps=STEPS, wide=st.integers(0, 30))
 def test_tiles_cover_whatever_rises(steps, wide):
-    """Bounds that stand, rise with the rows or jump, with rows that see nothing between."""
+    """Bounds that stay, rise with the rows or jump, with rows that see nothing between."""
     start, stop = torch.tensor(steps).cumsum(0).T
     stop = (stop + wide - 10).maximum(start)
     keys = int(stop.max())

@@ -1,4 +1,4 @@
-"""Promise P1: the fast way equals the oracle, answers and gradients, for every method and under everything."""
+"""Promise P1: `attend` equals the oracle, outputs and gradients, for every method."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ MIXED = [
 ]
 EVERY = [*SINGLE, *(parse(text) for text in MIXED)]
 every = pytest.mark.parametrize(
-    "extension", EVERY, ids=lambda each: "+".join(str(s) for g in each.specs.values() for s in g)
+    "extension", EVERY, ids=lambda extension: "+".join(str(s) for g in extension.specs.values() for s in g)
 )
 # Relative to the largest answer; float64 shows that the mathematics is the same, the others what rounding leaves.
 CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
@@ -47,12 +47,12 @@ def learned(extension, facts=FACTS):
     return {**extension.weights(facts, rng), **sinks}
 
 
-def assert_equal(extension, tensors, facts=FACTS, **given):
-    """Answers and gradients of queries, keys and values, against the oracle on the same numbers."""
+def assert_equal(extension, tensors, facts=FACTS, **kwargs):
+    """Outputs and gradients of queries, keys and values, against the oracle on the same numbers."""
     fast, slow = ([x.detach().clone().requires_grad_() for x in tensors] for _ in range(2))
     weights = learned(extension, facts)
-    got = attend(*fast, extension, facts, weights=weights, **given)
-    expected = reference_attention(*slow, extension, facts, weights=weights, **given)
+    got = attend(*fast, extension, facts, weights=weights, **kwargs)
+    expected = reference_attention(*slow, extension, facts, weights=weights, **kwargs)
     assert got.dtype == tensors[0].dtype
     assert got.shape == expected.shape
     slope = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -100,8 +100,8 @@ def test_some_queries_of_many_keys(extension):
 
 
 @every
-def test_in_one_piece_in_chunks_and_token_by_token(extension):
-    """Promise P2 at this level. Evenly spaced numbers are those of the whole text."""
+def test_whole_in_chunks_and_token_by_token(extension):
+    """Promise P2 for `attend`. Evenly spaced numbers are those of the whole text."""
     q, k, v = tensors(70)
     numbers, weights = extension.numbering.number(70)[None], learned(extension)
     whole = attend(q, k, v, extension, FACTS, weights=weights)
@@ -192,15 +192,15 @@ def test_a_constant_in_a_bias_costs_no_precision():
     weights = {"t5": {"table": torch.randn(32, 4, generator=torch.Generator().manual_seed(3)).double()}}
     raised = {"t5": {"table": weights["t5"]["table"] + 20}}
     inputs = tensors(200, dtype=torch.bfloat16)
-    low, high = (attend(*inputs, parse("t5"), FACTS, weights=each) for each in (weights, raised))
+    low, high = (attend(*inputs, parse("t5"), FACTS, weights=numbers) for numbers in (weights, raised))
     torch.testing.assert_close(low, high, rtol=0, atol=1e-2)
 
 
 def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
-    """Blocks of a band share keys; their gradients are never all held at once."""
+    """Blocks of a band share keys; their gradients are never all in memory at once."""
 
-    sizes, honest = [], fused.backward
-    noted = lambda *given, **named: sizes.append(given[2].numel()) or honest(*given, **named)  # noqa: E731
+    sizes, original = [], fused.backward
+    noted = lambda *arguments, **named: sizes.append(arguments[2].numel()) or original(*arguments, **named)  # noqa: E731
     monkeypatch.setattr(fused, "backward", noted)
     facts = Facts(trained_len=8192, head_dim=8)
     inputs = [x.requires_grad_() for x in tensors(4096, facts, dtype=torch.float32)]
@@ -214,11 +214,11 @@ def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
 def test_a_table_for_every_row(text, monkeypatch):
     """Beyond the trained length; and no row is multiplied by more keys than it sees."""
 
-    products, honest = [], fused.forward
+    products, original = [], fused.forward
 
-    def noted(q, k, *given, **named):
+    def noted(q, k, *arguments, **named):
         products.append(q.shape[-2] * k.shape[-2])
-        return honest(q, k, *given, **named)
+        return original(q, k, *arguments, **named)
 
     monkeypatch.setattr(fused, "forward", noted)
     for queries in (110, 30, 1):
@@ -231,8 +231,8 @@ def test_a_table_for_every_row(text, monkeypatch):
 
 @pytest.mark.parametrize("length", [8, 30])  # with few tables, and with many
 @pytest.mark.parametrize("text", ["dynamic_ntk", "dynamic_yarn+window:window=4"])
-def test_a_first_stage_that_stands_still(text, length):
-    """Trained on one token, only the first row keeps its table and is turned by nothing; all others are turned."""
+def test_a_first_stage_without_rotation(text, length):
+    """With a trained length of 1, only the first row keeps its table and position 0; all others are rotated."""
     facts = dataclasses.replace(FACTS, trained_len=1)
     assert_equal(parse(text), tensors(length, facts), facts)
 
@@ -256,14 +256,14 @@ def test_learned_numbers_receive_their_gradients():
 
 
 def test_uninitialised_memory_is_never_read(monkeypatch):
-    """torch.empty gives NaN: what reads it shows."""
+    """torch.empty returns NaN, so that reading it shows."""
 
-    def poisoned(*size, **given):
-        made = torch.zeros(*size, **given)
+    def poisoned(*size, **kwargs):
+        made = torch.zeros(*size, **kwargs)
         return made.fill_(torch.nan) if made.is_floating_point() else made
 
     monkeypatch.setattr(torch, "empty", poisoned)
-    monkeypatch.setattr(torch, "empty_like", lambda x, **given: poisoned(x.shape, dtype=given.get("dtype", x.dtype)))
+    monkeypatch.setattr(torch, "empty_like", lambda x, **kwargs: poisoned(x.shape, dtype=kwargs.get("dtype", x.dtype)))
     for text in ("rerope:window=5", "streaming:window=6,n_sink=2", "alibi", "dynamic_yarn"):
         assert_equal(parse(text), tensors(70))
 

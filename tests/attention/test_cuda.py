@@ -1,4 +1,4 @@
-"""Promise P1 where there is a GPU: answers and gradients against the oracle, which stays on the CPU."""
+"""Promise P1 on a GPU: outputs and gradients against the oracle, which stays on the CPU."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ LARGE = Facts(trained_len=512, head_dim=64, heads=8, kv_heads=2)
 
 
 def slopes(way, inputs, extension, facts, device, learning, positions_bj=None):
-    """The answer, the gradients of the vectors, and those of what was learned."""
+    """The output, the gradients of the vectors, and those of learned numbers."""
     vectors = [x.detach().to(device).requires_grad_() for x in inputs]
     weights = {
         name: {key: value.to(device).requires_grad_(learning) for key, value in group.items()}
@@ -82,7 +82,7 @@ def test_heads_of_every_size(head_dim, groups):
     assert_equal(parse("rerope:window=20"), tensors(150, facts, dtype=torch.bfloat16), facts)
 
 
-def test_the_ways_are_those_that_are_meant():
+def test_the_backends_are_the_expected_ones():
     assert fused.has_fused_kernel(DEVICE, torch.bfloat16)
     assert fused.has_fused_kernel(DEVICE, torch.float16)
     for text, dtype, way in (

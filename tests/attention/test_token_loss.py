@@ -1,4 +1,4 @@
-"""The loss of each token, against torch's cross entropy of all logits."""
+"""The loss of every token, against torch's cross entropy of all logits."""
 
 import re
 
@@ -58,7 +58,7 @@ def test_a_hit_is_the_first_of_the_highest_logits(tokens, words, bias):
 
 
 def test_the_highest_of_all_tiles_and_not_of_the_last_ones():
-    """The first tile's highest is 3, the second's 1, the third's 2, and one token sees them upside down."""
+    """The first block's highest is 3, the second's 1, the third's 2; for one token the order is reversed."""
     head = torch.zeros(3 * WORDS, 1, dtype=torch.float64)
     head[[5, WORDS + 5, 2 * WORDS + 5], 0] = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
     hidden = torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=torch.float64)[:, None]
@@ -70,7 +70,7 @@ def test_the_highest_of_all_tiles_and_not_of_the_last_ones():
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_products_beyond_the_range_of_float16(bias):
-    """Over three tiles: their logits go up to 90,000, where float16 ends at 65,504."""
+    """Over three blocks: their logits go up to 90,000, where float16 ends at 65,504."""
     rng = torch.Generator().manual_seed(0)
     targets = torch.randint(0, 2 * WORDS + 5, (9,), generator=rng)
     hidden, head = torch.full((9, 2), 300.0), torch.randint(200, 300, (2 * WORDS + 5, 2), generator=rng).float() / 2
@@ -125,13 +125,13 @@ def test_any_leading_shape():
     torch.testing.assert_close(got.flatten(), nll(hidden, head, targets))
 
 
-def test_memory_is_that_of_a_tile(monkeypatch):
-    """No matrix of all tokens by all words is ever multiplied out, and tiles share one place."""
+def test_memory_is_that_of_a_block(monkeypatch):
+    """No matrix of all tokens by all words is ever computed, and blocks share their memory."""
     sizes, places = [], set()
 
     def noting(multiply):
-        def noted(*given, **named):
-            made = multiply(*given, **named)
+        def noted(*arguments, **named):
+            made = multiply(*arguments, **named)
             sizes.append(made.numel())
             places.update([made.data_ptr()] if "out" in named else [])
             return made
@@ -148,7 +148,7 @@ def test_memory_is_that_of_a_tile(monkeypatch):
     assert max(sizes) <= TOKENS * WORDS
 
 
-def test_words_that_cannot_come_and_logits_beyond_all_measure():
+def test_impossible_words_and_huge_logits():
     hidden, head, targets, bias = inputs(50, 2 * WORDS, bias=True)
     with torch.no_grad():
         bias[WORDS:] = -torch.inf

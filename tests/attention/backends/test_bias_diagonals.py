@@ -1,4 +1,4 @@
-"""The line of numbers that stands for a mask, and what it learns."""
+"""The line of numbers that replaces a mask, and its gradients."""
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
 def only(text, queries, keys, facts=FACTS):
     numbers = torch.arange(keys)
     extension = parse(text)
-    found = segments_of(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
-    return [diagonal(segment, queries, keys) for segment in found]
+    segments = segments_of(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
+    return [diagonal(segment, queries, keys) for segment in segments]
 
 
 def test_what_is_a_matter_of_the_distance_alone():
@@ -32,14 +32,14 @@ def test_what_is_a_matter_of_the_distance_alone():
 
 
 def segment(start, stop, q_at=None, k_at=None):
-    """Rows at all of the keys' places, each with the keys from a slot up to another."""
+    """Rows at all positions of the keys; each sees the keys from one slot to another."""
     places = torch.arange(len(start))
     q_at, k_at = places if q_at is None else q_at, places if k_at is None else k_at
     return Segment(0, slice(0, len(start)), q_at, k_at, Table(torch.zeros(0), torch.zeros(0)), start, stop, [])
 
 
 def test_what_is_not_a_matter_of_the_distance_alone():
-    """The first rows see further than the last, or the other way round; one row stands elsewhere; one sees nothing."""
+    """The first rows see further than the last, or the reverse; one row is at another position; one sees nothing."""
     slots = torch.arange(20)
     window = (slots - 5).clamp(min=0)
     assert diagonal(segment(window, slots + 1), 20, 20) == DiagonalRows(slice(0, 20), 0, 0, 5)
@@ -60,13 +60,13 @@ def test_what_is_not_a_matter_of_the_distance_alone():
     ("text", "queries", "keys"), [("causal", 700, 700), ("window:window=300", 700, 700), ("window:window=40", 300, 900)]
 )
 def test_the_masks_of_the_blocks_are_the_definition(text, queries, keys, width):
-    """Every block's view against f(i - j) written out, with minus infinity where a row must not look."""
-    (own,) = only(text, queries, keys, Facts(trained_len=1024, head_dim=8))
-    distances = _distances(own, torch.device("cpu")).clamp(min=0)
+    """Every block's view against f(i - j) in full, with minus infinity for hidden keys."""
+    (rows,) = only(text, queries, keys, Facts(trained_len=1024, head_dim=8))
+    distances = _distances(rows, torch.device("cpu")).clamp(min=0)
     line = torch.stack([distances * 3.0, distances * 1.0, -distances * 2.0]).double()
-    furthest = min(own.furthest, keys - 1, width - 1)
+    furthest = min(rows.furthest, keys - 1, width - 1)
     band = HeadBand(slice(0, 1), slice(1, 3), slice(1, 3), furthest + 1)
-    for block in _blocks(own, [band], line, torch.zeros(1, 3, queries, 8)):
+    for block in _blocks(rows, [band], line, torch.zeros(1, 3, queries, 8)):
         i = torch.arange(block.rows.stop - 1, block.rows.start - 1, -1)[:, None] + keys - queries
         distance = i - torch.arange(block.visible.start, block.visible.stop)
         hidden = (distance < 0) | (distance > furthest)
@@ -78,8 +78,8 @@ def test_the_masks_of_the_blocks_are_the_definition(text, queries, keys, width):
 
 
 def both_ways(text, facts, shapes, dtype=torch.float64):
-    """The answer and the gradients of vectors and of all that was learned, by `attend` and by the oracle."""
-    rng, found = torch.Generator().manual_seed(3), []
+    """The output and the gradients of vectors and learned numbers, by `attend` and by the oracle."""
+    rng, results = torch.Generator().manual_seed(3), []
     inputs = [torch.randn(shape, generator=rng).to(dtype) for shape in shapes]
     for way in (attend, reference_attention):
         vectors = [x.clone().requires_grad_() for x in inputs]
@@ -88,8 +88,8 @@ def both_ways(text, facts, shapes, dtype=torch.float64):
         answer = way(*vectors, parse(text), facts, weights=weights)
         slope = torch.randn(answer.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         answer.backward(slope.to(dtype).to(answer.dtype))
-        found.append([answer.detach(), *(leaf.grad for leaf in (*vectors, *leaves))])
-    return zip(*found, strict=True)
+        results.append([answer.detach(), *(leaf.grad for leaf in (*vectors, *leaves))])
+    return zip(*results, strict=True)
 
 
 def assert_close(pairs, dtype):
@@ -105,7 +105,7 @@ LEARNED = ["biases.kerple_log", "biases.kerple_power", "biases.t5", GAU, "kerple
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
 @pytest.mark.parametrize("text", LEARNED)
 def test_what_a_bias_learns_is_the_oracles_gradient(text, dtype):
-    """More rows than a block's, more keys than a tile's, two query heads a key head."""
+    """More rows than a block, more keys than a block of the backward pass, two query heads per key head."""
     facts = Facts(trained_len=512, head_dim=8, heads=2, kv_heads=1)
     assert_close(both_ways(text, facts, [(1, 2, 530, 8), *[(1, 1, 530, 8)] * 2], dtype), dtype)
 
@@ -126,23 +126,23 @@ def learning(length, dtype=torch.float32):
     return vectors, facts, weights, leaves
 
 
-def test_the_way_back_is_as_linear_in_memory_as_the_way_forth(monkeypatch):
-    """Nothing is kept for it, or made in it, that grows with the square of the text."""
+def test_the_backward_pass_is_linear_in_memory_too(monkeypatch):
+    """No tensor grows with the square of the length."""
     vectors, facts, weights, _ = learning(3000)
-    kept, made = [], []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+    saved, made = [], []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
         answer = attend(*vectors, parse("kerple_log"), facts, weights=weights)
     for name in ("addmm", "mm"):
-        honest = getattr(torch, name)
-        noted = lambda *given, honest=honest, **named: made.append(given[-1].shape) or honest(*given, **named)  # noqa: E731
+        original = getattr(torch, name)
+        noted = lambda *args, original=original, **named: made.append(args[-1].shape) or original(*args, **named)  # noqa: E731
         monkeypatch.setattr(torch, name, noted)
     answer.sum().backward()
-    assert max(kept) <= 2 * 3000 * 8
+    assert max(saved) <= 2 * 3000 * 8
     assert made
     assert max(size.numel() for size in made) <= 8 * 512
 
 
-def test_autocast_around_the_way_back_changes_nothing():
+def test_autocast_around_the_backward_pass_changes_nothing():
     grads = []
     for autocast in (False, True):
         vectors, facts, weights, leaves = learning(300)

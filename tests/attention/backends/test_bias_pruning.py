@@ -1,4 +1,4 @@
-"""What is left out is certified to weigh nothing, and what is not certified stays."""
+"""Keys are left out only where they provably weigh nothing."""
 
 import math
 
@@ -29,7 +29,7 @@ def drawn(queries=900, keys=900, dtype=torch.float32, batch=1, size=1.0):
 
 
 def opposed(size=6.0, dtype=torch.float32):
-    """Every key is opposed to all queries but the first one, which they all look for, from however far away."""
+    """Every key is opposed to all queries except the first one, which matches all of them at any distance."""
     q, k, v = drawn()
     q[:], k[:], v[:, :, 0] = size / math.sqrt(8), -size / math.sqrt(8), 4.0
     k[:, :, 0] *= -1
@@ -39,19 +39,19 @@ def opposed(size=6.0, dtype=torch.float32):
 @pytest.fixture
 def cut(monkeypatch):
     """The bands that attention used."""
-    found, honest = [], bias_pruning.head_bands
+    bands, original = [], bias_pruning.head_bands
 
-    def noted(*given):
-        answer = honest(*given)
-        found.extend(answer)
+    def noted(*arguments):
+        answer = original(*arguments)
+        bands.extend(answer)
         return answer
 
     monkeypatch.setattr(bias_diagonals, "head_bands", noted)
-    return found
+    return bands
 
 
-def assert_equals_the_oracle(text, vectors, **given):
-    assert_equal(parse(text), vectors, FACTS, **given)
+def assert_equals_the_oracle(text, vectors, **kwargs):
+    assert_equal(parse(text), vectors, FACTS, **kwargs)
 
 
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
@@ -66,13 +66,13 @@ def test_pruned_attention_equals_the_oracle(text, dtype, cut):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("size", [2.0, 4.0, 6.0, 8.0])
 def test_a_far_key_that_all_look_for_is_not_lost(size, dtype):
-    """The bound is reached: without the nearest key's own logit in it, the one key that matters would be cut."""
+    """The bound is tight: without the nearest key's logit in it, the one key that matters would be cut."""
     assert_equals_the_oracle("alibi", opposed(size, dtype))
 
 
 def test_the_longest_key_and_the_most_searching_query_count_wherever_they_are():
-    """More tokens than norms are taken of together: the one key that matters is among the first, and some of the last
-    queries alone look for it, over a bias of a hundred nats."""
+    """More tokens than one block of norms: the one key that matters is among the first, and some of the last
+    queries alone match it, across a bias of a hundred nats."""
     facts, size = Facts(trained_len=512, head_dim=8, heads=2), 18.0
     rng = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, 1600, 8, generator=rng).double() for _ in range(3))
@@ -84,7 +84,7 @@ def test_the_longest_key_and_the_most_searching_query_count_wherever_they_are():
 
 
 def weight_beyond(f_hx, q, k, width):
-    """The largest share of a row's weight beyond this many distances, by head, from the logits written out."""
+    """The largest share of a row's weight beyond this many distances, by head, from all logits."""
     n = q.shape[2]
     distance = torch.arange(n)[:, None] - torch.arange(n)
     logit = q.double() @ k.double().repeat_interleave(q.shape[1] // k.shape[1], 1).mT / math.sqrt(q.shape[-1])
@@ -116,7 +116,7 @@ def test_the_certificate_holds_for_any_shape(shape, vectors):
             assert band.width > 160
 
 
-def test_no_more_is_kept_than_the_bound_asks_for():
+def test_no_more_is_computed_than_the_bound_requires():
     """All keys but the nearest aligned with all queries: the share beyond the width is what the formula says."""
     q, k, _ = (torch.zeros(1, 1, 1000, 8) for _ in range(3))
     q[..., 0], k[..., 0] = math.sqrt(8.0), 3.0
@@ -158,7 +158,7 @@ def test_short_texts_are_not_worth_it(monkeypatch):
 
 
 def test_a_head_that_saves_little_stays_with_the_others():
-    """Of 1,000 rows a width of 300 in blocks of 256 computes 0.80 of the pairs, one of 400 does 0.88."""
+    """For 1,000 rows in blocks of 256, a width of 300 computes 0.80 of the pairs, and one of 400 computes 0.88."""
     seen = torch.arange(1, 1001)
     assert _worthwhile(torch.tensor([[300, 400, 1000]]), seen, 256).tolist() == [[300, 1000, 1000]]
 
@@ -199,12 +199,12 @@ def test_every_head_of_every_row_has_one_band():
     covered = torch.zeros(3, 4, dtype=torch.int64)
     for band in head_bands(f_hx, q, k, slice(0, 900), 256):
         covered[band.batch, band.heads] += 1
-        each = q.shape[1] // k.shape[1]
-        assert {head // each for head in range(4)[band.heads]} == set(range(2)[band.groups])
+        members = q.shape[1] // k.shape[1]
+        assert {head // members for head in range(4)[band.heads]} == set(range(2)[band.groups])
     assert (covered == 1).all()
 
 
-def test_what_is_kept_shrinks_with_the_precision():
+def test_fewer_keys_are_computed_in_lower_precision():
     widths = []
     for dtype in NEGLIGIBLE:
         q, k, _ = drawn(dtype=dtype)

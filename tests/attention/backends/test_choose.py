@@ -24,9 +24,9 @@ HALF = torch.bfloat16
 def problem_of(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16, head_dim=16, numbers=None):
     extension = parse(text) if isinstance(text, str) else text
     numbers = torch.arange(200) if numbers is None else numbers
-    found = segments_of(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
+    layout = segments_of(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
     device = torch.device(device)
-    return Problem(extension, found, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
+    return Problem(extension, layout, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
 
 
 SCATTERED = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[:200].sort().values
@@ -216,7 +216,7 @@ def test_a_learned_bias_in_a_fixed_order_is_not_for_flex(gpu):
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 @pytest.mark.parametrize("dtype", [torch.float32, HALF, torch.float64], ids=str)
 def test_something_always_carries(gpu, extension, device, dtype):
-    """And what is chosen has not refused."""
+    """And the chosen backend does not refuse."""
     problem = problem_of(extension, device=device, dtype=dtype)
     assert dense.DENSE.why_not(problem) is None
     backend = choose(problem).backend

@@ -1,4 +1,4 @@
-"""The backward pass by tiles, against autograd through the logits written out."""
+"""The backward pass by blocks, against autograd through all logits."""
 
 import math
 
@@ -23,8 +23,8 @@ def test_gradients_and_sums_along_diagonals(rows, keys):
     out.backward(grad)
     part = PartialAttention(out.detach(), torch.logsumexp(logit, -1).detach())
     mask = line.detach().as_strided((4, rows, keys), (rows + keys - 1, 1, 1))
-    found = diagonal_gradients.backward(grad, q.detach(), k.detach(), v.detach(), part, mask)
-    for got, expected in zip((*found.vectors, found.line_hx), (q.grad, k.grad, v.grad, line.grad), strict=True):
+    gradients = diagonal_gradients.backward(grad, q.detach(), k.detach(), v.detach(), part, mask)
+    for got, expected in zip((*gradients.vectors, gradients.line_hx), (q.grad, k.grad, v.grad, line.grad), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -33,8 +33,8 @@ def test_hidden_keys_have_no_part_in_it():
     mask = torch.tensor([[0.0, 0.0, -torch.inf], [0.0, -torch.inf, -torch.inf], [0.0, -torch.inf, -torch.inf]])[None]
     logit = q @ k.mT / 2 + mask
     part = PartialAttention(torch.softmax(logit, -1) @ v, torch.logsumexp(logit, -1))
-    found = diagonal_gradients.backward(grad, q, k, v, part, mask)
-    assert not found.vectors.k_bgjd[:, :, 2].any()
-    assert not found.vectors.v_bgjd[:, :, 2].any()
-    assert not found.line_hx[:, 2:].any()
-    assert found.line_hx[:, :2].any()
+    gradients = diagonal_gradients.backward(grad, q, k, v, part, mask)
+    assert not gradients.vectors.k_bgjd[:, :, 2].any()
+    assert not gradients.vectors.v_bgjd[:, :, 2].any()
+    assert not gradients.line_hx[:, 2:].any()
+    assert gradients.line_hx[:, :2].any()

@@ -1,4 +1,4 @@
-"""FlexAttention without a GPU: by what it is defined to do, as torch traces it, and once compiled to the end."""
+"""FlexAttention without a GPU: by its definition, as torch traces it, and compiled for the CPU."""
 
 import importlib
 import math
@@ -25,13 +25,13 @@ from examples import BIASES, FACTS, REACH
 
 dispatch = importlib.import_module("ropewalk.attention.dispatch")
 ALONE = [spec for spec in BIASES if spec.of_distance_alone]
-CARRIED = [each for each in EVERY if all(spec.of_distance_alone for spec in each.biases)]
-name = lambda each: "+".join(str(spec) for group in each.specs.values() for spec in group)  # noqa: E731
+CARRIED = [extension for extension in EVERY if all(spec.of_distance_alone for spec in extension.biases)]
+name = lambda extension: "+".join(str(spec) for group in extension.specs.values() for spec in group)  # noqa: E731
 LONG = Facts(trained_len=160, head_dim=16, heads=4, kv_heads=2)
 
 
 def defined(q, k, v, *, score_mod, block_mask, enable_gqa, kernel_options, return_aux):
-    """FlexAttention's definition, from the block mask's lists and not its bounds alone, as its kernels are."""
+    """FlexAttention's definition, from the block mask's lists as well as its bounds, like its kernels."""
     group, dtype = q.shape[1] // k.shape[1], q.dtype
     q, k, v = (x if dtype == torch.float64 else x.float() for x in (q, k, v))
     b, h, i, j = torch.meshgrid(*(torch.arange(n) for n in (*q.shape[:3], k.shape[2])), indexing="ij")
@@ -59,23 +59,23 @@ def listed(counts, indices, rows, keys):
 
 @pytest.fixture
 def by_flex(monkeypatch):
-    """Every text goes by flex, which is computed as it is defined."""
+    """Every problem is computed by flex, whose kernel is replaced by its definition."""
     monkeypatch.setattr(dispatch, "choose", lambda problem: Choice(flex.FLEX, "chosen by a test"))
     monkeypatch.setattr(flex, "flex_attention", defined)
     monkeypatch.setattr(flex, "compiled", lambda: flex.call)
 
 
 def text_of(extension, length, facts=FACTS):
-    """The segments of a whole text."""
+    """The segments of a whole sequence."""
     numbers = torch.arange(length)
     return segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
 
 
-def computed(found, tensors, bias_at=None):
-    """Without the entry and its chooser."""
+def computed(segments, tensors, bias_at=None):
+    """Without `attend` and `choose`."""
     q, k, v = tensors
     keys = [SpanKeys(k, v, torch.arange(k.shape[2]))] * 2
-    return flex.flex(rotated_copies(q, keys, found, interleaved=False), found, bias_at)
+    return flex.flex(rotated_copies(q, keys, segments, interleaved=False), segments, bias_at)
 
 
 @pytest.mark.parametrize("extension", CARRIED, ids=name)
@@ -129,7 +129,7 @@ def test_padded_rows_half_precision_and_values_of_another_size(by_flex):
 
 
 class Blind(Reach):
-    """The first rows see nothing, and some of the others by one span alone."""
+    """The first rows see nothing, and some of the others see keys by one span only."""
 
     name = "blind"
 
@@ -151,15 +151,15 @@ def test_rows_that_see_nothing_give_zeros(by_flex):
 
 @cache
 def traced():
-    """The graph as it goes to the compiler, with its backward pass; torch refuses these on the CPU for its kernels."""
+    """The graph that the compiler gets, with its backward pass, which torch's CPU kernels do not have."""
     return torch.compile(flex.never_uncompiled, backend="aot_eager", dynamic=True, fullgraph=True)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from within torch's tracing
 def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
-    """Two segments and one, with a bias and without, learned numbers, half precision."""
+    """One segment and two, with and without a bias, learned numbers, half precision."""
     monkeypatch.setattr(flex, "flex_attention", torchs.flex_attention)
-    monkeypatch.setattr(torchs, "_validate_device", lambda *given: None)
+    monkeypatch.setattr(torchs, "_validate_device", lambda *arguments: None)
     monkeypatch.setattr(flex, "compiled", traced)
     assert_equal(parse("rerope:window=9"), tensors(63, batch=2))
     assert_learns(parse("biases.t5+rerope:window=9"))
@@ -170,41 +170,41 @@ def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
 
 
 def test_a_bias_without_a_line_is_refused(by_flex):
-    """The chooser sends none here; if it did, the bias would not be left out."""
+    """`choose` sends none here; if it did, the bias would not be dropped silently."""
     numbers = torch.arange(20) * 1000
-    found = segments_of(Extension(), FACTS, numbers, [numbers])
+    segments = segments_of(Extension(), FACTS, numbers, [numbers])
     with pytest.raises(DoesNotFit, match="the effective distances of a bias must be evenly spaced on a short line"):
-        computed(found, tensors(20), lambda far: -far[None].double())
+        computed(segments, tensors(20), lambda far: -far[None].double())
 
 
 def test_nothing_is_ever_computed_uncompiled(monkeypatch):
-    """Uncompiled, FlexAttention holds all pairs in memory: whatever keeps torch from compiling is an error."""
+    """Uncompiled, FlexAttention stores all pairs: a call that torch does not compile is an error."""
     monkeypatch.setattr(flex, "compiled", lambda: flex.never_uncompiled)
     with pytest.raises(DoesNotFit, match="FlexAttention must be compiled"):
         computed(text_of(Extension(), 63), tensors(63))
 
 
 def compiling(monkeypatch, **otherwise):
-    """torch compiles with other settings, and afresh."""
-    honest = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda each, **named: honest(each, **{**named, **otherwise}))
+    """torch compiles again, with other settings."""
+    original = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **named: original(function, **{**named, **otherwise}))
     monkeypatch.setattr(flex, "compiled", cache(flex.compiled.__wrapped__))
 
 
 def test_the_limit_of_recompilations_is_an_error(monkeypatch):
-    """torch's own answer to it would be the uncompiled form, silently."""
+    """torch itself would silently run the uncompiled form."""
     monkeypatch.setattr(flex, "KINDS", 1)
     compiling(monkeypatch, backend="eager")
-    found = text_of(Extension(), 63)
-    computed(found, tensors(63, dtype=torch.float32))
+    segments = text_of(Extension(), 63)
+    computed(segments, tensors(63, dtype=torch.float32))
     with pytest.raises(DoesNotFit, match="1 kinds of calls already"):
-        computed(found, tensors(63, dtype=torch.float64))
+        computed(segments, tensors(63, dtype=torch.float64))
 
 
 def as_wide_as_the_keys(start, stop, keys):
-    """The lists of blocks as torch's C++ kernel demands them; that of cuda reads them by their steps in memory."""
+    """The lists of blocks as torch's C++ kernel needs them; the cuda kernel reads them by their strides."""
     lists = block_lists(start, stop, keys)
-    wide = [pad(each, (0, 8 - each.shape[-1])) for each in (lists.kv_indices, lists.full_kv_indices)]
+    wide = [pad(indices, (0, 8 - indices.shape[-1])) for indices in (lists.kv_indices, lists.full_kv_indices)]
     return lists._replace(kv_indices=wide[0], full_kv_indices=wide[1])
 
 
@@ -228,10 +228,10 @@ def test_a_capped_call_compiled_to_the_end(monkeypatch):
     monkeypatch.setattr(flex, "block_lists", as_wide_as_the_keys)
     compiling(monkeypatch, dynamic=False)
     facts = Facts(trained_len=32, head_dim=16, heads=2, kv_heads=1, softcap=1.5)
-    inputs, found = tensors(300, facts, dtype=torch.float32), text_of(Extension(), 300, facts)
+    inputs, segments = tensors(300, facts, dtype=torch.float32), text_of(Extension(), 300, facts)
     q, k, v = inputs
     with torch.no_grad():
-        turned = rotated_copies(q, [SpanKeys(k, v, torch.arange(300))], found, interleaved=False)
-        got = flex.flex(turned, found, None, facts.softcap)
+        turned = rotated_copies(q, [SpanKeys(k, v, torch.arange(300))], segments, interleaved=False)
+        got = flex.flex(turned, segments, None, facts.softcap)
     expected = reference_attention(*inputs, Extension(), facts)
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)

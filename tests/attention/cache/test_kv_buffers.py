@@ -1,4 +1,4 @@
-"""Places: what came is found again, in order and in place, whatever the sizes of the pieces it came in."""
+"""Buffers: tokens are read back in order and at their index, for chunks of any size."""
 
 import pytest
 import torch
@@ -9,27 +9,27 @@ CUTS = [[1] * 23, [23], [5, 1, 1, 7, 1, 8], [4, 4, 4, 4, 7]]
 
 
 def tokens(count):
-    """Tokens that are their own slots, in two rows."""
+    """Tokens whose numbers are their slots, in two rows."""
     return torch.arange(count).double().expand(2, 3, count)[..., None]
 
 
 def fed(buffer, cuts):
-    """What is kept after these pieces; single ones are pushed."""
-    kept, count = [], 0
+    """The lanes after each of these chunks; single tokens are pushed."""
+    lanes, count = [], 0
     for size in cuts:
         new = [tokens(count + size)[:, :, count:]]
         if size == 1:
-            kept = buffer.push(kept, new, count)
+            lanes = buffer.push(lanes, new, count)
         else:
-            extended = buffer.extend(kept, new, count)
-            kept = extended.lanes
+            extended = buffer.extend(lanes, new, count)
+            lanes = extended.lanes
             yield extended, count
         count += size
-    yield kept, count
+    yield lanes, count
 
 
-def held(buffer, kept, start, stop):
-    return sorted(int(x) for place in buffer.where(start, stop) for x in kept[0][0, 0, place, 0])
+def held(buffer, lanes, start, stop):
+    return sorted(int(x) for place in buffer.where(start, stop) for x in lanes[0][0, 0, place, 0])
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
@@ -38,21 +38,21 @@ def held(buffer, kept, start, stop):
     [FullBuffer(), RingBuffer(size=6), RingBuffer(size=6, spare=2), RingBuffer(size=1), RingBuffer(size=40)],
     ids=str,
 )
-def test_every_slot_is_where_it_is_said_to_be(buffer, cuts):
-    *_, (kept, count) = fed(buffer, cuts)
+def test_every_slot_is_at_its_index(buffer, cuts):
+    *_, (lanes, count) = fed(buffer, cuts)
     oldest = max(0, count - getattr(buffer, "size", count))
     for start in range(oldest, count):
         for stop in range(start, count + 1):
-            assert held(buffer, kept, start, stop) == list(range(start, stop))
+            assert held(buffer, lanes, start, stop) == list(range(start, stop))
     for place in buffer.where(oldest, count):
-        assert kept[0][1, 2, place, 0].tolist() == buffer.slots(place, count - 1).tolist()
-    everything = held(buffer, kept, max(0, count - getattr(buffer, "room", count)), count)
-    assert everything == sorted(kept[0][0, 0, buffer.held(count), 0].tolist())
+        assert lanes[0][1, 2, place, 0].tolist() == buffer.slots(place, count - 1).tolist()
+    everything = held(buffer, lanes, max(0, count - getattr(buffer, "room", count)), count)
+    assert everything == sorted(lanes[0][0, 0, buffer.held(count), 0].tolist())
 
 
 @pytest.mark.parametrize("cuts", CUTS[1:], ids=str)
 @pytest.mark.parametrize("buffer", [FullBuffer(), RingBuffer(size=6), RingBuffer(size=3, spare=2)], ids=str)
-def test_a_piece_sees_what_is_kept_and_itself_in_order(buffer, cuts):
+def test_a_chunk_sees_stored_tokens_and_itself_in_order(buffer, cuts):
     for (size, before), (extended, count) in zip(
         [(cut, sum(cuts[:n])) for n, cut in enumerate(cuts) if cut > 1], fed(buffer, cuts), strict=False
     ):
@@ -62,30 +62,30 @@ def test_a_piece_sees_what_is_kept_and_itself_in_order(buffer, cuts):
 
 
 def test_room_is_filled_before_more_is_made():
-    kept, count = FullBuffer().extend([], [tokens(ROOM - 1)], 0).lanes, ROOM - 1
+    lanes, count = FullBuffer().extend([], [tokens(ROOM - 1)], 0).lanes, ROOM - 1
     for more, room in ((1, ROOM), (1, int(ROOM * GROWTH))):
-        kept = FullBuffer().push(kept, [tokens(more)], count)
+        lanes = FullBuffer().push(lanes, [tokens(more)], count)
         count += more
-        assert kept[0].shape[2] == room
+        assert lanes[0].shape[2] == room
 
 
 def test_a_ring_never_grows():
     buffer = RingBuffer(size=6, spare=2)
-    *_, (kept, _) = fed(buffer, [5, 100, 1, 1])
-    assert kept[0].shape == (2, 3, 8, 1)
+    *_, (lanes, _) = fed(buffer, [5, 100, 1, 1])
+    assert lanes[0].shape == (2, 3, 8, 1)
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 def test_the_beginning_of_each_row(cuts):
     buffer = PrefixBuffer(size=4, begins=(0, -7))
-    *_, (kept, count) = fed(buffer, cuts)
-    assert kept[0][:, 0, :, 0].tolist() == [[0, 1, 2, 3], [7, 8, 9, 10]]
+    *_, (lanes, count) = fed(buffer, cuts)
+    assert lanes[0][:, 0, :, 0].tolist() == [[0, 1, 2, 3], [7, 8, 9, 10]]
     assert buffer.takes(10)
     assert not buffer.takes(11)
     assert not buffer.takes(count)
 
 
 def test_growing_keeps_what_is_there():
-    kept = FullBuffer().extend([], [tokens(200)], 0).lanes
-    kept = FullBuffer().extend(kept, [tokens(900)[:, :, 200:]], 200).lanes
-    assert kept[0][0, 0, :900, 0].tolist() == list(range(900))
+    lanes = FullBuffer().extend([], [tokens(200)], 0).lanes
+    lanes = FullBuffer().extend(lanes, [tokens(900)[:, :, 200:]], 200).lanes
+    assert lanes[0][0, 0, :900, 0].tolist() == list(range(900))

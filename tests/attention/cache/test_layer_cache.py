@@ -1,4 +1,4 @@
-"""Promise P2: a memory answers as the definition does over all keys so far, however the text is cut; P3 and P6 too."""
+"""Promise P2: a layer cache equals the definition over all keys so far, for chunks of any size; P3 and P6 too."""
 
 import itertools
 
@@ -14,17 +14,17 @@ from attention.test_attend import CLOSE, EVERY, FACTS, learned, tensors
 
 READ_ON = [extension for extension in EVERY if extension.numbering.name == "sequential"]
 every = pytest.mark.parametrize(
-    "extension", READ_ON, ids=lambda each: "+".join(str(s) for g in each.specs.values() for s in g)
+    "extension", READ_ON, ids=lambda tensor: "+".join(str(s) for g in tensor.specs.values() for s in g)
 )
 CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "pieces": [20, 1, 17, 1, 1, 20]}
 
 
 def read(extension, x, cuts, facts=FACTS, begins=(0,)):
-    """The answers of a memory that reads the text in these pieces, and the memory."""
-    memory = LayerCache(Session(extension, facts, begins=begins, weights=learned(extension, facts)))
+    """The outputs of a cache that reads the text in these chunks, and the cache."""
+    cache = LayerCache(Session(extension, facts, begins=begins, weights=learned(extension, facts)))
     edges = [sum(cuts[:n]) for n in range(len(cuts) + 1)]
-    parts = [memory.read(*(each[:, :, a:b] for each in x)) for a, b in itertools.pairwise(edges)]
-    return torch.cat(parts, 2), memory
+    parts = [cache.read(*(tensor[:, :, a:b] for tensor in x)) for a, b in itertools.pairwise(edges)]
+    return torch.cat(parts, 2), cache
 
 
 def assert_reads(extension, x, cuts, facts=FACTS, begins=(0,)):
@@ -71,8 +71,8 @@ def test_layouts_of_pairs(interleaved, rotary_dim):
 
 
 @every
-def test_blank_memory_is_never_read(extension, monkeypatch):
-    """What is allocated holds NaN, as it may."""
+def test_uninitialised_memory_is_never_read(extension, monkeypatch):
+    """Newly allocated memory holds NaN, as it may."""
     blank = torch.Tensor.new_empty
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *size: blank(self, *size).fill_(torch.nan))
     assert_reads(extension, tensors(60, batch=2), CUTS["pieces"], begins=(0, -7))
@@ -83,7 +83,7 @@ def test_a_row_does_not_depend_on_its_batch_mates(extension):
     x = tensors(60, batch=3)
     together, _ = read(extension, x, CUTS["a prompt, then tokens"], begins=(0, -25, -7))
     for row, begin in enumerate((0, -25, -7)):
-        alone, _ = read(extension, [each[row : row + 1] for each in x], CUTS["pieces"], begins=(begin,))
+        alone, _ = read(extension, [tensor[row : row + 1] for tensor in x], CUTS["pieces"], begins=(begin,))
         torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-11)
 
 
@@ -91,11 +91,13 @@ def test_a_row_does_not_depend_on_its_batch_mates(extension):
     ("text", "kept"),
     [("window:window=12", 12), ("streaming:window=10,n_sink=3", 10 + 3), ("lm_infinite:window=8", 8 + 10)],
 )
-def test_memory_stays_what_its_reach_needs(text, kept):
-    """Promise P6: what is held after 100 tokens is held after 1,000."""
+def test_memory_stays_bounded_by_the_reach(text, kept):
+    """Promise P6: as much memory after 1,000 tokens as after 100."""
     extension, facts = parse(text), Facts(trained_len=64, head_dim=8, heads=2)
     x = tensors(1000, facts)
-    sizes = {read(extension, [each[:, :, :n] for each in x], [n - 3, 1, 1, 1], facts)[1].nbytes for n in (100, 1000)}
+    sizes = {
+        read(extension, [tensor[:, :, :n] for tensor in x], [n - 3, 1, 1, 1], facts)[1].nbytes for n in (100, 1000)
+    }
     assert sizes == {2 * 2 * kept * 8 * x[0].element_size()}
 
 
@@ -106,12 +108,12 @@ def test_exact_far_out(begin):
     got, _ = read(parse("window:window=50"), x, [1] * 200, begins=(begin,))
     positions = torch.arange(begin, begin + 200)[None]
     expected = reference_attention(
-        *(each.double() for each in x), parse("window:window=50"), FACTS, positions_bj=positions
+        *(tensor.double() for tensor in x), parse("window:window=50"), FACTS, positions_bj=positions
     )
     assert float((got - expected).abs().max() / expected.abs().max()) < 1e-5
 
 
-def test_a_turn_for_a_token_is_the_turn_of_all():
+def test_the_rotation_of_a_token_is_that_of_all_tokens():
     x, angle = torch.randn(2, 3, 4, 10, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
     turn = Rotation(angle.cos(), angle.sin())
     for interleaved in (False, True):
@@ -122,53 +124,53 @@ def test_a_turn_for_a_token_is_the_turn_of_all():
 def test_layers_share_a_session():
     extension = parse("streaming:window=6,n_sink=2")
     session, layers = Session(extension, FACTS), [tensors(40, seed=seed) for seed in (1, 2)]
-    memories = [LayerCache(session) for _ in layers]
+    caches = [LayerCache(session) for _ in layers]
     for t in range(40):
-        for memory, x in zip(memories, layers, strict=True):
-            got = memory.read(*(each[:, :, t : t + 1] for each in x))
-            upto = [x[0][:, :, t : t + 1], *(each[:, :, : t + 1] for each in x[1:])]
+        for cache, x in zip(caches, layers, strict=True):
+            got = cache.read(*(tensor[:, :, t : t + 1] for tensor in x))
+            upto = [x[0][:, :, t : t + 1], *(tensor[:, :, : t + 1] for tensor in x[1:])]
             torch.testing.assert_close(got, reference_attention(*upto, extension, FACTS), rtol=0, atol=1e-11)
 
 
 @every
 @pytest.mark.parametrize("begins", [(0,), (0, -25)], ids=["plain", "padded"])
-def test_tokens_are_taken_back(extension, begins):
-    """As if they had never come: others come after them, one by one or together."""
+def test_tokens_are_removed(extension, begins):
+    """As if they had never been read: other tokens follow, one by one or together."""
     x, others = tensors(60, batch=2), tensors(60, batch=2, seed=5)
     session = Session(extension, FACTS, begins=begins, weights=learned(extension, FACTS), spare=6)
-    memory, text = LayerCache(session), [each[:, :, :0] for each in x]
+    cache, text = LayerCache(session), [tensor[:, :, :0] for tensor in x]
     got = torch.zeros_like(x[0][:, :, :0])
     for size, kept in ((33, 30), (1, 1), (6, 0), (6, 1), (1, 1), (5, 5), (1, 0), (4, 2)):
         source, at = (x, others)[kept == size], text[1].shape[2]
-        parts = [each[:, :, at : at + size] for each in source]
-        answer = memory.read(*parts)[:, :, :kept]
-        memory.forget(size - kept)
+        parts = [tensor[:, :, at : at + size] for tensor in source]
+        answer = cache.read(*parts)[:, :, :kept]
+        cache.forget(size - kept)
         got = torch.cat([got, answer], 2)
         text = [torch.cat([old, new[:, :, :kept]], 2) for old, new in zip(text, parts, strict=True)]
-    assert memory.count == got.shape[2] == 40
+    assert cache.count == got.shape[2] == 40
     numbers = torch.stack([torch.arange(40) + begin for begin in begins]).clamp(min=PAD).expand(2, -1)
-    given = {"positions_bj": numbers, "weights": learned(extension, FACTS)}
-    torch.testing.assert_close(got, reference_attention(*text, extension, FACTS, **given), rtol=0, atol=1e-11)
+    kwargs = {"positions_bj": numbers, "weights": learned(extension, FACTS)}
+    torch.testing.assert_close(got, reference_attention(*text, extension, FACTS, **kwargs), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("spare", [0, 3])
-def test_no_more_is_taken_back_than_there_is_room_for(spare):
-    """Also by halves, and after others have come in their place."""
+def test_no_more_is_removed_than_there_is_room_for(spare):
+    """Also in two steps, and after other tokens took their slots."""
     x, session = tensors(60), Session(parse("window:window=8"), FACTS, spare=spare)
-    memory = LayerCache(session)
-    memory.read(*(each[:, :, :40] for each in x))
+    cache = LayerCache(session)
+    cache.read(*(tensor[:, :, :40] for tensor in x))
     for _ in range(spare):
-        memory.forget(1)
+        cache.forget(1)
     with pytest.raises(InvalidValue, match=f"at most {spare} once a window is full"):
-        memory.forget(1)
-    memory.read(*(each[:, :, memory.count : memory.count + 1] for each in x))
-    assert memory.count == 41 - spare
+        cache.forget(1)
+    cache.read(*(tensor[:, :, cache.count : cache.count + 1] for tensor in x))
+    assert cache.count == 41 - spare
     if spare:
-        memory.forget(1)
+        cache.forget(1)
     with pytest.raises(InvalidValue, match="larger spare"):
-        memory.forget(1)
+        cache.forget(1)
     fresh = LayerCache(session)
-    fresh.read(*(each[:, :, : 8 + spare] for each in x))
+    fresh.read(*(tensor[:, :, : 8 + spare] for tensor in x))
     fresh.forget(8 + spare)  # nothing was written over yet
     assert fresh.count == 0
 
@@ -177,26 +179,26 @@ def test_refusals():
     q, k, v = tensors(4, batch=2)
     with pytest.raises(InvalidValue, match="sequential"):
         Session(parse("positions.randomized:limit=64"), FACTS)
-    memory = LayerCache(Session(Extension(), FACTS, begins=(0, -1)))
+    cache = LayerCache(Session(Extension(), FACTS, begins=(0, -1)))
     with pytest.raises(InvalidValue, match="cache's 2 rows"):
-        memory.read(q[:1], k[:1], v[:1])
+        cache.read(q[:1], k[:1], v[:1])
     with pytest.raises(InvalidValue, match="as many tokens"):
-        memory.read(q[:, :, :2], k, v)
-    memory.read(q, k, v)
+        cache.read(q[:, :, :2], k, v)
+    cache.read(q, k, v)
     with pytest.raises(InvalidValue, match="cache's type"):
-        memory.read(q.float(), k.float(), v.float())
-    assert memory.count == 4
+        cache.read(q.float(), k.float(), v.float())
+    assert cache.count == 4
     with pytest.raises(InvalidValue, match="gradient"):
-        memory.read(q.requires_grad_(), k, v)
+        cache.read(q.requires_grad_(), k, v)
     with torch.no_grad():  # what wants one elsewhere may be read all the same
-        assert not memory.read(q, k, v).requires_grad
+        assert not cache.read(q, k, v).requires_grad
 
 
 @pytest.mark.parametrize("tokens", [-1, 5])
 def test_only_tokens_that_were_read_are_taken_back(tokens):
-    memory = LayerCache(Session(Extension(), FACTS))
-    memory.read(*tensors(4))
+    cache = LayerCache(Session(Extension(), FACTS))
+    cache.read(*tensors(4))
     with pytest.raises(InvalidValue, match="tokens must be between 0 and the 4 that were read"):
-        memory.forget(tokens)
-    memory.forget(4)
-    assert memory.count == 0
+        cache.forget(tokens)
+    cache.forget(4)
+    assert cache.count == 0

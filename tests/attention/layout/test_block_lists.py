@@ -1,4 +1,4 @@
-"""The lists of blocks, expanded, are the intervals: every pair, both ways round."""
+"""The expanded lists of blocks are the intervals: every pair, by queries and by keys."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ WIDE = [
 
 
 def expanded(counts, indices):
-    """Which block meets which, and that each list names a block once."""
+    """Which block sees which; and every list names a block once."""
     met = torch.zeros(counts.shape[-1], 1000, dtype=torch.int64)
     for row, (count, columns) in enumerate(zip(counts[0, 0].tolist(), indices[0, 0].tolist(), strict=True)):
         assert columns[:count] == sorted(set(columns[:count]))
@@ -26,7 +26,7 @@ def expanded(counts, indices):
 
 def assert_lists(start, stop, keys):
     lists = block_lists(start, stop, keys)
-    assert all(each.dtype == torch.int32 and each.is_contiguous() for each in lists)
+    assert all(tensor.dtype == torch.int32 and tensor.is_contiguous() for tensor in lists)
     j = torch.arange(keys)
     dense = (start[:, None] <= j) & (j < stop[:, None])
     partial, full = expanded(*lists[:2]), expanded(*lists[2:4])
@@ -73,4 +73,4 @@ def test_no_block_is_met_in_vain():
 @pytest.mark.parametrize("length", [1 << 14, 1 << 17])
 def test_memory_is_linear_where_the_reach_is_bounded(length):
     i = torch.arange(length)
-    assert sum(each.numel() for each in block_lists((i - 511).clamp(min=0), i + 1, length)) < length // 8
+    assert sum(tensor.numel() for tensor in block_lists((i - 511).clamp(min=0), i + 1, length)) < length // 8

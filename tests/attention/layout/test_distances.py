@@ -1,4 +1,4 @@
-"""The line of distances: what every visible pair reads from it is the distance it is shown."""
+"""The line of distances: every visible pair reads its effective distance from it."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from ropewalk.reach import LeakyReRoPE
 from examples import FACTS, REACH
 
 
-def found(reach, queries, keys, numbers=None):
+def segments_under(reach, queries, keys, numbers=None):
     numbers = torch.arange(keys) if numbers is None else numbers
     return segments_of(Extension(reach=reach), FACTS, numbers[keys - queries :], [numbers] * len(reach.spans()))
 
@@ -30,7 +30,7 @@ def assert_read(segment, of):
 @pytest.mark.parametrize("reach", [*REACH, LeakyReRoPE(window=5, leak=3)], ids=str)  # no binary fraction is a third
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (7, 40), (90, 90)])
 def test_every_pair_reads_its_distance(reach, queries, keys):
-    for segment in found(reach, queries, keys):
+    for segment in segments_under(reach, queries, keys):
         assert_read(segment, distance_line(segment))
         assert 2 <= len(distance_line(segment).distance) <= 2 * keys + 8
 
@@ -38,7 +38,7 @@ def test_every_pair_reads_its_distance(reach, queries, keys):
 @pytest.mark.parametrize("reach", REACH, ids=str)
 def test_positions_apart_are_read_too_where_they_are_whole(reach):
     numbers = torch.arange(60) * 7 + torch.arange(60) ** 2 // 9
-    for segment in found(reach, 20, 60, numbers):
+    for segment in segments_under(reach, 20, 60, numbers):
         if reach.name == "leaky_rerope" and segment.span == 1:
             assert distance_line(segment) is None
         else:
@@ -46,5 +46,5 @@ def test_positions_apart_are_read_too_where_they_are_whole(reach):
 
 
 def test_a_line_much_longer_than_the_text_is_none():
-    (segment,) = found(REACH[0], 20, 20, torch.arange(20) * 1000)
+    (segment,) = segments_under(REACH[0], 20, 20, torch.arange(20) * 1000)
     assert distance_line(segment) is None

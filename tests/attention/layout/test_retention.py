@@ -1,4 +1,4 @@
-"""What may be forgotten: nothing that a later query sees, and all else."""
+"""Retention: every key that a later query sees, and no other."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ LENGTH = 300
 
 
 @pytest.mark.parametrize("reach", EXAMPLES["reach"], ids=str)
-def test_no_query_sees_what_may_be_forgotten_and_some_query_sees_the_last_that_is_kept(reach):
+def test_dropped_keys_are_never_seen_and_the_last_kept_one_is(reach):
     first, last = reach_retention(reach)
     i = torch.arange(LENGTH)
     seen = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Which texts a batch holds, by hand; and rows without any."""
+"""Which sequences a batch holds, by hand; and rows without any."""
 
 import pytest
 import torch
@@ -12,25 +12,25 @@ from attention.test_attend import assert_equal, tensors
 from examples import FACTS
 
 
-def found(numbers, documents, queries):
-    given = None if documents is None else torch.tensor(documents)
+def groups(numbers, documents, queries):
+    documents_bj = None if documents is None else torch.tensor(documents)
     return [
         (text.batch, text.slots, text.numbers.tolist(), text.queries)
-        for text in sequence_groups(torch.tensor(numbers), given, queries)
+        for text in sequence_groups(torch.tensor(numbers), documents_bj, queries)
     ]
 
 
 def test_texts_that_ask():
-    """Of two documents that the queries follow, the first asks nothing; with one query more it asks once."""
+    """Of two documents, the first has no query among the last tokens; with one query more it has one."""
     packed, documents = [[0, 1, 2, 0, 1]], [[4, 4, 4, 7, 7]]
-    assert found(packed, documents, 1) == [([0], slice(3, 5), [0, 1], 1)]
-    assert found(packed, documents, 2) == [([0], slice(3, 5), [0, 1], 2)]
-    assert found(packed, documents, 3) == [([0], slice(0, 3), [0, 1, 2], 1), ([0], slice(3, 5), [0, 1], 2)]
+    assert groups(packed, documents, 1) == [([0], slice(3, 5), [0, 1], 1)]
+    assert groups(packed, documents, 2) == [([0], slice(3, 5), [0, 1], 2)]
+    assert groups(packed, documents, 3) == [([0], slice(0, 3), [0, 1, 2], 1), ([0], slice(3, 5), [0, 1], 2)]
 
 
 def test_rows_that_are_alike_are_dispatch():
     rows = [[0, 1, 2], [PAD, 0, 1], [0, 1, 2], [PAD, PAD, PAD], [5, 6, 7]]
-    assert found(rows, None, 3) == [
+    assert groups(rows, None, 3) == [
         ([0, 2], slice(0, 3), [0, 1, 2], 3),
         ([1], slice(1, 3), [0, 1], 2),
         ([4], slice(0, 3), [5, 6, 7], 3),

@@ -1,4 +1,4 @@
-"""What is shared is what would have been made: by content, for as long as it is held, and once in a pass."""
+"""Shared results are those that would have been computed: by content, during one pass, once."""
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ from ropewalk.attention.layout.shared import MOST, SharedLayout, once, sharing
 from ropewalk.hf import extended
 
 
-def made_of(calls, tensors, spec=("spec",), **given):
-    return once("sum", spec, tensors, lambda: calls.append(1) or sum(int(each.sum()) for each in tensors), **given)
+def made_of(calls, tensors, spec=("spec",), **kwargs):
+    return once("sum", spec, tensors, lambda: calls.append(1) or sum(int(tensor.sum()) for tensor in tensors), **kwargs)
 
 
 def test_the_same_content_is_made_once():
@@ -27,7 +27,7 @@ def test_the_same_content_is_made_once():
     assert len(calls) == 4
 
 
-def test_nothing_is_kept_outside_or_beyond_the_most():
+def test_nothing_is_stored_outside_a_pass_or_beyond_the_limit():
     calls = []
     for _ in range(2):
         made_of(calls, (torch.arange(4),))
@@ -40,7 +40,7 @@ def test_nothing_is_kept_outside_or_beyond_the_most():
 @pytest.mark.parametrize("text", ["rerope:window=8", "window:window=8+log_n", "dynamic_yarn", "hwfa"])
 @pytest.mark.parametrize("cached", [True, False])
 def test_layers_of_one_pass_share_and_answer_the_same(text, cached, monkeypatch):
-    """Of four layers hwfa's last differs from the rest."""
+    """Of four layers, hwfa's last one differs."""
     model, ids = tiny("llama"), torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
     mask = torch.ones_like(ids)
     mask[0, :7] = 0

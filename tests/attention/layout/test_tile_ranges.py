@@ -1,4 +1,4 @@
-"""Tiles: every visible pair is visited once, and what is called wholly inside is."""
+"""Tile ranges: every visible pair is visited once, and a tile called wholly inside is."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def tiles(start, stop, rows, keys, length):
 
 
 def assert_walk(walks, shares, size, *, tight):
-    """One walk for each line of shares."""
+    """One range for every line of shares."""
     for (first, inner, outer, last), share in zip((walks // size).tolist(), shares, strict=True):
         visited = torch.zeros(len(share), dtype=torch.bool)
         visited[first:last] = True
@@ -46,7 +46,7 @@ def assert_walk(walks, shares, size, *, tight):
 
 @pytest.mark.parametrize("extension", EVERY, ids=str)
 @pytest.mark.parametrize("length", [1, 16, 63, 150])
-def test_the_walks_of_every_reach_are_right_and_as_short_as_can_be(extension, length):
+def test_tile_ranges_of_every_reach_are_right_and_minimal(extension, length):
     for start, stop in bounds_of(extension, length):
         for rows, keys in SIZES:
             shares = tiles(start, stop, rows, keys, length)
@@ -55,7 +55,7 @@ def test_the_walks_of_every_reach_are_right_and_as_short_as_can_be(extension, le
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bounds_in_any_order_are_walked_rightly(seed):
+def test_bounds_in_any_order_have_correct_ranges(seed):
     rng = torch.Generator().manual_seed(seed)
     start = torch.randint(0, 40, (70,), generator=rng)
     stop = (start + torch.randint(-10, 60, (70,), generator=rng)).clamp(min=0, max=90).maximum(start)
@@ -66,8 +66,8 @@ def test_bounds_in_any_order_are_walked_rightly(seed):
         assert_walk(row_tile_ranges(start, stop, rows, keys, 90), shares.T, rows, tight=False)
 
 
-def test_a_walk_by_hand():
-    """Plain causal attention over 5 tokens in blocks of 2 x 2: the last block of rows has a row too few to be whole."""
+def test_a_tile_range_by_hand():
+    """Plain causal attention over 5 tokens in blocks of 2 x 2: the last block of rows has only one row."""
     start, stop = torch.zeros(5, dtype=torch.int64), torch.arange(1, 6)
     assert key_tile_ranges(start, stop, 2, 2).tolist() == [[0, 2, 2, 2], [0, 0, 2, 4], [0, 6, 6, 6]]
     assert row_tile_ranges(start, stop, 2, 2, 5).tolist() == [[0, 2, 4, 6], [2, 6, 6, 6], [4, 6, 6, 6]]

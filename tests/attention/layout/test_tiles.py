@@ -1,4 +1,4 @@
-"""Pieces cover the intervals: all of them, once, and nothing else."""
+"""Tiles cover the intervals: all of them, once, and nothing else."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def test_scattered_intervals_are_covered_too():
         assert torch.equal(painted(tiles_of(start, stop), 15, 20), wanted(start, stop, 20))
 
 
-def test_no_rows_need_no_pieces():
+def test_no_rows_need_no_tiles():
     nothing = torch.zeros(0, dtype=torch.int64)
     assert tiles_of(nothing, nothing) == []
     assert tiles_of(torch.tensor([3, 3]), torch.tensor([3, 3])) == []
@@ -66,7 +66,7 @@ def test_shapes_by_hand():
 
 
 @pytest.mark.parametrize("spec", REACH, ids=str)
-def test_few_pieces_for_long_texts(spec):
+def test_few_tiles_for_long_texts(spec):
     i = torch.arange(16_384)
     wide = {name: 512 * value for name, value in vars(spec).items() if isinstance(value, int) and name != "n_sink"}
     spans = type(spec)(**{**vars(spec), **wide}).spans() if wide else spec.spans()

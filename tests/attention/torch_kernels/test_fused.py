@@ -1,4 +1,4 @@
-"""What stands between us and torch's private kernels. No GPU is needed: the cuda operators are written out in torch."""
+"""The adapters of torch's private kernels. No GPU is needed: the cuda operators are replaced by plain torch."""
 
 import inspect
 import math
@@ -16,7 +16,7 @@ from attention.test_attend import assert_equal, every, tensors
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """The adapters of cuda on the CPU, over its operators written out."""
+    """The adapters of cuda on the CPU, over its operators in plain torch."""
     monkeypatch.setattr(fused, "CUDA_FORWARD", flash_attention_2.forward)
     monkeypatch.setattr(fused, "CUDA_BACKWARD", flash_attention_2.backward)
     monkeypatch.setitem(fused.BY_DEVICE, "cpu", fused.BY_DEVICE["cuda"])
@@ -27,16 +27,18 @@ def cuda(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["CUDA_FORWARD", "CUDA_BACKWARD"])
-def test_torchs_operators_still_take_what_they_are_given(name):
-    """A torch that adds, drops or moves an argument turns this red before it meets a GPU."""
+def test_torchs_operators_still_take_our_arguments(name):
+    """A torch that adds, drops or moves an argument fails here, without a GPU."""
     operator = getattr(fused, name).default
     written = inspect.signature(getattr(flash_attention_2, name.removeprefix("CUDA_").lower())).parameters.values()
-    named = [each.name for each in written if each.kind is each.KEYWORD_ONLY]
-    placed = [each.name for each in written if each.kind is not each.KEYWORD_ONLY]
+    named = [argument.name for argument in written if argument.kind is argument.KEYWORD_ONLY]
+    placed = [argument.name for argument in written if argument.kind is not argument.KEYWORD_ONLY]
     theirs = operator._schema.arguments
-    assert [each.name for each in theirs if not each.kwarg_only] == placed
-    assert {each.name for each in theirs if each.kwarg_only} >= set(named)
-    assert all(each.has_default_value() for each in theirs if each.kwarg_only and each.name not in named)
+    assert [argument.name for argument in theirs if not argument.kwarg_only] == placed
+    assert {argument.name for argument in theirs if argument.kwarg_only} >= set(named)
+    assert all(
+        argument.has_default_value() for argument in theirs if argument.kwarg_only and argument.name not in named
+    )
 
 
 TILE_MASKS = [
@@ -49,13 +51,13 @@ TILE_MASKS = [
 
 @pytest.mark.parametrize(("rows", "keys", "tile_mask"), TILE_MASKS)
 def test_torchs_operators_accept_the_call(rows, keys, tile_mask):
-    """The real ones, on tensors without numbers: types and shapes, not answers."""
+    """The real operators on meta tensors: types and shapes, no values."""
     q, k, v = (torch.zeros(2, heads, n, 12, device="meta").half() for heads, n in ((4, rows), (2, keys), (2, keys)))
     part = fused.cuda_forward(q, k, v, tile_mask)
     assert part.out_bhid.shape == q.shape
     assert (part.lse_bhi.shape, part.lse_bhi.dtype) == (q.shape[:3], torch.float32)
     slopes = fused.cuda_backward(part.out_bhid, q, k, v, part, tile_mask)
-    assert [each.shape for each in slopes] == [q.shape, k.shape, v.shape]
+    assert [argument.shape for argument in slopes] == [q.shape, k.shape, v.shape]
 
 
 @pytest.mark.parametrize(("rows", "keys", "tile_mask"), TILE_MASKS)
@@ -72,7 +74,7 @@ def test_cuda_adapters_give_what_a_matmul_gives(cuda, rows, keys, tile_mask, hea
 
 
 def test_vectors_that_lie_askew_are_laid_straight(cuda):
-    """Steps and addresses that are no multiple of sixteen bytes, and numbers that are not neighbours."""
+    """Strides and addresses that are no multiple of sixteen bytes, and numbers that are not adjacent."""
     memory = torch.randn(10_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     straight = memory[: 2 * 4 * 6 * 8].view(2, 4, 6, 8)
     shifted = memory[1 : 1 + straight.numel()].view(2, 4, 6, 8)
@@ -89,7 +91,7 @@ def test_vectors_that_lie_askew_are_laid_straight(cuda):
 
 
 def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
-    """The cuda kernel says plus infinity, which would drown every other part."""
+    """The cuda kernel returns plus infinity, which would outweigh every other part."""
     q, k = torch.ones(1, 1, 5, 8), torch.ones(1, 1, 3, 8)
     part = fused.cuda_forward(q, k, k, TileMask(triangle=True))
     assert part.lse_bhi[0, 0, :2].tolist() == [-torch.inf] * 2
@@ -98,7 +100,7 @@ def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_gradients_in_one_order_and_the_users_setting_as_it_was(cuda, mode):
-    """The operator written out demands the deterministic order."""
+    """Our form of the operator requires the deterministic order."""
     x = torch.ones(1, 1, 4, 8)
     part = fused.cuda_forward(x, x, x, TileMask())
     before = torch.get_deterministic_debug_mode()
@@ -124,8 +126,8 @@ def test_attention_over_the_cuda_kernels_equals_the_oracle(cuda, extension):
 @pytest.mark.parametrize("text", ["window:window=200", "streaming:window=128", "dual_chunk:chunk=400,local=64"])
 def test_a_band_is_one_call(cuda, text, monkeypatch):
     assert fused.has_fused_kernel("cpu", torch.float64)  # whose small cases are not counted
-    calls, honest = [], flash_attention_2.forward
-    noted = lambda *given, **named: calls.append(named["window_size_left"]) or honest(*given, **named)  # noqa: E731
+    calls, original = [], flash_attention_2.forward
+    noted = lambda *arguments, **named: calls.append(named["window_size_left"]) or original(*arguments, **named)  # noqa: E731
     monkeypatch.setattr(fused, "CUDA_FORWARD", noted)
     facts = Facts(trained_len=1024, head_dim=16, heads=2)
     assert_equal(parse(text), tensors(700, facts), facts)
@@ -133,36 +135,36 @@ def test_a_band_is_one_call(cuda, text, monkeypatch):
     assert any(left > 10 for left in calls) != text.startswith("dual_chunk")
 
 
-def bottom_left(query, key, *given, **named):
+def bottom_left(query, key, *arguments, **named):
     """As if rows were counted from the first key."""
     named["window_size_left"] -= 1
-    return flash_attention_2.forward(query, key, *given, **named)
+    return flash_attention_2.forward(query, key, *arguments, **named)
 
 
-def top_left(query, key, value, *given, **named):
-    out, lse, *rest = flash_attention_2.forward(query.flip(1), key.flip(1), value.flip(1), *given, **named)
+def top_left(query, key, value, *arguments, **named):
+    out, lse, *rest = flash_attention_2.forward(query.flip(1), key.flip(1), value.flip(1), *arguments, **named)
     return out.flip(1), lse.flip(2), *rest
 
 
-def base_two(*given, **named):
-    out, lse, *rest = flash_attention_2.forward(*given, **named)
+def base_two(*arguments, **named):
+    out, lse, *rest = flash_attention_2.forward(*arguments, **named)
     return out, lse / math.log(2), *rest
 
 
-def poisoned(*given, **named):
-    out, lse, *rest = flash_attention_2.forward(*given, **named)
+def poisoned(*arguments, **named):
+    out, lse, *rest = flash_attention_2.forward(*arguments, **named)
     return out * torch.nan, lse, *rest
 
 
-def own_sum(grad, query, key, value, out, lse, *given, **named):
-    return flash_attention_2.backward(grad, query, key, value, out, lse - math.log(2), *given, **named)
+def own_sum(grad, query, key, value, out, lse, *arguments, **named):
+    return flash_attention_2.backward(grad, query, key, value, out, lse - math.log(2), *arguments, **named)
 
 
-def own_answer(grad, query, key, value, out, *given, **named):
-    return flash_attention_2.backward(grad, query, key, value, torch.zeros_like(out), *given, **named)
+def own_answer(grad, query, key, value, out, *arguments, **named):
+    return flash_attention_2.backward(grad, query, key, value, torch.zeros_like(out), *arguments, **named)
 
 
-def gone(*given, **named):
+def gone(*arguments, **named):
     raise NotImplementedError("no such operator")
 
 
@@ -170,8 +172,8 @@ def gone(*given, **named):
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        *[("CUDA_FORWARD", each) for each in (bottom_left, top_left, base_two, poisoned, gone)],
-        *[("CUDA_BACKWARD", each) for each in (own_sum, own_answer, gone)],
+        *[("CUDA_FORWARD", argument) for argument in (bottom_left, top_left, base_two, poisoned, gone)],
+        *[("CUDA_BACKWARD", argument) for argument in (own_sum, own_answer, gone)],
     ],
 )
 def test_a_kernel_that_counts_otherwise_is_not_used(cuda, monkeypatch, name, broken, dtype):
@@ -181,7 +183,7 @@ def test_a_kernel_that_counts_otherwise_is_not_used(cuda, monkeypatch, name, bro
     assert not fused.has_fused_kernel("cpu", dtype)
 
 
-def test_what_cuda_cannot_carry_goes_by_matmul(cuda, monkeypatch):
+def test_what_cuda_does_not_support_is_computed_by_matmul(cuda, monkeypatch):
     """Masks, and heads beyond its size."""
     monkeypatch.setattr(fused, "CUDA_FORWARD", gone)
     monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: True)

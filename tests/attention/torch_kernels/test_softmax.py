@@ -1,4 +1,4 @@
-"""What the model adds to the softmax, by every way there is: a cap on logits and sinks, under every method."""
+"""What the model adds to the softmax, in every backend: a cap on logits and sinks, under every method."""
 
 import dataclasses
 import functools
@@ -43,8 +43,8 @@ def test_padding_and_packing(text, facts):
     positions[0], positions[1, 25:] = torch.arange(60), torch.arange(35)
     x = tensors(60, batch=2)
     assert_equal(parse(text), x, facts, documents_bj=documents)
-    for each in x:
-        each.movedim(2, 1)[positions == PAD] = 0.0
+    for tensor in x:
+        tensor.movedim(2, 1)[positions == PAD] = 0.0
     assert_equal(parse(text), x, facts, positions_bj=positions)
 
 
@@ -52,8 +52,8 @@ def test_padding_and_packing(text, facts):
 @pytest.mark.parametrize("text", ["rerope:window=7", "biases.alibi"])
 def test_grouped_heads(groups, text):
     facts = Facts(trained_len=16, head_dim=8, heads=8, kv_heads=groups, softcap=1.5, sinks=True)
-    for own in (facts, dataclasses.replace(facts, softcap=None)):
-        assert_equal(parse(text), tensors(65, own, batch=2), own)
+    for model in (facts, dataclasses.replace(facts, softcap=None)):
+        assert_equal(parse(text), tensors(65, model, batch=2), model)
 
 
 @pytest.mark.parametrize("text", ["biases.alibi", "biases.kerple_log", "rerope:window=300", "window:window=200"])
@@ -65,10 +65,10 @@ def test_texts_of_many_blocks(text, capped):
 
 
 def slopes(way, extension, facts, x):
-    """The gradients of sinks, of what biases and scales learned, and of the vectors."""
+    """The gradients of sinks, of learned biases and scales, and of the vectors."""
     weights = learned(extension, facts)
     leaves = [value.requires_grad_() for group in weights.values() for value in group.values()]
-    leaves += [each.detach().clone().requires_grad_() for each in x]
+    leaves += [tensor.detach().clone().requires_grad_() for tensor in x]
     way(*leaves[-3:], extension, facts, weights=weights).double().square().sum().backward()
     return [leaf.grad.double() for leaf in leaves]
 
@@ -90,7 +90,7 @@ def test_sinks_learn_in_the_models_precision(text):
 
 
 def test_a_sink_takes_a_share_and_gives_nothing():
-    """Against a text that has one more key, of value zero, before the others."""
+    """Against a text with one more key, of value zero, before the others."""
     q, k, v = tensors(20)
     sinks = torch.linspace(-1, 2, FACTS.heads)
     answer = functools.partial(attend, q, k, v, parse("nope"))
@@ -102,7 +102,7 @@ def test_a_sink_takes_a_share_and_gives_nothing():
 
 
 def test_a_cap_bounds_what_a_key_can_weigh():
-    """At 2, and all 19 others at -2, which they are never all."""
+    """At 2, and all 19 others at -2."""
     q, k, v = (1000 * x for x in tensors(20))
     k[:, :, 0], v[:, :, 1:], v[:, :, 0] = q[:, ::2, 19], 0, 1
     for softcap, at_least, at_most in (
@@ -127,7 +127,7 @@ def test_rows_that_see_nothing_give_zeros(facts):
 CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "pieces": [20, 1, 17, 1, 1, 20]}
 
 
-@pytest.mark.parametrize("extension", [each for each in EVERY if each.numbering.name == "sequential"], ids=str)
+@pytest.mark.parametrize("extension", [tensor for tensor in EVERY if tensor.numbering.name == "sequential"], ids=str)
 @each_model
 def test_a_cache_reads_the_same_in_any_chunks(extension, facts):
     begins = (0, -25)
@@ -135,10 +135,10 @@ def test_a_cache_reads_the_same_in_any_chunks(extension, facts):
     positions = torch.stack([torch.arange(60) + begin for begin in begins]).clamp(min=PAD)
     expected = reference_attention(*x, extension, facts, positions_bj=positions, weights=weights)
     for cuts in CUTS.values():
-        memory = LayerCache(Session(extension, facts, begins=begins, weights=weights))
+        cache = LayerCache(Session(extension, facts, begins=begins, weights=weights))
         parts, first = [], 0
         for size in cuts:
-            parts.append(memory.read(*(each[:, :, first : first + size] for each in x)))
+            parts.append(cache.read(*(tensor[:, :, first : first + size] for tensor in x)))
             first += size
         torch.testing.assert_close(torch.cat(parts, 2), expected, rtol=0, atol=1e-11)
 

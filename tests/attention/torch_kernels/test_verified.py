@@ -1,4 +1,4 @@
-"""torch's kernels behind their one file, and the matmul that stands in for them."""
+"""The check of torch's kernels, and the matmul that replaces them."""
 
 import pytest
 import torch
@@ -12,14 +12,14 @@ def test_the_kernels_of_this_torch_are_used(dtype):
     assert fused.has_fused_kernel("cpu", dtype)
 
 
-def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
-    honest = fused.CPU_FORWARD
+def test_a_wrong_kernel_is_not_used(monkeypatch):
+    original = fused.CPU_FORWARD
 
-    def base_two(*given, **named):
-        out, lse = honest(*given, **named)
+    def base_two(*arguments, **named):
+        out, lse = original(*arguments, **named)
         return out, lse / torch.log(torch.tensor(2.0))
 
-    def gone(*given, **named):
+    def gone(*arguments, **named):
         raise RuntimeError("no such operator")
 
     for broken in (base_two, gone):
@@ -31,8 +31,8 @@ def test_a_kernel_that_breaks_its_word_is_not_used(monkeypatch):
     assert fused.has_fused_kernel("cpu", torch.float32)
 
 
-def test_a_full_memory_says_nothing_of_a_kernel(monkeypatch):
-    def full(*given, **named):
+def test_running_out_of_memory_is_no_fault_of_a_kernel(monkeypatch):
+    def full(*arguments, **named):
         raise torch.OutOfMemoryError
 
     fused.has_fused_kernel.cache_clear()
@@ -63,7 +63,7 @@ def test_heads_may_be_too_large(monkeypatch):
 
 
 @pytest.mark.parametrize("triangle", [False, True])
-def test_the_stand_in_is_the_definition(no_kernels, triangle):
+def test_the_matmul_is_the_definition(no_kernels, triangle):
     rng = torch.Generator().manual_seed(0)
     q, grad = torch.randn(2, 1, 4, 300, 8, generator=rng, dtype=torch.float64)
     k, v = torch.randn(2, 1, 2, 300, 8, generator=rng, dtype=torch.float64)

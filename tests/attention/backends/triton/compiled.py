@@ -34,22 +34,22 @@ class Compiled:
         self.name, self.kernel = name, getattr(KERNELS, name)
 
     def __getitem__(self, grid):
-        def launch(*given, **options):
-            print(self.name, self.kernel.run(*given, grid=grid, warmup=True, **options).metadata.shared)
+        def launch(*arguments, **options):
+            print(self.name, self.kernel.run(*arguments, grid=grid, warmup=True, **options).metadata.shared)
 
         return launch
 
 
 def main():
-    """One text with all that a kernel may be compiled for: turns, a bias, pairs of neighbours, numbers that stay."""
+    """One sequence with every compiled variant: rotation, a bias, interleaved pairs, unrotated dimensions."""
     triton.runtime.driver.set_active(NoDriver())
     for name in ("forward", "backward_queries", "backward_keys"):
         setattr(KERNELS, name, Compiled(name))
-    launch_module.launches = lambda *given: Launches(*[Launch(16, 16, 1, 2)] * 3)
+    launch_module.launches = lambda *arguments: Launches(*[Launch(16, 16, 1, 2)] * 3)
     facts = Facts(trained_len=64, head_dim=24, heads=4, kv_heads=2, rotary_dim=12, interleaved=True)
-    found = segments_of(parse("rope"), facts, torch.arange(64), [torch.arange(64)])
+    segments = segments_of(parse("rope"), facts, torch.arange(64), [torch.arange(64)])
     q, k, v = (torch.zeros(1, h, 64, 24, dtype=torch.bfloat16, requires_grad=True) for h in (4, 2, 2))
-    plan = launch_module.plan_for(found, q, v, True)
+    plan = launch_module.plan_for(segments, q, v, True)
     out = launch_module.triton_attention(q, k, v, plan, torch.ones(1, 64), lambda far: far[None].double())
     out.backward(torch.zeros_like(out))
 

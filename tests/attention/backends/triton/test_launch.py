@@ -42,15 +42,15 @@ def named(extension):
 
 @pytest.fixture
 def small(monkeypatch):
-    """In the interpreter, small blocks make several tiles of a short text."""
+    """In the interpreter, small blocks make several tiles of a short sequence."""
     if DEVICE == "cpu":
         mend(monkeypatch)
-        monkeypatch.setattr(launch_module, "launches", lambda *given: Launches(*[Launch(16, 16, 4, 1)] * 3))
+        monkeypatch.setattr(launch_module, "launches", lambda *arguments: Launches(*[Launch(16, 16, 4, 1)] * 3))
 
 
 @pytest.fixture
 def by_triton(monkeypatch, small):
-    """`attend` takes this way whatever the device."""
+    """`attend` uses this backend on every device."""
     monkeypatch.setattr(dispatch, "choose", lambda problem: TRITON)
 
 
@@ -58,8 +58,8 @@ def on(device, weights):
     return {name: {key: value.to(device) for key, value in group.items()} for name, group in weights.items()}
 
 
-def short(length=18, facts=FACTS, dtype=torch.float32, **given):
-    return tensors(length, facts, dtype=dtype, **given)
+def short(length=18, facts=FACTS, dtype=torch.float32, **kwargs):
+    return tensors(length, facts, dtype=dtype, **kwargs)
 
 
 def close(one, other, dtype=torch.float32):
@@ -68,13 +68,13 @@ def close(one, other, dtype=torch.float32):
     assert error <= CLOSE[dtype] * max(1.0, float(other.abs().max())), float(error)
 
 
-def assert_equal(extension, tensors, facts=FACTS, **given):
-    """Answers and gradients of queries, keys and values, against the oracle on the same numbers."""
+def assert_equal(extension, tensors, facts=FACTS, **kwargs):
+    """Outputs and gradients of queries, keys and values, against the oracle on the same numbers."""
     fast = [x.detach().to(DEVICE).requires_grad_() for x in tensors]
     slow = [x.detach().clone().requires_grad_() for x in tensors]
     weights = learned(extension, facts)
-    got = attend(*fast, extension, facts, weights=on(DEVICE, weights), **given)
-    expected = reference_attention(*slow, extension, facts, weights=weights, **given)
+    got = attend(*fast, extension, facts, weights=on(DEVICE, weights), **kwargs)
+    expected = reference_attention(*slow, extension, facts, weights=weights, **kwargs)
     slope = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     got.backward(slope.to(got))
     expected.backward(slope)
@@ -96,7 +96,7 @@ def test_equals_the_oracle(by_triton, extension):
 
 @pytest.mark.parametrize("text", ["rerope:window=5", "alibi", "biases.t5+window:window=9"])
 def test_sinks(by_triton, text):
-    """They join what the kernel gives, and learn."""
+    """They are merged with the kernel's output, and learn."""
     facts, extension = dataclasses.replace(FACTS, sinks=True), parse(text)
     assert_equal(extension, short(facts=facts), facts)
     slopes = []
@@ -142,7 +142,7 @@ def among_nan(x_bhnd):
 
 @pytest.mark.parametrize("size", [6, 24])
 def test_what_fills_vectors_up_is_not_what_lies_behind_them(by_triton, size):
-    """Halves of 3 and of 12 numbers, in tiles of 4 and of 16; in a longer text also where no row is at its end."""
+    """Halves of 3 and of 12 numbers, in tiles of 4 and of 16; in a longer sequence also away from its end."""
     facts = Facts(trained_len=16, head_dim=size)
     q, k, v = short(40, facts)
     assert_equal(Extension(), [among_nan(x) for x in (q, k, v[..., : size - 1])], facts)
@@ -155,7 +155,7 @@ def test_layouts_of_pairs(by_triton, interleaved, rotary_dim):
 
 
 def test_padding_packing_and_strides(by_triton):
-    """Rows of unequal length in a batch, in transformers' layout and in one where a vector's numbers lie apart."""
+    """Rows of unequal length in a batch, in transformers' layout and one with gaps inside vectors."""
     positions = torch.tensor([[*range(18)], [PAD] * 5 + [*range(13)]])
     turned_about = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in short(batch=2)]
     assert_equal(parse("rerope:window=5"), turned_about, positions_bj=positions)
@@ -172,18 +172,18 @@ def test_some_queries_of_many_keys_and_values_of_another_size(by_triton, queries
 
 @pytest.mark.parametrize("first", [2**30, 2**33 - 5])
 def test_far_positions_cost_no_precision(by_triton, first):
-    """Sines of float32 angles would be noise; the places overflow 32 bits, their differences do not."""
+    """Sines of float32 angles would be noise; the positions overflow 32 bits, their differences do not."""
     positions = first + torch.arange(18)[None]
     assert_equal(parse("biases.alibi+rope"), short(), positions_bj=positions)
 
 
 def test_uninitialised_memory_is_never_read(by_triton, monkeypatch):
-    def poisoned(*size, **given):
-        made = torch.zeros(*size, **given)
+    def poisoned(*size, **kwargs):
+        made = torch.zeros(*size, **kwargs)
         return made.fill_(torch.nan) if made.is_floating_point() else made
 
     monkeypatch.setattr(torch, "empty", poisoned)
-    monkeypatch.setattr(torch, "empty_like", lambda x, **given: poisoned(x.shape, dtype=given.get("dtype", x.dtype)))
+    monkeypatch.setattr(torch, "empty_like", lambda x, **kwargs: poisoned(x.shape, dtype=kwargs.get("dtype", x.dtype)))
     assert_equal(parse("streaming:window=6,n_sink=2+log_n"), short())
 
 
@@ -212,16 +212,16 @@ def test_learned_scales_receive_their_gradients(by_triton):
 
 
 def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
-    """No reach makes such rows; the kernels carry them all the same."""
-    found = segments_of(parse("rerope:window=5"), FACTS, torch.arange(18), [torch.arange(18)] * 2)
+    """No reach has such rows; the kernels carry them anyway."""
+    segments = segments_of(parse("rerope:window=5"), FACTS, torch.arange(18), [torch.arange(18)] * 2)
     blind = torch.tensor([0, 7, 17])
     hidden = []
-    for segment in found:
+    for segment in segments:
         rows = torch.isin(torch.arange(18)[segment.rows], blind)
         hidden.append(segment._replace(stop=segment.stop.where(~rows, segment.start)))
     inputs = [x.to(DEVICE).requires_grad_() for x in short()]
     one = torch.ones(1, 18, dtype=torch.float64)
-    plans = [launch_module.plan_for(each, inputs[0], inputs[2], False) for each in (found, hidden)]
+    plans = [launch_module.plan_for(variant, inputs[0], inputs[2], False) for variant in (segments, hidden)]
     whole, part = (launch_module.triton_attention(*inputs, plan, one, None) for plan in plans)
     seeing = ~torch.isin(torch.arange(18), blind)
     assert (part[:, :, blind] == 0).all()
@@ -232,17 +232,17 @@ def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
         close(got, expected)
 
 
-def test_the_order_of_strands_is_of_no_account(small):
-    """Their tables are as long as the segment that sees furthest needs, whichever comes first."""
-    found = segments_of(parse("dual_chunk:chunk=8,local=3"), FACTS, torch.arange(33), [torch.arange(33)] * 3)
+def test_the_order_of_segments_does_not_matter(small):
+    """Tables are as long as the segment that sees furthest needs, in any order."""
+    segments = segments_of(parse("dual_chunk:chunk=8,local=3"), FACTS, torch.arange(33), [torch.arange(33)] * 3)
     inputs, one = [x.to(DEVICE) for x in short(33)], torch.ones(1, 33)
-    plans = [launch_module.plan_for(each, inputs[0], inputs[2], False) for each in (found, found[::-1])]
+    plans = [launch_module.plan_for(variant, inputs[0], inputs[2], False) for variant in (segments, segments[::-1])]
     close(*(launch_module.triton_attention(*inputs, plan, one, None) for plan in plans))
 
 
 def test_gradients_that_are_added_up_are_added_in_float32(by_triton, monkeypatch):
-    honest, sums = launch_module._sums, []
-    monkeypatch.setattr(launch_module, "_sums", lambda *given: sums.append(honest(*given)) or sums[-1])
+    original, sums = launch_module._sums, []
+    monkeypatch.setattr(launch_module, "_sums", lambda *arguments: sums.append(original(*arguments)) or sums[-1])
     inputs = [x.to(DEVICE).requires_grad_() for x in short(dtype=torch.bfloat16)]
     attend(*inputs, parse("rerope:window=5"), FACTS).sum().backward()
     assert {x.dtype for x in sums} == {torch.float32}
@@ -250,12 +250,14 @@ def test_gradients_that_are_added_up_are_added_in_float32(by_triton, monkeypatch
 
 
 def refused(extension, facts=FACTS, learning=False, length=18, dtype=torch.float32, numbers=None, one_key_set=True):
-    """Why the kernels do not carry a text."""
+    """Why the kernels do not carry a problem."""
     extension = parse(extension) if isinstance(extension, str) else extension
     numbers = torch.arange(length) if numbers is None else numbers
-    found = segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    segments = segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
     sizes = (len(numbers), len(numbers), facts.head_dim, facts.head_dim)
-    why = why_not(Problem(extension, found, *sizes, dtype, torch.device("cuda"), learning, one_key_set, facts.softcap))
+    why = why_not(
+        Problem(extension, segments, *sizes, dtype, torch.device("cuda"), learning, one_key_set, facts.softcap)
+    )
     return why and why.removeprefix("triton: ")
 
 
@@ -295,9 +297,9 @@ def test_what_is_not_carried_is_named(monkeypatch):
 
 
 def test_tiles_and_warps_are_powers_of_two():
-    """Triton takes no others; that shows where there is a GPU only."""
+    """Triton accepts no others, which only a GPU would show."""
     tables = (*launch_module.HALF_UNROTATED.values(), *launch_module.HALF_ROTATED.values(), launch_module.SINGLE)
-    for launch in (each for launches in tables for each in launches):
+    for launch in (launch for launches in tables for launch in launches):
         for size in (launch.rows, launch.keys, launch.warps):
             assert size & (size - 1) == 0 < size
         assert min(launch.rows, launch.keys) >= 16  # the least of tl.dot
@@ -312,7 +314,7 @@ def test_a_cpu_knows_nothing_of_it():
 
 
 def test_the_kernels_compile_for_a_gpu(tmp_path):
-    """The interpreter admits more than the compiler does. Compiling needs no GPU."""
+    """The interpreter accepts more than the compiler. Compiling needs no GPU."""
     environment = {"PATH": "", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[4])}
     code = Path(__file__).with_name("compiled.py")
     sizes = subprocess.check_output([sys.executable, code], text=True, env=environment)
