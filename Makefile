@@ -26,15 +26,15 @@ docs: .venv/installed
 	$(BIN)/python docs/generate.py
 
 # A searchable site from docs/, in site/; needs no network.
-site: .venv/docs-installed
+site: .venv/installed
 	$(BIN)/zensical build --clean --strict
 
 # Wheel and sdist, checked, installed into a clean environment and used outside of this checkout: some minutes.
-dist: .venv/docs-installed
+dist: .venv/release-installed
 	$(BIN)/python docs/release.py
 
-.venv/docs-installed: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+.venv/release-installed: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[release]"
 	touch $@
 
 .venv/installed: pyproject.toml constraints.txt

@@ -1,10 +1,14 @@
 """Generated pages are what the sources say."""
 
+import json
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import ropewalk as rw
 from ropewalk.slots import SLOTS
@@ -49,6 +53,34 @@ def test_the_site_lists_every_page():
     listed = set(re.findall(r": ([\w/.-]+\.md)$", config, flags=re.MULTILINE))
     assert listed <= pages
     assert pages - listed <= {"results/zoo/zoo.md"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built from a copy of what it is made of."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in ("mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("docs", "ropewalk"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return copy / "site"
+
+
+def test_the_site_finds_words_and_needs_no_network(site):
+    items = json.loads((site / "search.json").read_text())["items"]
+    found = {item["location"].partition("#")[0] for item in items if "StreamingLLM" in item["text"]}
+    assert {"guides/endless-chat.html", "decisions.html", "methods.html"} <= found
+    front = (site / "index.html").read_text()
+    assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', front)
+
+
+def test_the_api_reference_comes_from_the_docstrings(site):
+    page = (site / "api.html").read_text()
+    for name in ("parse", "extend", "score", "export", "reference_attention"):
+        assert (getattr(rw, name).__doc__ or "").split(".")[0].split("`")[0].split('"')[0].strip() in page
 
 
 def test_the_api_page_names_what_there_is():
