@@ -46,7 +46,7 @@ def methods_page() -> str:
         parts += [f"## {slot}/", module.split("\n\n")[0]]
         for method in methods:
             parts += _method(slot, method)
-    parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each comes to."]
+    parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each consists of."]
     rows = [f"| `{preset.__name__}` | {page_of(preset).idea} | {page_of(preset).source} |" for preset in presets.ALL]
     return "\n\n".join([*parts, "\n".join(["| preset | what it is | source |", "|---|---|---|", *rows])]) + "\n"
 
@@ -60,9 +60,9 @@ def tasks_page() -> str:
         "`--samples` does.",
     ]
     for task in tasks.ALL:
-        told = (sys.modules[task.__module__].__doc__ or "").strip()
+        description = (sys.modules[task.__module__].__doc__ or "").strip()
         shown = f"Shown first: `{task.headline}`{', a share of what could be right' if task.scored else ''}."
-        parts += [f"## {task.name}", f"```text\n{told}\n```", shown, *_parameters(task)]
+        parts += [f"## {task.name}", f"```text\n{description}\n```", shown, *_parameters(task)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -67,14 +67,14 @@ def draw_reach(path: Path) -> None:
         panel.set_ylabel("query i")
     for panel in panels[1]:
         panel.set_xlabel("key j")
-    figure.colorbar(image, ax=panels, label="apparent distance of a key (trained up to 31)", shrink=0.8)
-    figure.suptitle(f"What a query sees in {LENGTH} tokens when the model was trained on {TRAINED}; red: never trained")
+    figure.colorbar(image, ax=panels, label="effective distance of a key (trained up to 31)", shrink=0.8)
+    figure.suptitle(f"What a query sees in {LENGTH} tokens, of a model trained on {TRAINED}; red: beyond training")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
 def draw_frequencies(path: Path) -> None:
-    """Turns of each pair in a text of eight trained lengths, against what training showed."""
+    """How much each schedule slows each pair of dimensions at eight trained lengths."""
     facts = Facts(trained_len=4096, head_dim=128)
     figure, panel = plt.subplots(figsize=(9, 4.6), layout="constrained")
     for (title, text), style in zip(SCHEDULES.items(), STYLES, strict=True):
