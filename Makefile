@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs site dist clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
@@ -25,10 +25,22 @@ bench: .venv/installed
 docs: .venv/installed
 	$(BIN)/python docs/generate.py
 
+# A searchable site from docs/, in site/; needs no network.
+site: .venv/installed
+	$(BIN)/zensical build --clean --strict
+
+# Wheel and sdist, checked, installed into a clean environment and used outside of this checkout: some minutes.
+dist: .venv/release-installed
+	$(BIN)/python docs/release.py
+
+.venv/release-installed: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[release]"
+	touch $@
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build dist site *.egg-info

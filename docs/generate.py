@@ -1,4 +1,4 @@
-"""Writes what follows from the sources: docs/methods.md, models.md, tasks.md, the table in README.md, and the pictures.
+"""Writes what follows from the sources: pages below docs/, the tables of the front pages, and the pictures.
 
 python docs/generate.py           write
 python docs/generate.py --check   fail if a text is not what the sources say
@@ -7,6 +7,7 @@ python docs/generate.py --check   fail if a text is not what the sources say
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from ropewalk import presets
@@ -16,10 +17,25 @@ from ropewalk.record import parameter_rows
 from ropewalk.slots import SLOTS
 from ropewalk.spec import Spec
 
+from gallery import draw_gallery, gallery_page
 from models import models_page
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"
+MEANINGS = {  # of the rows of the front pages' table; in English, where none is here, the folder's own docstring
+    "README.md": {"head": "| factor | folder | methods |", "presets": "papers and systems, as compositions"},
+    "README.zh.md": {
+        "head": "| 因子 | 目录 | 方法 |",
+        "frequencies": "theta：每对维度转得多快",
+        "reach": "查询能看到哪些键，每个键看起来有多远",
+        "biases": "bias_h(距离)：因键的远近而加到 logit 上的值",
+        "scales": "scale(i)：一行查询的 logit 乘以多少",
+        "positions": "token 如何编号",
+        "decoding": "多个上下文的下一 token 分布如何合为一个",
+        "surgery": "改变权重：输入 state dict 及其参数，输出新的",
+        "presets": "论文与系统，即方法的组合",
+    },
+}
 
 
 def methods_page() -> str:
@@ -30,7 +46,7 @@ def methods_page() -> str:
         parts += [f"## {slot}/", module.split("\n\n")[0]]
         for method in methods:
             parts += _method(slot, method)
-    parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each comes to."]
+    parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each consists of."]
     rows = [f"| `{preset.__name__}` | {page_of(preset).idea} | {page_of(preset).source} |" for preset in presets.ALL]
     return "\n\n".join([*parts, "\n".join(["| preset | what it is | source |", "|---|---|---|", *rows])]) + "\n"
 
@@ -44,9 +60,9 @@ def tasks_page() -> str:
         "`--samples` does.",
     ]
     for task in tasks.ALL:
-        told = (sys.modules[task.__module__].__doc__ or "").strip()
+        description = (sys.modules[task.__module__].__doc__ or "").strip()
         shown = f"Shown first: `{task.headline}`{', a share of what could be right' if task.scored else ''}."
-        parts += [f"## {task.name}", f"```text\n{told}\n```", shown, *_parameters(task)]
+        parts += [f"## {task.name}", f"```text\n{description}\n```", shown, *_parameters(task)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -63,23 +79,22 @@ def _parameters(spec: type[Spec]) -> list[str]:
     return ["\n".join(["| parameter | default | must be | meaning |", "|---|---|---|---|", *rows])] if rows else []
 
 
-def methods_table() -> str:
-    """The README's table: one row per factor."""
-    lines = ["| factor | folder | methods |", "|---|---|---|"]
+def methods_table(meanings: Mapping[str, str]) -> str:
+    """The table of a front page: one row per factor, with what the factor means."""
+    lines = [meanings["head"], "|---|---|---|"]
     for slot, (family, methods, *_) in SLOTS.items():
-        meaning = (sys.modules[family.__module__].__doc__ or "").split(". ")[0]
+        meaning = meanings.get(slot) or (sys.modules[family.__module__].__doc__ or "").split(". ")[0]
         names = ", ".join(f"`{method.name}`" for method in methods)
         lines.append(f"| {meaning} | [{slot}/](ropewalk/{slot}) | {names} |")
     names = ", ".join(f"`{preset.__name__}`" for preset in presets.ALL)
-    lines.append(f"| papers and systems, as compositions | [presets/](ropewalk/presets) | {names} |")
+    lines.append(f"| {meanings['presets']} | [presets/](ropewalk/presets) | {names} |")
     return "\n".join(lines)
 
 
-def readme() -> str:
-    """README.md with its table as the sources say."""
-    text = (ROOT / "README.md").read_text()
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{methods_table()}\n{END}{rest.split(END)[1]}"
+def front_page(name: str) -> str:
+    """README.md or README.zh.md with its table as the sources say."""
+    before, rest = (ROOT / name).read_text().split(BEGIN)
+    return f"{before}{BEGIN}\n{methods_table(MEANINGS[name])}\n{END}{rest.split(END)[1]}"
 
 
 def main() -> None:
@@ -87,7 +102,8 @@ def main() -> None:
     texts = {
         ROOT / "docs" / "methods.md": methods_page(),
         ROOT / "docs" / "tasks.md": tasks_page(),
-        ROOT / "README.md": readme(),
+        ROOT / "docs" / "gallery.md": gallery_page(),
+        **{ROOT / name: front_page(name) for name in MEANINGS},
     }
     if "--check" in sys.argv:
         stale = [path.name for path, text in texts.items() if not path.exists() or path.read_text() != text]
@@ -100,6 +116,7 @@ def main() -> None:
     from pictures import draw_all
 
     draw_all(ROOT / "docs" / "pictures")
+    draw_gallery()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each method shows a model at eight times its trained length: the geometry, before any model is run.
+"""What the last token of a long text meets under each method: the geometry, before any model is run.
 
 python examples/first_look.py [TRAINED_LEN TARGET_LEN]
 """
@@ -26,9 +26,9 @@ class Look(NamedTuple):
     """What the last query of a text meets."""
 
     visible: int  # keys it sees
-    unknown: float  # angles of the pairs that never came round in training, over the largest trained: above 1 is new
-    blur: float  # how much slower the fastest pair turns: above 1, neighbours look closer than they are
-    scale: float  # what its logits are multiplied by
+    unknown: float  # largest angle of the slow pairs, over the largest in training: above 1 is new
+    blur: float  # how much more slowly the fastest pair rotates: above 1, neighbours look closer than they are
+    scale: float  # its logits are multiplied by this
 
 
 def look(extension: rw.Extension, facts: rw.Facts, text: int) -> Look:
@@ -40,10 +40,10 @@ def look(extension: rw.Extension, facts: rw.Facts, text: int) -> Look:
         visible += stop - start
         if stop > start:
             furthest = max(furthest, float((span.q_at(row) - span.k_at(keys[start:stop]).double()).max()))
-    trained, now = (each.theta.table(facts, text).inv_freq for each in (rw.Extension(), extension))
+    trained, now = (option.theta.table(facts, text).inv_freq for option in (rw.Extension(), extension))
     slow = trained * facts.trained_len < 2 * torch.pi
     unknown = float((now / trained)[slow].max()) * furthest / (facts.trained_len - 1)
-    scale = math.prod(float(each.scale(row, facts, {}).max()) for each in extension.scales)
+    scale = math.prod(float(scale.scale(row, facts, {}).max()) for scale in extension.scales)
     return Look(visible, unknown, float(trained[0] / now[0]), scale)
 
 
@@ -54,15 +54,15 @@ def main() -> None:
     title = f"Trained on {trained_len} tokens, reading {target_len}: what the last one meets"
     table = Table("extension", "keys seen", "slow angles", "blur", "logits", title=title, title_justify="left")
     for line in LINES:
-        seen = look(rw.parse(line, trained_len=trained_len, target_len=target_len), facts, target_len)
-        unknown = f"{seen.unknown:.2f}" + (" (new)" if seen.unknown > 1.01 else "")
-        table.add_row(line, f"{seen.visible:,}", unknown, f"{seen.blur:.2f}", f"x {seen.scale:.2f}")
+        view = look(rw.parse(line, trained_len=trained_len, target_len=target_len), facts, target_len)
+        unknown = f"{view.unknown:.2f}" + (" (new)" if view.unknown > 1.01 else "")
+        table.add_row(line, f"{view.visible:,}", unknown, f"{view.blur:.2f}", f"x {view.scale:.2f}")
     console = Console()
     console.print(table)
     console.print(
-        "slow angles: of the pairs that never came round in training, over the largest trained; above 1 is new"
+        "slow angles: of the pairs that never came round in training, largest over largest trained; above 1 is new"
     )
-    console.print("blur: how much slower the fastest pair turns, so that neighbours look closer than they are")
+    console.print("blur: how much more slowly the fastest pair rotates; above 1, neighbours look closer than they are")
     console.print(".venv/bin/ropewalk show EXTENSION prints the formula behind a row; without one it lists everything")
 
 

@@ -1,4 +1,4 @@
-"""The front page: what it shows is what runs."""
+"""The front pages: what they show is what runs."""
 
 import contextlib
 import io
@@ -9,11 +9,25 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from ropewalk import parse
+from ropewalk.cli.main import run
+from ropewalk.cli.parser import app
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+README, CHINESE = ((ROOT / name).read_text() for name in ("README.md", "README.zh.md"))
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", flags=re.DOTALL)
+BLOCKS = BLOCK.findall(README)
 COMMANDS = [line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+INLINE = sorted(
+    {
+        command
+        for text in (README, CHINESE, *(path.read_text() for path in GUIDES))
+        for command in re.findall(r"`(ropewalk [a-z]+ [^`\n]*)`", text)
+    }
+)
 
 
 def test_the_snippets_print_what_follows_them():
@@ -41,15 +55,47 @@ def test_commands_run(command):
     assert done.stdout
 
 
+def test_every_shell_line_is_checked_by_some_test():
+    known = (".venv/bin/ropewalk ", "make ", "pip install . -c constraints.txt")
+    assert all(command.startswith(known) for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", INLINE)
+def test_commands_within_the_text_are_understood(command, tmp_path, monkeypatch, capsys):
+    """Parsed by the verb itself; extensions, recipes and their settings are looked up."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text("text")
+    verb, *arguments = shlex.split(command)[1:]
+    parser = get_command(app)
+    parsed = parser.get_command(parser.make_context("ropewalk", [verb]), verb).make_context(verb, arguments).params
+    extensions = [*(parsed.get("extensions") or ()), *filter(None, [parsed.get("extension")])]
+    if verb == "train":
+        settings = dict(each.split("=", 1) for each in parsed["settings"] or ())
+        assert run(["train", parsed["recipe"], "--list"]) == 0
+        assert set(settings) <= set(capsys.readouterr().out.split())
+        extensions += [settings["extension"]] if "extension" in settings else []
+    for line in extensions:
+        parse(line, trained_len=4096, target_len=32768)
+
+
 def test_make_targets_exist():
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert {command.split()[1] for command in COMMANDS if command.startswith("make")} <= set(targets)
 
 
-def test_links_lead_somewhere():
-    for page in ("README.md", "CONTRIBUTING.md", "docs/performance.md", "docs/log.md"):
-        for target in re.findall(r"\]\((?!http)([^)#]+)", (ROOT / page).read_text()):
-            assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
+def test_the_chinese_page_shows_the_same():
+    assert BLOCK.findall(CHINESE) == BLOCKS
+    figures = [line for line in README.splitlines() if line.startswith("| `") and "MiB" in line]
+    assert len(figures) == 9
+    assert [line for line in CHINESE.splitlines() if line in figures] == figures
+    links = {target for target in re.findall(r"\]\((?!http)([^)#]+)", README) if "README" not in target}
+    assert links <= set(re.findall(r"\]\((?!http)([^)#]+)", CHINESE))
+
+
+def test_every_article_of_kexue_is_mapped_to_a_command():
+    cited = set(re.findall(r"kexue\.fm/(\d+)", (ROOT / "docs" / "methods.md").read_text()))
+    rows = [line for line in CHINESE.splitlines() if "kexue.fm/archives" in line and "`ropewalk " in line]
+    assert cited <= {number for row in rows for number in re.findall(r"kexue\.fm/archives/(\d+)", row)}
 
 
 def test_the_first_look_tells_known_from_new():

@@ -24,7 +24,7 @@ HOLDS = "test_something_always_carries test_every_backend_is_a_candidate_somewhe
 
 
 def test_a_backend_costs_one_file_and_its_lines_in_one_list(copy, run_tests):  # noqa: F811
-    blocks = contributed_blocks()
+    blocks = contributed_blocks("A backend of your own")
     new, listing = (name for name in blocks if name.startswith("ropewalk/attention/backends/"))
     imported, row = blocks[listing].rstrip().splitlines()
     (copy / new).write_text(blocks[new])
