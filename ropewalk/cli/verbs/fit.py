@@ -27,8 +27,8 @@ from ropewalk.trained_to import stated, trained_to
 from ropewalk.trust import trusted, trusting
 
 if TYPE_CHECKING:
+    from ropewalk.search.final_test import FitResult
     from ropewalk.search.fitting import Fitting
-    from ropewalk.search.judging import FitResult
 
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
 WIDTH = 80
