@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_shape(tmp_path):
 
 
 def test_reports_to_nobody():
-    with pytest.raises(InvalidValue, match=r"report_to must be an installed integration, got 'foo'; known: none, all, "):
+    with pytest.raises(InvalidValue, match="report_to must be an installed integration, got 'foo'; known: none, all, "):
         TrainingPlan(steps=4, report_to="foo")
 
 
