@@ -1,7 +1,7 @@
 """Adjusted base frequency: train on (or tune) with a larger base, so that every pair is rotated more slowly.
 
     theta'_i = theta_i * (new_base / base)^(-2i/d)
-             = new_base^(-2i/d)    for a model without an own schedule
+             = new_base^(-2i/d)    for a model without its own schedule
 
 Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 4.1; Code Llama, arXiv:2308.12950, uses 1,000,000.
 

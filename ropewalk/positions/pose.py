@@ -6,7 +6,7 @@
 Source: Zhu et al. 2023, arXiv:2309.10400, sec. 3.2; dwzhu-pku/PoSE, src/train_pose.py:158-187.
 
 The authors also take the second chunk's tokens from elsewhere in the document; that is left to the code that makes the
-batch. Drawn at every call (theirs is drawn once per document and then cached). Without a generator: sequential.
+batch. Drawn at every call (in their code once per document, then cached). Without a generator: sequential.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Randomized positions: train on random ascending numbers from a range longer than any later text.
 
-    training:  the n smallest-first members of a random subset of {0, ..., limit-1}
-    after it:  floor(k limit / n),  k = 0 .. n-1, evenly spaced
+    training:   n distinct random members of {0, ..., limit-1}, ascending
+    inference:  floor(k limit / n),  k = 0 .. n-1, evenly spaced
 
 Source: Ruoss et al. 2023, arXiv:2305.16843, sec. 3 (limit 2,048 for texts of 40 to 500); even spacing: kexue.fm/9444.
 

@@ -1,4 +1,4 @@
-"""Blockwise causal attention: a query sees its half block and the one before.
+"""Blockwise causal attention: a query sees its own half block and the one before it.
 
     h = block / 2
     [(i//h - 1) h, i+1):   q_at = i, k_at = j

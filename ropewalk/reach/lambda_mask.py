@@ -1,4 +1,4 @@
-"""The lambda-shaped mask: the last W keys, and the first few at one distance that the model knows.
+"""The lambda-shaped mask: the last W keys, and the first few at one distance within the trained length.
 
     [i-W+1, i+1):     q_at = i,         k_at = j
     [0, n_sink):      q_at = ceiling,   k_at = 0

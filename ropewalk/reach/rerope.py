@@ -1,4 +1,4 @@
-"""ReRoPE: effective distances stop at w, so none is larger than those of training.
+"""ReRoPE: effective distances stop at w, so that none exceeds those of training.
 
     [i-w+1, i+1):   q_at = i, k_at = j
     [0, i-w+1):     q_at = w, k_at = 0

@@ -5,7 +5,7 @@
 Source: Beltagy et al. 2020, arXiv:2004.05150, sec. 3.1; Mistral 7B, arXiv:2310.06825, sec. 2.
 
 W counts visible keys, as transformers and xformers do; flash-attn's window_size (W, 0) and Mistral's first reference
-code let one key more be seen.
+code have one key more.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from ropewalk.notation import BARE
 from ropewalk.report.drawing import ReportFigure, axes, legend, lines, named, styles, written
 from ropewalk.report.html_page import PagePart, PageTable, render_page
 from ropewalk.report.tables import brief, interval
-from ropewalk.search.judging import FinalTest, FitResult
+from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.spaces import HandSet
-from ropewalk.search.tried import MeasuredTrial
+from ropewalk.search.trials import MeasuredTrial
 
 CUT = "On fitting texts; the worse half is cut off."
 NOTES = (

@@ -18,13 +18,13 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.engines import DeployTarget
+from ropewalk.search.final_test import FitResult, final_test, lines, name_of, reserve
 from ropewalk.search.goal import Goal
-from ropewalk.search.judging import FitResult, final_test, lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
-from ropewalk.search.proposing import known_extensions
-from ropewalk.search.searching import OutOfTime, Watch, search, winner
+from ropewalk.search.proposals import known_extensions
+from ropewalk.search.search_loop import OutOfTime, Watch, search, winner
 from ropewalk.search.studies import opened
-from ropewalk.search.tried import MeasuredTrial, tried
+from ropewalk.search.trials import MeasuredTrial, tried
 
 STUDY = "fit"
 LEAST = 6  # fewest texts of a test, where there are so many

@@ -15,7 +15,7 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
-from ropewalk.search.tried import SEED
+from ropewalk.search.trials import SEED
 
 KEPT = 3  # one trial in so many continues
 HOPELESS = 0.05  # nats per token behind the best on the same texts

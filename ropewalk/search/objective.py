@@ -24,7 +24,7 @@ from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal, Measurements
-from ropewalk.search.slopes import MeasuredGradients
+from ropewalk.search.gradients import MeasuredGradients
 
 KEYS = 5  # passkeys per text of the target length
 

@@ -21,10 +21,10 @@ from ropewalk.files import why
 from ropewalk.folders import refusing_full
 from ropewalk.search.goal import Goal
 from ropewalk.search.halving import Halving
-from ropewalk.search.proposing import NAMES, SPACES, Proposing, Takes
+from ropewalk.search.proposals import NAMES, SPACES, Proposing, Takes
 from ropewalk.search.spaces import Space
 from ropewalk.search.spaces.signature import Values
-from ropewalk.search.tried import SPACE, tried
+from ropewalk.search.trials import SPACE, tried
 
 AGAIN = "make room and start again; the search resumes"
 MARKS, OWNER = "marks", "owner"

@@ -78,7 +78,7 @@ def test_too_little_memory_is_said_to_be_too_little(monkeypatch, capsys):
 
     monkeypatch.setattr("ropewalk.cli.extension_page.parse", gone)
     assert run(["show", "yarn:factor=2"]) == 2
-    assert capsys.readouterr().err.startswith("ropewalk: memory must be enough")
+    assert capsys.readouterr().err.startswith("ropewalk: out of memory for the model and its cache; ")
 
 
 def test_what_is_wrong_on_the_line_is_said_before_transformers_is_imported(folder, tmp_path):

@@ -168,7 +168,7 @@ MUTATIONS = (
     Mutation("a temperature counted twice in its slope", "hf/use/frequency_gradients.py", "(leaves.temperature / 2)", "leaves.temperature", "hf/use/test_frequency_gradients.py::test_slopes_are_those_of_the_losses"),
     Mutation("judged by what was fitted on", "search/fitting.py", "self.texts(1, ", "self.texts(0, ", "search/test_fitting.py::test_the_texts_that_judge_were_never_fitted_on"),
     Mutation("shares that rise alone", "search/spaces/pairs.py", "(high + low) / 2", "high", "search/test_spaces.py::test_the_nearest_that_never_falls"),
-    Mutation("what was interrupted counts", "search/halving.py", "other.state != TrialState.FAIL and", "", "search/test_searching.py::test_killed_and_gone_on_is_uninterrupted[3-False]"),
+    Mutation("what was interrupted counts", "search/halving.py", "other.state != TrialState.FAIL and", "", "search/test_search_loop.py::test_killed_and_gone_on_is_uninterrupted[3-False]"),
     # Numbers that were not looked at.
     Mutation("one token of an answer is enough", "evaluation/tasks/answers.py", "scores.hits[0, -last:].all()", "scores.hits[0, -last:].any()", "evaluation/tasks/test_answers.py"),
     Mutation("the first tokens for the answer's", "evaluation/tasks/answers.py", "scores.hits[0, -last:]", "scores.hits[0, :last]", "evaluation/tasks/test_answers.py"),

@@ -10,9 +10,9 @@ import ropewalk as rw
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.notation import BARE
 from ropewalk.report.fitting import figures, pareto, table, words, write_fit
+from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.goal import Goal, Measurements
-from ropewalk.search.judging import FinalTest, FitResult
-from ropewalk.search.tried import MeasuredTrial
+from ropewalk.search.trials import MeasuredTrial
 
 FACTS = rw.Facts(trained_len=32, head_dim=8)
 YARN, PI, BRED = (

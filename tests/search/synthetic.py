@@ -10,7 +10,7 @@ from ropewalk.frequencies import Dynamic
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.spaces.pairs import genes, read_genes
 from ropewalk.search.studies import opened
-from ropewalk.search.tried import tried
+from ropewalk.search.trials import tried
 
 FACTS = Facts(trained_len=32, head_dim=8, layers=3)
 SHARES, WARMTH = (0.0, 0.3, 0.5, 1.1), 1.3  # the optimum among static schedules

@@ -8,11 +8,11 @@ import torch
 
 import ropewalk as rw
 from ropewalk.search.goal import Measurements
-from ropewalk.search.searching import look_around, search, winner
+from ropewalk.search.search_loop import look_around, search, winner
 from ropewalk.search.spaces import Descent, Pairs
 from ropewalk.search.spaces.descent import HALVINGS, LONGEST, direction
 from ropewalk.search.spaces.pairs import MOST, read_genes
-from ropewalk.search.tried import MeasuredTrial, tried
+from ropewalk.search.trials import MeasuredTrial, tried
 
 from search.synthetic import Distance, goal, is_dynamic, is_static, study
 

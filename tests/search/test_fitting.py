@@ -17,12 +17,12 @@ from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.notation import BARE
 from ropewalk.search import halving
+from ropewalk.search.final_test import lines, name_of, reserve
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
-from ropewalk.search.judging import lines, name_of, reserve
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.spaces import Pairs
-from ropewalk.search.tried import MeasuredTrial, tried
+from ropewalk.search.trials import MeasuredTrial, tried
 
 from evaluation.subjects import TRAINED, model, subject
 

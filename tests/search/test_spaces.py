@@ -8,10 +8,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
-from ropewalk.search.proposing import open_spaces, seeds, whose_turn
+from ropewalk.search.proposals import open_spaces, seeds, whose_turn
 from ropewalk.search.spaces import ALL, Descent, DynamicSchedules, HandSet, Mixed, Pairs, Parts, Reaches, WindowsBelow
 from ropewalk.search.spaces.pairs import MOST, crossed, genes, monotone, mutated
-from ropewalk.search.tried import MeasuredTrial
+from ropewalk.search.trials import MeasuredTrial
 
 from search.synthetic import FACTS, everything, goal, is_static
 

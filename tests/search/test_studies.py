@@ -8,9 +8,9 @@ import pytest
 from full_disk import room
 
 from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
-from ropewalk.search.searching import search, winner
+from ropewalk.search.search_loop import search, winner
 from ropewalk.search.studies import opened
-from ropewalk.search.tried import tried
+from ropewalk.search.trials import tried
 
 from search.synthetic import Distance, everything, goal
 

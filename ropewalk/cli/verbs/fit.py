@@ -23,8 +23,8 @@ from ropewalk.models import NAME, path_of
 from ropewalk.notation import duration
 
 if TYPE_CHECKING:
+    from ropewalk.search.final_test import FitResult
     from ropewalk.search.fitting import Fitting
-    from ropewalk.search.judging import FitResult
 
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
 WIDTH = 80

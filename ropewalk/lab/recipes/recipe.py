@@ -108,14 +108,10 @@ class Recipe(NamedTuple):
         """The record itself, under no name, then each of its parts; with the defaults that a recipe changes."""
         yield "", self.settings, {}
         for name, part in self._parts().items():
-            default = (
-                self.settings.plan_defaults
-                if name == "plan"
-                else {}
-                if part.default is dataclasses.MISSING
-                else vars(part.default)
-            )
-            yield name, part.type, default
+            if name == "plan":
+                yield name, part.type, self.settings.plan_defaults
+            else:
+                yield name, part.type, {} if part.default is dataclasses.MISSING else vars(part.default)
 
     def _value(self, parameter: Parameter, texts: Mapping[str, str], defaults: Mapping[str, Any]) -> Any:
         if parameter.name in texts:

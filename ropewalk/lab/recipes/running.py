@@ -64,7 +64,7 @@ def _require_same(out: Path, now: Mapping[str, Any]) -> None:
         )
     others = changed_settings(stored, now)
     if others:
-        sentence = f"{', '.join(others)} differ from the settings that {out} began with"
+        sentence = f"{out} began with other values of {', '.join(others)}"
         raise Conflict.because("settings", sentence, remedy="name another folder")
     if not stored.is_file():
         write_whole(stored, json.dumps(now, indent=2) + "\n")

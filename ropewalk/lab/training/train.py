@@ -216,7 +216,7 @@ def _require_same_plan(plan: TrainingPlan, out: Path, record: Mapping[str, Any])
     stored = out / PLAN
     others = changed_settings(stored, now)
     if others:
-        sentence = f"{', '.join(others)} differ from the plan that the run began with ({stored})"
+        sentence = f"the run began with other values of {', '.join(others)} ({stored})"
         raise Conflict.because("plan", sentence, remedy="name another folder")
     together()  # no process reads while one writes
     if is_main():

@@ -24,7 +24,7 @@ from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import MOST, Pairs, read_genes, static_genes, values_of
 from ropewalk.search.spaces.signature import Space, Values
-from ropewalk.search.tried import MeasuredTrial, ranked
+from ropewalk.search.trials import MeasuredTrial, ranked
 
 FLOOR = 1e-4  # (nats per token and share) squared: gradients far below this cause no step
 LONGEST = 0.12  # largest step in share, a power of the factor: for factor 8, 1.28 times

@@ -29,7 +29,7 @@ from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
 from ropewalk.search.spaces.signature import Space, Values, scheduled, temperature
-from ropewalk.search.tried import MeasuredTrial, ranked
+from ropewalk.search.trials import MeasuredTrial, ranked
 
 MOST = 1.5  # share: the factor to this power
 PARENTS = 8

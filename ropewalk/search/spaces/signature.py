@@ -16,7 +16,7 @@ from ropewalk.extension import Extension
 from ropewalk.frequencies import Frequencies
 from ropewalk.scales import Scale, Temperature
 from ropewalk.search.goal import Goal
-from ropewalk.search.tried import MeasuredTrial
+from ropewalk.search.trials import MeasuredTrial
 
 Values = dict[str, Any]
 

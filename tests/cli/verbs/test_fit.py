@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.search import fitting, searching
+from ropewalk.search import fitting, search_loop
 
 from lab.texts import folder_of, tokenizer
 
@@ -34,7 +34,7 @@ def _so_many_trials():
     """Counted in trials, since time would make it another search on another machine."""
 
     def counted(study, goal, objective, *, trials, watch, leads):
-        return searching.search(study, goal, objective, trials=TRIALS, watch=watch, leads=leads)
+        return search_loop.search(study, goal, objective, trials=TRIALS, watch=watch, leads=leads)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "search", counted)

@@ -80,5 +80,5 @@ def test_what_is_refused(tmp_path):
     given = {"length": 32, "count": 20}
     with pytest.raises(InvalidValue, match="edges must be rising"):
         by_length(tokens, tokenizer(), edges=[400], shares=[1.0], **given)
-    with pytest.raises(DoesNotFit, match=r"one with documents of 90000 tokens and more"):
+    with pytest.raises(DoesNotFit, match=r"one with documents of 90000 or more tokens"):
         by_length(tokens, tokenizer(), edges=[90_000], shares=[0.5, 0.5], **given)

@@ -135,7 +135,7 @@ def test_a_finished_run_takes_no_more_steps(tmp_path):
 
 def test_another_plan_in_the_same_folder(tmp_path):
     run(tmp_path, TrainingPlan(steps=4, **QUIET))
-    with pytest.raises(Conflict, match=r"^learning_rate differ from the plan that the run began with"):
+    with pytest.raises(Conflict, match=r"the run began with other values of learning_rate \("):
         run(tmp_path, TrainingPlan(steps=4, learning_rate=1e-4, **QUIET))
     assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6  # longer is the same run
 
@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_shape(tmp_path):
 
 
 def test_reports_to_nobody():
-    with pytest.raises(InvalidValue, match=r"report_to must be one that is installed, got 'foo'; known: none, all, "):
+    with pytest.raises(InvalidValue, match="report_to must be an installed integration, got 'foo'; known: none, all, "):
         TrainingPlan(steps=4, report_to="foo")
 
 

@@ -11,10 +11,10 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
-from ropewalk.search.proposing import known_extensions, standing
+from ropewalk.search.proposals import known_extensions, standing
 from ropewalk.search.spaces.descent import Descent, direction
 from ropewalk.search.studies import give_up, next_trial, storing
-from ropewalk.search.tried import (
+from ropewalk.search.trials import (
     EXTENSION,
     FIGURES,
     REFUSED,

@@ -11,10 +11,10 @@ from optuna.trial import TrialState
 
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.search.halving import HOPELESS, falls_behind
-from ropewalk.search.searching import OutOfTime, one, search, winner
+from ropewalk.search.search_loop import OutOfTime, one, search, winner
 from ropewalk.search.spaces.pairs import genes
 from ropewalk.search.studies import OWNER, next_trial, release_the_dead
-from ropewalk.search.tried import EXTENSION, best, tried
+from ropewalk.search.trials import EXTENSION, best, tried
 
 from search.synthetic import (
     COEFFICIENT,

@@ -10,9 +10,9 @@ from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
-from ropewalk.search.proposing import Takes, extension_of
+from ropewalk.search.proposals import Takes, extension_of
 from ropewalk.search.spaces import HandSet
-from ropewalk.search.tried import MeasuredTrial
+from ropewalk.search.trials import MeasuredTrial
 from ropewalk.spec import Json
 
 EXTENDED = 1.3  # estimated time of an extension, over that of the base model

@@ -19,7 +19,7 @@ from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces import ALL, HandSet, Space
 from ropewalk.search.spaces.signature import Values
-from ropewalk.search.tried import EXTENSION, SPACE, MeasuredTrial, ranked, tried
+from ropewalk.search.trials import EXTENSION, SPACE, MeasuredTrial, ranked, tried
 
 SPACES = {space.name: space for space in ALL}
 NAMES = CategoricalDistribution(tuple(SPACES))
