@@ -43,8 +43,8 @@ def bias_terms(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> BiasTer
 
 def parted(heard: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
     """The same layer with queries and keys of one part each, in the order of the terms."""
-    own = heard.own._replace(
-        extension=replace(heard.own.extension, biases=()), facts=replace(heard.own.facts, softcap=None)
+    own = heard.layer._replace(
+        extension=replace(heard.layer.extension, biases=()), facts=replace(heard.layer.facts, softcap=None)
     )
     a, b = bias.q_bhid.double().expand_as(heard.q_bhid), bias.k_bgjd.double().expand_as(heard.k_bgjd)
     q, k = heard.q_bhid - a, heard.k_bgjd - b
