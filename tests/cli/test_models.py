@@ -107,7 +107,7 @@ def without_keys(place):
     ("breaking", "said"),
     [
         (lambda place: (place / "config.json").unlink(), "a folder with a config.json"),
-        (lambda place: (place / "config.json").write_text("{"), "mend its config.json"),
+        (lambda place: (place / "config.json").write_text("{"), "correct its config.json"),
         (lambda place: (place / "config.json").write_text("{}"), "model_type"),
         (lambda place: (place / "model.safetensors").unlink(), "fetch again"),
         (cut_off, "fetch again"),

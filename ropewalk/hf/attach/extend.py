@@ -85,10 +85,12 @@ def extend(
 
 @contextmanager
 def extended(model: nn.Module, extension: Extension | str, **kwargs: Any) -> Iterator[Handle]:
-    """`extend` for the length of a block; `kwargs` are those of `extend`.
+    """`extend` for the length of a block.
 
-    with rw.extended(model, "rerope+log_n"):
-        model.generate(ids, max_new_tokens=20)
+        with rw.extended(model, "rerope+log_n") as handle:
+            model.generate(ids, max_new_tokens=20)
+
+    `kwargs` are those of `extend`. An extension that the model was under before the block stays.
     """
     with removed_after(model, lambda: extend(model, extension, **kwargs)) as handle:
         yield handle

@@ -235,7 +235,7 @@ def test_each_row_of_a_model_with_two_tables_has_its_own():
     short = logits(model, IDS[:, :32], use_cache=False)
     with extended(model, Extension(), mode="attention") as handle:
         got = logits(model, IDS, use_cache=False)
-        assert "each row takes its own" in handle.describe()
+        assert "every row takes its own" in handle.describe()
         with torch.no_grad():
             cache = model(input_ids=IDS[:, :20]).past_key_values
         rest = logits(model, IDS[:, 20:], past_key_values=cache)
