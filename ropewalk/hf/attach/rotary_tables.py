@@ -52,9 +52,9 @@ class TableEdit(NamedTuple):
     scalings: dict[nn.Module, float]
 
 
-def identity_edit(bare: Sequence[ExtendedLayer]) -> TableEdit:
+def identity_edit(base: Sequence[ExtendedLayer]) -> TableEdit:
     """Every table as it is, computed by us: with these the model's logits must not change."""
-    rotating = [layer for layer in bare if layer.probed.rotating]
+    rotating = [layer for layer in base if layer.probed.rotating]
     return TableEdit({_place(layer.probed): _content(layer) for layer in rotating}, {})
 
 
