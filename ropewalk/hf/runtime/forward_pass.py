@@ -133,7 +133,7 @@ def one_each(positions: Tensor) -> Tensor:
         return positions
     if (positions != positions[:1]).any():
         got = f"{len(positions)} that differ, as those of images do"
-        raise InvalidValue("position_ids", "one number a token under attention of ours", got, remedy=STATIC)
+        raise InvalidValue("position_ids", "one number per token under our attention", got, remedy=STATIC)
     return positions[0]
 
 

@@ -174,7 +174,7 @@ def _require_reach(cache: Any, layers: Sequence[ExtendedLayer]) -> None:
 
 
 def _known(cache: Any, least: int = 0) -> Begins | None:
-    """The positions of the rows' first slots, by a layer cache of ours that has read at least so many tokens."""
+    """The positions of the rows' first slots, by one of our layer caches that has read at least so many tokens."""
     memories = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, ExtendedCacheLayer))
     return next((memory.session.begins for memory in memories if memory.count >= least), None)
 
