@@ -232,7 +232,7 @@ def test_numbers_along_several_axes_are_one_for_text_and_refused_for_images():
     bare, seen = model(input_ids=IDS, use_cache=False).logits, model(**given, use_cache=False).logits
     with extended(model, Extension(), mode="attention"):
         assert off(model(input_ids=IDS, use_cache=False).logits, bare) < CLOSE
-        with pytest.raises(InvalidValue, match="position_ids must be one number a token"):
+        with pytest.raises(InvalidValue, match="position_ids must be one number per token"):
             model(**given, use_cache=False)
     with extended(model, "rerope:window=16"):
         both = [
