@@ -15,7 +15,7 @@ import torch
 from ropewalk import Extension, Facts, parse, presets
 from ropewalk.pages import page_of
 from ropewalk.presets.needs import needs
-from ropewalk.reach import shown
+from ropewalk.reach import effective_distances
 from ropewalk.slots import SLOTS
 
 mpl.use("Agg")
@@ -131,7 +131,7 @@ def _draw(line: str, path: Path) -> None:
 
 def _draw_reach(panel: Axes, extension: Extension, who: str) -> None:
     places = torch.arange(READ)
-    seen = shown(extension.spans, places, places)
+    seen = effective_distances(extension.spans, places, places)
     known, new = (seen.where(mask, torch.nan).numpy() for mask in (seen < TRAINED, seen >= TRAINED))
     panel.imshow(known, cmap="Greys_r", vmin=0, vmax=1.25 * TRAINED)
     panel.imshow(new, cmap=ListedColormap(["#d9534f"]))

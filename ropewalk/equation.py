@@ -45,12 +45,16 @@ def reference_attention(
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
 ) -> Tensor:
-    """Attention by the definition: float64, quadratic, slow.
+    """Attention by the definition: float64, quadratic, slow. Returns [batch, heads, queries, value_dim].
 
-    The queries belong to the last keys. `positions_bj` numbers the keys (by default as the extension does; PAD where a
-    row is padded), `documents_bj` separates packed texts. `weights` holds the learned parameters of biases and scales
-    by method name, and under "model" the logits of the model's sinks. A query without keys, such as a padded one, gives
-    zeros.
+        facts = rw.Facts(trained_len=32, head_dim=16, heads=4, kv_heads=2)
+        q, k, v = torch.randn(1, 4, 40, 16), torch.randn(1, 2, 40, 16), torch.randn(1, 2, 40, 16)
+        out = rw.reference_attention(q, k, v, rw.parse("rerope:window=8"), facts)
+
+    Queries are [batch, heads, queries, head_dim], keys and values [batch, kv_heads, keys, head_dim]; the queries are
+    those of the last keys. `positions_bj` are the positions of the keys (by default those of the extension; PAD for
+    padding), `documents_bj` separates packed texts. `weights` has the learned numbers by method name, and under "model"
+    the logits of the sinks. A query without visible keys, such as a padded one, gives zeros.
     """
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension.at_layer(layer, facts))

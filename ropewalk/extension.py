@@ -1,4 +1,4 @@
-"""Extension: one slot per factor of the equation. Whatever a paper proposes is one of these."""
+"""Extension: one slot per factor of the equation. Every published method is one of these."""
 
 from __future__ import annotations
 
@@ -23,20 +23,25 @@ from ropewalk.slots import INSTEAD, PER_LAYER, SLOTS, Slot
 from ropewalk.spec import Json, Spec
 from ropewalk.surgery import Surgery
 
-MOST_POSITIONS = 2**62  # what an unbounded stretch makes of the trained length
+MOST_POSITIONS = 2**62  # the familiar length under an unbounded stretch
 
 Layers = tuple[tuple[int, "Extension"], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """A method of length extrapolation. A slot left empty keeps what the model does.
+    """One or several methods of length extrapolation, one slot per factor. An empty slot keeps the model's behaviour.
 
-    A model may come with a schedule of its own: a table of frequencies that its makers stretched. Frequencies given
-    here map that table. With `instead` they take its place: all is as if the model had never been stretched.
+        from ropewalk.frequencies import ByParts
+        from ropewalk.scales import LogN
 
-    `layers` maps a layer (negative: counted from the last) to an extension of its own; a slot that it leaves empty
-    keeps what the whole says.
+        rw.Extension(frequencies=ByParts(factor=4), scales=(LogN(),)) == rw.parse("by_parts:factor=4+log_n")
+
+    A checkpoint may come with its own schedule: a stretched table of frequencies. `frequencies` map that table. With
+    `instead` they replace it, as if the model had never been stretched.
+
+    `layers` maps a layer (negative: from the last) to the extension of that layer; its empty slots keep those of the
+    whole.
     """
 
     frequencies: Frequencies | None = None
@@ -56,7 +61,7 @@ class Extension:
         if not isinstance(self.instead, bool):
             raise InvalidValue(INSTEAD, "true or false", self.instead)
 
-    # The equation's view: what is in force where a slot is empty.
+    # What is in force where a slot is empty.
 
     @property
     def theta(self) -> Frequencies:
@@ -72,41 +77,42 @@ class Extension:
 
     @property
     def overrides(self) -> Layers:
-        """`layers` as it is kept: pairs of a layer and its extension, in order."""
+        """`layers` as stored: pairs of a layer and its extension, in order."""
         return cast(Layers, self.layers)
 
     @property
     def specs(self) -> dict[str, tuple[Spec, ...]]:
-        """What fills each filled slot, layers apart."""
+        """The methods in every filled slot, without those of `layers`."""
         filled = {name: getattr(self, name) for name in SLOTS}
         return {name: value if isinstance(value, tuple) else (value,) for name, value in filled.items() if value}
 
     def ground(self, facts: Facts) -> Facts:
-        """What this extension stands on: the model as it came, or as it was before its own schedule."""
+        """The facts that this extension builds on: the checkpoint's, or with `instead` those before its schedule."""
         return facts.undone if self.instead else facts
 
     def at_layer(self, layer: int | None, facts: Facts) -> Extension:
         """The extension that is in force in one layer, without `layers`."""
         if layer is None and self.layers:
-            raise InvalidValue("layer", "given, since this extension differs between layers", layer)
-        own = self._own_layers(facts).get(-1 if layer is None else _layer_index(layer, facts))
-        return self._overridden(own or Extension())
+            raise InvalidValue.because("layer", "this extension differs between layers", remedy="pass a layer")
+        override = self._by_layer(facts).get(-1 if layer is None else _layer_index(layer, facts))
+        return self._overridden(override or Extension())
 
-    def _overridden(self, own: Extension) -> Extension:
-        stated = {name: value for name in PER_LAYER if (value := getattr(own, name))}
+    def _overridden(self, override: Extension) -> Extension:
+        stated = {name: value for name in PER_LAYER if (value := getattr(override, name))}
         return replace(self, **{**stated, "layers": ()})
 
-    def _own_layers(self, facts: Facts) -> dict[int, Extension]:
-        own = {_layer_index(key, facts): extension for key, extension in self.overrides}
-        if len(own) < len(self.overrides):
-            raise DoesNotFit("layers", f"each a different one of {facts.layers}", [key for key, _ in self.overrides])
-        return own
+    def _by_layer(self, facts: Facts) -> dict[int, Extension]:
+        by_layer = {_layer_index(key, facts): extension for key, extension in self.overrides}
+        if len(by_layer) < len(self.overrides):
+            keys = [key for key, _ in self.overrides]
+            raise DoesNotFit("layers", f"different layers of a model with {facts.layers} layers", keys)
+        return by_layer
 
     def check_against(self, facts: Facts) -> None:
-        """Refuse a model that this extension cannot serve, before anything is computed or touched."""
+        """Refuse a model that this extension does not fit, before anything is computed or changed."""
         facts = self.ground(facts)
-        for own in self._own_layers(facts).values():
-            self._overridden(own).check_against(facts)
+        for override in self._by_layer(facts).values():
+            self._overridden(override).check_against(facts)
         self.theta.check_against(facts)
         familiar = replace(facts, trained_len=int(min(facts.trained_len * self.theta.stretch, MOST_POSITIONS)))
         for name, specs in self.specs.items():
@@ -114,25 +120,25 @@ class Extension:
                 spec.check_against(familiar if name == "reach" else facts)
 
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, dict[str, Tensor]]:
-        """Initial values of what the biases and scales learn, by method name; who learns nothing is left out."""
+        """Initial values of the parameters of biases and scales, by method name, for methods that learn."""
         if self.layers:
-            raise InvalidValue(
-                "layers", "settled", [key for key, _ in self.overrides], remedy="take at_layer(...) first"
-            )
+            raise InvalidValue.because("layers", "weights belong to one layer", remedy="use extension.at_layer(...)")
         learners = (*self.biases, *self.scales)
         return {spec.name: initial for spec in learners if (initial := spec.weights(facts, generator))}
 
     def check_weights(self, weights: Mapping[str, Mapping[str, Tensor]], facts: Facts) -> None:
-        """Refuse learned numbers that are missing, unknown or of the wrong shape, the model's own among them."""
-        wanted = {name: _shapes(group) for name, group in self.weights(facts, Generator()).items()}
+        """Refuse learned numbers that are missing, unknown or of the wrong shape, the model's sinks among them."""
+        expected = {name: _shapes(group) for name, group in self.weights(facts, Generator()).items()}
         if facts.sinks:
-            wanted[MODEL] = {SINKS: (facts.heads,)}
-        given = {name: _shapes(group) for name, group in weights.items()}
-        if wanted != given:
-            raise InvalidValue("weights", f"{wanted or 'empty'}", given, remedy="start from extension.weights(facts)")
+            expected[MODEL] = {SINKS: (facts.heads,)}
+        shapes = {name: _shapes(group) for name, group in weights.items()}
+        if expected != shapes:
+            raise InvalidValue(
+                "weights", f"{expected or 'empty'}", shapes, remedy="start from extension.weights(facts)"
+            )
 
     def __add__(self, other: Extension) -> Extension:
-        """Both together. A slot that holds one thing may be filled once."""
+        """Both together. A slot for one method may be filled once."""
         if not isinstance(other, Extension):
             return NotImplemented
         merged: dict[str, Any] = {}
@@ -141,16 +147,16 @@ class Extension:
             if slot.several:
                 merged[name] = mine + tuple(spec for spec in theirs if spec not in mine)
             elif mine and theirs and mine != theirs:
-                raise Conflict(name, "given once", f"{mine} and {theirs}", remedy="keep one of the two")
+                raise Conflict.because(name, f"{mine} and {theirs} both fill {name}", remedy="keep one of the two")
             else:
                 merged[name] = mine or theirs
         layers = _merged_layers(dict(self.overrides), dict(other.overrides))
         return Extension(**merged, layers=layers, instead=self.instead or other.instead)
 
     def over(self, other: Extension) -> Extension:
-        """What this says in the place of what the other says, slot by slot; where it says nothing, the other holds.
+        """This extension over another: its filled slots replace the other's, its empty slots keep them.
 
-        Frequencies take the place of the other's with their temperature, and `instead` takes both away.
+        Frequencies replace the other's together with their temperature; `instead` removes both.
         """
         if self.frequencies is not None or self.instead:
             scales = tuple(spec for spec in other.scales if not spec.of_frequencies)
@@ -164,29 +170,29 @@ class Extension:
             else:
                 merged[name] = mine or theirs
         layers = dict(other.overrides)
-        for key, own in self.overrides:
-            layers[key] = own.over(layers.get(key, Extension()))
+        for key, override in self.overrides:
+            layers[key] = override.over(layers.get(key, Extension()))
         return Extension(**merged, layers=layers, instead=self.instead or other.instead)
 
     def to_json(self) -> Json:
-        """Every filled slot, each method with all its parameters, so that it survives a change of defaults."""
+        """Every filled slot, every method with all its parameters, so that it survives a change of defaults."""
         values: Json = {}
         for name, specs in self.specs.items():
             values[name] = [spec.to_json() for spec in specs] if SLOTS[name].several else specs[0].to_json()
         if self.layers:
-            values["layers"] = {str(key): own.to_json() for key, own in self.overrides}
+            values["layers"] = {str(key): override.to_json() for key, override in self.overrides}
         return {**values, INSTEAD: True} if self.instead else values
 
     @classmethod
     def from_json(cls, values: str | Mapping[str, Any]) -> Extension:
-        """What `to_json` gave, as a dict or as text. Unknown keys are errors."""
+        """The inverse of `to_json`, from a dict or a JSON text. Unknown keys are errors."""
         read = stored.load(values)
         filled = {name: stored.content(name, value) for name, value in read.items() if name in SLOTS}
-        layers = [(key, cls.from_json(own)) for key, own in stored.layers(read.get("layers", {}))]
+        layers = [(key, cls.from_json(content)) for key, content in stored.layers(read.get("layers", {}))]
         return cls(**filled, layers=tuple(layers), instead=read.get(INSTEAD, False))
 
     def describe(self) -> str:
-        """The formula that results, and what each of its parts is."""
+        """The resulting formula, and every part of it."""
         scale = "".join(f"{spec.name}(i) * " for spec in self.scales)
         bias = "".join(f" + {spec.name}_h(q_at(i) - k_at(j))" for spec in self.biases)
         lines = [f"logit(i,j) = {scale}< R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d){bias}", ""]
@@ -197,8 +203,8 @@ class Extension:
                 lines += [f"{name}.{spec}", *_indented(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
         if self.instead:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
-        for key, own in self.overrides:
-            lines += [f"in layer {key}:", *_indented(self._overridden(own).describe()), ""]
+        for key, override in self.overrides:
+            lines += [f"in layer {key}:", *_indented(self._overridden(override).describe()), ""]
         return "\n".join(lines).rstrip()
 
 
@@ -211,7 +217,7 @@ def _shapes(group: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def _checked(name: str, value: Any, slot: Slot) -> Any:
-    """The slot's content in its type, or a refusal."""
+    """The content of a slot in its type, or a refusal."""
     if not slot.several:
         if value is not None and not isinstance(value, slot.family):
             raise InvalidValue(name, f"a {slot.family.__name__}", value)
@@ -231,7 +237,7 @@ def _checked_layers(layers: Any) -> Layers:
     for key, extension in pairs:
         _check_layer(key, extension)
     if len({key for key, _ in pairs}) < len(pairs):
-        raise Conflict("layers", "given once each", [key for key, _ in pairs])
+        raise Conflict.because("layers", f"layers repeats one of {[key for key, _ in pairs]}")
     return tuple(sorted(pairs, key=lambda pair: int(pair[0])))
 
 
@@ -256,5 +262,5 @@ def _layer_index(key: int, facts: Facts) -> int:
 def _merged_layers(mine: dict[int, Extension], theirs: dict[int, Extension]) -> dict[int, Extension]:
     both = [key for key in mine if key in theirs and mine[key] != theirs[key]]
     if both:
-        raise Conflict("layers", "given once each", both, remedy="keep one extension per layer")
+        raise Conflict.because("layers", f"both have layers {both}", remedy="keep one extension per layer")
     return {**mine, **theirs}

@@ -1,4 +1,4 @@
-"""What the model brings: the numbers that no method may choose, under the only names they have here."""
+"""The facts of a model: numbers that no method may choose."""
 
 from __future__ import annotations
 
@@ -9,28 +9,33 @@ from typing import Annotated
 from ropewalk.errors import InvalidValue
 from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, NOT_NEGATIVE, POSITIVE, Checked
 
-# Among weights, what the model itself has learned: the logit of each head's sink.
+# The key of a model's own learned numbers among weights: one logit per head, the sink.
 MODEL, SINKS = "model", "sinks"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts(Checked):
-    """A trained model, as far as its positions go."""
+    """The facts of a trained model that methods need.
 
-    trained_len: Annotated[int, AT_LEAST_ONE, "the length it was trained to, with the schedule it came with"]
-    head_dim: Annotated[int, EVEN, "size of one head's query"]
+        facts = rw.Facts(trained_len=4096, head_dim=128, heads=32, kv_heads=8, layers=32)
+
+    Every field has its rule and its meaning in its annotation; `ropewalk inspect` measures them on a model.
+    """
+
+    trained_len: Annotated[int, AT_LEAST_ONE, "tokens that training covered, with the checkpoint's schedule"]
+    head_dim: Annotated[int, EVEN, "dimensions of one head's query"]
     base: Annotated[float, ABOVE_ONE, "base of its rotary frequencies"] = 10_000.0
     inv_freq: Annotated[
         tuple[float, ...] | None, NOT_NEGATIVE, "its own table, radians per position; nothing: base^(-2i/d)"
     ] = None
     original_len: Annotated[int | None, AT_LEAST_ONE, "trained length before that table; nothing: the same"] = None
-    rotary_dim: Annotated[int | None, EVEN, "dimensions that rotate, the head's first; nothing: all"] = None
-    interleaved: Annotated[bool, "a pair is two neighbours; otherwise its halves lie half a rotary size apart"] = False
+    rotary_dim: Annotated[int | None, EVEN, "rotating dimensions, the first of a head; nothing: all"] = None
+    interleaved: Annotated[bool, "pairs are neighbours; otherwise they are half the rotating dimensions apart"] = False
     heads: Annotated[int, AT_LEAST_ONE, "query heads"] = 1
     kv_heads: Annotated[int | None, AT_LEAST_ONE, "key and value heads; nothing: as many as query heads"] = None
     layers: Annotated[int, AT_LEAST_ONE, "attention layers"] = 1
-    softcap: Annotated[float | None, POSITIVE, "what no logit exceeds; nothing: no cap"] = None
-    sinks: Annotated[bool, "each head has a learned logit in its softmax, a sink that carries no value"] = False
+    softcap: Annotated[float | None, POSITIVE, "cap of the logits; nothing: no cap"] = None
+    sinks: Annotated[bool, "every head has a learned logit in its softmax, a sink without a value"] = False
 
     def check(self) -> None:
         if self.rotary_dim is not None and self.rotary_dim > self.head_dim:
@@ -44,22 +49,22 @@ class Facts(Checked):
 
     @property
     def rotating(self) -> int:
-        """d in the papers' formulas: how many dimensions rotate."""
+        """How many dimensions rotate: d in the papers' formulas."""
         return self.head_dim if self.rotary_dim is None else self.rotary_dim
 
     @property
     def groups(self) -> int:
-        """How many key heads there are."""
+        """How many key heads the model has."""
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
     def undone(self) -> Facts:
-        """The same model without the schedule that it came with. Pairs that stand still are its layout, and stay."""
-        still = [theta == 0 for theta in self.inv_freq or ()]
-        plain = (self.base ** (-2 * pair / self.rotating) for pair in range(len(still)))
-        table = tuple(0.0 if stands else theta for theta, stands in zip(plain, still, strict=True))
+        """The same model without the schedule that it came with. Pairs that never rotate are its layout, and stay."""
+        fixed = [theta == 0 for theta in self.inv_freq or ()]
+        plain = (self.base ** (-2 * pair / self.rotating) for pair in range(len(fixed)))
+        table = tuple(0.0 if is_fixed else theta for theta, is_fixed in zip(plain, fixed, strict=True))
         length = self.original_len or self.trained_len
-        return replace(self, trained_len=length, original_len=None, inv_freq=table if any(still) else None)
+        return replace(self, trained_len=length, original_len=None, inv_freq=table if any(fixed) else None)
 
     def stretch(self, length: int, steps: int | None) -> float:
         """The factor that a row of this length needs: 1 within the trained length, then rounded up to one of `steps`
@@ -81,7 +86,7 @@ class Facts(Checked):
 
     def _step(self, length: int, steps: int) -> int:
         step = max(0, math.ceil(steps * math.log2(length / self.trained_len)) - 1)
-        # The logarithm may round to either side of a whole step; the whole-number ends decide.
+        # The logarithm may round to either side of a whole step; the integer ends decide.
         while self._step_end(step, steps) < length:
             step += 1
         return step

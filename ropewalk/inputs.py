@@ -1,4 +1,4 @@
-"""What comes into attention: shapes that fit the facts, numbers that ascend, texts told apart.
+"""Checks of the inputs of attention: shapes that fit the facts, ascending positions, separate texts.
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 """
@@ -15,31 +15,31 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.spec import Weights
 
-PAD = -1  # the number of a token that is no token
+PAD = -1  # the position of padding
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def in_force(extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None) -> Extension:
-    """The layer's extension, checked against the model and, where it is to compute, against what was learned."""
-    own = extension.at_layer(layer, facts)
-    own.check_against(facts)
+    """The layer's extension, checked against the model and, if passed, against the learned numbers."""
+    local = extension.at_layer(layer, facts)
+    local.check_against(facts)
     if weights is not None:
-        own.check_weights(weights, facts)
-    _require_numbers(own, facts)
-    return own
+        local.check_weights(weights, facts)
+    _require_numbers(local, facts)
+    return local
 
 
-def _require_numbers(own: Extension, facts: Facts) -> None:
-    """Refuse a schedule that gives NaN or infinity: a softmax over NaN would be silent about it."""
+def _require_numbers(extension: Extension, facts: Facts) -> None:
+    """Refuse a schedule with NaN or infinity: a softmax over NaN would hide it."""
     for length in (1, 4 * facts.trained_len):
-        table = own.theta.table(facts, length)
+        table = extension.theta.table(facts, length)
         if not (table.inv_freq.isfinite().all() and table.log_decay.isfinite().all()):
             rule = f"finite in every pair (rows of length {length})"
-            raise InvalidValue("frequencies", rule, str(own.theta), remedy="mend the schedule's table")
+            raise InvalidValue("frequencies", rule, str(extension.theta), remedy="correct the schedule's table")
 
 
 def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
-    """Refuse queries, keys and values that are not what the facts say."""
+    """Refuse queries, keys and values whose shapes contradict the facts."""
     for name, x in (("q", q_bhid), ("k", k_bgjd), ("v", v_bgjd)):
         if x.dim() != 4:
             raise InvalidValue(name, "[batch, heads, tokens, head_dim]", tuple(x.shape))
@@ -55,10 +55,10 @@ def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts)
 
 
 def require_kinship(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
-    """Refuse queries, keys and values of different types or devices, or of a type that is not computed with."""
+    """Refuse queries, keys and values of different types or devices, or of an unsupported type."""
     for name, x in (("q", q_bhid), ("k", k_bgjd), ("v", v_bgjd)):
         if x.dtype not in TYPES:
-            raise InvalidValue(name, "of floating-point numbers", x.dtype, known=[str(each)[6:] for each in TYPES])
+            raise InvalidValue(name, "of floating-point numbers", x.dtype, known=[str(dtype)[6:] for dtype in TYPES])
         if (x.dtype, x.device) != (q_bhid.dtype, q_bhid.device):
             rule = f"of q's type and device ({q_bhid.dtype}, {q_bhid.device})"
             raise InvalidValue(name, rule, f"{x.dtype}, {x.device}")
@@ -67,11 +67,11 @@ def require_kinship(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
 def number_keys(
     k_bgjd: Tensor, positions_bj: Tensor | None, documents_bj: Tensor | None, extension: Extension
 ) -> Tensor:
-    """The number of every key: as given, or as the extension numbers each text from its beginning."""
+    """The position of every key: as passed, or as the extension numbers every text."""
     shape = (k_bgjd.shape[0], k_bgjd.shape[2])
-    for name, each in (("positions_bj", positions_bj), ("documents_bj", documents_bj)):
-        if each is not None and (tuple(each.shape) != shape or each.is_floating_point() or each.dtype == torch.bool):
-            raise InvalidValue(name, f"whole numbers of shape {shape}", f"{each.dtype} {tuple(each.shape)}")
+    for name, x_bj in (("positions_bj", positions_bj), ("documents_bj", documents_bj)):
+        if x_bj is not None and (tuple(x_bj.shape) != shape or x_bj.is_floating_point() or x_bj.dtype == torch.bool):
+            raise InvalidValue(name, f"whole numbers of shape {shape}", f"{x_bj.dtype} {tuple(x_bj.shape)}")
     texts_bj = torch.zeros(shape, dtype=torch.int64) if documents_bj is None else documents_bj.cpu()
     if not shape[0]:
         return torch.zeros(shape, dtype=torch.int64, device=k_bgjd.device)
@@ -86,7 +86,7 @@ def number_keys(
 
 
 def _runs(texts_j: Tensor) -> list[int]:
-    """How many tokens each text of a packed row has."""
+    """The number of tokens in every text of a packed row."""
     return torch.unique_consecutive(texts_j, return_counts=True)[1].tolist() if len(texts_j) else [0]
 
 
@@ -96,25 +96,27 @@ def _require_adjacent(texts_bj: Tensor, padded_bj: Tensor) -> None:
         begins = ~padded
         begins[1:] &= padded[:-1] | (texts.diff() != 0)
         if int(begins.sum()) > len(texts[~padded].unique()):
-            rule = "such that the tokens of a text lie next to each other, with padding on either side only"
-            raise InvalidValue("positions_bj and documents_bj", rule, texts.tolist()[:16])
+            sentence = (
+                f"the tokens of a text must be adjacent, with padding only at the ends, got texts {texts.tolist()[:16]}"
+            )
+            raise InvalidValue.because("documents_bj", sentence)
 
 
 def _require_ascending(numbers_j: Tensor, texts_j: Tensor) -> None:
     real = numbers_j != PAD
     for text in sorted(set(texts_j[real].tolist())):
-        own = numbers_j[real & (texts_j == text)]
-        if (own < 0).any() or (own.diff() <= 0).any():
+        positions = numbers_j[real & (texts_j == text)]
+        if (positions < 0).any() or (positions.diff() <= 0).any():
             raise InvalidValue(
                 "positions_bj",
-                f"ascending from 0 on within each text ({PAD} where there is padding)",
-                own.tolist()[:8],
-                remedy="tell packed texts apart with documents_bj",
+                f"ascending from 0 within every text ({PAD} for padding)",
+                positions.tolist()[:8],
+                remedy="separate packed texts by documents_bj",
             )
 
 
 def related(numbers_bi: Tensor, numbers_bj: Tensor, documents_bj: Tensor | None) -> Tensor:
-    """Which pairs are of one text, real, and in order."""
+    """Which pairs of query and key are in one text, without padding, and in order."""
     related_bij = numbers_bi[:, :, None] >= numbers_bj[:, None, :]
     related_bij &= (numbers_bi != PAD)[:, :, None] & (numbers_bj != PAD)[:, None, :]
     if documents_bj is not None:

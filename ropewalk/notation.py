@@ -1,11 +1,11 @@
-"""The one-line notation: `yarn:factor=4+log_n`, read into names and values without knowing any method.
+"""The one-line notation: `yarn:factor=4+log_n`, read into names and values without knowledge of methods.
 
     text  = term { "+" term }
     term  = name [ ":" key "=" value { "," key "=" value } ]
     value = number | true | false | nothing | word | "[" value { "," value } "]" | "(" term ")"
 
-A list of terms (`context,needle:samples=8,depths=5,passkey`) has commas between them too: what has a key but no name
-goes on with the term before it.
+A list of terms (`context,needle:samples=8,depths=5,passkey`) also has commas between terms: a part with a key but no
+name belongs to the term before it.
 
 A length may be written 32k or 1m (times 1,024 and 1,048,576), a time 90s, 20m or 2h.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.errors import Unreadable
 
-BARE = "bare"  # what a model without an extension is called beside others
+BARE = "bare"  # the name of the model without an extension, among lines
 CONSTANTS = {"true": True, "false": False, "nothing": None}
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
 LONGEST_NUMBER, DEEPEST = 30, 8
@@ -37,15 +37,19 @@ def read(text: str) -> list[Term]:
     """The terms of an extension."""
     if not isinstance(text, str):
         raise Unreadable("extension", "text", text)
-    return [_term(part) for part in _split(text, "+")]
+    parts = _split(text, "+")
+    if not all(part.strip() for part in parts):
+        sentence = f"a part of the extension {text!r} is empty" if text.strip() else f"the extension {text!r} is empty"
+        raise Unreadable.because("extension", sentence, remedy="write name:key=value,...+name...")
+    return [_term(part) for part in parts]
 
 
 def listed(text: str, field: str) -> list[Term]:
     """The terms of a list."""
     terms = list[str]()
     for part in _split(text, ",", field):
-        goes_on = "=" in part and ":" not in part.partition("=")[0]
-        if goes_on and terms:
+        continues = "=" in part and ":" not in part.partition("=")[0]
+        if continues and terms:
             terms[-1] += f",{part}"
         else:
             terms.append(part)
@@ -55,15 +59,16 @@ def listed(text: str, field: str) -> list[Term]:
 def _term(text: str, field: str = "extension") -> Term:
     name, colon, rest = text.partition(":")
     if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)?", name.strip()):
-        wanted = "name:key=value,...+name..." if field == "extension" else "name:key=value,...,name..."
-        raise Unreadable(field, f"written {wanted}", text)
+        form = "name:key=value,...+name..." if field == "extension" else "name:key=value,...,name..."
+        raise Unreadable(field, f"written {form}", text)
     values: dict[str, Any] = {}
     for part in _split(rest, ",", field) if colon else []:
         key, equals, content = part.partition("=")
         if not equals or not key.strip() or not content.strip():
             raise Unreadable(f"parameter of {name.strip()}", "written key=value", part)
         if key.strip() in values:
-            raise Unreadable(f"{name.strip()}:{key.strip()}", "given once", text)
+            sentence = f"{name.strip()} has {key.strip()} twice in {text!r}"
+            raise Unreadable.because(f"{name.strip()}:{key.strip()}", sentence)
         values[key.strip()] = value(content.strip())
     return Term(name.strip(), values)
 
@@ -80,7 +85,7 @@ def value(text: str) -> Any:
 
 
 def _number(text: str) -> Any:
-    """A number where it reads as one, otherwise the word itself."""
+    """A number if the text is one, otherwise the text itself."""
     if re.fullmatch(LENGTH, text):
         return length(text)
     try:
@@ -106,7 +111,7 @@ def duration(text: str, field: str = "time") -> int:
 
 
 def _split(text: str, separator: str, field: str = "extension") -> list[str]:
-    """Parts between separators that stand outside brackets; a sign after an exponent's e (1e+5) separates nothing."""
+    """Parts between separators outside brackets; the sign of an exponent (1e+5) is not a separator."""
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in OPEN) - (character in CLOSE)

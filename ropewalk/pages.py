@@ -1,4 +1,4 @@
-"""A method's page is its own docstring: idea, formula, source, notes. `describe`, `show` and the docs print it."""
+"""The page of a method is its docstring: idea, formula, source, notes. `describe`, `show` and the docs print it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Page(NamedTuple):
 
 def page_of(thing: object) -> Page:
     """The page of a method (its module's docstring) or of a preset (its own)."""
-    own = inspect.getdoc(thing) if inspect.isfunction(thing) else sys.modules[_class_of(thing).__module__].__doc__
-    return _page(own)
+    docstring = inspect.getdoc(thing) if inspect.isfunction(thing) else sys.modules[_class_of(thing).__module__].__doc__
+    return _page(docstring)
 
 
 def listed(folder: str) -> Iterator[tuple[str, Page]]:
-    """Everything that a folder lists as ALL, with its page: read from the files, since importing them takes torch."""
+    """Everything in a folder's ALL, with its page: read from the files, since importing them takes torch."""
     place = Path(__file__).parent / folder
     init = ast.parse((place / "__init__.py").read_text("utf-8"))
-    imports = [each for each in init.body if isinstance(each, ast.ImportFrom)]
-    homes = {alias.name: str(each.module).split(".")[2:] for each in imports for alias in each.names}
-    listing = next(each.value for each in init.body if isinstance(each, ast.AnnAssign))
-    for name in [each.id for each in ast.walk(listing or init) if isinstance(each, ast.Name)]:
+    imports = [node for node in init.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module).split(".")[2:] for node in imports for alias in node.names}
+    listing = next(node.value for node in init.body if isinstance(node, ast.AnnAssign))
+    for name in [node.id for node in ast.walk(listing or init) if isinstance(node, ast.Name)]:
         module = ast.parse(place.joinpath(*homes[name]).with_suffix(".py").read_text("utf-8"))
-        preset = next((each for each in module.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+        preset = next((node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
         yield (name if preset else homes[name][-1]), _page(ast.get_docstring(preset or module))
 
 

@@ -182,7 +182,11 @@ def _slot_and_name(name: str) -> tuple[str, str]:
     if not slots:
         methods = [f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods]
         known = [*PRESETS, *methods, INSTEAD]
-        raise UnknownName("preset or method", name, known=get_close_matches(name, known) or known)
+        close = get_close_matches(name, known)
+        if not close:
+            raise UnknownName("preset or method", name, known=known)
+        sentence = f"there is no preset or method {name!r}; did you mean {' or '.join(map(repr, close))}?"
+        raise UnknownName.because("preset or method", sentence)
     return slots[0], name
 
 

@@ -1,4 +1,4 @@
-"""Frozen, keyword-only records whose fields state their own rules.
+"""Frozen, keyword-only records whose fields state their rules.
 
 A field is declared once, with its rule and its meaning beside its type:
 
@@ -48,13 +48,13 @@ EVEN = Rule("a positive even number", lambda value: value > 0 and value % 2 == 0
 
 
 class Parameter(NamedTuple):
-    """One field as its users see it."""
+    """One field as users see it."""
 
     name: str
     kind: str
     rule: Rule | None
     meaning: str
-    default: Any  # dataclasses.MISSING where the field must be given
+    default: Any  # dataclasses.MISSING where the field is required
     type: Any
 
 

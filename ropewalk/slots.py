@@ -17,11 +17,11 @@ from ropewalk.surgery import Surgery
 
 
 class Slot(NamedTuple):
-    """What may stand in one place of the equation."""
+    """The methods that may fill one factor of the equation."""
 
     family: type[Spec]  # the factor's signature
     methods: tuple[type[Spec], ...]
-    several: bool  # biases add up and scales multiply; of the others there is one
+    several: bool  # biases add up and scales multiply; other slots hold one method
     per_layer: bool  # whether layers may differ in it
 
 
@@ -34,14 +34,14 @@ SLOTS = {
     "decoding": Slot(Decoding, decoding.ALL, several=False, per_layer=False),
     "surgery": Slot(Surgery, surgery.ALL, several=True, per_layer=False),
 }
-INSTEAD = "instead"  # beside the slots: whether frequencies take the place of the schedule that a model came with
+INSTEAD = "instead"  # besides the slots: whether frequencies replace the checkpoint's own schedule
 PER_LAYER = tuple(name for name, slot in SLOTS.items() if slot.per_layer)
 
 
 def method(slot: str, name: str) -> type[Spec]:
     """The method of that name in that slot."""
     methods = SLOTS[slot].methods
-    for each in methods:
-        if each.name == name:
-            return each
+    for spec in methods:
+        if spec.name == name:
+            return spec
     raise UnknownName("method", name, known=[method.name for method in methods], owner=slot)

@@ -1,4 +1,4 @@
-"""Reading an extension from JSON: nothing unknown is accepted, nothing said twice."""
+"""Read an extension from JSON: unknown and repeated keys are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYER = r"-?(0|[1-9][0-9]{0,8})"
 
 
 def load(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """The object that a text stands for, or the object itself."""
+    """The object in a JSON text, or the object itself."""
     read = read_json(values, "extension") if isinstance(values, str) else values
     if not isinstance(read, Mapping):
         raise Unreadable("extension", "a JSON object of slots", read)
@@ -27,7 +27,7 @@ def load(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def content(name: str, value: Any) -> Any:
-    """What a slot's JSON stands for: a spec, or several."""
+    """The method, or methods, in the JSON of a slot."""
     if not SLOTS[name].several:
         return _spec(name, value)
     if not isinstance(value, list | tuple):
@@ -36,15 +36,15 @@ def content(name: str, value: Any) -> Any:
 
 
 def layers(value: Any) -> list[tuple[int, Any]]:
-    """Layers and the JSON of their extensions."""
+    """Layer numbers with the JSON of their extensions."""
     if not isinstance(value, Mapping):
         raise Unreadable("layers", "a JSON object", value)
-    for key, own in value.items():
+    for key, content in value.items():
         if isinstance(key, bool) or not re.fullmatch(LAYER, str(key)):
             raise Unreadable("layers", "keyed by whole numbers", key)
-        if not isinstance(own, Mapping) or "layers" in own:
-            raise Unreadable(f"layers[{key}]", "a JSON object of slots, without layers of its own", own)
-    return [(int(key), own) for key, own in value.items()]
+        if not isinstance(content, Mapping) or "layers" in content:
+            raise Unreadable(f"layers[{key}]", "a JSON object of slots, without layers", content)
+    return [(int(key), content) for key, content in value.items()]
 
 
 def _spec(name: str, values: Any, depth: int = 1) -> Spec:
@@ -52,7 +52,7 @@ def _spec(name: str, values: Any, depth: int = 1) -> Spec:
         raise Unreadable(name, "a JSON object with a name", values)
     if depth > DEEPEST:
         raise Unreadable(name, f"nested at most {DEEPEST} deep", values)
-    given = {
+    arguments = {
         key: _spec(name, value, depth + 1) if isinstance(value, Mapping) else value for key, value in values.items()
     }
-    return build(method(name, values["name"]), {key: value for key, value in given.items() if key != "name"})
+    return build(method(name, values["name"]), {key: value for key, value in arguments.items() if key != "name"})

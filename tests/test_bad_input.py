@@ -37,7 +37,7 @@ AT_CONSTRUCTION = [
     (
         lambda: Extension(layers=((1, Extension()), (1, parse("log_n")))),
         Conflict,
-        "layers must be given once each, got [1, 1]",
+        "layers repeats one of [1, 1]",
     ),
     (lambda: parse(5), Unreadable, "extension must be text, got 5"),
     (lambda: parse("rope", trained_len=-5), InvalidValue, "trained_len must be a whole number, at least 1, got -5"),
@@ -102,16 +102,16 @@ AT_CONSTRUCTION = [
         InvalidValue,
         "layers[0] must be made of frequencies, reach, biases, scales, got 'decoding'",
     ),
-    (lambda: parse("rope") + parse("nope"), Conflict, "frequencies must be given once, got 'rope and none'; keep one"),
+    (lambda: parse("rope") + parse("nope"), Conflict, "rope and none both fill frequencies; keep one"),
     (
         lambda: Extension(layers={0: parse("log_n")}) + Extension(layers={0: parse("rope")}),
         Conflict,
-        "layers must be given once each, got [0]",
+        "both have layers [0]; keep one extension per layer",
     ),
 ]
 
 IN_TEXT = [
-    ("yarm:factor=4", UnknownName, "there is no preset or method 'yarm'; did you mean 'yarn'? Known: yarn"),
+    ("yarm:factor=4", UnknownName, "there is no preset or method 'yarm'; did you mean 'yarn'?"),
     ("dynamic", UnknownName, "dynamic is the name of several methods; known: frequencies.dynamic, scales.dynamic"),
     ("colours.red", UnknownName, "the equation has no slot 'colours'. It has: frequencies, reach"),
     ("reach.alibi", UnknownName, "reach has no method 'alibi'. It has: causal, window"),
@@ -148,9 +148,13 @@ IN_TEXT = [
     ("longrope:factor=4,short=[1,2]", InvalidValue, "short needs long; give both, or long alone"),
     ("self_extend:window=900,trained_len=1024,target_len=8192", InvalidValue, "window must be below 682.667"),
     ("yarn:factor", Unreadable, "parameter of yarn must be written key=value, got 'factor'"),
-    ("yarn:factor=4,factor=8", Unreadable, "yarn:factor must be given once"),
-    ("", Unreadable, "extension must be written name:key=value,...+name..., got ''"),
-    ("yarn:factor=4+", Unreadable, "extension must be written name:key=value,...+name..., got ''"),
+    ("yarn:factor=4,factor=8", Unreadable, "yarn has factor twice in 'yarn:factor=4,factor=8'"),
+    ("", Unreadable, "the extension '' is empty; write name:key=value,...+name..."),
+    (
+        "yarn:factor=4+",
+        Unreadable,
+        "a part of the extension 'yarn:factor=4+' is empty; write name:key=value",
+    ),
     ("yarn(factor=4)", Unreadable, "extension must be written name:key=value,...+name..., got 'yarn(factor=4)'"),
     ("longrope:factor=4,long=[1,2", Unreadable, "extension must be written with matching brackets"),
     ("yarn:factor=4)", Unreadable, "extension must be written with matching brackets"),
@@ -192,7 +196,10 @@ FOR_A_MODEL = [
     (Extension(frequencies=Partial(share=0.3, inner=NTK(factor=2))), "rotary_dim must be above 2 for ntk, which"),
     (Extension(layers={4: parse("nope")}), "layer must be one of the model's 4, from -4 to 3, got 4"),
     (Extension(layers={-5: parse("nope")}), "layer must be one of the model's 4, from -4 to 3, got -5"),
-    (Extension(layers={-1: parse("nope"), 3: parse("log_n")}), "layers must be each a different one of 4, got [-1, 3]"),
+    (
+        Extension(layers={-1: parse("nope"), 3: parse("log_n")}),
+        "layers must be different layers of a model with 4",
+    ),
     (Extension(layers={1: parse("rerope:window=16")}), "window must be at most 15 for a model trained on 16 tokens"),
     (Extension(surgery=(MHAToGQA(kv_heads=3),)), "kv_heads must be a divisor of the model's 4 key heads, got 3"),
 ]
@@ -262,7 +269,7 @@ def test_a_table_of_the_wrong_length_is_refused_when_computed():
 
 
 def test_what_is_known_and_what_is_said_must_agree():
-    with raises(Conflict, "yarn:trained_len must be what is known (4096), got 2048; leave trained_len out"):
+    with raises(Conflict, "yarn:trained_len is 2048, but the model or the call says 4096; leave trained_len out"):
         parse("yarn:trained_len=2048", trained_len=4096, target_len=8192)
 
 
@@ -274,5 +281,5 @@ def test_a_layer_is_checked_even_where_none_differs():
 
 
 def test_weights_of_layers_are_asked_for_layer_by_layer():
-    with raises(InvalidValue, "layers must be settled, got [-1]; take at_layer(...) first"):
+    with raises(InvalidValue, "weights belong to one layer; use extension.at_layer(...)"):
         parse("hwfa:layers=4,window=4").weights(SHORT)

@@ -193,7 +193,7 @@ def test_layers_have_their_own_extension():
     mixed = Extension(reach=Window(window=4), layers={-1: last})
     for layer, expected in ((0, Extension(reach=Window(window=4))), (3, last), (-1, last)):
         torch.testing.assert_close(attend(mixed, q, k, v, layer=layer), attend(expected, q, k, v))
-    with pytest.raises(InvalidValue, match="layer must be given"):
+    with pytest.raises(InvalidValue, match="this extension differs between layers; pass a layer"):
         attend(mixed, q, k, v)
 
 

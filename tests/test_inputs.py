@@ -37,9 +37,7 @@ def test_packed_texts_are_numbered_each_from_its_beginning():
     [([0, 1, 2, 0, 1, 2], None), ([0, 0, 0, 0, 0, 0], None), ([5, 4, 3, 2, 1, 0], None), ([-5, 0, 1, 2, 3, 4], None)],
 )
 def test_numbers_that_do_not_ascend_are_refused(positions, documents):
-    with pytest.raises(
-        InvalidValue, match=r"positions_bj must be ascending .* tell packed texts apart with documents_bj"
-    ):
+    with pytest.raises(InvalidValue, match=r"positions_bj must be ascending .* separate packed texts by documents_bj"):
         number(positions, documents)
 
 
@@ -55,7 +53,7 @@ def test_other_shapes_and_types_are_refused(name, wrong):
     [([0, 1, PAD, 2, 3, 4], None), (None, [0, 0, 1, 1, 0, 0]), ([0, PAD, 0, 1, 2, 3], [0, 0, 0, 1, 1, 1])],
 )
 def test_texts_torn_apart_are_refused(positions, documents):
-    with pytest.raises(InvalidValue, match="the tokens of a text lie next to each other, with padding on either side"):
+    with pytest.raises(InvalidValue, match="the tokens of a text must be adjacent, with padding only at the ends"):
         number(positions, documents)
 
 

@@ -1,6 +1,6 @@
-"""What the verbs for models share: their arguments, what can be checked before a model is loaded, and loading.
+"""What the verbs for models share: arguments, checks before a model is loaded, and loading.
 
-Checks come in the order of their cost: what the line says, then the config and the tokenizer, then the weights.
+Checks come in the order of their cost: the line, then the config and the tokenizer, then the weights.
 """
 
 from __future__ import annotations
@@ -33,47 +33,47 @@ Model = Annotated[
     str,
     typer.Argument(
         callback=path_of,
-        help="a folder, a name on the hub, or default: the model that Ropewalk carries",
+        help="a folder, a name on the hub, or default: the model that comes with Ropewalk",
         show_default=False,
     ),
 ]
 Extension = Annotated[str, typer.Argument(help="such as yarn or rerope:window=512+log_n", show_default=False)]
-To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the length to reach, such as 32k or 1m")]
+To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
 
-Trust = Annotated[bool, typer.Option("--trust-remote-code", help="run the code that a model brings with it")]
+Trust = Annotated[bool, typer.Option("--trust-remote-code", help="run the code that comes with a model")]
 
 
 TrainedLen = Annotated[
-    str, typer.Option("--trained-len", metavar="LENGTH", help="that the model was trained to, if its config is wrong")
+    str, typer.Option("--trained-len", metavar="LENGTH", help="the trained length, if the model's config is wrong")
 ]
 
 
 def of_models(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb that takes what can be said of every model it loads: --trained-len and --trust-remote-code."""
-    own = inspect.signature(verb, eval_str=True)
+    """A verb with the options of all verbs that load models: --trained-len and --trust-remote-code."""
+    signature = inspect.signature(verb, eval_str=True)
 
     @wraps(verb)
-    def told(*, trained_len: str = "", trust_remote_code: bool = False, **given: Any) -> None:
+    def with_options(*, trained_len: str = "", trust_remote_code: bool = False, **kwargs: Any) -> None:
         with trained_to(target(trained_len, "--trained-len")), trusting(trust_remote_code):
-            verb(**given)
+            verb(**kwargs)
 
     options = {"trained_len": ("", TrainedLen), "trust_remote_code": (False, Trust)}
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (default, kind) in options.items()
     ]
-    told.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
-    return told
+    with_options.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    return with_options
 
 
 def target(to: str, field: str = "--to") -> int | None:
-    """The length that was asked for."""
-    wanted = length(to, field) if to else None
-    if wanted is not None and wanted < 1:
+    """The target length of an option; None without one."""
+    tokens = length(to, field) if to else None
+    if tokens is not None and tokens < 1:
         raise InvalidValue(field, "at least 1", to)
-    return wanted
+    return tokens
 
 
 def require_plausible(model: str, extension: str = "") -> Line | None:
@@ -114,34 +114,34 @@ def tokenizer_of(model: str) -> Any:
 
 
 def weights_of(model: str) -> Any:
-    """The model, loaded whole; extended again where that was saved with it."""
+    """The model, under the extension that was saved with it, if any."""
     from ropewalk.hf import load
     from ropewalk.hf.probe.facts import correct
 
     loaded = _quietly(load, model)
-    if stated() is not None:  # for other processes too, and other machines
+    if stated() is not None:  # stored on the model, for other processes and machines too
         correct(loaded, stated())
     return loaded
 
 
 def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
-    """The model where it is to run; a small one on a CPU in the precision that CPUs are made for."""
+    """The model on its device; a small one on a CPU in float32."""
     import torch
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if where == "cpu":
         _keep_memory()
-    if small_in_float32 and where == "cpu" and sum(each.numel() for each in model.parameters()) < SMALL:
+    if small_in_float32 and where == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
         model = model.float()
     try:
         return model.to(where).eval()
-    except (AssertionError, RuntimeError) as reason:  # a torch without CUDA, a number too high, a word it does not know
-        said = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-        raise InvalidValue("--device", "one that is there", where, remedy=said) from reason
+    except (AssertionError, RuntimeError) as reason:  # torch without CUDA, an index too high, an unknown word
+        detail = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+        raise InvalidValue("--device", "an available device", where, remedy=detail) from reason
 
 
 def _keep_memory() -> None:
-    """Ask the C library not to give large tensors back to the system: to fetch them again is a tenth of a reading."""
+    """Make the C library keep the memory of large tensors: allocating it again costs a tenth of the reading time."""
     with suppress(OSError, AttributeError):  # another system, another library
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, 2**30)
@@ -155,7 +155,7 @@ def _config(model: str) -> Any:
 
 
 def _quietly(how: Callable[[str], Any], model: str) -> Any:
-    """What transformers reads of a model, without its warnings, and without bars where nobody watches."""
+    """Call a loader of transformers without its warnings, and without progress bars outside a terminal."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -26,7 +26,7 @@ LONG = ("yarn", "--to", "128", "-o")
 def test_inspect(folder, capsys):
     assert run(["inspect", str(folder), "--to", "1k"]) == 0
     shown = capsys.readouterr().out
-    assert "planned for           1,024 tokens, 32 times as many" in shown
+    assert "target length         1,024 tokens, 32 times as many" in shown
     assert run(["inspect", str(folder), "--json"]) == 0
     read = json.loads(capsys.readouterr().out)
     assert (read["trained_len"], read["target_len"]) == (32, 256)
@@ -110,7 +110,7 @@ def without_keys(place):
     ("breaking", "said"),
     [
         (lambda place: (place / "config.json").unlink(), "a folder with a config.json"),
-        (lambda place: (place / "config.json").write_text("{"), "mend its config.json"),
+        (lambda place: (place / "config.json").write_text("{"), "correct its config.json"),
         (lambda place: (place / "config.json").write_text("{}"), "model_type"),
         (lambda place: (place / "model.safetensors").unlink(), "fetch again"),
         (cut_off, "fetch again"),

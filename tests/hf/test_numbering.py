@@ -74,7 +74,7 @@ def test_documents_are_heard():
         for part in (slice(0, 3), slice(3, 6)):
             alone = model(ids(1, 6)[:, part], position_ids=numbers[:, part], use_cache=False).logits
             torch.testing.assert_close(got[:, part], alone, rtol=1e-4, atol=1e-4)
-        with pytest.raises(InvalidValue, match="given with position_ids and without a cache"):
+        with pytest.raises(InvalidValue, match="goes with position_ids and without a cache"):
             model(ids(1, 6), documents=documents, use_cache=False)
-        with pytest.raises(InvalidValue, match="given with position_ids and without a cache"):
+        with pytest.raises(InvalidValue, match="goes with position_ids and without a cache"):
             model(ids(1, 6), position_ids=numbers, documents=documents, past_key_values=DynamicCache())

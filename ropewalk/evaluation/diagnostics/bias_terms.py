@@ -44,8 +44,8 @@ def bias_terms(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> BiasTer
 
 def separated(layer: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
     """The layer with one part of its queries and of its keys, four times, in the order of the terms."""
-    plain = replace(layer.own.extension, biases=())
-    context = layer.own._replace(extension=plain, facts=replace(layer.own.facts, softcap=None))
+    plain = replace(layer.layer.extension, biases=())
+    context = layer.layer._replace(extension=plain, facts=replace(layer.layer.facts, softcap=None))
     a, b = bias.q_bhid.double().expand_as(layer.q_bhid), bias.k_bgjd.double().expand_as(layer.k_bgjd)
     q, k = layer.q_bhid - a, layer.k_bgjd - b
     return [CapturedLayer(context, *pair) for pair in ((q, k), (a, k), (q, b), (a, b))]

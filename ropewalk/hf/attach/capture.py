@@ -1,6 +1,6 @@
-"""What the layers of an extended model hand to attention, and the logits and weights that follow from it.
+"""The inputs of attention in every layer of an extended model, and the logits and weights computed from them.
 
-Row by row, by the definition: the square of attention is never held, so that a text may be as long as the model reads.
+Row by row, by the definition: the full attention matrix is never built, so a text may be as long as the model reads.
 
 Legend: b batch, h query head, g key head, i query, j key, n token, d head dimension.
 """
@@ -23,90 +23,88 @@ from ropewalk.scoped import scoped
 from ropewalk.spec import Weights
 
 Of = TypeVar("Of")
-CLOSE = 1e-2  # of the largest number: what half precision leaves
+CLOSE = 1e-2  # relative to the largest number: the error of half precision
 
 
 class CapturedLayer(NamedTuple):
-    """One layer's queries and keys before they turn, and what is in force there."""
+    """One layer's queries and keys before rotation, and the layer."""
 
-    own: ExtendedLayer
+    layer: ExtendedLayer
     q_bhid: Tensor
     k_bgjd: Tensor
 
     def logits(self, row: int) -> Tensor:
-        """Of the query in this row and the keys up to it, [batch, heads, row + 1]; minus infinity out of reach."""
+        """The logits of the query in this row for the keys up to it, [batch, heads, row + 1]; -inf out of reach."""
         return self._row(reference_logits, row)
 
     def weights(self, row: int) -> Tensor:
-        """How much the query in this row takes of each key up to its own, [batch, heads, row + 1]."""
+        """The attention weights of the query in this row for the keys up to it, [batch, heads, row + 1]."""
         return self._row(reference_weights, row)
 
     def _row(self, formula: Callable[..., Tensor], row: int) -> Tensor:
         q_bhid, k_bgjd = self.q_bhid[:, :, row : row + 1], self.k_bgjd[:, :, : row + 1]
-        return formula(q_bhid, k_bgjd, self.own.extension, self.own.facts, weights=self._learned())[:, :, 0]
+        return formula(q_bhid, k_bgjd, self.layer.extension, self.layer.facts, weights=self._learned())[:, :, 0]
 
     def _learned(self) -> Mapping[str, Weights]:
-        return {name: {key: x.detach().cpu() for key, x in own.items()} for name, own in self.own.weights.items()}
+        return {name: {key: x.detach().cpu() for key, x in group.items()} for name, group in self.layer.weights.items()}
 
 
-def capture_layers(model: nn.Module, ids_bn: Tensor, each: Callable[[CapturedLayer], Of]) -> list[Of]:
-    """Read texts, and take what `each` makes of every layer, in order; of the layer itself nothing is kept.
+def capture_layers(model: nn.Module, ids_bn: Tensor, summary: Callable[[CapturedLayer], Of]) -> list[Of]:
+    """Read texts and return what `summary` computes of every layer, in order; the captured tensors are dropped.
 
-    The model stands under an extension by attention; the empty one (`extend(model, Extension(), mode="attention")`)
-    leaves it as it is.
+    The model must be in mode attention; the empty extension (`extend(model, Extension(), mode="attention")`) leaves
+    its logits unchanged.
     """
-    host, found = _handle(model).model, []
+    host, summaries = _handle(model).model, []
     _require_texts(ids_bn)
 
-    def take(own: ExtendedLayer, q_bhid: Tensor, k_bgjd: Tensor) -> None:
-        found.append(each(CapturedLayer(own, q_bhid.cpu(), k_bgjd.cpu())))
+    def take(layer: ExtendedLayer, q_bhid: Tensor, k_bgjd: Tensor) -> None:
+        summaries.append(summary(CapturedLayer(layer, q_bhid.cpu(), k_bgjd.cpu())))
 
     with quiet(host), torch.no_grad(), scoped(LISTENER, take):
         host.base_model(input_ids=ids_bn.to(device_of(host)), use_cache=False)
-    return found
+    return summaries
 
 
 def capture_biases(model: nn.Module) -> list[CapturedLayer]:
-    """What each layer makes of hidden states of 0, for one token: the biases of its queries and keys.
+    """The biases of queries and keys in every layer: what it computes from one hidden state of 0.
 
-    Refused where queries are no sum of a bias and a rest, such as under norms: doubling what comes in must double what
-    goes out but for the bias.
+    Refused where queries are not linear plus a bias, such as under norms: doubling the input must double the output,
+    apart from the bias.
     """
     size = _handle(model).model.config.get_text_config().hidden_size
     some = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    still, once, twice = (_heard_of(model, factor * some) for factor in (0, 1, 2))
-    for nothing, one, two in zip(still, once, twice, strict=True):
-        for a, b, c in ((nothing.q_bhid, one.q_bhid, two.q_bhid), (nothing.k_bgjd, one.k_bgjd, two.k_bgjd)):
+    zero, once, twice = (_captured_of(model, factor * some) for factor in (0, 1, 2))
+    for base, one, two in zip(zero, once, twice, strict=True):
+        for a, b, c in ((base.q_bhid, one.q_bhid, two.q_bhid), (base.k_bgjd, one.k_bgjd, two.k_bgjd)):
             if not (c - 2 * b + a).abs().max() <= CLOSE * c.abs().max():
                 rule = "one whose queries and keys are a product plus a bias"
-                raise DoesNotFit("model", rule, f"layer {nothing.own.depth}, a norm on them perhaps")
-    return still
+                raise DoesNotFit("model", rule, f"layer {base.layer.depth}, perhaps with a norm on them")
+    return zero
 
 
-def _heard_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
-    """What the layers hand to attention when each is given these hidden states for its one token."""
+def _captured_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
+    """The captured layers when every layer reads this hidden state as its one token."""
     handle = _handle(model)
 
     def put(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if "hidden_states" in kwargs:
-            own = kwargs["hidden_states"]
-            return args, {**kwargs, "hidden_states": torch.zeros_like(own) + hidden.to(own)}
+            states = kwargs["hidden_states"]
+            return args, {**kwargs, "hidden_states": torch.zeros_like(states) + hidden.to(states)}
         return (torch.zeros_like(args[0]) + hidden.to(args[0]), *args[1:]), kwargs
 
     with ExitStack() as undo:
-        for own in handle.layers:
-            undo.callback(own.probed.module.register_forward_pre_hook(put, with_kwargs=True).remove)
-        return capture_layers(model, torch.zeros(1, 1, dtype=torch.long), lambda heard: heard)
+        for layer in handle.layers:
+            undo.callback(layer.probed.module.register_forward_pre_hook(put, with_kwargs=True).remove)
+        return capture_layers(model, torch.zeros(1, 1, dtype=torch.long), lambda captured: captured)
 
 
 def _handle(model: nn.Module) -> Handle:
     """The handle of a model under an extension by our attention: no other can be captured."""
     handle = handle_of(model)
     if handle is None or handle.mode != ATTENTION:
-        remedy = 'extend(model, ..., mode="attention")'
-        raise DoesNotFit(
-            "model", "under an extension by attention", "none" if handle is None else handle.mode, remedy=remedy
-        )
+        got = "no extension" if handle is None else f"mode {handle.mode}"
+        raise DoesNotFit("model", "extended in mode attention", got, remedy='extend(model, ..., mode="attention")')
     return handle
 
 

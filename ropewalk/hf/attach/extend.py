@@ -13,7 +13,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.handle import ATTENTION, MODES, TABLES, Handle, attach_handle, handle_of, host_of, main_layer
 from ropewalk.hf.attach.instance_methods import replaced
-from ropewalk.hf.attach.modes import Modes, attached_all, by_attention, by_tables, why_not_tables
+from ropewalk.hf.attach.modes import Modes, attached_all, by_attention, by_tables
 from ropewalk.hf.probe.checkpoint_schedule import (
     own_schedule_of,
     require_not_restated,
@@ -85,10 +85,12 @@ def extend(
 
 @contextmanager
 def extended(model: nn.Module, extension: Extension | str, **kwargs: Any) -> Iterator[Handle]:
-    """`extend` for the length of a block; `kwargs` are those of `extend`.
+    """`extend` for the length of a block.
 
-    with rw.extended(model, "rerope+log_n"):
-        model.generate(ids, max_new_tokens=20)
+        with rw.extended(model, "rerope+log_n") as handle:
+            model.generate(ids, max_new_tokens=20)
+
+    `kwargs` are those of `extend`. An extension that the model was under before the block stays.
     """
     with removed_after(model, lambda: extend(model, extension, **kwargs)) as handle:
         yield handle
@@ -154,6 +156,6 @@ def _applied(
         except DoesNotFit as hindrance:
             if mode == TABLES:
                 raise
-            reason = why_not_tables(hindrance)
+            reason = str(hindrance)
             modes.require(ATTENTION)
     return ATTENTION, reason, by_attention(modes.host, extension, layers)

@@ -52,7 +52,7 @@ class Modes:
             except DoesNotFit as hindrance:
                 if mode == TABLES:
                     raise
-                reason = why_not_tables(hindrance)
+                reason = str(hindrance)
         self.require(ATTENTION)
         return ATTENTION, reason
 
@@ -80,11 +80,6 @@ class Modes:
             require_identity(self.host, most, lambda: write(identity_edit(self.base)))
             return
         require_identity(self.host, most, lambda: by_attention(self.host, Extension(), self.base))
-
-
-def why_not_tables(hindrance: DoesNotFit) -> str:
-    """The reason for our attention, in the words of the refusal."""
-    return f"the rotary tables cannot express it ({hindrance})"
 
 
 def require_supported(layers: list[ProbedLayer]) -> None:

@@ -1,9 +1,9 @@
-"""The way in that costs nothing: a static schedule written into the model's own rotary modules, attention untouched.
+"""Mode tables: a static schedule written into the model's own rotary modules. It costs nothing at run time.
 
-A table of frequencies takes the place of the module's own, and what makes transformers compute it anew (dynamic,
-longrope) is switched off with it; a constant scale goes into what each attention module multiplies its logits by, so
-that it reaches dimensions and layers that do not turn. Where names or shapes are others than transformers' usual ones,
-or one table serves layers that are to differ, this way is refused and attention of ours is the other one.
+Our table of frequencies replaces the module's, and types that recompute it (dynamic, longrope) are switched off. A
+constant scale goes into the factor that an attention module applies to its logits, so that it also reaches dimensions
+and layers that do not rotate. Modules with unusual names or shapes, and layers that share a table but must differ, are
+refused: mode attention remains.
 """
 
 from __future__ import annotations
@@ -24,67 +24,68 @@ from ropewalk.hf.probe.rotary import ProbedLayer
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 
-# transformers forms angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8 at
-# most, a step of bfloat16 near 1; for longer texts attention of ours forms angles in float64. A model that was trained
-# to more was trained with such angles.
+# transformers computes angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8
+# at most, a step of bfloat16 near 1; for longer texts our attention computes angles in float64. A model that was
+# trained to more was trained with such angles.
 FURTHEST = 2**17
 CLOSE = 1e-5  # relative: what is read back from cos and sin in float32
 
 
 class TableSlot(NamedTuple):
-    """A table in a rotary module that may have one for each type of layer."""
+    """A table of a rotary module, which may have one for each type of layer."""
 
     module: nn.Module
     prefix: str
 
 
 class TableContent(NamedTuple):
-    """What stands in it, and what cos and sin are multiplied by."""
+    """The frequencies in a table, and the factor of cos and sin."""
 
     inv_freq: tuple[float, ...]
     temperature: float = 1.0
 
 
 class TableEdit(NamedTuple):
-    """All that changes in a model: tables, and what attention modules multiply their logits by."""
+    """All that changes in a model: tables, and the factors that attention modules apply to their logits."""
 
     tables: dict[TableSlot, TableContent]
     scalings: dict[nn.Module, float]
 
 
-def identity_edit(bare: Sequence[ExtendedLayer]) -> TableEdit:
-    """Every table as it is, formed by us: under this the model's logits must stay what they are."""
-    turning = [own for own in bare if own.probed.rotating]
-    return TableEdit({_place(own.probed): _content(own) for own in turning}, {})
+def identity_edit(base: Sequence[ExtendedLayer]) -> TableEdit:
+    """Every table as it is, computed by us: with these the model's logits must not change."""
+    rotating = [layer for layer in base if layer.probed.rotating]
+    return TableEdit({_place(layer.probed): _content(layer) for layer in rotating}, {})
 
 
 def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
-    """What puts these layers under this extension, or a refusal that says why tables cannot."""
+    """The edit that puts these layers under this extension, or a refusal with the reason."""
     if extension.positions is not None:
-        raise DoesNotFit("positions", "as they come where a table is to say all", extension.positions.name)
+        raise DoesNotFit.because("positions", f"{extension.positions.name} (positions) needs our attention")
     _require_near(layers, target_len)
     tables: dict[TableSlot, TableContent | None] = {}
     scalings: dict[nn.Module, float] = {}
-    for own in layers:
-        if own.probed.window is not None and not own.keeps_window:
-            raise DoesNotFit("windows", "the model's own where its attention is kept", "lifted")
-        content, scale = (None, 1.0) if own.left_alone else _wanted(extension, own)
-        if own.probed.rotating:
-            place = _place(own.probed)
+    for layer in layers:
+        if layer.probed.window is not None and not layer.keeps_window:
+            raise DoesNotFit.because("windows", "lifted windows need our attention")
+        content, scale = (None, 1.0) if layer.left_alone else _new_content(extension, layer)
+        if layer.probed.rotating:
+            place = _place(layer.probed)
             if tables.setdefault(place, content) != content:
-                rule = f"under the same table as the layers that share {type(place.module).__name__}"
-                raise DoesNotFit(f"layer {own.depth}", rule, "another")
+                rule = f"under the same table as the other layers that share {type(place.module).__name__}"
+                raise DoesNotFit(f"layer {layer.depth}", rule, "another")
         if scale != 1:
-            scalings[own.probed.module] = _require_stated(own) * scale
+            scalings[layer.probed.module] = _scaling_of(layer) * scale
     return TableEdit({place: content for place, content in tables.items() if content is not None}, scalings)
 
 
 def write(wanted: TableEdit) -> ExitStack:
-    """Write it, with the way back."""
+    """Write it; closing what is returned undoes it."""
     with ExitStack() as undo:
         for module in {place.module for place in wanted.tables}:
-            own = {place.prefix: each.inv_freq for place, each in wanted.tables.items() if place.module is module}
-            tables = {f"{prefix}inv_freq": torch.tensor(each, dtype=torch.float32) for prefix, each in own.items()}
+            slots = [slot for slot in wanted.tables if slot.module is module]
+            numbers = {f"{slot.prefix}inv_freq": wanted.tables[slot].inv_freq for slot in slots}
+            tables = {name: torch.tensor(table, dtype=torch.float32) for name, table in numbers.items()}
             _write_tables(module, tables, undo)
         for place, content in wanted.tables.items():
             _settle(place, content, undo)
@@ -94,62 +95,64 @@ def write(wanted: TableEdit) -> ExitStack:
 
 
 def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
-    """Refuse a model that, asked again, does not do what was written."""
+    """Refuse a model that does not follow what was written, by a new probe."""
     for index, layer in enumerate(layers):
         content = wanted.tables.get(_place(layer)) if layer.rotating else None
-        told = content is None or (not layer.varies and _alike(layer, content))
+        follows = content is None or (not layer.varies and _alike(layer, content))
         scaling = wanted.scalings.get(layer.module, layer.scaling)
-        if not told or not math.isclose(layer.scaling, scaling, rel_tol=CLOSE):
+        if not follows or not math.isclose(layer.scaling, scaling, rel_tol=CLOSE):
             raise DoesNotFit(f"layer {index}", "one that follows the tables of its rotary module", "another table")
 
 
 def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> None:
-    """Refuse a length at which angles in float32 are no longer what they should be."""
-    stretches = [own.extension.theta.stretch for own in layers if not own.left_alone and own.probed.rotating]
-    stated = [each for each in stretches if math.isfinite(each)]  # others say no length; the trained one counts
-    known = layers[0].facts.trained_len
+    """Refuse a length at which angles in float32 are too coarse."""
+    stretches = [layer.extension.theta.stretch for layer in layers if not layer.left_alone and layer.probed.rotating]
+    stated = [stretch for stretch in stretches if math.isfinite(stretch)]
+    known = layers[0].facts.trained_len  # counts where a stretch is infinite, which states no target length
     length, furthest = target_len or round(known * max(stated, default=1.0)), max(FURTHEST, known)
     if length > furthest:
-        raise DoesNotFit("target_len", f"at most {furthest}, as far as angles in float32 carry", length)
+        raise DoesNotFit("target_len", f"at most {furthest} in mode tables, whose angles are float32", length)
 
 
-def _wanted(extension: Extension, own: ExtendedLayer) -> tuple[TableContent | None, float]:
-    """The table of one layer, nothing where it keeps its own, and the constant that its scaling is multiplied by."""
-    said = replace(own.extension, reach=None) if own.keeps_window else own.extension
-    static_table(said, own.facts)
-    stated = extension.at_layer(own.depth, own.facts)
-    states = (stated.frequencies is not None or stated.instead) and own.probed.rotating
-    scale = constant_scale(said, own.facts) * own.scaling / own.probed.scaling
-    return _content(own) if states else None, scale
+def _new_content(extension: Extension, layer: ExtendedLayer) -> tuple[TableContent | None, float]:
+    """The new table of one layer (None: it keeps its own), and the factor of its scaling."""
+    local = replace(layer.extension, reach=None) if layer.keeps_window else layer.extension
+    static_table(local, layer.facts)
+    stated = extension.at_layer(layer.depth, layer.facts)
+    changes = (stated.frequencies is not None or stated.instead) and layer.probed.rotating
+    scale = constant_scale(local, layer.facts) * layer.scaling / layer.probed.scaling
+    return _content(layer) if changes else None, scale
 
 
-def _content(own: ExtendedLayer) -> TableContent:
-    return TableContent(tuple(own.extension.theta.table(own.facts, 1).inv_freq.tolist()), own.temperature)
+def _content(layer: ExtendedLayer) -> TableContent:
+    return TableContent(tuple(layer.extension.theta.table(layer.facts, 1).inv_freq.tolist()), layer.temperature)
 
 
 def _place(layer: ProbedLayer) -> TableSlot:
-    """Where the layer's table stands, under the names that transformers gives to it."""
+    """The slot of the layer's table, by transformers' names."""
     module, name = layer.rotary, f"{layer.layer_type}_inv_freq"
     if module is None:
-        raise DoesNotFit("rotary module", "known by its answers", None)
+        raise DoesNotFit.because("rotary module", "no rotary module is known for a layer that rotates")
     name = name if name in module._buffers else "inv_freq"
-    own, size = module._buffers.get(name), (layer.rotating // 2,)
-    if own is None or own.shape != size or name not in module._non_persistent_buffers_set:  # which are not saved
+    table, size = module._buffers.get(name), (layer.rotating // 2,)
+    if table is None or table.shape != size or name not in module._non_persistent_buffers_set:
         rule = f"one with a table inv_freq of {size[0]} pairs, apart from the weights"
-        raise DoesNotFit("rotary module", rule, f"{type(module).__name__} {None if own is None else tuple(own.shape)}")
+        raise DoesNotFit(
+            "rotary module", rule, f"{type(module).__name__} {None if table is None else tuple(table.shape)}"
+        )
     return TableSlot(module, name.removesuffix("inv_freq"))
 
 
-def _require_stated(own: ExtendedLayer) -> float:
-    """What the attention module multiplies its logits by."""
-    stated = own.probed.module.__dict__.get("scaling")
-    if not isinstance(stated, float) or not math.isclose(stated, own.probed.scaling, rel_tol=CLOSE):
-        raise DoesNotFit(f"layer {own.depth}", "one that states its scaling, for a temperature to go into", stated)
+def _scaling_of(layer: ExtendedLayer) -> float:
+    """The factor that the attention module applies to its logits."""
+    stated = layer.probed.module.__dict__.get("scaling")
+    if not isinstance(stated, float) or not math.isclose(stated, layer.probed.scaling, rel_tol=CLOSE):
+        raise DoesNotFit(f"layer {layer.depth}", "one with an attribute `scaling`, to hold a temperature,", stated)
     return stated
 
 
 def _write_tables(module: nn.Module, tables: dict[str, Tensor], undo: ExitStack) -> None:
-    """Tables by their names, in float32 whatever the model is cast to."""
+    """Write tables by their names; they stay float32 when the model is cast."""
     for name, table in tables.items():
         before: Any = module._buffers[name]
         undo.callback(_put_back, module, name, before)
@@ -160,7 +163,7 @@ def _write_tables(module: nn.Module, tables: dict[str, Tensor], undo: ExitStack)
 
 
 def _moved(module: nn.Module, apply: Callable[..., nn.Module], tables: dict[str, Tensor], *args: Any) -> nn.Module:
-    """The module moved or cast as asked, but for its tables, which are moved alone: half precision would spoil them."""
+    """Move or cast the module, but only move its tables: half precision would ruin them."""
     apply(module, *args)
     for name, table in tables.items():
         now: Any = module._buffers[name]
@@ -174,16 +177,16 @@ def _put_back(module: nn.Module, name: str, before: Tensor) -> None:
 
 
 def _settle(place: TableSlot, content: TableContent, undo: ExitStack) -> None:
-    """What cos and sin are multiplied by, and a type of schedule that computes nothing anew."""
-    own = place.module.__dict__
+    """Set the factor of cos and sin, and a type of schedule that recomputes nothing."""
+    attributes = place.module.__dict__
     name = f"{place.prefix}attention_scaling"
-    if name in own and own[name] != content.temperature:
-        _put(own, name, content.temperature, undo)
-    kinds = own.get("rope_type")
+    if name in attributes and attributes[name] != content.temperature:
+        _put(attributes, name, content.temperature, undo)
+    kinds = attributes.get("rope_type")
     if isinstance(kinds, dict):
-        _put(own, "rope_type", {**kinds, place.prefix[:-1]: "default"}, undo)
+        _put(attributes, "rope_type", {**kinds, place.prefix[:-1]: "default"}, undo)
     elif kinds is not None:
-        _put(own, "rope_type", "default", undo)
+        _put(attributes, "rope_type", "default", undo)
 
 
 def _put(holder: dict[str, Any], name: str, value: Any, undo: ExitStack) -> None:
@@ -192,6 +195,6 @@ def _put(holder: dict[str, Any], name: str, value: Any, undo: ExitStack) -> None
 
 
 def _alike(layer: ProbedLayer, content: TableContent) -> bool:
-    measured, wanted = (torch.tensor(each, dtype=torch.float64) for each in (layer.inv_freq, content.inv_freq))
+    measured, expected = (torch.tensor(values, dtype=torch.float64) for values in (layer.inv_freq, content.inv_freq))
     close = math.isclose(layer.temperature, content.temperature, rel_tol=CLOSE)
-    return close and bool(((measured - wanted).abs() <= CLOSE * wanted.abs() + 1e-9).all())
+    return close and bool(((measured - expected).abs() <= CLOSE * expected.abs() + 1e-9).all())

@@ -1,7 +1,7 @@
-"""What a model came with: the extension that it was trained under, taken off so that others can be put in its place.
+"""The extension that a model was trained under, taken off so that others can replace it.
 
-`load` puts it on again, and whoever compares extensions begins from it: it is what the model does, and a slot that a
-line leaves empty keeps it. What it has learned goes with it.
+`load` puts it on, and comparisons of extensions start from it: a slot that a line leaves empty keeps it. Its learned
+numbers go with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ropewalk.hf.runtime.layer import PREFIX
 
 @dataclass(frozen=True)
 class TrainedExtension:
-    """The extension that a model was loaded with; an empty one where there was none."""
+    """The extension that a model was loaded with; empty where there was none."""
 
     extension: Extension = field(default_factory=Extension)
     lifts_windows: bool = False
@@ -30,16 +30,16 @@ class TrainedExtension:
     learned: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # by the parameter's name
 
     def with_line(self, line: Extension) -> Extension:
-        """What is in force when a line is put on: what it says, and in slots that it leaves empty what was there."""
+        """What is in force under a line: the line, and the trained extension in slots that the line leaves empty."""
         return line.over(self.extension)
 
-    def put_on(self, model: nn.Module, line: Extension, **given: Any) -> Handle:
-        """The model under its own extension with a line over it; `given` is what `extend` takes."""
+    def put_on(self, model: nn.Module, line: Extension, **kwargs: Any) -> Handle:
+        """The model under its trained extension with a line over it; `kwargs` are those of `extend`."""
         wanted = self.with_line(line)
         how: dict[str, Any] = {"lift_windows": self.lifts_windows, "trained_len": self.trained_len}
         if wanted == self.extension:
             how["mode"] = self.mode
-        handle = extend(model, wanted, **{**how, **given})
+        handle = extend(model, wanted, **{**how, **kwargs})
         for name, value in handle.model.named_parameters():
             kept = self.learned.get(name)
             if kept is not None and kept.shape == value.shape:
@@ -47,14 +47,14 @@ class TrainedExtension:
         return handle
 
     @contextmanager
-    def under(self, model: nn.Module, line: Extension, **given: Any) -> Iterator[Handle]:
-        """The same for as long as a block lasts."""
-        with removed_after(model, lambda: self.put_on(model, line, **given)) as handle:
+    def under(self, model: nn.Module, line: Extension, **kwargs: Any) -> Iterator[Handle]:
+        """The same for the length of a block."""
+        with removed_after(model, lambda: self.put_on(model, line, **kwargs)) as handle:
             yield handle
 
 
 def taken_off(model: nn.Module) -> TrainedExtension:
-    """The extension of a model, which is bare from here on."""
+    """Remove the extension of a model and return it."""
     host = host_of(model)
     handle = handle_of(host)
     if handle is None:

@@ -1,7 +1,7 @@
-"""What transformers reads of a model: its config, its tokenizer, its weights.
+"""Load a model's config, tokenizer or weights by transformers.
 
-Code that comes with a model runs where somebody asked for that, and nobody is asked on a terminal. Files can be broken
-in more ways than transformers has errors for; all of them are one refusal.
+Code that comes with a model runs only if the caller allows it; nobody is asked on a terminal. Broken files raise many
+kinds of errors in transformers; here they are one.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from ropewalk.files import why
 from ropewalk.trust import trusted
 
 TRUST = "trust_remote_code"
-OWN_CODE = "transformers_modules"  # where transformers keeps the code that came with a model
+OWN_CODE = "transformers_modules"  # the package in which transformers stores the code that came with a model
 
 
 def runs_own_code(model: nn.Module) -> bool:
-    """Whether a model is of a class that came with it; whoever loaded it trusts its code."""
+    """Whether the class of a model came with it; then the caller has trusted its code."""
     return type(model).__module__.partition(".")[0] == OWN_CODE
 
 
-def fetch_config(model: str | Path, **given: Any) -> Any:
+def fetch_config(model: str | Path, **kwargs: Any) -> Any:
     """The config."""
     rule = "one whose config transformers reads"
-    return _fetched(AutoConfig.from_pretrained, model, given, rule, "mend its config.json")
+    return _fetched(AutoConfig.from_pretrained, model, kwargs, rule, "correct its config.json")
 
 
-def fetch_tokenizer(model: str | Path, **given: Any) -> Any:
+def fetch_tokenizer(model: str | Path, **kwargs: Any) -> Any:
     """The tokenizer."""
     rule, remedy = "one with a tokenizer beside its weights", "put its files there; save_pretrained writes them"
-    return _fetched(AutoTokenizer.from_pretrained, model, given, rule, remedy)
+    return _fetched(AutoTokenizer.from_pretrained, model, kwargs, rule, remedy)
 
 
-def fetch_model(model: str | Path, **given: Any) -> Any:
-    """The causal language model, or what `given` asks for beside it."""
-    rule, remedy = "a causal model that transformers loads", "fetch again what is missing or not whole"
-    return _fetched(AutoModelForCausalLM.from_pretrained, model, given, rule, remedy)
+def fetch_model(model: str | Path, **kwargs: Any) -> Any:
+    """The causal language model, with what `kwargs` ask for besides."""
+    rule, remedy = "a causal model that transformers loads", "fetch again what is missing or incomplete"
+    return _fetched(AutoModelForCausalLM.from_pretrained, model, kwargs, rule, remedy)
 
 
-def _fetched(how: Callable[..., Any], model: str | Path, given: dict[str, Any], rule: str, remedy: str) -> Any:
-    own = given.get(TRUST)
+def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any], rule: str, remedy: str) -> Any:
+    trust = kwargs.get(TRUST)
     try:
-        return how(model, **{**given, TRUST: trusted() if own is None else own})
+        return how(model, **{**kwargs, TRUST: trusted() if trust is None else trust})
     except (RopewalkError, MemoryError):
         raise
     except ModuleNotFoundError as missing:
@@ -56,6 +56,6 @@ def _fetched(how: Callable[..., Any], model: str | Path, given: dict[str, Any], 
         if is_out_of_memory(reason):
             raise
         if TRUST in str(reason):
-            remedy = f"read the code that it brings, then pass {TRUST}=True, or --trust-remote-code"
-        said = f"{type(reason).__name__}: {why(reason)}; {remedy}"
-        raise Unreadable("model", rule, str(model), remedy=said) from reason
+            remedy = f"read the code that comes with it, then pass {TRUST}=True, or --trust-remote-code"
+        detail = f"{type(reason).__name__}: {why(reason)}; {remedy}"
+        raise Unreadable("model", rule, str(model), remedy=detail) from reason

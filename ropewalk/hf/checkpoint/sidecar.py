@@ -1,4 +1,4 @@
-"""What is kept beside a model's weights: the extension, and what it has learned."""
+"""The sidecar in the folder of a model's weights: the extension, and its learned numbers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ AGAIN = "save it again, or fetch it again"
 
 @dataclass(frozen=True, kw_only=True)
 class SidecarFields(Checked):
-    """What the file says beside the extension. What is written by `Handle.keep` has its place here."""
+    """The fields of the file besides the extension, as `Handle.keep` writes them."""
 
-    lift_windows: Annotated[bool, "whether layers with a window of their own are ruled too"]
-    way: Annotated[Literal["tables", "attention"] | None, "how it was put in"] = None
-    target_len: Annotated[int | None, AT_LEAST_ONE, "the length it was saved for"] = None
-    trained_len: Annotated[int | None, AT_LEAST_ONE, "the trained length, where somebody corrected the config"] = None
+    lift_windows: Annotated[bool, "whether windowed layers are extended too"]
+    way: Annotated[Literal["tables", "attention"] | None, "the mode of the extension"] = None
+    target_len: Annotated[int | None, AT_LEAST_ONE, "the length that it was saved for"] = None
+    trained_len: Annotated[int | None, AT_LEAST_ONE, "the trained length, where the config was corrected"] = None
     ropewalk: Annotated[str, "the version that wrote it"] = ""
 
 
@@ -44,7 +44,7 @@ def write(
     layers: Sequence[ExtendedLayer],
     state: dict[str, Tensor] | None,
 ) -> None:
-    """Both files; `state` has the numbers where the parameters themselves are elsewhere, as in training at scale."""
+    """Write both files; `state` has the learned numbers where the parameters are sharded, as in training at scale."""
     values = {KEYS.get(name, name): value for name, value in how.items()}
     content = {"ropewalk": version("ropewalk"), "extension": extension.to_json(), **values}
     (place / FILE).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
@@ -53,11 +53,11 @@ def write(
 
 
 def read(place: Path) -> tuple[Extension, dict[str, Any]]:
-    """The extension that was written, and how it was put in."""
+    """The stored extension, and the other arguments of `extend`."""
     file = place / FILE
     values = read_record(file, "what save wrote")
     with about(str(file)):
-        known = ("extension", *(each.name for each in parameters(SidecarFields)))
+        known = ("extension", *(field.name for field in parameters(SidecarFields)))
         for name in values:
             if name not in known:
                 raise UnknownName("key", name, known=known, owner="the file", remedy=_written_by(values))
@@ -66,17 +66,17 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
         if not isinstance(values["extension"], dict):
             raise Unreadable("extension", "a JSON object of slots", values["extension"])
         extension = Extension.from_json(values.pop("extension"))
-        said = SidecarFields(**values)
-    how = {"lift_windows": said.lift_windows, "mode": said.way, "trained_len": said.trained_len}
+        fields = SidecarFields(**values)
+    how = {"lift_windows": fields.lift_windows, "mode": fields.way, "trained_len": fields.trained_len}
     return extension, how
 
 
 def _written_by(values: Json) -> str:
-    return f"it was written by ropewalk {values.get('ropewalk', '(it does not say)')}, this is {version('ropewalk')}"
+    return f"it was written by ropewalk {values.get('ropewalk', '(version not stated)')}, this is {version('ropewalk')}"
 
 
 def fill(place: Path, host: nn.Module, layers: Sequence[ExtendedLayer]) -> None:
-    """What was learned, where it belongs: every number, no other, in the shape that it has."""
+    """Copy the learned numbers into the model: exactly its parameters, in their shapes."""
     file, wanted = place / LEARNED, {name: value for _, name, value in _learned(host, layers)}
     kept = _numbers(file)
     if kept.keys() != wanted.keys():
@@ -90,7 +90,7 @@ def fill(place: Path, host: nn.Module, layers: Sequence[ExtendedLayer]) -> None:
 def _numbers(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
-    except Exception as reason:  # safetensors has errors of its own, and others for what it does not expect
+    except Exception as reason:  # safetensors raises its own errors, and others for unexpected content
         raise Unreadable(str(file), "what save wrote", why(reason), remedy=AGAIN) from reason
 
 
@@ -100,12 +100,12 @@ def _require_alike(field: str, kept: Tensor, value: Tensor) -> None:
     if not kept.is_floating_point():
         raise Unreadable(field, "of a floating type", str(kept.dtype), remedy=AGAIN)
     if not bool(kept.isfinite().all()):
-        raise Unreadable(field, "of finite numbers", f"{int((~kept.isfinite()).sum())} that are none", remedy=AGAIN)
+        raise Unreadable(field, "of finite numbers", f"{int((~kept.isfinite()).sum())} that are not", remedy=AGAIN)
 
 
 def _learned(host: nn.Module, layers: Sequence[ExtendedLayer]) -> Iterator[tuple[str, str, nn.Parameter]]:
-    """Each learned parameter with its names, in the model's state and in the file."""
+    """Every learned parameter with its names, in the model's state and in the file."""
     places = {module: name for name, module in host.named_modules()}
-    for own in layers:
-        for name, value in learned(own).items():
-            yield f"{places[own.probed.module]}.{name}", f"{own.depth}.{name}", value
+    for layer in layers:
+        for name, value in learned(layer).items():
+            yield f"{places[layer.probed.module]}.{name}", f"{layer.depth}.{name}", value

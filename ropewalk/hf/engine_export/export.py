@@ -1,11 +1,11 @@
-"""Export to the engines people serve with: what each reads of a schedule, and the command that starts it.
+"""Export to serving engines: what each reads of a schedule, and the command that starts it.
 
     native    the engine knows the schedule by its name and computes the same
     lowered   any static table, pair by pair: as longrope with equal factors, or as divisors among the weights
-    frozen    a dynamic schedule made static for one length, which changes short texts, and is said
-    refused   what the engine would compute otherwise, with the reason
+    frozen    a dynamic schedule made static for one length, which changes short texts; a note says so
+    refused   what the engine would compute differently, with the reason
 
-Source: each engine's rule is in its file in ropewalk/hf/engines, with the version that was read or run.
+Source: each engine's rule is in its file in engines/, with the version that was read or run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ropewalk.scales import DynamicTemperature
 
 
 class Exported(NamedTuple):
-    """What was written, and how to start it."""
+    """What was written, and the command that starts it."""
 
     kind: str
     directory: Path
@@ -59,22 +59,29 @@ def export(
     target_len: int | None = None,
     tokenizer: Any | None = None,
 ) -> Exported:
-    """Write an extended model for an engine (transformers, vllm, sglang, llama.cpp), verified in transformers."""
+    """Write an extended model for a serving engine, verified in transformers.
+
+        rw.extend(model, "yarn", target_len=32768)
+        print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
+
+    `target` is transformers, vllm, sglang or llama.cpp; `directory` must be new or empty. `target_len` (tokens) goes
+    into the config, and is needed for a dynamic schedule. Returns an `Exported`: its kind, directory, command, notes.
+    """
     require_engine(target)
     host, handle = extended_host(model)
     extension = frozen(handle.extension, handle.facts, target_len)
-    said, reading = _read(host, extension, handle.layers, target, target_len)
+    config, reading = _read(host, extension, handle.layers, target, target_len)
     with appearing(Path(directory), FAILURES) as place:
-        save_weights(host, place, _weights(host, handle, said, reading))
-        said.config.save_pretrained(place)
-        _verify(host, handle, extension, place, said.length)
-        _settle(said, reading, place)
+        save_weights(host, place, _weights(host, handle, config, reading))
+        config.config.save_pretrained(place)
+        _verify(host, handle, extension, place, config.length)
+        _settle(config, reading, place)
         save_tokenizer(tokenizer, place)
         papers = copy_papers(host, place)
     kind = "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
-    notes = [*_notes(kind, extension, said, reading, host), *papers]
+    notes = [*_notes(kind, extension, config, reading, host), *papers]
     notes += of_llama_cpp(tokenizer) if target == "llama.cpp" else []
-    return Exported(kind, Path(directory), ENGINES[target].command(shlex.quote(str(directory)), said), tuple(notes))
+    return Exported(kind, Path(directory), ENGINES[target].command(shlex.quote(str(directory)), config), tuple(notes))
 
 
 def require_exportable(
@@ -85,28 +92,30 @@ def require_exportable(
     target: str,
     target_len: int,
 ) -> None:
-    """Refuse what an engine could not load as it is; nothing is written, and the model need not be extended."""
+    """Refuse what an engine cannot load; nothing is written, and the model need not be extended."""
     require_engine(target)
     if isinstance(extension.theta, Dynamic):
-        raise DoesNotFit("frequencies", "static, or an engine would have them frozen", extension.theta.name)
+        raise DoesNotFit("frequencies", "static, since an engine would freeze them", extension.theta.name)
     _read(host, extension, layers, target, target_len)
 
 
 def require_engine(target: str) -> None:
-    """Refuse an engine that nobody here knows."""
+    """Refuse an unknown engine."""
     if target not in ENGINES:
         raise UnknownName("engine", target, known=ENGINES)
 
 
 def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
-    """A dynamic schedule made static for one length; any other as it is."""
+    """A dynamic schedule made static for one length; any other unchanged."""
     if not isinstance(extension.theta, Dynamic):
         return extension
     if target_len is None:
-        raise DoesNotFit("target_len", "given, to make a dynamic schedule static", None)
+        raise DoesNotFit.because(
+            "target_len", f"{extension.theta.name} must be made static", remedy="pass target_len (--to)"
+        )
     factor: Any = {"factor": target_len / facts.trained_len}
     scales = [
-        replace(each.inner, **factor) if isinstance(each, DynamicTemperature) else each for each in extension.scales
+        replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
     ]
     return replace(extension, frequencies=replace(extension.theta.inner, **factor), scales=tuple(scales))
 
@@ -114,22 +123,22 @@ def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extens
 def _read(
     host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target: str, target_len: int | None
 ) -> tuple[StatedModel, EngineReading]:
-    """The config as the engine is to find it, and how it comes to compute the same; or a refusal."""
-    said = stated(host, extension, layers, target_len)
-    reading = ENGINES[target].read(said)
+    """The config for the engine, and how the engine computes the same from it; or a refusal."""
+    config = stated(host, extension, layers, target_len)
+    reading = ENGINES[target].read(config)
     if reading.folded != 1:
         require_foldable(layers)
-    return said, reading
+    return config, reading
 
 
 def _weights(
-    host: PreTrainedModel, handle: Handle, said: StatedModel, reading: EngineReading
+    host: PreTrainedModel, handle: Handle, config: StatedModel, reading: EngineReading
 ) -> dict[str, Tensor] | None:
-    """The model's weights with what the engine finds there; nothing where they are the model's own."""
+    """The changed weights for the engine; None where they are the model's own."""
     if reading.folded == 1 and not reading.divisors:
         return None
     weights = folded_weights(host, handle.layers, reading.folded)
-    return {**weights, TENSOR: torch.tensor(said.divisors)} if reading.divisors else weights
+    return {**weights, TENSOR: torch.tensor(config.divisors)} if reading.divisors else weights
 
 
 def _verify(host: PreTrainedModel, handle: Handle, extension: Extension, place: Path, length: int) -> None:
@@ -142,30 +151,30 @@ def _verify(host: PreTrainedModel, handle: Handle, extension: Extension, place: 
         require_same(twin, place, length)
 
 
-def _settle(said: StatedModel, reading: EngineReading, place: Path) -> None:
-    """What only the engine's converter is to read, written when the rest has been compared."""
+def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:
+    """Write the part that only the engine's converter reads, after the comparison."""
     if reading.rope_type is None:
         return
-    said.text.rope_parameters = {"rope_type": reading.rope_type, "rope_theta": said.parameters[0]["rope_theta"]}
-    said.config.save_pretrained(place)
+    config.text.rope_parameters = {"rope_type": reading.rope_type, "rope_theta": config.parameters[0]["rope_theta"]}
+    config.config.save_pretrained(place)
 
 
 def _notes(
-    kind: str, extension: Extension, said: StatedModel, reading: EngineReading, host: PreTrainedModel
+    kind: str, extension: Extension, config: StatedModel, reading: EngineReading, host: PreTrainedModel
 ) -> list[str]:
     notes = []
     if kind == "frozen":
-        told = f"made static for {said.length} tokens ({extension.theta})"
-        notes.append(f"{told}; short texts are no longer the bare model's")
+        static = f"made static for {config.length} tokens ({extension.theta})"
+        notes.append(f"{static}; the model's answers to short texts change")
     if reading.divisors:
         notes.append(
-            f"the frequencies stand in {TENSOR}, for llama.cpp's converter alone: transformers refuses the folder"
+            f"the frequencies are in {TENSOR}, for llama.cpp's converter only: transformers refuses the folder"
         )
     if reading.folded != 1:
         rounded = "" if host.dtype == torch.float32 else f", rounded to {host.dtype}".replace("torch.", "")
         notes.append(f"a temperature of {reading.folded:.4f} is folded into the weights of the queries{rounded}")
     if reading.unrun:
-        notes.append(f"the engine was never run with {said.text.model_type} here: compare before you rely on it")
-    if said.window is not None and said.config.model_type != host.config.model_type:
-        notes.append(f"written as {said.config.model_type}, which is {host.config.model_type} with a window")
+        notes.append(f"this export was never run with {config.text.model_type}: compare before you rely on it")
+    if config.window is not None and config.config.model_type != host.config.model_type:
+        notes.append(f"written as {config.config.model_type}, which is {host.config.model_type} with a window")
     return notes

@@ -1,4 +1,4 @@
-"""A temperature in the weights of what makes the queries, their norm or projection, for engines that read none."""
+"""Fold a temperature into the weights of the queries, their norm or projection, for engines that read none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ropewalk.hf.runtime.layer import ExtendedLayer
 
 
 def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float) -> dict[str, Tensor]:
-    """All weights of the model, with every query of the layers that are not left alone multiplied."""
+    """All weights of the model, with the queries of the extended layers multiplied."""
     state = dict(host.state_dict())
     names = {module: name for name, module in host.named_modules()}
-    for own in _ruled(layers):
-        maker, name = own.probed.module, names[own.probed.module]
+    for layer in _extended(layers):
+        maker, name = layer.probed.module, names[layer.probed.module]
         if hasattr(maker, "q_norm"):
             key = f"{name}.q_norm.weight"
             one = float(_adds_one(maker.q_norm))
@@ -28,22 +28,22 @@ def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], facto
             for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
                 state |= {key: state[key] * factor} if key in state else {}
         else:
-            key, rows = f"{name}.qkv_proj.weight", own.probed.heads * own.probed.head_dim
+            key, rows = f"{name}.qkv_proj.weight", layer.probed.heads * layer.probed.head_dim
             state[key] = torch.cat([state[key][:rows] * factor, state[key][rows:]])
     return state
 
 
 def require_foldable(layers: Sequence[ExtendedLayer]) -> None:
-    """Refuse a model whose queries are made by nothing that is known here."""
-    for own in _ruled(layers):
-        maker = own.probed.module
+    """Refuse a model whose queries come from no known module."""
+    for layer in _extended(layers):
+        maker = layer.probed.module
         if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
             rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
             raise DoesNotFit("model", rule, type(maker).__name__)
 
 
-def _ruled(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
-    return (own for own in layers if not own.left_alone)
+def _extended(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
+    return (layer for layer in layers if not layer.left_alone)
 
 
 def _adds_one(norm: Any) -> bool:

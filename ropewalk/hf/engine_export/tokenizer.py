@@ -1,7 +1,7 @@
-"""Whether llama.cpp's converter knows a tokenizer, and what to add where it does not.
+"""Whether llama.cpp's converter recognizes a tokenizer, and the line to add where it does not.
 
-It knows a byte-level tokenizer by the hash of the tokens of one text, so one that was trained on its own vocabulary is
-unknown to it however common its rules are; it then stops with "BPE pre-tokenizer was not recognized".
+It recognizes a byte-level tokenizer by the hash of the tokens of one text, so a new vocabulary is unknown even under
+common rules; it then stops with "BPE pre-tokenizer was not recognized".
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ TEXT = (
 )
 GPT2 = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}
 DIGITS = {"type": "Digits", "individual_digits": True}
-KNOWN = [([DIGITS, GPT2], "smollm"), ([GPT2], "gpt-2")]  # rules of llama.cpp that split texts in the same way
+KNOWN = [([DIGITS, GPT2], "smollm"), ([GPT2], "gpt-2")]  # rules of llama.cpp that split texts equally
 
 
 def of_llama_cpp(tokenizer: Any | None) -> list[str]:
-    """The line that its converter needs, where the rules are those of a tokenizer it has; else nothing."""
+    """The line that its converter needs, where it has the same rules under a name; else nothing."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return []
     rules = read_json(backend.to_str(), "tokenizer")["pre_tokenizer"] or {}
     parts = rules.get("pretokenizers", [rules])
-    name = next((name for wanted, name in KNOWN if _alike(parts, wanted)), None)
+    name = next((name for rules_known, name in KNOWN if _alike(parts, rules_known)), None)
     if name is None:
         return []
-    found = sha256(str(tokenizer.encode(TEXT)).encode()).hexdigest()  # type: ignore[union-attr]
-    line = f'if chkhsh == "{found}": res = "{name}"'
+    digest = sha256(str(tokenizer.encode(TEXT)).encode()).hexdigest()  # type: ignore[union-attr]
+    line = f'if chkhsh == "{digest}": res = "{name}"'
     return [f"if convert_hf_to_gguf.py does not recognize the pre-tokenizer, add to its get_vocab_base_pre: {line}"]
 
 
-def _alike(parts: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
-    return len(parts) == len(wanted) and all(
-        part.get(key) == value for part, own in zip(parts, wanted, strict=True) for key, value in own.items()
+def _alike(parts: list[dict[str, Any]], rules: list[dict[str, Any]]) -> bool:
+    return len(parts) == len(rules) and all(
+        part.get(key) == value for part, rule in zip(parts, rules, strict=True) for key, value in rule.items()
     )

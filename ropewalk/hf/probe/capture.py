@@ -1,4 +1,4 @@
-"""What layers hand to attention, taken down while a model is asked: queries, keys, values, masks and whatever else.
+"""The inputs of attention, recorded while a model runs: queries, keys, values, masks and other arguments.
 
 Legend: b batch, h head, n token, d head dimension.
 """
@@ -21,7 +21,7 @@ from ropewalk.scoped import scoped
 
 
 class CapturedCall(NamedTuple):
-    """What a layer handed to attention."""
+    """The inputs of one call of attention."""
 
     module: nn.Module
     q_bhnd: Tensor
@@ -29,68 +29,70 @@ class CapturedCall(NamedTuple):
     v_bhnd: Tensor
     scaling: float
     window: int | None
-    unsupported: str  # what else it asks of attention than the equation has
-    given: dict[str, Any]
+    unsupported: str  # arguments that the equation does not have; empty: none
+    arguments: dict[str, Any]
 
 
 class CapturedCalls(NamedTuple):
-    """What was heard, and the masks that were made, each with the function that it is made of."""
+    """The recorded calls, and the masks that were made, each with its mask function."""
 
-    heard: list[CapturedCall]
+    calls: list[CapturedCall]
     masks: list[tuple[Tensor, Any]]
 
 
-_NOTES: ContextVar[CapturedCalls] = ContextVar("notes")
+_CAPTURED: ContextVar[CapturedCalls] = ContextVar("captured")
 
 
 @contextmanager
-def listening() -> Iterator[list[CapturedCall]]:
-    """What layers hand to `listen` inside."""
-    with scoped(_NOTES, CapturedCalls([], [])) as captured:
-        yield captured.heard
+def recording() -> Iterator[list[CapturedCall]]:
+    """The calls of `record` inside the block."""
+    with scoped(_CAPTURED, CapturedCalls([], [])) as captured:
+        yield captured.calls
 
 
-def listen(
+def record(
     module: nn.Module,
     q_bhnd: Tensor,
     k_bhnd: Tensor,
     v_bhnd: Tensor,
     attention_mask: Tensor | None = None,
     scaling: float | None = None,
-    **given: Any,
+    **arguments: Any,
 ) -> tuple[Tensor, None]:
-    """Take down what attention is asked, and answer nothing."""
-    own = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
-    window, more = _seen(attention_mask, given)
-    _NOTES.get().heard.append(CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, own, window, more, given))
+    """An attention function that records its inputs and returns zeros."""
+    factor = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
+    window, unsupported = _seen(attention_mask, arguments)
+    _CAPTURED.get().calls.append(CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, factor, window, unsupported, arguments))
     return q_bhnd.new_zeros(len(q_bhnd), q_bhnd.shape[2], q_bhnd.shape[1], v_bhnd.shape[-1]), None
 
 
-def masked(*, mask_function: Any, **given: Any) -> Tensor | None:
-    """A mask as eager attention has it, and a note of what it was made of."""
-    mask: Tensor | None = eager_mask(mask_function=mask_function, **given)
+def masked(*, mask_function: Any, **kwargs: Any) -> Tensor | None:
+    """The mask of eager attention; its mask function is recorded."""
+    mask: Tensor | None = eager_mask(mask_function=mask_function, **kwargs)
     if mask is not None:
-        _NOTES.get().masks.append((mask, mask_function))
+        _CAPTURED.get().masks.append((mask, mask_function))
     return mask
 
 
-def _seen(mask: Tensor | None, given: dict[str, Any]) -> tuple[int | None, str]:
-    """The window of a layer, and what else it asks of attention than the equation has."""
-    odd = unsupported_arguments(given)
+def _seen(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[int | None, str]:
+    """The window of a layer, and its arguments that the equation does not have."""
+    odd = unsupported_arguments(arguments)
     if odd or mask is None:
-        return given.get("sliding_window"), f"{', '.join(odd)}, which attention here does not know" if odd else ""
+        return arguments.get("sliding_window"), f"{', '.join(odd)}, which our attention does not support" if odd else ""
     storage = mask.untyped_storage().data_ptr()
-    made_of = (own for made, own in _NOTES.get().masks if made.untyped_storage().data_ptr() == storage)
+    made_of = (
+        candidate for mask_made, candidate in _CAPTURED.get().masks if mask_made.untyped_storage().data_ptr() == storage
+    )
     function = next(made_of, None)
     if function is None:
-        return given.get("sliding_window"), "a mask that the module makes itself"
+        return arguments.get("sliding_window"), "a mask that the module makes itself"
     seen = sight(function)
     return (seen.window, "") if seen and seen.causal else (None, "a mask that is neither causal nor a window")
 
 
-def require_finite(model: nn.Module, heard: Sequence[CapturedCall]) -> None:
-    """Refuse weights that are no numbers, by the name of the first."""
-    parts = (part for each in heard for part in (each.q_bhnd, each.k_bhnd, each.v_bhnd))
+def require_finite(model: nn.Module, calls: Sequence[CapturedCall]) -> None:
+    """Refuse NaN and infinite weights, with the name of the first."""
+    parts = (part for call in calls for part in (call.q_bhnd, call.k_bhnd, call.v_bhnd))
     if not all(bool(part.isfinite().all()) for part in parts):
         raise DoesNotFit("model", "one whose queries, keys and values are finite", not_finite(model))
 

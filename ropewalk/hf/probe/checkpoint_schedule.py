@@ -1,4 +1,4 @@
-"""The schedule that a checkpoint came with: its two tables where it has two, its scaling without it, its name."""
+"""The schedule that a checkpoint came with: its tables, its name, and the model without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ropewalk.hf.probe.facts import CLOSE, lengths_of, parts_of
 from ropewalk.hf.probe.rotary import ProbedLayer
 from ropewalk.parsing import Line, read_line
 
-# What of a config's rope parameters says a schedule. All else is the model's layout: bases, shares, sections.
+# The rope parameters of a config that belong to a schedule. All others are the model's layout: bases, shares, sections.
 SCHEDULE = frozenset(
     (
         *("type", "rope_type", "factor", "original_max_position_embeddings", "alpha", "truncate"),
@@ -26,19 +26,19 @@ SCHEDULE = frozenset(
         *("attention_factor", "attn_factor", "mscale", "mscale_all_dim", "short_mscale", "long_mscale"),
     )
 )
-SAME = {"linear": ("pi", "interpolation"), "yarn": ("yarn", "by_parts"), "llama3": ("llama3",)}  # what a type is here
-RESTATED = "leave it out to keep that; add +instead to replace it by the method's own values; or say how long (--to)"
-LAYOUTS = ("proportional", "axial")  # types that say which dimensions turn
+SAME = {"linear": ("pi", "interpolation"), "yarn": ("yarn", "by_parts"), "llama3": ("llama3",)}  # our names of a type
+RESTATED = "leave it out to keep that; add +instead to replace it by the method's values; or state a length (--to)"
+LAYOUTS = ("proportional", "axial")  # types that choose the dimensions that rotate
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoTables(Frequencies):
-    """A schedule on a model with one table for short texts and one for long ones, such as Phi-3: it maps the row's own.
+    """A schedule on a model with one table for short texts and one for long ones, such as Phi-3.
 
-    transformers takes the one or the other for a whole batch, by its longest text; here it belongs to the row.
+    It maps the table of the row. transformers takes one table for the whole batch, by its longest text.
     """
 
-    name = "own_tables_for_short_and_long_texts"
+    name = "short_and_long_tables"
     inner: Frequencies
     above: int
     long_inv_freq: tuple[float, ...]
@@ -59,17 +59,17 @@ class TwoTables(Frequencies):
 
 
 def on_own_tables(schedule: Frequencies, layer: ProbedLayer) -> Frequencies:
-    """A schedule as it applies to this layer's own table, or to both of them."""
+    """A schedule applied to the table of this layer, or to both of its tables."""
     if layer.long_table is None:
         return schedule
     if abs(layer.long_table.temperature - layer.temperature) > 1e-6 * layer.temperature:
-        rule = "one for short and long texts, or replaced"
-        raise DoesNotFit("the model's own temperature", rule, layer.long_table.temperature, remedy="add +instead")
+        sentence = "the checkpoint has different temperatures for short and for long texts"
+        raise DoesNotFit.because("temperature", sentence, remedy="add +instead to replace its schedule")
     return TwoTables(inner=schedule, above=layer.long_table.above, long_inv_freq=layer.long_table.inv_freq)
 
 
 def without_schedule(parameters: dict[str, Any]) -> dict[str, Any]:
-    """A config's rope parameters as they would be had the model never been stretched."""
+    """A config's rope parameters without the schedule."""
     if any(isinstance(part, dict) for part in parameters.values()):
         return {kind: without_schedule(part) if isinstance(part, dict) else part for kind, part in parameters.items()}
     layout = {name: value for name, value in parameters.items() if name not in SCHEDULE}
@@ -78,9 +78,9 @@ def without_schedule(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_plain_scalings(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> list[ProbedLayer]:
-    """The layers with the scaling that each would have without the model's own schedule, which may be part of it.
+    """The layers with the scaling that they have without the checkpoint's own schedule, which may be part of it.
 
-    The model's own code is asked: it makes the same model, on no device, from a config without the schedule.
+    The model's own code computes it: a twin without weights, from a config without the schedule.
     """
     config = copy.deepcopy(host.config)
     text = config.get_text_config()
@@ -89,59 +89,57 @@ def with_plain_scalings(host: PreTrainedModel, layers: Sequence[ProbedLayer]) ->
         twin = dict(type(host)(config).named_modules())
     names = {module: name for name, module in host.named_modules()}
     scalings = [twin[names[layer.module]].__dict__.get("scaling", layer.scaling) for layer in layers]
-    return [layer._replace(plain_scaling=float(each)) for layer, each in zip(layers, scalings, strict=True)]
+    return [layer._replace(plain_scaling=float(scaling)) for layer, scaling in zip(layers, scalings, strict=True)]
 
 
 def own_schedule_of(config: Any, layers: Sequence[ProbedLayer], facts: Sequence[Facts]) -> str:
-    """The schedule that a model came with, in a line; empty where it turns as RoPE does."""
+    """The schedule that a model came with, in a line; empty where it is plain RoPE."""
     parts, every = parts_of(config), zip(layers, facts, strict=True)
-    found = [
-        _named(parts.get(layer.layer_type or "") or next(iter(parts.values())), layer, own) for layer, own in every
-    ]
-    turning = [said for said, layer in zip(found, layers, strict=True) if layer.rotating]
-    kinds = [said for said in dict.fromkeys(turning) if said]
-    some = " in some layers" if kinds and "" in turning else ""
-    return " and ".join(f"{said}{some}" for said in kinds)
+    default = next(iter(parts.values()))
+    names = [_named(parts.get(layer.layer_type or "") or default, layer, known) for layer, known in every]
+    rotating = [name for name, layer in zip(names, layers, strict=True) if layer.rotating]
+    schedules = [name for name in dict.fromkeys(rotating) if name]
+    some = " in some layers" if schedules and "" in rotating else ""
+    return " and ".join(f"{name}{some}" for name in schedules)
 
 
 def is_stretched(layer: ProbedLayer, facts: Facts) -> bool:
-    """Whether a layer came with a schedule: a table that is not its base's, a temperature, or both by length."""
+    """Whether a layer came with a schedule: a table that differs from its base's, a temperature, or a varying table."""
     if layer.temperature != 1 or layer.varies:
         return True
-    plain = facts.undone.inv_freq  # with the pairs that stand still by the model's layout
+    plain = facts.undone.inv_freq  # with the pairs that do not rotate by the model's layout
     if facts.inv_freq is None or plain is None:
         return facts.inv_freq is not None
-    return any(abs(own - theta) > CLOSE * theta for own, theta in zip(facts.inv_freq, plain, strict=True))
+    return any(abs(theta - usual) > CLOSE * usual for theta, usual in zip(facts.inv_freq, plain, strict=True))
 
 
 def _named(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:
-    """The schedule of one layer: the config's word for it where the layer has one, with its factor and lengths."""
+    """The schedule of one layer by the config's name, with its factor and lengths; empty where it has none."""
     if not is_stretched(layer, facts):
         return ""
     kind = part.get("rope_type", "default")
     if layer.long_table is not None:
-        kind += f", one table up to {layer.long_table.above:,} tokens and another beyond (each row takes its own, where"
+        kind += f", one table up to {layer.long_table.above:,} tokens and another beyond (every row takes its own;"
         kind += " transformers takes one for the whole batch)"
     elif layer.varies:
         return f"{kind} scaling beyond {facts.trained_len:,} tokens"
     factor = f", factor {part['factor']:g}" if part.get("factor", 1) != 1 else ""
     lengths = f" ({facts.original_len:,} to {facts.trained_len:,} tokens)" if facts.original_len else ""
     mscale = f", mscale_all_dim {part['mscale_all_dim']:g}" if part.get("mscale_all_dim") else ""
-    return "a table of its own" if kind == "default" else f"{kind}{factor}{lengths}{mscale}"
+    return "its own table" if kind == "default" else f"{kind}{factor}{lengths}{mscale}"
 
 
 def require_not_restated(config: Any, text: str | Line) -> None:
-    """Refuse a line that states the checkpoint's own schedule once more: it would stretch what is stretched already."""
+    """Refuse a line that repeats the checkpoint's own schedule: it would stretch the checkpoint twice."""
     line = read_line(text) if text else None
     terms = () if line is None or line.instead else line.terms
     for part in parts_of(config).values():
         names, factor = SAME.get(str(part.get("rope_type")), ()), part.get("factor", 1)
-        said = (term.name for term in terms if term.values.get("factor") == factor)
-        again = next((name for name in said if name.removeprefix("frequencies.") in names), None)
-        if again is not None:
-            own = f"{part['rope_type']} with factor {factor:g}"
-            rule = f"another than {own}, by which the checkpoint is stretched already"
-            raise Conflict("schedule", rule, again, remedy=RESTATED)
+        same_factor = (term.name for term in terms if term.values.get("factor") == factor)
+        repeated = next((name for name in same_factor if name.removeprefix("frequencies.") in names), None)
+        if repeated is not None:
+            sentence = f"{repeated} repeats {part['rope_type']} with factor {factor:g}, which the checkpoint has"
+            raise Conflict.because("schedule", sentence, remedy=RESTATED)
 
 
 def parsed_for(config: Any, text: str | Line, target_len: int | None, facts: Facts | None = None) -> Extension:
@@ -155,16 +153,17 @@ def parsed_for(config: Any, text: str | Line, target_len: int | None, facts: Fac
     return line.build(layers=config.num_hidden_layers, **lengths)
 
 
-def what_happens(own: str, extension: Extension, facts: Facts, layers: Sequence[ProbedLayer]) -> str:
-    """What becomes of the schedule that a model came with under an extension, as a sentence."""
-    if not own:
+def what_happens(schedule: str, extension: Extension, facts: Facts, layers: Sequence[ProbedLayer]) -> str:
+    """What happens to the checkpoint's own schedule under an extension, as a sentence."""
+    if not schedule:
         return "the checkpoint came without a schedule of its own"
-    came = f"the checkpoint came with {own}"
+    came = f"the checkpoint came with {schedule}"
     named = str(extension.frequencies) if extension.frequencies else "plain RoPE"
     if extension.instead:
-        return f"{came}: {named} replaces it, and the trained length is {facts.undone.trained_len:,} tokens again"
+        length = f"the trained length is the original one, {facts.undone.trained_len:,} tokens"
+        return f"{came}: {named} replaces it, and {length}"
     if extension.frequencies is None:
         return f"{came}: it is kept"
     if any(layer.varies and layer.long_table is None for layer in layers):
-        return f"{came}: {named} replaces that"
+        return f"{came}: {named} replaces it"
     return f"{came}: {named} builds on it (add +instead to replace it)"

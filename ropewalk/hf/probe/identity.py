@@ -1,4 +1,4 @@
-"""A way into a model is right when an extension that says nothing leaves the model's own logits, and is asked first."""
+"""A mode is right for a model when the empty extension leaves its logits unchanged. This is tested first."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.capture import not_finite
 from ropewalk.hf.probe.rotary import device_of, quiet
 
-# Of the logits' root mean square. What is mistaken is off by more than 0.1; half precision by 0.05 in deep models.
+# Relative to the logits' root mean square. Mistakes are above 0.1; half precision is 0.05 off in deep models.
 CLOSE = {torch.float32: 1e-3, torch.float64: 1e-6}
 HALF = 0.1
-TOKENS = 24  # of the text on which a model is asked, at least
-# Weights times tokens that it may cost: seconds on two cores. A window or a block beyond that is known by the mask and
-# the keywords that the probe saw, at any length.
+TOKENS = 24  # of the test text, at least
+# The most weights times tokens: seconds on two cores. The mask and the keywords that the probe recorded show a longer
+# window or block, at any length.
 WORK = {"cpu": 2**35}
 ELSEWHERE = 2**41
-REACHES = re.compile("window|chunk|block|top_?k|budget|keep")  # what a config calls what it sees, in tokens
+REACHES = re.compile("window|chunk|block|top_?k|budget|keep")  # config names of what a query sees, in tokens
 FURTHEST = 4096
 
 
 def require_identity(host: PreTrainedModel, most: int, enter: Callable[[], AbstractContextManager[Any]]) -> None:
-    """Refuse a model whose own logits this way does not reproduce, on a text of at most so many tokens."""
+    """Refuse a model whose logits change inside `enter()`, on a text of at most `most` tokens."""
     vocabulary: Any = host.get_input_embeddings().weight
     ids = torch.arange(count(host, most), device=device_of(host))[None] * 7 % len(vocabulary)
     with quiet(host), torch.no_grad():
@@ -43,7 +43,7 @@ def require_identity(host: PreTrainedModel, most: int, enter: Callable[[], Abstr
 
 
 def count(host: PreTrainedModel, most: int) -> int:
-    """How many tokens to ask about: beyond every window, block and top-k of the config, as far as affordable."""
+    """The length of the test text: beyond every window, block and top-k of the config, as far as affordable."""
     config = host.config.get_text_config()
     weights = sum(value.numel() for value in host.parameters())
     affordable = WORK.get(device_of(host).type, ELSEWHERE) // max(weights, 1)
@@ -52,7 +52,7 @@ def count(host: PreTrainedModel, most: int) -> int:
 
 
 def _reach(config: Any) -> int:
-    """The most tokens that the config names as what a query sees; blocks count as often as they are kept."""
+    """The most tokens that a query sees, by the config; blocks count as often as they are kept."""
     stated = {name: value for name, value in vars(config).items() if type(value) is int and REACHES.search(name)}
     blocks = [value for name, value in stated.items() if "block" in name and "top" not in name]
     kept = [value for name, value in stated.items() if "block" in name and "top" in name]

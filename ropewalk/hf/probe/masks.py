@@ -1,7 +1,7 @@
-"""What transformers' masks let a query see, read off the functions that they are made of.
+"""What transformers' masks let a query see, read from their mask functions.
 
-A mask is made of a function of two places. Causal ones and windows are known by their code; whatever else may hide or
-show something is unknown, and refused where attention of ours would not follow it.
+A mask function is a function of two positions. Causal ones and windows are recognized by their code; any other is
+unknown, and refused where our attention would not follow it.
 
 Legend: b batch, i query, j key.
 """
@@ -34,41 +34,41 @@ _KEPT = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "use_vm
 
 
 class MaskReach(NamedTuple):
-    """What a known mask lets a query see."""
+    """What a recognized mask lets a query see."""
 
     causal: bool
     window: int | None = None
 
 
 def sight(function: Any) -> MaskReach | None:
-    """Of a mask function; nothing where it is not known."""
+    """The reach of a mask function; None where it is not recognized."""
     if function is causal_mask_function:
         return MaskReach(True)
     code, inside = getattr(function, "__code__", None), _inside(function)
     if code is _WINDOW:
         return MaskReach(False, inside["sliding_window"])
-    if code is _TEXTS:  # which texts there are is read off the position ids by us as well
+    if code is _TEXTS:  # we read packed texts from the position ids too
         return MaskReach(False)
     if code is _RENUMBERED:
         return sight(inside["mask_function"])
     return _both([sight(part) for part in inside["mask_functions"]]) if code is _BOTH else None
 
 
-def require_causal(mask_function: Callable[..., Any], **given: Any) -> None:
+def require_causal(mask_function: Callable[..., Any], **kwargs: Any) -> None:
     """Refuse a mask that shows later keys or hides earlier ones, other than by a window.
 
-    A union is asked in every place whether it shows more than its causal part: token types that are all alike do not.
+    A union is compared with its causal part at every position: token types that are all equal add nothing.
     """
     core = _core(mask_function)
-    if _is_causal(core) and (core is mask_function or _same(mask_function, core, given)):
+    if _is_causal(core) and (core is mask_function or _same(mask_function, core, kwargs)):
         return
-    remedy = "leave token_type_ids and images out, or extend by a static schedule, which keeps the model's attention"
-    got = f"another one ({getattr(mask_function, '__qualname__', mask_function)})"
-    raise DoesNotFit("attention mask", "causal, with a window or without, under attention of ours", got, remedy=remedy)
+    remedy = "leave token_type_ids and images out, or use a static schedule, which keeps the model's attention"
+    got = f"another mask ({getattr(mask_function, '__qualname__', mask_function)})"
+    raise DoesNotFit("attention mask", "causal, with or without a window, under our attention", got, remedy=remedy)
 
 
 def _core(function: Any) -> Any:
-    """A mask function without what is united with its causal part."""
+    """The causal part of a union of mask functions, or the function itself."""
     code = getattr(function, "__code__", None)
     if sight(function) is not None or code not in (_BOTH, _EITHER):
         return function
@@ -81,10 +81,10 @@ def _is_causal(function: Any) -> bool:
     return seen is not None and seen.causal
 
 
-def _same(one: Any, other: Any, given: dict[str, Any]) -> bool:
-    """Whether two mask functions show the same in every place."""
-    places = {name: value for name, value in given.items() if name in _KEPT}
-    first, second = (sdpa_mask(mask_function=each, allow_is_causal_skip=False, **places) for each in (one, other))
+def _same(one: Any, other: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether two mask functions are equal at every position."""
+    places = {name: value for name, value in kwargs.items() if name in _KEPT}
+    first, second = (sdpa_mask(mask_function=mask, allow_is_causal_skip=False, **places) for mask in (one, other))
     return first is not None and second is not None and torch.equal(first, second)
 
 
@@ -97,11 +97,11 @@ def _both(parts: list[MaskReach | None]) -> MaskReach | None:
 
 
 def _inside(function: Any) -> dict[str, Any]:
-    """What a closure holds, by name."""
+    """The variables of a closure, by name."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return dict(zip(names, (cell.cell_contents for cell in getattr(function, "__closure__", None) or ()), strict=True))
 
 
 def own_mask(mask: Tensor | None) -> bool:
-    """Whether a module hands attention a mask that it made itself: ours are of two dimensions, the padding."""
+    """Whether a module passes attention a mask that it made itself: ours have two dimensions, the padding."""
     return mask is not None and mask.dim() != 2

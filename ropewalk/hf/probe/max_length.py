@@ -1,4 +1,4 @@
-"""How long a text a model can hold at all: a table of learned positions ends, a formula does not."""
+"""The longest text that a model accepts: a table of learned positions ends, a formula does not."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ropewalk.hf.probe.rotary import device_of, quiet, turns
 
 
 def require_held(host: PreTrainedModel, length: int) -> None:
-    """Refuse a text that is longer than the model's table of positions, where it has one."""
+    """Refuse a text longer than the model's table of learned positions, where it has one."""
     stated = getattr(host.config.get_text_config(), "max_position_embeddings", None)
-    if (isinstance(stated, int) and length <= stated) or turns(host):  # no table is shorter than what is stated
+    if (isinstance(stated, int) and length <= stated) or turns(host):  # no table is shorter than the stated length
         return
     rows = positions_of(host)
     if rows is not None and length > rows:
@@ -26,24 +26,24 @@ def require_held(host: PreTrainedModel, length: int) -> None:
 
 @torch.no_grad()
 def positions_of(host: PreTrainedModel) -> int | None:
-    """How many positions its tables have; nothing where none is looked up."""
+    """How many learned positions the model has; None without such a table."""
     words: Any = host.get_input_embeddings()
     watch = _LookingUp(words.weight)
     with quiet(host), watch:
         host(input_ids=torch.zeros(1, 2, dtype=torch.long, device=device_of(host)), use_cache=False)
-    return min(watch.found, default=None)
+    return min(watch.lengths, default=None)
 
 
 class _LookingUp(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the tables in which neighbours are looked up for a text of two equal tokens: those of positions."""
+    """Records the tables in which two equal tokens look up neighbouring rows: those of positions."""
 
     def __init__(self, words: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.words, self.found = words, list[int]()
+        self.words, self.lengths = words, list[int]()
 
     def __torch_dispatch__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if called is torch.ops.aten.embedding.default and args[0] is not self.words:
             table, places = args[0], args[1].flatten().tolist()
             if places == [places[0], places[0] + 1]:
-                self.found.append(len(table) - places[0])
+                self.lengths.append(len(table) - places[0])
         return called(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""Which presets apply to a model, what they ask of it, what their cache holds, and why the others do not apply."""
+"""Which presets apply to a model: the training that they need, the size of their cache, or why not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ropewalk.hf.attach.extend import require_steady
 from ropewalk.hf.attach.handle import ATTENTION
 from ropewalk.hf.attach.modes import Modes, attached_all
 from ropewalk.hf.probe.rotary import ProbedLayer
-from ropewalk.hf.use.convert import brought, operated
+from ropewalk.hf.use.convert import missing_biases, operated
 from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import Needs, needs
 from ropewalk.reach import Window
@@ -27,31 +27,31 @@ class Advice(NamedTuple):
     """A preset on this model."""
 
     name: str
-    needs: Needs  # of its weights, before it runs as its authors run it
-    by: str  # the function that takes it
+    needs: Needs  # the training of the weights that its authors assume
+    by: str  # the function that applies it
     cache_bytes: int  # of one text of the target length; 0 where it does not apply
     why_not: str  # empty where it applies
 
     @property
     def applies(self) -> bool:
-        """Whether this model takes it."""
+        """Whether the model accepts it."""
         return not self.why_not
 
 
-def advise(ways: Modes, facts: Facts, length: int, fixed: int) -> list[Advice]:
-    """Every preset with its own values for this length; `fixed` bytes are held beside keys and values."""
-    return [_advice(name, ways, facts, length, fixed) for name in PRESETS]
+def advise(modes: Modes, facts: Facts, length: int, fixed: int) -> list[Advice]:
+    """Every preset with its values for this length; `fixed` are the bytes of the cache besides keys and values."""
+    return [_advice(name, modes, facts, length, fixed) for name in PRESETS]
 
 
-def _advice(name: str, ways: Modes, facts: Facts, length: int, fixed: int) -> Advice:
-    by, layers, itemsize = "extend", [own.probed for own in ways.base], ways.host.dtype.itemsize
+def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> Advice:
+    by, layers, itemsize = "extend", [layer.probed for layer in modes.base], modes.host.dtype.itemsize
     try:
-        asked = parse_for(name, facts, length)
-        by = "nbce_generate" if asked.decoding else "convert" if asked.surgery else by
-        asked.check_against(facts)
-        changed = _converted(ways.host, asked, facts) if asked.surgery else facts
-        if by == "extend" and _taken(ways, asked, length) == ATTENTION:
-            total = held(layers, asked, facts, length) * itemsize
+        extension = parse_for(name, facts, length)
+        by = "nbce_generate" if extension.decoding else "convert" if extension.surgery else by
+        extension.check_against(facts)
+        changed = _converted(modes.host, extension, facts) if extension.surgery else facts
+        if by == "extend" and _mode_of(modes, extension, length) == ATTENTION:
+            total = held(layers, extension, facts, length) * itemsize
         else:
             total = kept_bytes(layers, length, itemsize) * changed.groups // facts.groups
     except RopewalkError as reason:
@@ -59,24 +59,24 @@ def _advice(name: str, ways: Modes, facts: Facts, length: int, fixed: int) -> Ad
     return Advice(name, needs(name), by, total + fixed, "")
 
 
-def _converted(host: PreTrainedModel, asked: Extension, facts: Facts) -> Facts:
-    """The facts after its surgery, tried on shapes alone."""
+def _converted(host: PreTrainedModel, extension: Extension, facts: Facts) -> Facts:
+    """The facts after its surgery, tried on shapes only."""
     blank = {name: value.to("meta") for name, value in host.state_dict().items()}
-    changed = operated(host, asked.surgery, blank, facts)
+    changed = operated(host, extension.surgery, blank, facts)
     with torch.device("meta"):
-        brought(type(host)(changed.config), changed.state)
+        missing_biases(type(host)(changed.config), changed.state)
     return changed.facts
 
 
-def _taken(ways: Modes, asked: Extension, length: int) -> str:
-    """The way that `extend` would take, or its refusal."""
-    layers = [own.probed for own in ways.base]
-    require_steady(layers, asked)
-    return ways.chosen(asked, attached_all(layers, [own.facts for own in ways.base], asked), length)[0]
+def _mode_of(modes: Modes, extension: Extension, length: int) -> str:
+    """The mode that `extend` would take, or its refusal."""
+    layers = [layer.probed for layer in modes.base]
+    require_steady(layers, extension)
+    return modes.chosen(extension, attached_all(layers, [layer.facts for layer in modes.base], extension), length)[0]
 
 
 def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int:
-    """What the model's own cache holds of keys and values after a text of this length."""
+    """The bytes of keys and values in the model's own cache after a text of this length."""
     total = 0
     for layer in layers:
         whole = layer.groups * (layer.head_dim + layer.value_dim) * itemsize
@@ -84,19 +84,19 @@ def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int
     return total
 
 
-def held(layers: Sequence[ProbedLayer], asked: Extension, facts: Facts, length: int) -> int:
-    """How many numbers the caches of all layers hold after a text of this length."""
-    # What is held depends on no sink: the model's need not be handed in.
-    facts, asked = replace(facts, layers=len(layers), sinks=False), replace(asked, positions=None)
+def held(layers: Sequence[ProbedLayer], extension: Extension, facts: Facts, length: int) -> int:
+    """How many numbers our caches of all layers hold after a text of this length."""
+    # The size does not depend on sinks, so the model's are not needed here.
+    facts, extension = replace(facts, layers=len(layers), sinks=False), replace(extension, positions=None)
     known: dict[Any, tuple[int, bool]] = {}
     total = 0
     for depth, layer in enumerate(layers):
-        own = Extension(reach=Window(window=layer.window)) if layer.window else asked.at_layer(depth, facts)
-        if own not in known:
-            session = Session(own, facts, weights=own.weights(facts))
+        local = Extension(reach=Window(window=layer.window)) if layer.window else extension.at_layer(depth, facts)
+        if local not in known:
+            session = Session(local, facts, weights=local.weights(facts))
             places = [buffer.held(length) for buffer in session.buffers]
-            known[own] = sum(min(each.stop, length) - each.start for each in places), session.has_stages
-        tokens, drifts = known[own]
-        keys = layer.head_dim * (2 if drifts else 1)  # as they came, where the table changes with the row
+            known[local] = sum(min(place.stop, length) - place.start for place in places), session.has_stages
+        tokens, drifts = known[local]
+        keys = layer.head_dim * (2 if drifts else 1)  # unrotated keys too, where the table changes with the row
         total += tokens * layer.groups * (keys + layer.value_dim)
     return total

@@ -1,8 +1,8 @@
-"""Several contexts and one question: every context is read on its own, and each token is answered from all of them.
+"""Several contexts and one question: every context is read separately, and every token is chosen from all of them.
 
-Contexts are rows of a batch, padded on the left, each continued by the same question; one more row has the question
-alone. Their next-token distributions become one by a rule of decoding/ (NBCE, or the mean of parallel windows), and
-the token that is chosen goes on in every row.
+Contexts are rows of a batch, padded on the left and followed by the same question; one more row has only the question.
+Their next-token distributions become one by a rule of decoding/ (NBCE, or the mean of parallel windows), and the chosen
+token continues every row.
 
 Legend: b row, n token, v word.
 """
@@ -26,24 +26,30 @@ from ropewalk.parsing import parse
 
 
 class ContextToken(NamedTuple):
-    """One token of the answer, and the context it was taken from where the rule takes one (counted from 0)."""
+    """One token of the answer, and the context that the rule chose for it (from 0), or None."""
 
     id: int
     context: int | None
 
 
 class ContextAnswer(NamedTuple):
-    """The whole answer."""
+    """The answer as text, and its tokens."""
 
     text: str
     tokens: tuple[ContextToken, ...]
 
 
 def nbce_generate(
-    model: nn.Module, tokenizer: Any, contexts: Sequence[str], question: str, **given: Any
+    model: nn.Module, tokenizer: Any, contexts: Sequence[str], question: str, **kwargs: Any
 ) -> ContextAnswer:
-    """The answer to a question about several contexts; `given` as in `nbce_stream`."""
-    tokens = tuple(nbce_stream(model, tokenizer, contexts, question, **given))
+    """The answer to a question about several contexts.
+
+        answer = rw.nbce_generate(model, tokenizer, ["first context", "second context"], "Question?")
+        print(answer.text)
+
+    `kwargs` are those of `nbce_stream`. Returns a `ContextAnswer`: the text, and its tokens with their contexts.
+    """
+    tokens = tuple(nbce_stream(model, tokenizer, contexts, question, **kwargs))
     return ContextAnswer(tokenizer.decode([token.id for token in tokens], skip_special_tokens=True), tokens)
 
 
@@ -62,9 +68,13 @@ def nbce_stream(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Iterator[ContextToken]:
-    """The answer's tokens as they come. `rows_at_once` bounds the batch; more contexts are read group by group.
+    """The tokens of the answer one by one, each a `ContextToken`.
 
-    `progress` is told how many tokens of all rows were read, their padding included, and of how many.
+        for token in rw.nbce_stream(model, tokenizer, ["first context", "second context"], "Question?"):
+            print(tokenizer.decode([token.id]), token.context)
+
+    `decoding` is a rule of decoding, or its name. `rows_at_once` bounds the batch; more contexts are read in groups.
+    `progress(read, total)` counts the tokens of all rows, with their padding.
     """
     host, rule = host_of(model), _rule(decoding)
     if not contexts or isinstance(contexts, str):
@@ -80,7 +90,7 @@ def nbce_stream(
 def _answered(
     begun: Callable[[], list[_RowGroup]], rule: Decoding, choose: Any, ends: set[int], count: int
 ) -> Iterator[ContextToken]:
-    """Token by token. Nothing of the model or of torch is held between two of them: a caller may train meanwhile."""
+    """Token by token. No mode of the model or of torch stays set between two tokens: a caller may train meanwhile."""
     groups = begun()
     last: int | None = None
     for _ in range(count):
@@ -95,7 +105,7 @@ def _answered(
 
 
 class _RowGroup:
-    """Some rows that are read together, with their cache."""
+    """Rows that are read together, with their cache."""
 
     def __init__(self, host: PreTrainedModel, rows: Sequence[Sequence[int]]) -> None:
         self._host, self._cache = host, DynamicCache(config=host.config)
@@ -105,25 +115,25 @@ class _RowGroup:
         self.mask = self._real[:, :0]
 
     def begin(self) -> Iterator[int]:
-        """Read what the rows begin with; how many tokens each piece of that was."""
+        """Read the beginnings of the rows; yields the number of tokens of every chunk."""
         for first in range(0, self.begins.shape[1], PIECE):
             part = self.begins[:, first : first + PIECE]
             self.read(part, self._real[:, first : first + PIECE])
             yield part.numel()
 
     def read(self, ids: Tensor, real: Tensor | None = None) -> None:
-        """Go on with these tokens in every row; the logits after them are kept."""
+        """Read these tokens in every row, and store the logits after them."""
         device = self._host.device
         self.mask = torch.cat([self.mask, torch.ones_like(ids) if real is None else real], 1)
         places = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        given = {"attention_mask": self.mask.to(device), "position_ids": places.to(device), "logits_to_keep": 1}
+        inputs = {"attention_mask": self.mask.to(device), "position_ids": places.to(device), "logits_to_keep": 1}
         cached = {"past_key_values": self._cache, "use_cache": True}
         with quiet(self._host), torch.no_grad():
-            self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **given, **cached).logits[:, -1]
+            self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **inputs, **cached).logits[:, -1]
 
 
 def _groups(host: PreTrainedModel, rows: list[list[int]], size: int, progress: Progress | None) -> list[_RowGroup]:
-    """All rows, so many at once, with what they begin with read."""
+    """All rows in groups of `size`, with their beginnings read."""
     groups = [_RowGroup(host, rows[first : first + size]) for first in range(0, len(rows), size)]
     done, total = 0, sum(group.begins.numel() for group in groups)
     for group in groups:
@@ -149,7 +159,7 @@ def _rule(decoding: Decoding | str) -> Decoding:
 
 
 def _rows(tokenizer: Any, contexts: Sequence[str], question: str) -> list[list[int]]:
-    """The question alone, and after each context; the tokenizer's own beginning comes first in every row."""
+    """The question alone, and after every context; the tokenizer's special first tokens begin every row."""
     asked = tokenizer(question, add_special_tokens=False)["input_ids"]
     if not asked:
         raise InvalidValue("question", "not empty", question)
@@ -157,7 +167,7 @@ def _rows(tokenizer: Any, contexts: Sequence[str], question: str) -> list[list[i
 
 
 def end_tokens(host: PreTrainedModel, tokenizer: Any) -> set[int]:
-    """The tokens that end an answer, by the model's and the tokenizer's own account."""
+    """The tokens that end an answer, by the model's generation config and the tokenizer."""
     stated: Any = getattr(host.generation_config, "eos_token_id", None)
     ends = stated if isinstance(stated, list) else [stated]
     return {end for end in (*ends, tokenizer.eos_token_id) if end is not None}

@@ -1,4 +1,4 @@
-"""Surgery on real models: their weights changed, their config telling so, a new model of the same class."""
+"""Surgery on models: changed weights and config, in a new model of the same class."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from ropewalk.surgery import Surgery
 
 
 def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
-    """A new model with changed weights ("gqa:kv_heads=2", "qk_bias"), which plain transformers saves and loads.
+    """A new model with changed weights, which plain transformers saves and loads.
 
-    The model that is given stays as it is. Fewer key heads make its cache smaller by as much.
+        grouped = rw.convert(model, "gqa:kv_heads=2")
+
+    `surgery` is a line ("gqa:kv_heads=2", "qk_bias", "stretched_positions:...") or a `Surgery`. The original model is
+    unchanged and must not be under an extension. The cache shrinks in proportion to the key heads.
     """
     host = host_of(model)
     if handle_of(host) is not None:
         remedy = "remove it, convert, and extend the new model"
-        raise InvalidValue("model", "free of an extension", "one", remedy=remedy)
+        raise InvalidValue.because("model", "the model is under an extension", remedy=remedy)
     layers = probe(host)
     facts = facts_of(host, layers[0], len(layers))
     changed = operated(host, _operations(surgery), dict(host.state_dict()), facts)
-    made: Any = type(host)(changed.config).to(host.device, host.dtype)  # type: ignore[arg-type]
-    made.load_state_dict({**changed.state, **brought(made, changed.state)})
-    made.generation_config = copy.deepcopy(host.generation_config)
-    own: PreTrainedModel = made.train(host.training)
-    return own
+    converted: Any = type(host)(changed.config).to(host.device, host.dtype)  # type: ignore[arg-type]
+    converted.load_state_dict({**changed.state, **missing_biases(converted, changed.state)})
+    converted.generation_config = copy.deepcopy(host.generation_config)
+    model_in_mode: PreTrainedModel = converted.train(host.training)
+    return model_in_mode
 
 
 class ConversionPlan(NamedTuple):
-    """What a model is to be made of."""
+    """The parts of the new model."""
 
     config: Any
     state: dict[str, Tensor]
@@ -49,7 +52,7 @@ class ConversionPlan(NamedTuple):
 def operated(
     host: PreTrainedModel, surgery: Sequence[Surgery], state: dict[str, Tensor], facts: Facts
 ) -> ConversionPlan:
-    """The weights after each operation, and a config that tells so."""
+    """The weights after all operations, with a config that fits them."""
     config, before, groups = copy.deepcopy(host.config), set(state), facts.groups
     for spec in surgery:
         spec.check_against(facts)
@@ -63,18 +66,18 @@ def operated(
 
 def _operations(surgery: Surgery | str) -> tuple[Surgery, ...]:
     operations = parse(surgery).surgery if isinstance(surgery, str) else (surgery,)
-    if not operations or not all(isinstance(each, Surgery) for each in operations):
+    if not operations or not all(isinstance(operation, Surgery) for operation in operations):
         raise InvalidValue("surgery", "an operation on weights, such as gqa:kv_heads=2 or qk_bias", surgery)
     return operations
 
 
-def brought(made: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The biases that its config brings along and nobody stated, as 0; refused where more than that differs."""
-    wanted = made.state_dict()
+def missing_biases(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Zeros for biases that the new config adds; refused where anything else differs."""
+    wanted = model.state_dict()
     biases = {name: torch.zeros_like(wanted[name]) for name in set(wanted) - set(state) if name.endswith("bias")}
     odd = (set(wanted) ^ set(state)) - set(biases)
     odd |= {name for name in set(wanted) & set(state) if wanted[name].shape != state[name].shape}
     if odd:
-        rule = "one whose config can say what is changed"
-        raise DoesNotFit("model", rule, f"{type(made).__name__}, {min(odd)}")
+        rule = "one whose config can say what changes"
+        raise DoesNotFit("model", rule, f"{type(model).__name__}, {min(odd)}")
     return biases

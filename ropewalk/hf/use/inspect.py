@@ -1,4 +1,4 @@
-"""What a model brings, what of it is unfamiliar at a longer length, and which methods apply."""
+"""The facts of a model, what is unfamiliar to it at a longer length, and which methods apply."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
 from ropewalk.presets.lengths import require_whole
 
 WIDTH = 80
-SHOWN = 9  # pairs, of all there are
+SHOWN = 9  # pairs in the table
 NEEDS = {
-    "nothing": "as the model is",
-    "tuning": "after a short tuning",
-    "training": "for models trained with it",
+    "nothing": "no training",
+    "tuning": "short fine-tuning",
+    "training": "trained from scratch with it",
 }
 BY = {"convert": " (rw.convert)", "nbce_generate": " (several contexts)"}
 
-STATIC = Extension(frequencies=Interpolation(factor=1))  # any would do
+STATIC = Extension(frequencies=Interpolation(factor=1))  # any static schedule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The facts of a model and what follows from them at a target length."""
+    """The facts of a model, and what follows from them at a target length."""
 
     facts: Facts
     layers: tuple[ProbedLayer, ...]
     target_len: int
-    turns: tuple[float, ...]  # of each pair within the trained length
+    turns: tuple[float, ...]  # of every pair within the trained length
     bytes_per_number: int
-    own_schedule: str  # that the checkpoint came with; empty where it turns as RoPE does
-    fixed_bytes: int  # of its cache, whatever the length: what layers keep that are no attention
-    tabled: str  # empty, or why static schedules cannot be written into its own tables
-    carried: str  # empty, or why this model's attention cannot be replaced
+    own_schedule: str  # the schedule that the checkpoint came with; empty: plain RoPE
+    fixed_bytes: int  # of its cache at any length: the states of layers without attention
+    tabled: str  # empty, or why a static schedule cannot go into its rotary tables
+    carried: str  # empty, or why its attention cannot be replaced
     methods: tuple[Advice, ...]
 
     @property
     def applying(self) -> tuple[str, ...]:
-        """The presets that this model takes."""
-        return tuple(each.name for each in self.methods if each.applies)
+        """The presets that apply to this model."""
+        return tuple(advice.name for advice in self.methods if advice.applies)
 
     @property
     def refused(self) -> dict[str, str]:
-        """Why it does not take the others."""
-        return {each.name: each.why_not for each in self.methods if not each.applies}
+        """Why the others do not apply."""
+        return {advice.name: advice.why_not for advice in self.methods if not advice.applies}
 
     @property
     def under_trained(self) -> tuple[int, ...]:
-        """Pairs that never turn once within the trained length, and meet angles beyond it that they have not seen."""
+        """Pairs that never complete a full turn within the trained length, and meet unseen angles beyond it."""
         return tuple(pair for pair, turns in enumerate(self.turns) if 0 < turns < min(1.0, turns * self._longer))
 
     @property
@@ -73,14 +73,13 @@ class Inspection:
         return self.target_len / self.facts.trained_len
 
     def cache_bytes(self, extension: Extension | None = None) -> int:
-        """Of one text of the target length: in the model's own cache, or in ours where an extension is given, whose
-        reach forgets what it can."""
+        """The bytes of the cache for one text of the target length: the model's own, or ours under an extension."""
         if extension is None:
             return kept_bytes(self.layers, self.target_len, self.bytes_per_number) + self.fixed_bytes
         return held(self.layers, extension, self.facts, self.target_len) * self.bytes_per_number + self.fixed_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """Everything, as JSON."""
         facts = self.facts
         return {
             "trained_len": facts.trained_len,
@@ -99,7 +98,7 @@ class Inspection:
             "cache_bytes": self.cache_bytes(),
             "tabled": self.tabled,
             "carried": self.carried,
-            "methods": [{**each._asdict(), "applies": each.applies} for each in self.methods],
+            "methods": [{**advice._asdict(), "applies": advice.applies} for advice in self.methods],
         }
 
     def __str__(self) -> str:
@@ -111,31 +110,35 @@ class Inspection:
         windowed = sum(layer.window is not None for layer in self.layers)
         rows = [
             ("trained on", f"{facts.trained_len:,} tokens"),
-            ("planned for", f"{self.target_len:,} tokens, {self._longer:.3g} times as many"),
-            ("layers", f"{len(self.layers)}, of {facts.heads} heads of {facts.head_dim} over {facts.groups} of keys"),
+            ("target length", f"{self.target_len:,} tokens, {self._longer:.3g} times as many"),
+            (
+                "layers",
+                f"{len(self.layers)}, with {facts.heads} query heads and {facts.groups} key heads of {facts.head_dim}",
+            ),
             (
                 "rotation",
-                f"{facts.rotating} of {facts.head_dim} dimensions by base {facts.base:g}, pairs are "
+                f"{facts.rotating} of {facts.head_dim} dimensions, base {facts.base:g}, pairs are "
                 + ("neighbours" if facts.interleaved else "halves"),
             ),
-            ("its own schedule", f"{self.own_schedule}; schedules build on this, add +instead to replace it"),
-            ("static schedules", self.tabled or "by its own tables, its attention untouched"),
-            ("all others", self.carried or "by attention of ours"),
-            ("cache at the target", f"{_size(self.cache_bytes())} a text, as the model is"),
+            ("its own schedule", f"{self.own_schedule}; schedules build on it; add +instead to replace it"),
+            ("static schedules", self.tabled or "through the rotary tables; its attention is unchanged"),
+            ("other extensions", self.carried or "by our attention"),
+            ("cache at the target", f"{_size(self.cache_bytes())} per text, without an extension"),
         ]
         if not self.own_schedule:
             rows = [(name, text) for name, text in rows if name != "its own schedule"]
         if windowed:
-            rows.insert(3, ("windows", f"{windowed} layers have a window of their own ({windows}) and keep it"))
+            sizes = ", ".join(map(str, windows))
+            rows.insert(3, ("windows", f"{_layers(windowed)} a window (of {sizes} tokens), which extensions keep"))
         if facts.softcap:
             rows.insert(4, ("cap", f"attention logits are capped at {facts.softcap:g}"))
         if facts.sinks:
-            rows.insert(4, ("sinks", "a learned one in every head's softmax"))
+            rows.insert(4, ("sinks", "a learned sink per head"))
         times = cache_growth(self.layers, self.bytes_per_number)
         if times > 1 and not self.carried:
-            rows.append(("cache of ours", f"{times:.3g} times as much, since {FULL_KEYS}"))
+            rows.append(("our cache", f"{times:.3g} times as much, because {FULL_KEYS}"))
         if still:
-            rows.insert(3, ("no rotation", f"{still} layers turn nothing"))
+            rows.insert(3, ("no rotation", f"{still} {'layer does' if still == 1 else 'layers do'} not rotate"))
         return [line for name, text in rows for line in _row(name, text)]
 
     def _pairs(self) -> list[str]:
@@ -146,25 +149,25 @@ class Inspection:
             seen = "   under-trained" if pair in few else ""
             lines.append(f"{pair:>6}{self.turns[pair]:>16,.3g}{self.turns[pair] * self._longer:>16,.3g}{seen}")
         if few:
-            said = f"{len(few)} of {count} pairs ({few[0]} to {few[-1]}) never come round in {self.facts.trained_len:,}"
-            lines += _wrapped(f"{said} tokens: beyond, they meet angles that the model has never seen.")
+            said = f"{len(few)} of {count} pairs ({few[0]} to {few[-1]}) never complete a full turn in"
+            beyond = "beyond that length they meet angles that the model has never seen"
+            lines += _wrapped(f"{said} {self.facts.trained_len:,} tokens: {beyond}.")
         else:
-            lines += _wrapped("Every pair that turns comes round within the trained length.")
+            lines += _wrapped("Every rotating pair completes a full turn within the trained length.")
         still = sum(turns == 0 for turns in self.turns)
-        lines += _wrapped(f"{still} pairs stand still by the model's design.") if still else []
+        lines += _wrapped(f"{still} pairs do not rotate, by the model's design.") if still else []
         return lines
 
     def _applying(self) -> list[str]:
         lines: list[str] = []
         for needs, words in NEEDS.items():
-            own = [each for each in self.methods if each.applies and each.needs == needs]
-            lines += [f"{words}:{'cache':>{50 - len(words)}}"] if own else []
-            lines += [f"  {each.name + BY.get(each.by, ''):<36}{_size(each.cache_bytes):>13}" for each in own]
-        refused = [each for each in self.methods if not each.applies]
-        reasons = dict.fromkeys(each.why_not for each in refused)
+            group = [advice for advice in self.methods if advice.applies and advice.needs == needs]
+            lines += [f"{words}:{'cache':>{50 - len(words)}}"] if group else []
+            lines += [f"  {advice.name + BY.get(advice.by, ''):<36}{_size(advice.cache_bytes):>13}" for advice in group]
+        reasons = dict.fromkeys(self.refused.values())
         lines += ["do not apply:"] if reasons else []
         for reason in reasons:
-            names = ", ".join(each.name for each in refused if each.why_not == reason)
+            names = ", ".join(name for name, why in self.refused.items() if why == reason)
             lines += [*_wrapped(names, "  "), *_wrapped(reason, "      ")]
         return lines
 
@@ -172,20 +175,23 @@ class Inspection:
 def inspect(
     model: nn.Module | str | Path, *, target_len: int | None = None, trained_len: int | None = None
 ) -> Inspection:
-    """Look at a model, or at one in a folder, with a longer length in mind, or with eight times the trained one.
+    """Inspect a model, or one in a folder or on the hub, for a target length (tokens; eight times the trained one).
 
-    `trained_len` corrects what the config says of the length that the model was trained to.
+        print(rw.inspect("model", target_len=32768))
+
+    `trained_len` (tokens) corrects the trained length of the config. Returns an `Inspection`: `str` is a page of text,
+    `to_json()` the same for programs.
     """
     host = host_of(model if isinstance(model, nn.Module) else _read(model))
     handle = handle_of(host)
-    layers = [own.probed for own in handle.layers] if handle else probe(host)
+    layers = [layer.probed for layer in handle.layers] if handle else probe(host)
     trained_len = handle.trained_len if handle and trained_len is None else trained_len
     every = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
     main = layers[main_layer(layers)]
     facts = every[main_layer(layers)]
     require_whole("target_len", target_len)
     length = target_len or 8 * facts.trained_len
-    ways = Modes(host, attached_all(layers, every, Extension()))
+    modes = Modes(host, attached_all(layers, every, Extension()))
     fixed = next((layer.cached.fixed for layer in layers if layer.cached), 0)
     return Inspection(
         facts=facts,
@@ -195,9 +201,9 @@ def inspect(
         bytes_per_number=host.dtype.itemsize,
         own_schedule=own_schedule_of(host.config.get_text_config(), layers, every),
         fixed_bytes=fixed,
-        tabled=_reason(lambda: require_followed(ways, STATIC, attached_all(layers, every, STATIC))),
-        carried=_reason(lambda: ways.require(ATTENTION)),
-        methods=tuple(advise(ways, facts, length, fixed)),
+        tabled=_reason(lambda: require_followed(modes, STATIC, attached_all(layers, every, STATIC))),
+        carried=_reason(lambda: modes.require(ATTENTION)),
+        methods=tuple(advise(modes, facts, length, fixed)),
     )
 
 
@@ -208,12 +214,16 @@ def _read(model: str | Path) -> nn.Module:
 
 
 def _reason(attempt: Callable[[], Any]) -> str:
-    """Why something is refused, or nothing."""
+    """The reason of a refusal; empty where there is none."""
     try:
         attempt()
     except RopewalkError as reason:
         return str(reason)
     return ""
+
+
+def _layers(count: int) -> str:
+    return "1 layer has" if count == 1 else f"{count} layers have"
 
 
 def _row(name: str, text: str) -> list[str]:

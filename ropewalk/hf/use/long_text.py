@@ -1,4 +1,4 @@
-"""Reading long texts and writing without end: pieces through a cache, never more at once than a piece needs.
+"""Read long texts chunk by chunk through a cache, and generate without end, in the memory of one chunk.
 
 Legend: b batch, n token, d hidden dimension, v word.
 """
@@ -25,63 +25,66 @@ from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.probe.rotary import quiet
 from ropewalk.hf.runtime.caches import held_bytes
 
-PIECE = 4096  # tokens read at once; over several pieces a model's own attention computes what its mask hides as well
-PROBED = 8  # tokens on which the head is compared with the model's own logits
+PIECE = 4096  # tokens of a chunk; over several chunks a model's own attention also computes what its mask hides
+PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
-CLOSE = 2e-2  # of the largest logit, for half precision's sake
+CLOSE = 2e-2  # relative to the largest logit, for half precision
 
-Progress = Callable[[int, int], None]  # told how many tokens were read, and of how many, after each piece
+Progress = Callable[[int, int], None]  # called after each chunk with the tokens read so far, and all tokens
 
 
 class ReadChunk(NamedTuple):
-    """A piece of a text, read after all before it."""
+    """One chunk of a text, read after all chunks before it."""
 
-    losses: Tensor  # of the token after each of the piece's, in nats
-    hits: Tensor  # whether that is the likeliest
-    cache_bytes: int  # held when it had been read
+    losses: Tensor  # nats of the token after each token of the chunk
+    hits: Tensor  # whether that token is the likeliest
+    cache_bytes: int  # of the cache after the chunk
 
 
 def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
-    """The loss in nats of each token of [batch, tokens] given all before it, [batch, tokens - 1].
+    """The loss in nats of every token, given all tokens before it.
 
-    Neither the logits of all tokens nor the square of attention is ever held.
+        losses = rw.score(model, ids)  # [batch, tokens - 1]
+
+    `ids` are whole numbers [batch, tokens]; `piece` is how many tokens are read at once. Neither the logits of all
+    tokens nor the full attention matrix is ever in memory.
     """
     return torch.cat(list(_read(model, ids, piece, OutputHead.losses)), 1)
 
 
 def score_tokens(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece: int = PIECE) -> TokenScores:
-    """The loss of each token but the first, and whether it is the one that the model would have chosen.
+    """The loss of every token but the first, and whether it is the model's likeliest token.
 
-    `numbers` [tokens] says where each token stands when that is not 0, 1, 2, ...; the text is then read in one piece.
+    `numbers` [tokens] are positions other than 0, 1, 2, ...; the text is then read as one chunk.
     """
     losses, hits = zip(*_read(model, ids, piece, OutputHead.token_scores, numbers=numbers), strict=True)
     return TokenScores(torch.cat(losses, 1), torch.cat(hits, 1))
 
 
 def read(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Iterator[ReadChunk]:
-    """What `score_tokens` gives, piece by piece as the text is read: for reading that is watched."""
+    """The results of `score_tokens` chunk by chunk, while the text is read."""
     cache = DynamicCache(config=host_of(model).config)
     parts = _read(model, ids, piece, OutputHead.token_scores, cache=cache)
     return (ReadChunk(*scores, held_bytes(cache)) for scores in parts)
 
 
 class OutputHead(NamedTuple):
-    """What makes losses and choices of hidden states; of logits, where no number makes them of those."""
+    """The output head: losses from hidden states, or from logits where `scale` is None."""
 
     module: Any
     scale: float | None
 
-    def losses(self, said: Tensor, targets: Tensor) -> Tensor:
-        """Of each target, in nats."""
+    def losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of every target, in nats."""
         if self.scale is None:
-            return torch.nn.functional.cross_entropy(said.float().transpose(1, 2), targets, reduction="none")
-        return nll(said, self.module.weight, targets, self.module.bias)
+            return torch.nn.functional.cross_entropy(inputs.float().transpose(1, 2), targets, reduction="none")
+        return nll(inputs, self.module.weight, targets, self.module.bias)
 
-    def token_scores(self, said: Tensor, targets: Tensor) -> TokenScores:
-        """The same, and whether each target is the likeliest word."""
+    def token_scores(self, inputs: Tensor, targets: Tensor) -> TokenScores:
+        """The losses, and whether every target is the likeliest token."""
         if self.scale is None:
-            return TokenScores(self.losses(said, targets), said.argmax(-1) == targets)
-        return token_scores(said, self.module.weight, targets, self.module.bias)
+            return TokenScores(self.losses(inputs, targets), inputs.argmax(-1) == targets)
+        return token_scores(inputs, self.module.weight, targets, self.module.bias)
 
 
 def _read(
@@ -93,52 +96,52 @@ def _read(
     numbers: Tensor | None = None,
     cache: DynamicCache | None = None,
 ) -> Iterator[Of]:
-    """Each piece judged: by the head, what is said after each token, and the tokens that came."""
+    """The `judging` of every chunk: its arguments are the head, the head's input and the target tokens."""
     host = host_of(model)
     _check(ids, piece, least=2)
     _require_known(host, ids)
-    require_held(host, ids.shape[1] - 1)  # the last token is told, not read
-    given: dict[str, Any] = {"past_key_values": cache or DynamicCache(config=host.config), "use_cache": True}
+    require_held(host, ids.shape[1] - 1)  # the last token is a target only
+    kwargs: dict[str, Any] = {"past_key_values": cache or DynamicCache(config=host.config), "use_cache": True}
     if numbers is not None:
-        piece = ids.shape[1]  # a cache knows no numbers but 0, 1, 2, ...
-        given = {"use_cache": False, **_stated(ids, numbers)}
-    return _judged_pieces(host, ids, piece, judging, given)
+        piece = ids.shape[1]  # a cache has no positions but 0, 1, 2, ...
+        kwargs = {"use_cache": False, **_stated(ids, numbers)}
+    return _judged_pieces(host, ids, piece, judging, kwargs)
 
 
 def _judged_pieces(
-    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], given: Any
+    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], kwargs: Any
 ) -> Iterator[Of]:
     handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
     for first in range(0, ids.shape[1] - 1, piece):
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]
         with torch.no_grad():
-            said = said_after(host, head, ids[:, first : first + targets.shape[1]], targets, given)
-            found = judging(head, *said)
-        yield found
+            inputs = head_inputs(host, head, ids[:, first : first + targets.shape[1]], targets, kwargs)
+            result = judging(head, *inputs)
+        yield result
 
 
-def said_after(
-    host: PreTrainedModel, head: OutputHead, ids: Tensor, targets: Tensor, given: Any
+def head_inputs(
+    host: PreTrainedModel, head: OutputHead, ids: Tensor, targets: Tensor, kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """What is said after each token, where the head can read it, and the targets there."""
+    """The input of the head for every token, and the targets, on the device of the head."""
     with quiet(host):
         if head.scale is None:
-            said: Tensor = host(input_ids=ids, **given).logits
-            return said, targets.to(said.device)
-        said = _base(host)(input_ids=ids, **given).last_hidden_state * head.scale
+            logits: Tensor = host(input_ids=ids, **kwargs).logits
+            return logits, targets.to(logits.device)
+        hidden = _base(host)(input_ids=ids, **kwargs).last_hidden_state * head.scale
     where = head.module.weight.device
-    return said.to(where), targets.to(where)
+    return hidden.to(where), targets.to(where)
 
 
 def _require_same(host: PreTrainedModel, handle: Any, what: str) -> None:
-    """Refuse to go on where somebody has changed the extension in between."""
+    """Refuse to continue after the extension was changed."""
     if handle_of(host) is not handle:
-        raise Conflict(what, "read under the extension it began under", "another, or none")
+        raise Conflict.because(what, f"the extension was changed or removed while the {what} was being read")
 
 
 def _stated(ids: Tensor, numbers: Tensor) -> dict[str, Tensor]:
-    """Numbers of one's own, and a mask that tells transformers that a gap between them begins no new text."""
+    """Position ids, and a full mask, so that transformers takes no gap as the border of two texts."""
     if numbers.shape != ids.shape[1:] or numbers.is_floating_point():
         raise InvalidValue("numbers", f"whole numbers of shape {tuple(ids.shape[1:])}", tuple(numbers.shape))
     read = ids[:, :-1]
@@ -157,21 +160,25 @@ def stream(
     piece: int = PIECE,
     progress: Progress | None = None,
 ) -> Iterator[Tensor]:
-    """Tokens [batch] one after the other, without end unless one is given; at temperature 0 the likeliest.
+    """Generate tokens one by one, without end unless `max_new_tokens` is set.
 
-    Under an extension whose reach forgets (a window, sinks) memory and time per token stay what they are. The text is
-    read in pieces when the first token is asked for; `progress` is told how far that is.
+        for token in rw.stream(model, ids, max_new_tokens=100):  # ids [batch, tokens], token [batch]
+            print(token.tolist())
+
+    At `temperature` 0 the likeliest token is taken; `top_k`, `top_p` and `seed` control sampling. Under an extension
+    whose reach forgets (a window, sinks) memory and time per token are constant. The text is read in chunks of `piece`
+    tokens before the first token; `progress(read, total)` is called after each.
     """
     host = host_of(model)
     _check(ids, piece)
     _require_known(host, ids)
-    require_held(host, ids.shape[1] + max(0, (max_new_tokens or 1) - 1))  # the last that is made is not read
+    require_held(host, ids.shape[1] + max(0, (max_new_tokens or 1) - 1))  # the last generated token is not read
     choose = sampler(temperature, top_k, top_p, torch.Generator(device=ids.device).manual_seed(seed))
     return _written(host, _pieces(ids, piece, progress), choose, max_new_tokens)
 
 
 def _pieces(ids: Tensor, piece: int, progress: Progress | None) -> Iterator[Tensor]:
-    """The text piece by piece; what has been taken has been read when the next is asked for."""
+    """The chunks of a text; `progress` is called after a chunk was read."""
     for first in range(0, ids.shape[1], piece):
         part = ids[:, first : first + piece]
         yield part
@@ -214,20 +221,20 @@ def _base(host: PreTrainedModel) -> Any:
 
 @torch.no_grad()
 def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
-    """The model's own, compared on a few tokens with its logits."""
+    """The output head of the model, compared with its logits on a few tokens."""
     with quiet(host):
         return OutputHead(host.get_output_embeddings(), _head_scale(host, ids))  # type: ignore[no-untyped-call]
 
 
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:
-    """What makes hidden states times the head the model's logits; nothing where no number will do."""
+    """The factor between the head's output and the model's logits; None where no factor fits."""
     head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
-    if head.weight.device.type == "meta":  # on disk, and fetched for the head's own call alone
+    if head.weight.device.type == "meta":  # on disk, and in memory only while the head runs
         return None
     hidden = _base(host)(input_ids=ids, use_cache=False).last_hidden_state
-    own, theirs = head(hidden).double(), host(input_ids=ids, use_cache=False).logits.double()
-    scale = float((own * theirs).sum() / own.square().sum())
-    close = (own * scale - theirs).abs().max() <= CLOSE * theirs.abs().max()
+    ours, theirs = head(hidden).double(), host(input_ids=ids, use_cache=False).logits.double()
+    scale = float((ours * theirs).sum() / ours.square().sum())
+    close = (ours * scale - theirs).abs().max() <= CLOSE * theirs.abs().max()
     return scale if close and (head.bias is None or abs(scale - 1) < CLOSE) else None
 
 
@@ -240,7 +247,7 @@ def _next(host: PreTrainedModel, ids: Tensor, cache: DynamicCache) -> Tensor:
 
 
 def sampler(temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Any:
-    """What draws a token from logits [batch, vocabulary]; at temperature 0 it takes the likeliest."""
+    """A function from logits [batch, vocabulary] to tokens [batch]; at temperature 0 the likeliest."""
     if not temperature >= 0:
         raise InvalidValue("temperature", "0 or above", temperature)
     if temperature == 0:
@@ -255,8 +262,8 @@ def sampler(temperature: float, top_k: int, top_p: float, generator: torch.Gener
         warpers.append(TopPLogitsWarper(top_p))
 
     def draw(logits_bv: Tensor) -> Tensor:
-        unasked: Any = None  # what came before, which none of these looks at
-        share = warpers(unasked, logits_bv.float()).softmax(-1)
+        previous: Any = None  # no warper here uses the tokens before
+        share = warpers(previous, logits_bv.float()).softmax(-1)
         return torch.multinomial(share, 1, generator=generator)[:, 0]
 
     return draw

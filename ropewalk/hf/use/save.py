@@ -1,4 +1,4 @@
-"""Saving and loading: in the words of plain transformers where it has them, beside the weights where not; verified."""
+"""Save and load: as a standard config where that is possible, else with a sidecar; verified."""
 
 from __future__ import annotations
 
@@ -15,56 +15,64 @@ from ropewalk.folders import appearing, require_plausible
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.checkpoint import sidecar
-from ropewalk.hf.checkpoint.config_schedule import require_sayable, standard_config
+from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, runs_own_code
 from ropewalk.hf.probe.identity import CLOSE, HALF
 from ropewalk.hf.probe.rotary import quiet
 from ropewalk.hf.runtime.layer import PREFIX
 
-FAILURES = (OSError, SafetensorError)  # how a disk says that it is full
-TOKENS = 256  # of the text on which what was saved must give the same logits
-FAR = 20_000  # where it must as well: as far as angles in float32 leave logits the same
+FAILURES = (OSError, SafetensorError)  # the errors of a full disk
+TOKENS = 256  # of the text on which the saved model must give the same logits
+FAR = 20_000  # the last position of that test: farther, angles in float32 change the logits
 
 
 def save(
     model: nn.Module, directory: str | Path, *, target_len: int | None = None, tokenizer: Any | None = None
 ) -> str:
-    """Write an extended model so that it comes back the same, its tokenizer beside it, and say how it is to be loaded.
+    """Write an extended model, with its tokenizer if passed, and return how to load it.
 
-    A static schedule becomes a standard config; whatever else there is goes into `ropewalk.json` beside the weights.
-    What was written is loaded and compared before this returns; nothing half-written is ever left.
+        rw.extend(model, "yarn:factor=4")
+        print(rw.save(model, "model-32k", tokenizer=tokenizer))
+
+    `directory` must be new or empty. A static schedule becomes a standard config, which plain transformers loads; any
+    other extension goes into `ropewalk.json`, for `rw.load`. `target_len` (tokens) is written into the config. The
+    saved model is loaded and compared before this returns; a failure leaves no files.
     """
     host, handle = extended_host(model)
     with appearing(Path(directory), FAILURES) as place:
         save_weights(host, place)
         try:
-            require_sayable(handle.extension, handle.layers)
+            require_expressible(handle.extension, handle.layers)
             standard_config(host.config, handle.extension, handle.layers, target_len).save_pretrained(place)
             how = "transformers.AutoModelForCausalLM.from_pretrained"
         except DoesNotFit as reason:
-            if reason.field == "target_len":  # a length that only the caller knows
+            if reason.field == "target_len":  # only the caller can state a length
                 raise
             handle.keep(place, target_len=target_len)
-            how = f"ropewalk.load, since no plain config says it: {reason}"
+            how = f"ropewalk.load: {reason}"
         reached = min(handle.facts.trained_len * handle.extension.theta.stretch, FAR)
         require_same(host, place, target_len or int(reached))
         save_tokenizer(tokenizer, place)
     return how
 
 
-def load(directory: str | Path, **given: Any) -> PreTrainedModel:
-    """A model as it was saved, extended again where its config cannot say how; `given` goes to from_pretrained.
+def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
+    """Load a model, under its extension where `ropewalk.json` has one.
 
-    A model whose weights are not all there is refused.
+        model = rw.load("model-32k", dtype="auto")
+
+    `directory` is a folder or a name on the hub; `kwargs` go to transformers' from_pretrained. Missing weights are an
+    error.
     """
     require_plausible(str(directory))
     place = Path(directory)
     stored = sidecar.read(place) if (place / sidecar.FILE).exists() else None
-    read = fetch_model(directory, output_loading_info=True, **given)
+    read = fetch_model(directory, output_loading_info=True, **kwargs)
     model: PreTrainedModel = read[0]
-    missing = sorted(read[1]["missing_keys"])  # which would be left at random
+    missing = sorted(read[1]["missing_keys"])  # they would stay random
     if missing:
-        raise Unreadable(str(directory), "whole", f"no weights for {', '.join(missing[:3])}", remedy="fetch it again")
+        sentence = f"{directory} has no weights for {', '.join(missing[:3])}"
+        raise Unreadable.because(str(directory), sentence, remedy="fetch it again")
     if stored:
         extension, how = stored
         sidecar.fill(place, model, extend(model, extension, **how).layers)
@@ -72,34 +80,34 @@ def load(directory: str | Path, **given: Any) -> PreTrainedModel:
 
 
 def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
-    """The model inside and the handle it is held by; a bare model is refused."""
+    """The model and its handle; a wrapped model, or one without an extension, is refused."""
     host = host_of(model)
     if host is not model:
         remedy = "merge the adapter first (merge_and_unload), then extend and save"
-        raise InvalidValue("model", "transformers' own, not wrapped", type(model).__name__, remedy=remedy)
+        raise InvalidValue("model", "a transformers model without a wrapper", type(model).__name__, remedy=remedy)
     handle = handle_of(host)
     if handle is None:
         remedy = "extend it first, or use save_pretrained"
         raise InvalidValue("model", "under an extension", type(host).__name__, remedy=remedy)
     if type(host.config) not in AutoModelForCausalLM._model_mapping and not hasattr(host.config, "auto_map"):
-        remedy = "load the model by its own class, and extend it anew"
-        raise DoesNotFit("model", "one that AutoModelForCausalLM loads again", type(host).__name__, remedy=remedy)
+        remedy = "load it by AutoModelForCausalLM, and extend that"
+        raise DoesNotFit("model", "of a class that AutoModelForCausalLM loads", type(host).__name__, remedy=remedy)
     return host, handle
 
 
 def save_weights(host: PreTrainedModel, place: Path, state: dict[str, Tensor] | None = None) -> None:
-    """As transformers does, which on its way notes types and architectures in the model's own config."""
-    own = dict(host.config.__dict__)
+    """Save as transformers does, and restore the model's config, which that changes."""
+    config_before = dict(host.config.__dict__)
     try:
         state = {name: value for name, value in (state or host.state_dict()).items() if PREFIX not in name}
         type(host).save_pretrained(host, place, state_dict=state)
     finally:
         host.config.__dict__.clear()
-        host.config.__dict__.update(own)
+        host.config.__dict__.update(config_before)
 
 
 def save_tokenizer(tokenizer: Any | None, place: Path) -> None:
-    """Beside the weights, where one is given. Its writer has no error of its own, not even for a full disk."""
+    """Save the tokenizer, if any. Its writer raises plain exceptions, even for a full disk."""
     try:
         if tokenizer is not None:
             tokenizer.save_pretrained(place)
@@ -108,17 +116,17 @@ def save_tokenizer(tokenizer: Any | None, place: Path) -> None:
 
 
 def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
-    """Load what was written and compare logits, of the first tokens of a text and far on; refused where they differ."""
+    """Load what was written and compare logits, at the first positions and at far ones; refused where they differ."""
     trusting: dict[str, Any] = {TRUST: True} if runs_own_code(host) else {}
     again = load(place, dtype=host.dtype, **trusting).to(host.device)  # type: ignore[arg-type]
     count = min(length, TOKENS)
     ids = torch.arange(count, device=host.device)[None] * 7 % host.config.get_text_config().vocab_size
     for first in sorted({0, min(length, FAR) - count}):
         places = torch.arange(first, first + count, device=host.device)[None]
-        given = {"input_ids": ids, "position_ids": places, "use_cache": False}
+        inputs = {"input_ids": ids, "position_ids": places, "use_cache": False}
         with quiet(host), quiet(again), torch.no_grad():
-            expected, got = host(**given).logits.double(), again(**given).logits.double()
+            expected, got = host(**inputs).logits.double(), again(**inputs).logits.double()
         error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
         if not error <= CLOSE.get(host.dtype, HALF):
-            said = f"relative error {error:.1e} from token {first} on"
-            raise DoesNotFit("what was saved", "the same when loaded", said)
+            sentence = f"the saved model is not the same when loaded: relative error {error:.1e} from token {first} on"
+            raise DoesNotFit.because("model", sentence)

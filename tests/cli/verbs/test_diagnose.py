@@ -48,7 +48,7 @@ def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys):
         (["--length", "32"], "length must be above the trained length (32)"),
         (["--length", "many"], "--length must be"),
         (["rerop"], "'rerop'"),
-        (["nbce"], "decoding must be left to a call of its own"),
+        (["nbce"], "extend cannot apply nbce, a method of decoding"),
         (["--texts", "0"], "--texts"),
     ],
 )

@@ -52,7 +52,7 @@ def test_without_a_folder_nothing_is_written(place, tmp_path, capsys, monkeypatc
         (["streaming", "--tokens", "many"], "--tokens must be a whole number"),
         (["streaming", "--tokens", "64"], "--tokens must be above the trained length (64)"),
         (["streeming"], "'streeming'"),
-        (["nbce", "--tokens", "200"], "decoding must be left to a call of its own"),
+        (["nbce", "--tokens", "200"], "extend cannot apply nbce, a method of decoding"),
     ],
 )
 def test_errors_are_one_line(place, capsys, given, words):

@@ -52,9 +52,9 @@ def test_learned_numbers_are_heard():
 
 def test_who_cannot_be_listened_to_is_refused():
     model = tiny("llama", num_hidden_layers=1)
-    with pytest.raises(rw.DoesNotFit, match="by attention, got 'none'; extend"):
+    with pytest.raises(rw.DoesNotFit, match="in mode attention, got 'no extension'; extend"):
         capture_layers(model, IDS, rows_of)
-    with rw.extended(model, "pi:factor=2"), pytest.raises(rw.DoesNotFit, match="got 'tables'"):
+    with rw.extended(model, "pi:factor=2"), pytest.raises(rw.DoesNotFit, match="got 'mode tables'"):
         capture_layers(model, IDS, rows_of)
     with rw.extended(model, "log_n"), pytest.raises(rw.InvalidValue, match="ids must be whole numbers"):
         capture_layers(model, IDS.float(), rows_of)

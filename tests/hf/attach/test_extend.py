@@ -269,7 +269,7 @@ def test_a_cache_of_another_extension(llama):
         logits(llama, IDS[:, :1], past_key_values=cache)
     bare = DynamicCache()
     logits(llama, IDS, past_key_values=bare)
-    with extended(llama, "yarn:factor=4"), pytest.raises(Conflict, match="bare model"):
+    with extended(llama, "yarn:factor=4"), pytest.raises(Conflict, match="base model"):
         logits(llama, IDS[:, :1], past_key_values=bare)
 
 
@@ -379,7 +379,7 @@ def test_holes_and_other_padding_than_before_are_refused(llama):
         _, cache = in_pieces(llama, [20], mask=torch.ones_like(IDS))
         with pytest.raises(InvalidValue, match="where the cache has padding"):
             logits(llama, IDS[:, 20:40], attention_mask=mask, past_key_values=cache)
-        with pytest.raises(InvalidValue, match="one after the other"):
+        with pytest.raises(InvalidValue, match="consecutive with a cache"):
             logits(llama, IDS[:, :9], position_ids=torch.arange(0, 18, 2)[None], past_key_values=DynamicCache())
 
 
@@ -397,7 +397,7 @@ def test_a_cache_that_was_reset_begins_anew(llama, before):
 def test_a_cache_that_outlives_its_extension_is_refused(llama):
     with extended(llama, "rerope:window=8"):
         _, cache = in_pieces(llama, [20])
-    with pytest.raises(Conflict, match="bare model"):
+    with pytest.raises(Conflict, match="base model"):
         logits(llama, IDS[:, 20:21], past_key_values=cache)
 
 
@@ -501,7 +501,7 @@ def test_a_cache_of_another_kind_is_refused():
     ids = IDS[:, :24]
     bare = logits(model, ids)
     with extended(model, "rerope:window=30"):
-        with pytest.raises(InvalidValue, match="use_cache must be False on a model that keeps keys otherwise"):
+        with pytest.raises(InvalidValue, match="use_cache must be False on a model whose keys are not in"):
             model(input_ids=ids)
         got = model(input_ids=ids, use_cache=False).logits
     torch.testing.assert_close(got, bare, rtol=0, atol=CLOSE * float(bare.abs().max()))

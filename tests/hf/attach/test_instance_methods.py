@@ -100,7 +100,7 @@ def test_a_cache_from_a_call_without_help_is_refused_before_the_first_token(llam
         cache = DynamicCache()
         first = llama.generate(IDS, **GIVEN, past_key_values=cache)
         before = cache.get_seq_length()
-        with pytest.raises(InvalidValue, match="begun in an assisted call"):
+        with pytest.raises(InvalidValue, match="must begin in an assisted call"):
             llama.generate(first, **GIVEN, past_key_values=cache, prompt_lookup_num_tokens=5)
         assert cache.get_seq_length() == before
         llama.generate(first, **GIVEN, past_key_values=cache)

@@ -130,7 +130,7 @@ def test_a_cap_or_sinks_are_the_models_own(name):
         ("llama", "dynamic_yarn", {}, "the same for every row"),
         ("llama", "rerope:window=8", {}, "reach"),
         ("llama", "biases.alibi", {}, "biases"),
-        ("llama", "xpos", {}, "turning alone"),
+        ("llama", "xpos", {}, "rotation without decay"),
         ("llama", "yarn:factor=4+log_n", {}, "scales"),
         ("llama", "scales.head_scale", {}, "learned"),
         ("llama", "yarn:factor=4+randomized:limit=256", {}, "positions"),

@@ -40,7 +40,7 @@ def read(model, cache):
 @pytest.mark.parametrize("mode", MODES)
 def test_the_bare_models_cache(llama, mode, maker):
     cache = filled(llama, maker)
-    with extended(llama, "yarn:factor=4", mode=mode), pytest.raises(Conflict, match="got 'by the bare model'"):
+    with extended(llama, "yarn:factor=4", mode=mode), pytest.raises(Conflict, match="filled by the base model"):
         read(llama, cache)
     read(llama, cache)
 
@@ -53,7 +53,7 @@ def test_the_cache_of_another_extension_or_of_the_other_way(llama, mode, after, 
         cache = filled(llama, maker)
     text, second = after
     second = MODES[mode == "tables"] if second == "other" else second
-    with extended(llama, text, mode=second), pytest.raises(Conflict, match=f"by_parts.*, by {mode}"):
+    with extended(llama, text, mode=second), pytest.raises(Conflict, match=f"by_parts.*, mode {mode}"):
         read(llama, cache)
 
 
@@ -63,7 +63,7 @@ def test_a_cache_that_outlives_its_extension(llama, mode, maker):
     with extended(llama, "yarn:factor=4", mode=mode):
         cache = filled(llama, maker)
         expected = logits(llama, IDS[:, :21], use_cache=False)[:, 20:]
-    with pytest.raises(Conflict, match="by the bare model"):
+    with pytest.raises(Conflict, match="cannot be used by the base model"):
         read(llama, cache)
     with extended(llama, "yarn:factor=4", mode=mode):  # the same again: it goes on
         torch.testing.assert_close(read(llama, cache), expected, rtol=0, atol=1e-3)
@@ -77,7 +77,7 @@ def test_emptied_it_is_anybodys(llama, maker):
     torch.testing.assert_close(
         logits(llama, IDS, past_key_values=cache), logits(llama, IDS, use_cache=False), rtol=0, atol=1e-3
     )
-    with extended(llama, "yarn:factor=4"), pytest.raises(Conflict, match="by the bare model"):
+    with extended(llama, "yarn:factor=4"), pytest.raises(Conflict, match="filled by the base model"):
         read(llama, cache)
     cache.reset()
     with extended(llama, "yarn:factor=4"):

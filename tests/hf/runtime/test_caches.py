@@ -123,7 +123,7 @@ def test_offloading_without_cuda_is_refused_before_anything_is_touched(make):
     model = model_of("llama")
     with extended(model, "rerope:window=8"):
         cache = make(config=model.config, offloading=True)
-        with pytest.raises(InvalidValue, match="without CUDA"):
+        with pytest.raises(InvalidValue, match="an offloading cache needs CUDA"):
             in_pieces(model, CUTS, cache)
         assert cache.get_seq_length() == 0
 

@@ -61,7 +61,7 @@ def test_refusals():
     with pytest.raises(InvalidValue, match="operation on weights"):
         convert(whole(), "yarn:factor=4")
     model = whole()
-    with extended(model, "yarn:factor=4"), pytest.raises(InvalidValue, match="free of an extension"):
+    with extended(model, "yarn:factor=4"), pytest.raises(InvalidValue, match="the model is under an extension"):
         convert(model, "qk_bias")
 
 

@@ -71,7 +71,7 @@ def test_nothing_is_left_behind():
 
 def test_what_no_table_of_the_model_says_is_refused():
     model = llama()
-    with rw.extended(model, "rerope:window=16"), pytest.raises(rw.DoesNotFit, match="own tables"):
+    with rw.extended(model, "rerope:window=16"), pytest.raises(rw.DoesNotFit, match="gradients need mode tables"):
         slopes(model, IDS, last=10)
     with pytest.raises(rw.DoesNotFit, match="rotary"):
         slopes(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=61)), IDS, last=10)

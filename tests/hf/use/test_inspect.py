@@ -25,15 +25,15 @@ def test_a_model_by_hand():
     assert seen.cache_bytes(parse("streaming:window=10,n_sink=2")) == 4 * 12 * 2 * 32 * 4
     assert "yarn" in seen.applying
     assert seen.under_trained == (2, 3, 4, 5, 6, 7)
-    assert "6 of 8 pairs (2 to 7) never come round in 32" in str(seen)
+    assert "6 of 8 pairs (2 to 7) never complete a full turn in 32" in str(seen)
     assert "     2           0.509            4.07   under-trained" in str(seen).splitlines()
 
 
 def test_windows_bound_the_cache_and_nope_layers_are_counted():
     seen = inspect(tiny("cohere2"), target_len=256)
     assert seen.cache_bytes() == (3 * 12 + 256) * 2 * 32 * 4
-    assert "3 layers have a window" in str(seen)
-    assert "1 layers turn nothing" in str(seen)
+    assert "3 layers have a window (" in str(seen)
+    assert "1 layer does not rotate" in str(seen)
 
 
 def test_why_a_method_does_not_apply():
@@ -50,7 +50,7 @@ def test_why_a_method_does_not_apply():
 
 def test_what_the_model_adds_to_the_softmax_is_said():
     assert "attention logits are capped at 5\n" in str(inspect(tiny("gemma2")))
-    assert "a learned one in every head's softmax" in str(inspect(tiny("gpt_oss")))
+    assert "a learned sink per head" in str(inspect(tiny("gpt_oss")))
     for word in ("capped", "softmax"):
         assert word not in str(inspect(tiny("llama")))
 
@@ -65,7 +65,7 @@ def test_which_way_static_schedules_go():
     seen = inspect(tiny("hunyuan_v1_dense"))
     assert "norm" in seen.carried
     assert seen.tabled == ""
-    assert "its attention untouched" in str(seen)
+    assert "its attention is unchanged" in str(seen)
 
 
 def test_a_folder_and_an_extended_model(tmp_path):

@@ -1,4 +1,4 @@
-"""The engines that people serve with, each by its rule."""
+"""The serving engines, each by its rule."""
 
 from __future__ import annotations
 

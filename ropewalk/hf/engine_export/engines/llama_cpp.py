@@ -1,11 +1,11 @@
 """llama.cpp, as its converter writes a model and as it computes it (b11739, and the converter of 2026-08; both run):
 
-default, linear    as they are
+default, linear    unchanged
 yarn               with betas 32 and 1, truncated, at the temperature 0.1 ln(factor) + 1, whatever a config, a key
                    or a flag says
-nothing at all     where an architecture's converter writes keys of its own alone (Gemma 2, StableLM, Phi)
+nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM, Phi)
 any table          as the tensor rope.freqs.weight, a divisor for each pair, where the architecture reads it;
-                   elsewhere the converter or the loader stops at it, and llama3 is dropped without a word
+                   elsewhere the converter or the loader stops at it, and llama3 is dropped silently
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import math
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, fold, lower, yarn_temperature
 
-# Run with the tensor: what came out agreed with transformers. Others were run and stop, or were not run.
+# Run with the tensor, and equal to transformers. Others were run and stop, or were not run.
 READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
 TENSOR = "rope.freqs.weight"
-# Run by name as well, like these; with others nothing was run, which the answer says.
+# Run by name too; others were not run, which a note says.
 RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
-# Whose converter does not come to what they all have in common, where base and schedule are written: it drops both.
+# Their converters skip the common part that writes base and schedule: both are dropped.
 DROPS = {
     *("gemma", "gemma2", "stablelm", "phi", "phi3", "phimoe", "gpt_neox", "falcon", "falcon_h1", "glm", "chatglm"),
     *("dbrx", "codeshell", "minicpm3", "orion", "plamo", "plamo2", "openelm", "granitemoehybrid", "bamba", "jamba"),
     "nemotron_h",
 }
-# No type of transformers, so that whoever loads the folder there is stopped instead of missing the tensor. The
-# converter notes that it does not know the type, and writes none.
+# Not a type of transformers, so that loading the folder there stops instead of missing the tensor. The converter warns
+# that it does not know the type, and writes none.
 ROPE_TYPE = "rope_freqs"
 
 
 def read(stated: StatedModel) -> EngineReading:
     """By name where that computes it, else by divisors among the weights and a temperature in the queries."""
     if stated.window is not None:
-        raise DoesNotFit("reach", "the model's own, for llama.cpp's converter writes no other", "window")
+        raise DoesNotFit.because("reach", "llama.cpp's converter writes no window but the model's own")
     if stated.latent and stated.type != "default":
         raise DoesNotFit("schedule", "another base where keys are latent", stated.type)
     if stated.text.model_type in DROPS:
@@ -56,14 +56,12 @@ def command(place: str, stated: StatedModel) -> str:
 
 
 def _computes(stated: StatedModel) -> bool:
-    """Whether llama.cpp's own schedule of this name is the one that is wanted."""
+    """Whether llama.cpp's schedule of this name computes the same."""
     if stated.type in ("default", "linear"):
         return stated.temperature == 1
     if stated.type != "yarn" or not stated.reaches_all:
         return False
-    own = stated.parameters[0]
-    betas = (own.get("beta_fast") or 32, own.get("beta_slow") or 1)
-    temperature = yarn_temperature(own["factor"])
-    return (
-        betas == (32, 1) and own.get("truncate", True) and math.isclose(stated.temperature, temperature, rel_tol=1e-6)
-    )
+    parameters = stated.parameters[0]
+    betas = (parameters.get("beta_fast") or 32, parameters.get("beta_slow") or 1)
+    usual = betas == (32, 1) and parameters.get("truncate", True)
+    return usual and math.isclose(stated.temperature, yarn_temperature(parameters["factor"]), rel_tol=1e-6)

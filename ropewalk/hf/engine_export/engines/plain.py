@@ -1,4 +1,4 @@
-"""transformers itself: everything by its name, or pair by pair where a model's config knows no other name."""
+"""transformers itself: everything by its name, or pair by pair where a model's config has no name for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedMod
 
 
 def read(stated: StatedModel) -> EngineReading:
-    """Nothing to rewrite but a temperature that cos and sin would not carry everywhere."""
+    """Unchanged, but for a temperature that cos and sin do not bring to every logit."""
     folded = place_temperature(stated)
     return EngineReading(is_lowered(stated), folded)
 

@@ -1,6 +1,6 @@
-"""What an engine is handed, and what it answers. An engine is one pure rule: which words of a config it reads, and how.
+"""The input and the output of an engine's rule: a pure function of which config keys the engine reads, and how.
 
-What it reads otherwise than transformers is lowered, said pair by pair, or refused; nothing is left for it to guess.
+What it reads differently from transformers is lowered (stated pair by pair) or refused; nothing is left to guess.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ QUERY_SCALE = "llama_4_scaling_beta"  # beside it, the original length is what a
 
 @dataclass
 class StatedModel:
-    """A model under a static extension in the words of transformers' config, which an engine rewrites for itself."""
+    """A static extension as a transformers config, which an engine's rule rewrites."""
 
     config: Any
-    kinds: tuple[str, ...]  # of the layers that the extension rules, where each kind has parameters of its own
-    table: Tensor  # radians per position of each pair in these layers
+    kinds: tuple[str, ...]  # types of the extended layers, where each type has its own parameters
+    table: Tensor  # radians per position of every pair in these layers
     length: int
     interleaved: bool  # whether neighbours make a pair
-    reaches_all: bool  # whether what cos and sin are multiplied by reaches every logit
+    reaches_all: bool  # whether the factor of cos and sin reaches every logit
     window: int | None = None
 
     @property
     def text(self) -> Any:
-        """The part of the config that is the language model's."""
+        """The language model's part of the config."""
         return self.config.get_text_config()
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
-        """The rotary parameters that the extension has set: of the whole, or of its kinds of layers."""
-        own = self.text.rope_parameters
-        return [own[kind] for kind in self.kinds] if self.kinds else [own]
+        """The rotary parameters of the extension: of the whole model, or of its layer types."""
+        parameters = self.text.rope_parameters
+        return [parameters[kind] for kind in self.kinds] if self.kinds else [parameters]
 
     @property
     def type(self) -> str:
@@ -50,12 +50,12 @@ class StatedModel:
 
     @property
     def temperature(self) -> float:
-        """What cos and sin are multiplied by."""
-        own = self.parameters[0]
-        stated = own.get("attention_factor")
+        """The factor of cos and sin."""
+        first = self.parameters[0]
+        stated = first.get("attention_factor")
         if stated is not None:
             return float(stated)
-        return yarn_mscale(own, own.get("mscale_all_dim") or 0.0) if self.type == "yarn" else 1.0
+        return yarn_mscale(first, first.get("mscale_all_dim") or 0.0) if self.type == "yarn" else 1.0
 
     @property
     def latent(self) -> bool:
@@ -64,36 +64,36 @@ class StatedModel:
 
     @property
     def divisors(self) -> list[float]:
-        """What base^(-2i/d) is divided by in each pair."""
+        """The divisor of base^(-2i/d) in every pair."""
         base, pairs = float(self.parameters[0]["rope_theta"]), len(self.table)
         divisors = base ** (-torch.arange(pairs, dtype=torch.float64) / pairs) / self.table
-        return [float(each) for each in divisors.clamp(max=STILL)]
+        return [float(divisor) for divisor in divisors.clamp(max=STILL)]
 
 
 class EngineReading(NamedTuple):
-    """How an engine comes to compute what was stated."""
+    """How an engine computes what was stated."""
 
     lowered: bool
-    folded: float = 1.0  # what queries are multiplied by, in the weights
-    divisors: bool = False  # whether they stand among the weights
-    unrun: bool = False  # whether nobody here has seen the engine compute this kind of model
-    rope_type: str | None = None  # written last, when the folder has been compared with the model
+    folded: float = 1.0  # the factor of the queries, in the weights
+    divisors: bool = False  # whether divisors are among the weights
+    unrun: bool = False  # whether the engine was never run with this kind of model
+    rope_type: str | None = None  # written last, after the folder was compared with the model
 
 
 class EngineRules(NamedTuple):
-    """One who serves models."""
+    """The rules of one engine."""
 
     read: Callable[[StatedModel], EngineReading]  # rewrites the config
-    command: Callable[[str, StatedModel], str]  # that starts it, given the folder
+    command: Callable[[str, StatedModel], str]  # the command that starts it with a folder
 
 
 def is_lowered(stated: StatedModel) -> bool:
-    """Whether the schedule is said pair by pair."""
+    """Whether the schedule is stated pair by pair."""
     return stated.type == LONGROPE
 
 
 def lower(stated: StatedModel) -> None:
-    """Say the schedule pair by pair: as longrope, with one set of divisors for short texts and long ones."""
+    """State the schedule pair by pair: as longrope, with one set of divisors for short texts and long ones."""
     divisors, temperature = stated.divisors, stated.temperature
     for parameters in stated.parameters:
         original = parameters.get("original_max_position_embeddings") if QUERY_SCALE in parameters else None
@@ -108,12 +108,12 @@ def lower(stated: StatedModel) -> None:
             "attention_factor": temperature,
             "original_max_position_embeddings": original or stated.length,
         }
-    if hasattr(stated.text, "original_max_position_embeddings"):  # which transformers prefers where it is there
+    if hasattr(stated.text, "original_max_position_embeddings"):  # transformers prefers this one where it exists
         stated.text.original_max_position_embeddings = stated.length
 
 
 def fold(stated: StatedModel) -> float:
-    """Take the temperature out of the config: what the queries' weights are to be multiplied by instead."""
+    """Remove the temperature from the config, and return the factor for the weights of the queries."""
     factor = stated.temperature**2
     for parameters in stated.parameters:
         for name in ("attention_factor", "short_mscale", "long_mscale"):
@@ -123,7 +123,7 @@ def fold(stated: StatedModel) -> float:
 
 
 def place_temperature(stated: StatedModel) -> float:
-    """Leave it to cos and sin where these reach every logit, else fold it."""
+    """Leave the temperature to cos and sin where these reach every logit, else fold it."""
     if stated.temperature == 1 or stated.reaches_all:
         return 1.0
     if not is_lowered(stated):
@@ -144,9 +144,9 @@ def yarn_temperature(factor: float, coefficient: float = 1.0) -> float:
 
 def yarn_mscale(parameters: dict[str, Any], all_dim: float) -> float:
     """The temperature that mscale and mscale_all_dim give."""
-    own = parameters.get("mscale")
+    mscale = parameters.get("mscale")
     factor = parameters["factor"]
-    return yarn_temperature(factor, 1.0 if own is None else own) / yarn_temperature(factor, all_dim)
+    return yarn_temperature(factor, 1.0 if mscale is None else mscale) / yarn_temperature(factor, all_dim)
 
 
 def require_latent(stated: StatedModel) -> None:
@@ -161,7 +161,7 @@ def require_latent(stated: StatedModel) -> None:
         raise DoesNotFit(
             "temperature", f"{read:.4f}, which an engine computes where keys are latent", stated.temperature
         )
-    for name in ("attention_factor", "attn_factor"):  # 1 there makes vLLM forget mscale_all_dim
+    for name in ("attention_factor", "attn_factor"):  # 1 there makes vLLM ignore mscale_all_dim
         parameters.pop(name, None)
 
 
@@ -178,8 +178,8 @@ def read_as_deepseek_and_phi(stated: StatedModel) -> EngineReading:
 
 
 def require_halves(stated: StatedModel) -> None:
-    """Refuse what the module for longrope of vLLM and SGLang does not compute."""
+    """Refuse what the longrope module of vLLM and SGLang does not compute."""
     if stated.interleaved:
-        raise DoesNotFit("schedule", "one that has a name of its own where neighbours make a pair", LONGROPE)
+        raise DoesNotFit("schedule", "one with a type of its own where pairs are neighbours", LONGROPE)
     if any("mrope_section" in parameters for parameters in stated.parameters):
-        raise DoesNotFit("schedule", "one that has a name of its own where positions have several axes", LONGROPE)
+        raise DoesNotFit("schedule", "one with a type of its own where positions have several axes", LONGROPE)

@@ -1,7 +1,7 @@
 """vLLM, as it reads a config (0.32.0: layers/rotary_embedding, config/model.py; run on a processor):
 
 linear      the length it allows is max_position_embeddings * factor, except for Gemma 3
-yarn        its table ends at original_max_position_embeddings * factor; beyond it reads what is no table (NaN)
+yarn        its table ends at original_max_position_embeddings * factor; beyond it reads past the table (NaN)
 longrope    its temperature is short_mscale and long_mscale; pairs must be halves
 latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
 """
@@ -14,7 +14,7 @@ from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedMod
 
 
 def read(stated: StatedModel) -> EngineReading:
-    """By name as far as the tables of that name reach, else pair by pair."""
+    """By name as far as the table of that name reaches, else pair by pair."""
     multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
@@ -30,11 +30,14 @@ def command(place: str, stated: StatedModel) -> str:
 
 
 def _ends_early(stated: StatedModel) -> bool:
-    """Whether the table ends before the length that is wanted."""
-    own = stated.parameters[0]
-    return stated.type == "yarn" and int(own["original_max_position_embeddings"] * own["factor"]) < stated.length
+    """Whether the table ends before the target length."""
+    parameters = stated.parameters[0]
+    return (
+        stated.type == "yarn"
+        and int(parameters["original_max_position_embeddings"] * parameters["factor"]) < stated.length
+    )
 
 
 def _is_gemma3(stated: StatedModel) -> bool:
-    """Whose length vLLM takes as it is."""
+    """Gemma 3, whose length vLLM does not multiply."""
     return "gemma3" in stated.config.model_type
