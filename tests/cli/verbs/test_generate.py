@@ -90,7 +90,7 @@ def test_a_short_prompt_needs_no_extension(folder, capsys):
 
 def test_without_end_no_length_is_known(folder, capsys):
     assert run(["generate", str(folder), "yarn", "--prompt", "w1 w2", "--stream"]) == 2
-    assert "the length to reach (--to)" in capsys.readouterr().err
+    assert "the target length (--to)" in capsys.readouterr().err
 
 
 def test_a_prompt_beyond_the_length_to_reach_is_refused(folder, capsys, monkeypatch):
@@ -102,21 +102,24 @@ def test_a_prompt_beyond_the_length_to_reach_is_refused(folder, capsys, monkeypa
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ([], "beyond 32 tokens, the trained length of the model; for more use yarn or rerope"),
-        (["log_n"], "beyond 32 tokens, the length that the extension covers; for more use yarn or rerope"),
-        (["pi:factor=1.75"], "beyond 56 tokens, the length that the extension covers; "),
+        ([], "the text now exceeds 32 tokens, the trained length of the model; for more use yarn or rerope"),
+        (
+            ["log_n"],
+            "the text now exceeds 32 tokens, the length that the extension covers; for more use yarn or rerope",
+        ),
+        (["pi:factor=1.75"], "the text now exceeds 56 tokens, the length that the extension covers; "),
         (
             ["leaky_rerope:window=8,leak=2"],
-            "beyond 55 tokens, the length that the extension covers",
+            "the text now exceeds 55 tokens, the length that the extension covers",
         ),  # 8 + 46 / 2 = 31
-        (["yarn", "--to", "60"], "beyond 60 tokens, the length of --to\n"),
-        (["rerope", "--to", "52"], "beyond 52 tokens, the length of --to\n"),
+        (["yarn", "--to", "60"], "the text now exceeds 60 tokens, the length of --to\n"),
+        (["rerope", "--to", "52"], "the text now exceeds 52 tokens, the length of --to\n"),
     ],
 )
 def test_what_is_beyond_is_said_once(folder, capsys, line, said):
     """20 tokens after 50."""
     shown = generated(folder, capsys, *line, "--prompt", PROMPT, "--max-new-tokens", "20")
-    assert shown.err.startswith("ropewalk: from here on ")
+    assert shown.err.startswith("ropewalk: the text now exceeds ")
     assert said in shown.err
     assert shown.err.count("\n") == 1
     assert len(shown.out.split()) == 20
@@ -131,7 +134,7 @@ def test_an_answer_about_contexts_is_as_long_as_the_longest_of_them(folder, tmp_
     for name, text in (("one", "w5 w6"), ("two", " ".join(["w9"] * 28))):
         (tmp_path / name).write_text(text)
     asked = ["--contexts", str(tmp_path), "--question", "w7 w8", "--max-new-tokens", "5"]
-    assert "beyond 32 tokens" in generated(folder, capsys, "nbce", *asked).err
+    assert "exceeds 32 tokens" in generated(folder, capsys, "nbce", *asked).err
     assert generated(folder, capsys, "nbce", *asked[:-1], "2").err == ""
 
 

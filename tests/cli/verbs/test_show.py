@@ -36,7 +36,7 @@ def test_an_extension():
         "high_turns",
         "32.0",
         "a number, above 0",
-        "pairs with more turns are left alone (beta, beta_fast, r)",
+        "pairs with more rotations stay (beta, beta_fast, r)",
     ] in rows
     # 4,096 tokens, base 10,000: pair 0 turns 4096 / 2 pi = 651.90 times and is left alone; the last is slowed by 8.
     assert ["0", "6.3", "651.90", "5,215.19", "1.00"] in rows
