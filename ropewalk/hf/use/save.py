@@ -90,7 +90,7 @@ def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
         remedy = "extend it first, or use save_pretrained"
         raise InvalidValue("model", "under an extension", type(host).__name__, remedy=remedy)
     if type(host.config) not in AutoModelForCausalLM._model_mapping and not hasattr(host.config, "auto_map"):
-        remedy = "load it by AutoModelForCausalLM, and extend that"
+        remedy = "load the original model by its own class, and extend it again"
         raise DoesNotFit("model", "of a class that AutoModelForCausalLM loads", type(host).__name__, remedy=remedy)
     return host, handle
 
