@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from ropewalk import parse
+from ropewalk import __version__, parse
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import app
 
@@ -112,3 +112,8 @@ def test_the_first_look_tells_known_from_new():
 
 def test_the_readme_has_commands():
     assert len([command for command in COMMANDS if command.startswith(".venv/bin/ropewalk ")]) >= 3
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
