@@ -152,7 +152,7 @@ def test_half_of_a_pair_of_surrogates_is_no_text(tmp_path):
     """No tokenizer reads it, so the error must say where it is."""
     path = tmp_path / "some.jsonl"
     path.write_text(json.dumps({"text": text(0)}) + "\n" + json.dumps({"text": text(1) + "\ud800"}) + "\n")
-    with pytest.raises(Unreadable, match=r"some\.jsonl/1 must be text, got '\\ud800'; half of a pair"):
+    with pytest.raises(Unreadable, match=r"some\.jsonl/1 must be text, got '\\ud800'; a lone surrogate"):
         list(documents(str(path)))
     path.write_text(json.dumps({"text": text(1) + "\U0001f600"}) + "\n")  # which JSON writes as a whole pair
     assert len(list(documents(str(path)))) == 1

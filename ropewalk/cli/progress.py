@@ -19,12 +19,13 @@ INTERVAL = 30.0  # seconds between two lines where no terminal shows a bar
 class WorkProgress:
     """How much is done, on the error stream: a bar on a terminal, else a line every half minute."""
 
-    def __init__(self, bar: Progress, label: str, *, quiet: bool) -> None:
+    def __init__(self, bar: Progress, label: str, *, unit: str, quiet: bool) -> None:
         self._bar, self._task, self._label = bar, bar.add_task(label, total=None), label
-        self._quiet, self._last_line, self._closed = quiet, time.monotonic(), False
+        self._unit, self._quiet, self._last_line, self._closed = unit, quiet, time.monotonic(), False
 
     def __call__(self, done: float, total: float, label: str = "") -> None:
-        self._label = label or self._label
+        counted = f"{done:,.0f} of {total:,.0f} {self._unit}" if self._unit else ""
+        self._label = label or counted or self._label
         self._bar.update(self._task, completed=done, total=total, description=self._label)
         if self._bar.disable and not self._quiet and time.monotonic() - self._last_line >= INTERVAL:
             self._last_line = time.monotonic()
@@ -38,13 +39,14 @@ class WorkProgress:
 
 
 @contextmanager
-def showing_progress(label: str, *, quiet: bool = False) -> Iterator[WorkProgress]:
-    """Progress for as long as a block lasts. `quiet`: nothing at all where there is no terminal."""
+def showing_progress(label: str, *, unit: str = "", quiet: bool = False) -> Iterator[WorkProgress]:
+    """Progress for as long as a block lasts. `unit`: count what is done in these, such as "tokens read"; `quiet`:
+    nothing at all where there is no terminal."""
     terminal = sys.stderr.isatty()
     console = Console(stderr=True, quiet=not terminal)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not terminal) as bar:
-        yield WorkProgress(bar, label, quiet=quiet)
+        yield WorkProgress(bar, label, unit=unit, quiet=quiet)
 
 
 def pieces(tokenizer: Any, tokens: Iterable[int]) -> Iterator[str]:

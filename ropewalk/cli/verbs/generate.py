@@ -181,7 +181,7 @@ def _write(
 
     on_model = replace(extension, decoding=None) if extension else Extension()
     extended = nullcontext() if on_model == Extension() else taken_off(host).under(host, on_model)
-    with extended, showing_progress("reading", quiet=True) as progress:
+    with extended, showing_progress("reading", unit="tokens read", quiet=True) as progress:
         tokens = _answer if request.contexts else _continuation
         try:
             checked = watched(tokens(host, tokenizer, request, rule, progress), room.read, limit_of(host, room.to))

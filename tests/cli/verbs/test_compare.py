@@ -162,7 +162,7 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
         (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
         (["--ray", "local", "--device", "cpu"], "give --ray or --device, not both"),
         (["--ray", "local", "--workers", "2"], "give --ray or --workers, not both"),
-        (["--device", "bread"], "--device must be one that is there, got 'bread'"),
+        (["--device", "bread"], "--device must be an available device, got 'bread'"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):
