@@ -19,7 +19,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import ATTENTION
-from ropewalk.hf.probe.rotary import ProbedLayer, quiet
+from ropewalk.hf.probe.probe import ProbedLayer, quiet
 from ropewalk.hf.use.inspect import inspect
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

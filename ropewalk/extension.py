@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from torch import Generator, Tensor
 
-from ropewalk import stored
+from ropewalk import extension_json
 from ropewalk.biases import Bias
 from ropewalk.decoding import Decoding
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
@@ -186,9 +186,9 @@ class Extension:
     @classmethod
     def from_json(cls, values: str | Mapping[str, Any]) -> Extension:
         """The inverse of `to_json`, from a dict or a JSON text. Unknown keys are errors."""
-        read = stored.load(values)
-        filled = {name: stored.content(name, value) for name, value in read.items() if name in SLOTS}
-        layers = [(key, cls.from_json(content)) for key, content in stored.layers(read.get("layers", {}))]
+        read = extension_json.load(values)
+        filled = {name: extension_json.content(name, value) for name, value in read.items() if name in SLOTS}
+        layers = [(key, cls.from_json(content)) for key, content in extension_json.layers(read.get("layers", {}))]
         return cls(**filled, layers=tuple(layers), instead=read.get(INSTEAD, False))
 
     def describe(self) -> str:

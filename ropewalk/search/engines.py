@@ -13,7 +13,7 @@ from ropewalk.hf.attach.modes import attached_all
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.engine_export.export import require_exportable
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.rotary import ProbedLayer, probe
+from ropewalk.hf.probe.probe import ProbedLayer, probe
 from ropewalk.search.goal import ANY, STATIC, Goal
 
 

@@ -17,7 +17,7 @@ RANKS = [
     ("spec",),
     FACTORS,
     ("slots",),
-    ("stored",),
+    ("extension_json",),
     ("extension",),
     ("inputs", "presets"),
     ("equation",),

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError
 from ropewalk.hf import extend, extended, inspect, save, score, stream
 from ropewalk.hf.probe.identity import count
-from ropewalk.hf.probe.rotary import probe
+from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime.caches import held_bytes
 
 IDS = torch.randint(3, 90, (1, 100), generator=torch.Generator().manual_seed(4))

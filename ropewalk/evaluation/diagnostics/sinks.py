@@ -21,7 +21,7 @@ from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.extension import Extension
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.hf.probe.rotary import device_of
+from ropewalk.hf.probe.probe import device_of
 from ropewalk.reach import Sinks, Window
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.probe.rotary import device_of, quiet
+from ropewalk.hf.probe.probe import device_of, quiet
 
 
 class StatePlane(NamedTuple):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ropewalk.equation import reference_logits, reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import ATTENTION, Handle, handle_of
-from ropewalk.hf.probe.rotary import device_of, quiet
+from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer
 from ropewalk.scoped import scoped
 from ropewalk.spec import Weights

@@ -21,7 +21,7 @@ from ropewalk.hf.probe.checkpoint_schedule import (
     with_plain_scalings,
 )
 from ropewalk.hf.probe.facts import corrected, facts_of
-from ropewalk.hf.probe.rotary import ProbedLayer, probe
+from ropewalk.hf.probe.probe import ProbedLayer, probe
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.parsing import Line, read_line
 
@@ -64,9 +64,7 @@ def extend(
         same = present.lifts_windows == lift_windows and present.trained_len == trained_len
         if present.extension == wanted and same and mode in (None, present.mode):
             return present
-        raise Conflict.because(
-            "model", f"the model is already under {present.extension.to_json()}", remedy="remove that first"
-        )
+        raise Conflict.because("model", f"the model is already extended: {present!r}", remedy="remove that first")
     require_steady(layers, wanted)
     if isinstance(asked, Line):  # an Extension object was built on purpose, or stored while it was in force
         require_not_restated(host.config.get_text_config(), asked)

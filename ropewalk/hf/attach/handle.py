@@ -16,7 +16,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.probe.cache_contents import cache_growth
-from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.probe.probe import ProbedLayer
 from ropewalk.hf.runtime.cache_owner import NeverCopied
 from ropewalk.hf.runtime.layer import ExtendedLayer
 

@@ -18,7 +18,7 @@ from ropewalk.hf.attach.rotary_tables import edit_for, identity_edit, require_wr
 from ropewalk.hf.probe.attention_arguments import SUPPORTED
 from ropewalk.hf.probe.identity import require_identity
 from ropewalk.hf.probe.masks import require_causal
-from ropewalk.hf.probe.rotary import ProbedLayer, attention_named, device_of, probe
+from ropewalk.hf.probe.probe import ProbedLayer, attention_named, device_of, probe
 from ropewalk.hf.runtime.cache_owner import Owner
 from ropewalk.hf.runtime.hooks import ForwardPreHook, after_forward, check_position_ids, identity_rotation
 from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, attached, attention, learned, mark_module

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
-from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.probe.probe import ProbedLayer
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 

@@ -60,7 +60,7 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
         known = ("extension", *(field.name for field in parameters(SidecarFields)))
         for name in values:
             if name not in known:
-                raise UnknownName("key", name, known=known, owner="the file", remedy=_written_by(values))
+                raise UnknownName("key", name, known=known, remedy=_written_by(values))
         if "extension" not in values or "lift_windows" not in values:
             raise Unreadable("file", "what save wrote, with extension and lift_windows", sorted(values))
         if not isinstance(values["extension"], dict):

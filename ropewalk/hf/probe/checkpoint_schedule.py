@@ -15,7 +15,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
 from ropewalk.hf.probe.facts import CLOSE, lengths_of, parts_of
-from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.probe.probe import ProbedLayer
 from ropewalk.parsing import Line, read_line
 
 # The rope parameters of a config that belong to a schedule. All others are the model's layout: bases, shares, sections.

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import formula
-from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.probe.probe import ProbedLayer
 from ropewalk.presets.lengths import require_whole
 from ropewalk.trained_to import stated
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.capture import not_finite
-from ropewalk.hf.probe.rotary import device_of, quiet
+from ropewalk.hf.probe.probe import device_of, quiet
 
 # Relative to the logits' root mean square. Mistakes are above 0.1; half precision is 0.05 off in deep models.
 CLOSE = {torch.float32: 1e-3, torch.float64: 1e-6}

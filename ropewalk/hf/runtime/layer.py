@@ -24,7 +24,7 @@ from ropewalk.facts import MODEL, SINKS, Facts
 from ropewalk.frequencies import NoPE
 from ropewalk.hf.probe.attention_arguments import SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.checkpoint_schedule import is_stretched, on_own_tables
-from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.probe.probe import ProbedLayer
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
 from ropewalk.reach import Window

@@ -16,7 +16,7 @@ from ropewalk.facts import Facts
 from ropewalk.hf.attach.extend import require_steady
 from ropewalk.hf.attach.handle import ATTENTION
 from ropewalk.hf.attach.modes import Modes, attached_all
-from ropewalk.hf.probe.rotary import ProbedLayer
+from ropewalk.hf.probe.probe import ProbedLayer
 from ropewalk.hf.use.convert import missing_biases, operated
 from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import Needs, needs

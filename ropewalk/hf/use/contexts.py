@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from ropewalk.decoding import Decoding
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.probe.rotary import quiet
+from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.use.long_text import PIECE, Progress, sampler
 from ropewalk.parsing import parse
 

@@ -14,7 +14,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.rotary import probe
+from ropewalk.hf.probe.probe import probe
 from ropewalk.parsing import parse
 from ropewalk.surgery import Surgery
 

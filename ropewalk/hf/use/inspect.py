@@ -22,7 +22,7 @@ from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.checkpoint_schedule import own_schedule_of
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.rotary import ProbedLayer, probe
+from ropewalk.hf.probe.probe import ProbedLayer, probe
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
 from ropewalk.presets.lengths import require_whole
 

@@ -22,7 +22,7 @@ from ropewalk.attention.token_loss import TokenScores as TokenScores
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.max_length import require_held
-from ropewalk.hf.probe.rotary import quiet
+from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.runtime.caches import held_bytes
 
 PIECE = 4096  # tokens of a chunk; over several chunks a model's own attention also computes what its mask hides

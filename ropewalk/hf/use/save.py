@@ -18,7 +18,7 @@ from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, runs_own_code
 from ropewalk.hf.probe.identity import CLOSE, HALF
-from ropewalk.hf.probe.rotary import quiet
+from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.runtime.layer import PREFIX
 
 FAILURES = (OSError, SafetensorError)  # the errors of a full disk

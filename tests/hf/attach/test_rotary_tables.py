@@ -15,7 +15,7 @@ from ropewalk.equation import reference_attention
 from ropewalk.frequencies import Interpolation
 from ropewalk.hf import extend, extended, score, stream
 from ropewalk.hf.attach.rotary_tables import FURTHEST
-from ropewalk.hf.probe.rotary import probe
+from ropewalk.hf.probe.probe import probe
 
 NORM_FOLLOWS = ("hunyuan_v1_dense", "nanochat")
 SHARED = ("gemma2", "gpt_oss")  # one table for layers with windows, which are left alone, and for those without

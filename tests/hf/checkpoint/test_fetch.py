@@ -84,7 +84,7 @@ NAMES = ["null\0byte", "half \ud800", "x" * 300, "/".join(["y" * 200] * 40), "~n
 @pytest.mark.parametrize("read", [rw.load, rw.inspect])
 def test_names_of_no_model(tmp_path, monkeypatch, read, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Unreadable, match="model must be an? (existing )?folder"):
+    with pytest.raises(Unreadable, match=r"model must be an? (existing )?folder"):
         read(name)
 
 

@@ -128,7 +128,7 @@ def test_the_good_file_is_read(tmp_path):
         ({"extension": "{}"}, "extension must be a JSON object of slots, got '{}'"),
         (
             {"lift_window": True},
-            "the file has no key 'lift_window'; did you mean 'lift_windows'? It has: extension",
+            "there is no key 'lift_window'; did you mean 'lift_windows'? Known: extension",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from ropewalk.hf.attach.modes import attached_all
 from ropewalk.hf.engine_export.config_for_engine import stated
 from ropewalk.hf.engine_export.engines import ENGINES
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.rotary import probe
+from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 
 TRAINED = 512

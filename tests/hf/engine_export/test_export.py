@@ -15,7 +15,7 @@ import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.hf import export, extended
 from ropewalk.hf.engine_export.fold_temperature import folded_weights, require_foldable
-from ropewalk.hf.probe.rotary import probe
+from ropewalk.hf.probe.probe import probe
 
 IDS = torch.randint(3, 97, (2, 100), generator=torch.Generator().manual_seed(5))
 FACTS = rw.Facts(trained_len=32, head_dim=16)

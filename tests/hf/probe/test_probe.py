@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from ropewalk import DoesNotFit
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.rotary import probe
+from ropewalk.hf.probe.probe import probe
 
 # rotating dimensions from and to, neighbours, windows of the four layers; by reading the sources.
 W = 12

@@ -6,9 +6,9 @@ import pytest
 
 from ropewalk import Extension
 from ropewalk.errors import RopewalkError, Unreadable
+from ropewalk.extension_json import content, layers, load
 from ropewalk.frequencies import NTK, Dynamic
 from ropewalk.scales import LogN
-from ropewalk.stored import content, layers, load
 
 
 def test_content():
