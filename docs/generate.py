@@ -23,16 +23,16 @@ from models import models_page
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"
 MEANINGS = {  # of the rows of the front pages' table; in English, where none is here, the folder's own docstring
-    "README.md": {"head": "| factor | folder | methods |", "presets": "papers and systems, as compositions"},
+    "README.md": {"head": "| slot | folder | methods |", "presets": "papers and systems, as compositions"},
     "README.zh.md": {
-        "head": "| 因子 | 目录 | 方法 |",
+        "head": "| 槽位 | 目录 | 方法 |",
         "frequencies": "theta：每对维度转得多快",
         "reach": "查询能看到哪些键，每个键看起来有多远",
         "biases": "bias_h(距离)：因键的远近而加到 logit 上的值",
         "scales": "scale(i)：一行查询的 logit 乘以多少",
         "positions": "token 如何编号",
         "decoding": "多个上下文的下一 token 分布如何合为一个",
-        "surgery": "改变权重：输入 state dict 及其参数，输出新的",
+        "surgery": "改变权重：输入 state dict 和模型信息 (facts)，输出新的",
         "presets": "论文与系统，即方法的组合",
     },
 }
@@ -56,12 +56,12 @@ def tasks_page() -> str:
     parts = [
         "# Tasks",
         "Generated from the sources by `make docs`: what `ropewalk compare --tasks NAME:PARAMETER=VALUE,...` measures. "
-        "By default that is context, repetition, passkey and damage. Where a task does not say how many samples, "
-        "`--samples` does.",
+        "By default that is context, repetition, passkey and damage. Where `--tasks` gives no `samples`, "
+        "`--samples` (4) applies; the defaults below are those of the Python classes.",
     ]
     for task in tasks.ALL:
         description = (sys.modules[task.__module__].__doc__ or "").strip()
-        shown = f"Shown first: `{task.headline}`{', a share of what could be right' if task.scored else ''}."
+        shown = f"Headline metric: `{task.headline}`{' (share of correct answers)' if task.scored else ''}."
         parts += [f"## {task.name}", f"```text\n{description}\n```", shown, *_parameters(task)]
     return "\n\n".join(parts) + "\n"
 

@@ -46,9 +46,9 @@ def test_the_first_result_comes_early():
     assert README[: README.index("```text")].count("\n") < 40
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith(".venv/bin/ropewalk ")])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("ropewalk ")])
 def test_commands_run(command):
-    """Through the module, since the tests may run in another environment than .venv."""
+    """Through the module, since the command may not be on the path of the tests."""
     arguments = ["-m", "ropewalk", *shlex.split(command)[1:]]
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def test_commands_run(command):
 
 
 def test_every_shell_line_is_checked_by_some_test():
-    known = (".venv/bin/ropewalk ", "make ", "pip install . -c constraints.txt")
+    known = ("ropewalk ", "make ", "pip install . -c constraints.txt")
     assert all(command.startswith(known) for command in COMMANDS)
 
 
@@ -111,7 +111,7 @@ def test_the_first_look_tells_known_from_new():
 
 
 def test_the_readme_has_commands():
-    assert len([command for command in COMMANDS if command.startswith(".venv/bin/ropewalk ")]) >= 3
+    assert len([command for command in COMMANDS if command.startswith("ropewalk ")]) >= 3
 
 
 def test_the_version_is_the_same_everywhere():

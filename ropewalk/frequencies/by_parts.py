@@ -4,7 +4,8 @@
     turns_i  = L theta_i / 2 pi
     keep_i   = clamp((turns_i - low_turns) / (high_turns - low_turns), 0, 1)                     ramp = turns
     keep_i   = 1 - clamp((i - i_high) / (i_low - i_high), 0, 1)                                  ramp = index
-               i_high = floor(i(high_turns)), i_low = ceil(i(low_turns)); turns_i(r) = r, ln turns linear in i
+               i_high = floor(i(high_turns)), i_low = ceil(i(low_turns))
+               i(r): the real-valued index at which a pair makes r rotations, interpolated in ln(turns);
                i(r) = d ln(L / 2 pi r) / (2 ln base)    for a model without its own schedule
 
 Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.2; ramp = index as released in jquesnelle/yarn,

@@ -4,7 +4,8 @@
 
 Source: Chen et al. 2023, arXiv:2306.15595, eq. 4; coded as in jquesnelle/yarn, LlamaLinearScaledRotaryEmbedding.py.
 
-It also changes short texts and needs tuning: untuned it is worse than using no method (kexue.fm/9675).
+It also changes short texts and needs tuning: untuned it is worse than no method within and a little beyond the trained
+length (kexue.fm/9675).
 """
 
 from __future__ import annotations

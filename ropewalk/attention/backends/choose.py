@@ -1,7 +1,7 @@
 """Which backend computes a problem, and why. `explain` prints the reason; no backend is replaced silently.
 
-`ORDER` lists the backends by device and by whether there is a bias. Each says which problems it does not carry. The
-first that carries a problem computes it.
+`ORDER` lists the backends by device and by whether there is a bias. Each says which problems it does not support.
+The first that supports a problem computes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ropewalk.attention.backends.triton.launch import TRITON
 from ropewalk.attention.problem import Problem
 from ropewalk.errors import DoesNotFit
 
-# The fastest first. `dense` is last: it carries every problem.
+# The fastest first. `dense` is last: it supports every problem.
 ORDER: dict[tuple[str, str], tuple[Backend, ...]] = {
     ("cuda", "no bias"): (FLASH, TRITON, FLEX, DENSE),
     ("cuda", "a bias"): (TRITON, FLEX, DENSE),
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 
 
 def choose(problem: Problem) -> Choice:
-    """The fastest backend that carries the problem."""
+    """The fastest backend that supports the problem."""
     growth = max((segment.growth for segment in problem.segments), default=0.0)
     if growth > EXPONENTS[torch.float64]:
         raise DoesNotFit("length", "shorter: xpos grows beyond float64 over this text", f"exp({growth:.0f})")
@@ -65,5 +65,5 @@ def candidates(problem: Problem) -> tuple[Backend, ...]:
 def choices() -> str:
     """The order of all backends as a table."""
     rows = [(*case, ", ".join(backend.name for backend in backends)) for case, backends in ORDER.items()]
-    header = ("device", "extension", "backends: the first that carries the problem computes it")
+    header = ("device", "extension", "backends: the first that supports the problem computes it")
     return "\n".join(f"{device:<15}{bias:<11}{backends}" for device, bias, backends in (header, *rows))

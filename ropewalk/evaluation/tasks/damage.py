@@ -3,7 +3,7 @@
     loss(extended) - loss(base),   KL = sum_v p(v) (log p(v) - log q(v)) with p of the base model,   and the share of
     positions where both choose the same next token
 
-Always measured at the trained length: beyond it the base model is no standard.
+Always measured at the trained length: beyond it the base model is no reference.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""NTK-RoPE in base-beta numerals, corrected: all digits, the first included, share the stretching equally.
+"""NTK-RoPE in base-beta numerals, corrected: every pair is stretched by the same ratio more than the one before.
 
     theta'_i = theta_i * factor^(-(i+1) / (d/2))
 
 Source: Su 2023, kexue.fm/9706, "NTK-RoPE-fixed".
 
-The slowest pair is stretched by exactly the factor, and the fastest one a little.
+The slowest pair is stretched by exactly the factor, and the fastest one by one such ratio.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ def test_the_page_of_choices_is_the_list():
     assert header.split() == [
         "device",
         "extension",
-        *["backends:", "the", "first", "that", "carries", "the", "problem", "computes", "it"],
+        *["backends:", "the", "first", "that", "supports", "the", "problem", "computes", "it"],
     ]
     assert rows[0].split() == ["cuda", "no", "bias", "flash,", "triton,", "flex,", "dense"]
     for (device, bias), row in zip(ORDER, rows, strict=True):
