@@ -28,6 +28,7 @@ docs: .venv/installed
 # A searchable site from docs/, in site/; needs no network.
 site: .venv/installed
 	$(BIN)/zensical build --clean --strict
+	rm -f site/*.py
 
 # Wheel and sdist, checked, installed into a clean environment and used outside of this checkout: some minutes.
 dist: .venv/release-installed

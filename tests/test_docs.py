@@ -94,3 +94,12 @@ def test_the_api_page_names_what_there_is():
     assert {name.rpartition(".")[2] for name in names} >= public
     for name in names:
         assert pkgutil.resolve_name(f"ropewalk.{name}").__doc__
+
+
+def test_every_link_within_the_site_leads_to_a_file(site):
+    broken = []
+    for page in site.rglob("*.html"):
+        for link in re.findall(r'href="([^"#?]+)', page.read_text()):
+            if not re.match(r"[a-z]+:|//|/", link) and not (page.parent / link).exists():
+                broken.append(f"{page.relative_to(site)}: {link}")
+    assert sorted(set(broken)) == []
