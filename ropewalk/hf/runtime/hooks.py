@@ -62,8 +62,8 @@ class ForwardPreHook(NeverCopied):
     def _cache(self, module: nn.Module, arguments: dict[str, Any]) -> Any:
         """The cache that the caller passed, or the one that the model would make."""
         cache, use_cache = arguments.get("past_key_values"), arguments.get("use_cache")
-        wanted = getattr(self._config, "use_cache", False) if use_cache is None else use_cache
-        needs_cache = wanted and not module.training and not states_numbers(arguments)
+        requested = getattr(self._config, "use_cache", False) if use_cache is None else use_cache
+        needs_cache = requested and not module.training and not states_numbers(arguments)
         if (cache is not None or needs_cache) and None in self._places:
             rule = "False on a model whose keys are not in transformers' caches"
             remedy = "pass use_cache=False, or use a static schedule"
@@ -184,11 +184,11 @@ def _known(cache: Any, least: int = 0) -> Begins | None:
 
 def _require_same_start(now: ForwardPass) -> None:
     """Refuse position ids that count one text from different starts."""
-    begun: frozenset[int] = now.cache.__dict__.get(_SHIFTS, frozenset({0}))
+    starts: frozenset[int] = now.cache.__dict__.get(_SHIFTS, frozenset({0}))
     if now.total == now.queries:
-        begun = now.cache.__dict__[_SHIFTS] = now.shifts or frozenset({0})
-    if not (now.shifts or frozenset({0})) <= begun:
-        rule = f"counted from where the cache began ({sorted(begun)} above its slots)"
+        starts = now.cache.__dict__[_SHIFTS] = now.shifts or frozenset({0})
+    if not (now.shifts or frozenset({0})) <= starts:
+        rule = f"counted from where the cache began ({sorted(starts)} above its slots)"
         got = "left out" if now.shifts is None else sorted(now.shifts)
         raise InvalidValue("position_ids", rule, got, remedy="pass them in every call, or in none")
 

@@ -123,7 +123,10 @@ class Inspection:
             ("its own schedule", f"{self.own_schedule}; schedules build on it; add +instead to replace it"),
             ("static schedules", self.tabled or "by rotary tables; the model's attention is unchanged"),
             ("other extensions", self.carried or "by Ropewalk's attention"),
-            ("cache at the target", f"{_size(self.cache_bytes())} per text, without an extension"),
+            (
+                "cache at the target",
+                f"{_size(self.cache_bytes())} per text ({self.bytes_per_number} bytes a number), without an extension",
+            ),
         ]
         if not self.own_schedule:
             rows = [(name, text) for name, text in rows if name != "its own schedule"]

@@ -68,7 +68,7 @@ def test_want_of_memory_is_one_line(place, capsys, monkeypatch):
 
     monkeypatch.setattr(verb, "_stream", greedy)
     assert stream(place, "streaming") == 2
-    assert "memory must be enough" in capsys.readouterr().err
+    assert "out of memory for the model and its cache" in capsys.readouterr().err
 
 
 def test_a_short_text_is_read_in_pieces_too(place, tmp_path):
