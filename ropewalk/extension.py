@@ -23,6 +23,7 @@ from ropewalk.slots import INSTEAD, PER_LAYER, SLOTS, Slot
 from ropewalk.spec import Json, Spec
 from ropewalk.surgery import Surgery
 
+WORDS = {"frequencies": "schedules", "reach": "reaches", "positions": "numberings", "decoding": "decoding methods"}
 MOST_POSITIONS = 2**62  # the familiar length under an unbounded stretch
 
 Layers = tuple[tuple[int, "Extension"], ...]
@@ -147,7 +148,7 @@ class Extension:
             if slot.several:
                 merged[name] = mine + tuple(spec for spec in theirs if spec not in mine)
             elif mine and theirs and mine != theirs:
-                raise Conflict.because(name, f"{mine} and {theirs} both fill {name}", remedy="keep one of the two")
+                raise Conflict.because(name, f"{mine} and {theirs} are both {WORDS[name]}", remedy="keep one")
             else:
                 merged[name] = mine or theirs
         layers = _merged_layers(dict(self.overrides), dict(other.overrides))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import replace
 
 import torch
@@ -29,12 +30,19 @@ def detail(console: Console, line: str, facts: Facts, target: int | None) -> Non
     extension, assumed = _parsed(line, facts, target)
     extension.check_against(facts)
     length = assumed or int(min(facts.trained_len * _stretch(extension), 2**53))
-    console.print(escape(extension.describe()), soft_wrap=True)
+    for row in extension.describe().splitlines():
+        console.print(escape(_folded(row, console.width)), soft_wrap=True)
     if assumed != target:
         console.print(f"\nFor {length:,} tokens, {TIMES} times the trained length; --to changes that.")
     _parameters(console, extension)
     _rotations(console, extension, facts, length)
     _distances(console, extension, length)
+
+
+def _folded(row: str, width: int) -> str:
+    """A line of the description, folded with a deeper indent."""
+    indent = " " * (len(row) - len(row.lstrip()) + 4)
+    return textwrap.fill(row, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _parsed(line: str, facts: Facts, target: int | None) -> tuple[Extension, int | None]:
@@ -75,8 +83,9 @@ def _rotations(console: Console, extension: Extension, facts: Facts, length: int
     after = extension.theta.table(facts, length).inv_freq
     before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), length).inv_freq
     reached = furthest(extension.spans, length - 1) + 1
-    title = f"Rotations per pair: trained on {facts.trained_len} tokens, in a text of {length}"
-    table = Table("pair", "wavelength", "in training", "in the text", "slowed by", title=title, title_justify="left")
+    by = ", by effective distances" if reached < length else ""
+    title = f"Rotations per pair: trained on {facts.trained_len:,} tokens, in a text of {length:,}{by}"
+    table = Table("pair", "wavelength", "in training", "in the text", "slowed by")
     step = max((len(after) - 1) // (ROWS - 1), 1)
     for pair in [*range(0, len(after) - 1, step), len(after) - 1]:
         theta, slowed = float(before[pair]), float(after[pair])
@@ -87,7 +96,7 @@ def _rotations(console: Console, extension: Extension, facts: Facts, length: int
             f"{reached * slowed / (2 * math.pi):,.2f}",
             f"{theta / slowed:,.2f}" if slowed else "not rotated",
         )
-    console.print()
+    console.print(f"\n[italic]{title}[/]")
     console.print(table)
 
 
@@ -100,5 +109,5 @@ def _distances(console: Console, extension: Extension, length: int) -> None:
         table = Table("distance", "effective distance")
         for distance, counted in zip(true, effective, strict=True):
             table.add_row(f"{distance:,}", "out of reach" if math.isnan(counted) else f"{counted:,.6g}")
-        console.print(f"\n[italic]reach.{reach.name}: distances in a text of {length} tokens[/]")
+        console.print(f"\n[italic]reach.{reach.name}: distances in a text of {length:,} tokens[/]")
         console.print(table)

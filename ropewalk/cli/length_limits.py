@@ -34,20 +34,20 @@ def limit_of(host: Any, to: int | None) -> LengthLimit:
         facts = Facts(trained_len=trained, original_len=original, head_dim=2, layers=config.num_hidden_layers)
     except DoesNotFit:  # the trained length is unknown
         return LengthLimit(math.inf if to is None else to, "the length of --to")
-    known = familiar(extension, facts)
+    known = covered_length(extension, facts)
     if to is not None and to <= known:
         return LengthLimit(to, "the length of --to")
     words = "the length that the extension covers" if handle else "the trained length of the model"
     return LengthLimit(known, f"{words}; for more use yarn or rerope+log_n, with --to")
 
 
-def familiar(extension: Extension, facts: Facts) -> float:
+def covered_length(extension: Extension, facts: Facts) -> float:
     """The longest text in which no layer meets an effective distance beyond the trained ones, times its stretch."""
     every = {extension.at_layer(layer, facts) for layer in range(facts.layers)}
-    return min(_familiar(layer, layer.ground(facts).trained_len * layer.theta.stretch) for layer in every)
+    return min(_longest_below(layer, layer.ground(facts).trained_len * layer.theta.stretch) for layer in every)
 
 
-def _familiar(extension: Extension, length: float) -> float:
+def _longest_below(extension: Extension, length: float) -> float:
     def exceeds(row: int) -> bool:
         return furthest(extension.spans, row) + 1 > length
 

@@ -16,7 +16,7 @@ def window(*, window: int | None = None, trained_len: Length = None) -> Extensio
 
     Source: Mistral 7B, arXiv:2310.06825, sec. 2.
     """
-    return Extension(reach=Window(window=share_of("window", window, trained_len)))
+    return Extension(reach=Window(window=share_of("window", "window", window, trained_len)))
 
 
 def bca(*, block: int | None = None, trained_len: Length = None) -> Extension:
@@ -24,7 +24,7 @@ def bca(*, block: int | None = None, trained_len: Length = None) -> Extension:
 
     Source: Sun et al. 2022, arXiv:2212.10554, sec. 3.3.
     """
-    size = 2 * share_of("block", None, trained_len, 1 / 2) if block is None else block
+    size = 2 * share_of("bca", "block", None, trained_len, 1 / 2) if block is None else block
     return Extension(reach=Blockwise(block=size))
 
 
@@ -33,7 +33,7 @@ def streaming(*, window: int | None = None, n_sink: int = 4, trained_len: Length
 
     Source: Xiao et al. 2023, arXiv:2309.17453.
     """
-    size = share_of("window", window, trained_len, less=n_sink)
+    size = share_of("streaming", "window", window, trained_len, less=n_sink)
     return Extension(reach=Sinks(window=size, n_sink=n_sink))
 
 
@@ -42,7 +42,7 @@ def lm_infinite(*, window: int | None = None, n_sink: int = 10, trained_len: Len
 
     Source: Han et al. 2023, arXiv:2308.16137; Glaciohound/LM-Infinite, README (10; 100 in the paper's runs).
     """
-    return Extension(reach=LambdaMask(window=share_of("window", window, trained_len), n_sink=n_sink))
+    return Extension(reach=LambdaMask(window=share_of("lm_infinite", "window", window, trained_len), n_sink=n_sink))
 
 
 def rerope(*, window: int | None = None, trained_len: Length = None) -> Extension:
@@ -50,7 +50,7 @@ def rerope(*, window: int | None = None, trained_len: Length = None) -> Extensio
 
     Source: Su 2023, kexue.fm/9708; bojone/rerope, README (1,024 of 4,096).
     """
-    return Extension(reach=ReRoPE(window=share_of("window", window, trained_len, 1 / 4)))
+    return Extension(reach=ReRoPE(window=share_of("rerope", "window", window, trained_len, 1 / 4)))
 
 
 def leaky_rerope(
@@ -64,7 +64,7 @@ def leaky_rerope(
 
     Source: Su 2023, kexue.fm/9708; leak 16 without a target length.
     """
-    size = share_of("window", window, trained_len, 1 / 4)
+    size = share_of("leaky_rerope", "window", window, trained_len, 1 / 4)
     if leak is None:
         leak = squeeze(size, 1 / 2, trained_len, target_len) or 16.0
     return Extension(reach=LeakyReRoPE(window=size, leak=leak))
@@ -81,7 +81,7 @@ def self_extend(
 
     Source: Jin et al. 2024, arXiv:2401.01325; datamllab/LongLM, README (rule of thumb, groups of 8 to 16).
     """
-    size = share_of("window", window, trained_len, 1 / 4)
+    size = share_of("self_extend", "window", window, trained_len, 1 / 4)
     if group is None:
         group = math.ceil(squeeze(size, 2 / 3, trained_len, target_len) or 8)
     return Extension(reach=SelfExtend(window=size, group=group))
@@ -92,8 +92,8 @@ def dual_chunk(*, chunk: int | None = None, local: int | None = None, trained_le
 
     Source: An et al. 2024, arXiv:2402.17463; HKUNLP/ChunkLlama, chunkllama_attn_replace.py.
     """
-    place = share_of("chunk", chunk, trained_len, 3 / 4)
-    return Extension(reach=DualChunk(chunk=place, local=share_of("local", local, trained_len, 1 / 8)))
+    place = share_of("dual_chunk", "chunk", chunk, trained_len, 3 / 4)
+    return Extension(reach=DualChunk(chunk=place, local=share_of("dual_chunk", "local", local, trained_len, 1 / 8)))
 
 
 def log_n(*, clipped: bool = True) -> Extension:

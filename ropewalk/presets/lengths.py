@@ -13,35 +13,37 @@ def require_whole(name: str, value: object) -> None:
         raise InvalidValue(name, "a whole number, at least 1", value)
 
 
-def stretch(factor: float | None, trained_len: Length, target_len: Length) -> float:
+def stretch(preset: str, factor: float | None, trained_len: Length, target_len: Length) -> float:
     """The factor, by default target length over trained length."""
     if factor is not None:
         return factor
     if trained_len is None or target_len is None:
         lengths = "trained_len and target_len" if trained_len is None else "target_len, the target length (--to)"
-        raise InvalidValue.because("factor", "factor is missing", remedy=f"write factor=..., or give {lengths}")
+        remedy = f"write {preset}:factor=..., or give {lengths}"
+        raise InvalidValue.because("factor", f"{preset} needs factor", remedy=remedy)
     _require_lengths(trained_len, target_len)
     if target_len < trained_len:
         raise InvalidValue("target_len", f"at least trained_len ({trained_len})", target_len)
     return target_len / trained_len
 
 
-def share_of(name: str, value: int | None, trained_len: Length, share: float = 1.0, less: int = 0) -> int:
+def share_of(preset: str, name: str, value: int | None, trained_len: Length, share: float = 1.0, less: int = 0) -> int:
     """The value, by default a share of the trained length minus `less`."""
     if value is not None:
         return value
     if trained_len is None:
-        raise InvalidValue.because(name, f"{name} is missing", remedy=f"write {name}=..., or give trained_len")
+        remedy = f"write {preset}:{name}=..., or give trained_len"
+        raise InvalidValue.because(name, f"{preset} needs {name}", remedy=remedy)
     _require_lengths(trained_len, None)
     return max(int(share * trained_len) - less, 1)
 
 
-def target_or(name: str, value: int | None, target_len: Length, times: int = 1) -> int:
+def target_or(preset: str, name: str, value: int | None, target_len: Length, times: int = 1) -> int:
     """The value, by default a multiple of the target length."""
     if value is not None:
         return value
     if target_len is None:
-        raise InvalidValue.because(name, f"{name} is missing", remedy="give target_len")
+        raise InvalidValue.because(name, f"{preset} needs {name}", remedy="give target_len (--to)")
     _require_lengths(None, target_len)
     return times * target_len
 

@@ -33,7 +33,7 @@ def pi(*, factor: float | None = None, trained_len: Length = None, target_len: L
 
     Source: Chen et al. 2023, arXiv:2306.15595.
     """
-    return Extension(frequencies=Interpolation(factor=stretch(factor, trained_len, target_len)))
+    return Extension(frequencies=Interpolation(factor=stretch("pi", factor, trained_len, target_len)))
 
 
 def ntk(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
@@ -41,7 +41,7 @@ def ntk(*, factor: float | None = None, trained_len: Length = None, target_len: 
 
     Source: bloc97 2023; arXiv:2309.00071, sec. 3.1.
     """
-    return Extension(frequencies=NTK(factor=stretch(factor, trained_len, target_len)))
+    return Extension(frequencies=NTK(factor=stretch("ntk", factor, trained_len, target_len)))
 
 
 def ntk_mixed(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
@@ -49,7 +49,9 @@ def ntk_mixed(*, factor: float | None = None, trained_len: Length = None, target
 
     Source: Su 2023, kexue.fm/9706; bojone/rerope, ntk_patch.py.
     """
-    return Extension(frequencies=NTKMixed(factor=stretch(factor, trained_len, target_len)), scales=(LogN(),))
+    return Extension(
+        frequencies=NTKMixed(factor=stretch("ntk_mixed", factor, trained_len, target_len)), scales=(LogN(),)
+    )
 
 
 def dynamic_ntk(*, steps: int | None = 4) -> Extension:
@@ -72,7 +74,7 @@ def by_parts(
 
     Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.2.
     """
-    times = stretch(factor, trained_len, target_len)
+    times = stretch("by_parts", factor, trained_len, target_len)
     return Extension(frequencies=ByParts(factor=times, low_turns=low_turns, high_turns=high_turns))
 
 
@@ -88,7 +90,7 @@ def yarn(
 
     Source: Peng et al. 2023, arXiv:2309.00071; jquesnelle/yarn (thresholds 1 and 32, as for Llama).
     """
-    times = stretch(factor, trained_len, target_len)
+    times = stretch("yarn", factor, trained_len, target_len)
     schedule = by_parts(factor=times, low_turns=low_turns, high_turns=high_turns)
     return schedule + Extension(scales=(YarnTemperature(factor=times),))
 
@@ -126,7 +128,7 @@ def llama3(
     Source: meta-llama/llama-models, models/llama3/model.py.
     """
     known = factor is not None or target_len is not None
-    times = stretch(factor, trained_len, target_len) if known else 8.0
+    times = stretch("llama3", factor, trained_len, target_len) if known else 8.0
     return Extension(frequencies=Llama3(factor=times, low_turns=low_turns, high_turns=high_turns))
 
 
@@ -142,7 +144,7 @@ def longrope(
 
     Source: Ding et al. 2024, arXiv:2402.13753; microsoft/LongRoPE, evolution/search.py:166-171 for the start.
     """
-    times = stretch(factor, trained_len, target_len)
+    times = stretch("longrope", factor, trained_len, target_len)
     if short and not long:
         raise InvalidValue.because("long", "short needs long", remedy="give both, or long alone")
     schedule: Frequencies = LongRoPE(long=long, short=short) if long else ByParts(factor=times, mix="wavelength")

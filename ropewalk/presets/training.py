@@ -82,7 +82,7 @@ def randomized(*, limit: int | None = None, target_len: Length = None) -> Extens
 
     Source: Ruoss et al. 2023, arXiv:2305.16843 (2,048 numbers for texts of up to 500).
     """
-    return Extension(positions=Randomized(limit=target_or("limit", limit, target_len, times=4)))
+    return Extension(positions=Randomized(limit=target_or("randomized", "limit", limit, target_len, times=4)))
 
 
 def pose(*, target_len: Length = None, trained_len: Length = None, factor: float | None = None) -> Extension:
@@ -90,8 +90,8 @@ def pose(*, target_len: Length = None, trained_len: Length = None, factor: float
 
     Source: Zhu et al. 2023, arXiv:2309.10400 (which also runs NTK and YaRN instead).
     """
-    target = target_or("target_len", None, target_len)
-    times = stretch(factor, trained_len, target)
+    target = target_or("pose", "target_len", None, target_len)
+    times = stretch("pose", factor, trained_len, target)
     return Extension(positions=PoSE(target_len=target), frequencies=Interpolation(factor=times))
 
 
@@ -103,7 +103,7 @@ def hwfa(*, layers: int, window: int | None = None, trained_len: Length = None) 
 
     Source: Su 2023, kexue.fm/9603.
     """
-    size = window if window is not None else hwfa_window(layers, share_of("window", None, trained_len))
+    size = window if window is not None else hwfa_window(layers, share_of("hwfa", "window", None, trained_len))
     full = Extension(frequencies=NoPE(), reach=Causal(), scales=(LogN(clipped=False),))
     return Extension(reach=Window(window=size), layers={-1: full})
 
@@ -130,9 +130,9 @@ def hwfa_rerope(
     """
     if layers < 3:
         raise InvalidValue("layers", "at least 3, two of which are full", layers)
-    far = share_of("rerope_window", rerope_window, trained_len, 1 / 2)
+    far = share_of("hwfa_rerope", "rerope_window", rerope_window, trained_len, 1 / 2)
     full = Extension(reach=ReRoPE(window=far), scales=(LogN(),))
-    size = share_of("window", window, trained_len, 3 / layers)
+    size = share_of("hwfa_rerope", "window", window, trained_len, 3 / layers)
     return Extension(reach=Window(window=size), layers={layers // 3: full, 2 * layers // 3: full})
 
 
@@ -157,4 +157,6 @@ def stretched_positions(*, target_len: Length = None) -> Extension:
 
     Source: Dosovitskiy et al. 2020, arXiv:2010.11929, sec. 3.2.
     """
-    return Extension(surgery=(StretchPositions(target_len=target_or("target_len", None, target_len)),))
+    return Extension(
+        surgery=(StretchPositions(target_len=target_or("stretched_positions", "target_len", None, target_len)),)
+    )

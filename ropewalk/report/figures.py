@@ -65,7 +65,7 @@ def loss_by_length(comparison: Comparison) -> ReportFigure:
 
 def repetition_by_length(comparison: Comparison) -> ReportFigure:
     """Accuracy on repeated text."""
-    caption = f"Next-token accuracy on repeated text: half a trained length of text, over and over. {DOTTED}"
+    caption = f"Next-token accuracy on repeated text: half a trained length of text, repeated. {DOTTED}"
     return _by_length(comparison, "repetition_by_length", caption, "repetition", "accuracy", "accuracy")
 
 

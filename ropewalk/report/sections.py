@@ -15,7 +15,7 @@ from ropewalk.report.tables import mark, ordered
 
 REACH = "effective length"
 ABOUT_REACH = (
-    "wAvg: the mean score over lengths, longer ones weighted more (inc) or less (dec). Then the longest length up to"
+    "weighted mean: the mean score over lengths, long or short ones weighted more. Then the longest length up to"
     f" which every score is above {LLAMA_2:.1%} (RULER's threshold), or at least {OWN:.0%} of the base model's at its"
     " trained length."
 )
@@ -58,11 +58,23 @@ def _rows(candidate: Candidate, task: Task, lengths: tuple[int, ...]) -> list[tu
         numbers = by_length.get(length, {})
         return estimated(numbers[name]) if name in numbers else marks[length]
 
-    return [(line, name, *(cell(length, name) for length in lengths)) for name in names]
+    return [(line, _in_words(name), *(cell(length, name) for length in lengths)) for name in names]
+
+
+def _in_words(name: str) -> str:
+    """The name of a number, as people write it."""
+    return "KL divergence" if name == "kl" else name.replace("_", " ")
 
 
 def _effective_lengths(comparison: Comparison, names: list[str]) -> Section:
-    head = ("extension", "task", "wAvg(inc)", "wAvg(dec)", f"above {LLAMA_2:.1%}", f"{OWN:.0%} of base model")
+    head = (
+        "extension",
+        "task",
+        "weighted mean, long",
+        "weighted mean, short",
+        f"above {LLAMA_2:.1%}",
+        f"{OWN:.0%} of base model",
+    )
     rows = [_effective(comparison, candidate, name) for name in names for candidate in ordered(comparison)]
     return Section(REACH, ABOUT_REACH, head, tuple(rows))
 

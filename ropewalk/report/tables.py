@@ -6,7 +6,7 @@ import math
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.compare.compare import BREAK, FINDS, UNCLEAR, Candidate, Comparison
+from ropewalk.evaluation.compare.compare import BREAK, FINDS, UNCHANGED, UNCLEAR, Candidate, Comparison
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
@@ -14,11 +14,10 @@ from ropewalk.extension import Extension
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable
 
-CHANGE = "change vs base [95% CI]"
 LEGEND = (
-    "loss: nats per token of the same last tokens, after more and more context. change: loss at the longest length"
-    " minus the base model's at its trained length; below 0 is better. passkey, repeated: share correct at the longest"
-    " length. short harm: loss added to texts of the trained length. time, cache: longest length."
+    "loss: mean over the same final tokens, in nats per token, as the preceding context grows. loss minus base: at the"
+    " longest length; below 0 is better. passkey, repeated: share correct at the longest length. short damage: loss"
+    " added to texts of the trained length. time, cache: longest length."
 )
 PAGE_NOTES = (
     f"verdict: better with context, the whole interval is below 0; worse, it is above 0; breaks, it is above {BREAK};"
@@ -30,7 +29,7 @@ PAGE_NOTES = (
 )
 OWN_SCHEDULE = "The checkpoint has its own schedule, {own}. Schedules build on it; with +instead they replace it."
 TRAINED_UNDER = "The base model was trained under {extension}. A candidate replaces what it names and keeps the rest."
-MEMORY_NOTE = "mem: out of memory; the same command tries again."
+MEMORY_NOTE = "mem: out of memory; run the same command to retry."
 
 SHORT_REASON = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
@@ -39,10 +38,10 @@ BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 def table(comparison: Comparison) -> PageTable:
     """One row for each candidate, the lowest loss first."""
     measured = {task.name for task in comparison.tasks}
-    head = ["extension", *(f"loss at {short(length)}" for length in comparison.lengths), CHANGE]
+    head = ["extension", *(f"loss at {short(length)}" for length in comparison.lengths), change_head(comparison)]
     head += ["passkey"] * ("passkey" in measured) + ["repeated"] * ("repetition" in measured)
     head += [task.title for task in extra_tasks(comparison)]
-    head += ["short harm"] * ("damage" in measured) + ["time", "cache", "verdict"]
+    head += ["short damage"] * ("damage" in measured) + ["time", "cache", "verdict"]
     rows = (tuple(_cells(comparison, candidate, measured)) for candidate in ordered(comparison))
     return PageTable(tuple(head), tuple(rows), ends_in_words=True)
 
@@ -63,7 +62,7 @@ def _cells(comparison: Comparison, candidate: Candidate, measured: set[str]) -> 
     for task in extra_tasks(comparison):
         cells.append(" ".join(_headline(candidate, task, length) for length in lengths))
     if "damage" in measured:
-        cells.append(_short_harm(comparison, candidate))
+        cells.append(_short_damage(comparison, candidate))
     return [*cells, _slowdown(candidate), size(candidate.cache_bytes), candidate.verdict.words]
 
 
@@ -104,7 +103,18 @@ def interval(estimate: Estimate) -> str:
     """A difference with its interval."""
     if math.isnan(estimate.value):
         return "-"
-    return f"{estimate.value:+.2f} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
+    return f"{signed(estimate.value)} [{signed(estimate.low)}, {signed(estimate.high)}]"
+
+
+def signed(value: float) -> str:
+    """A difference with its sign; 0.00 has none."""
+    text = f"{value:+.2f}"
+    return text if float(text) else "0.00"
+
+
+def change_head(comparison: Comparison) -> str:
+    """The head of the differences, from the base model's loss at its trained length."""
+    return f"loss minus base at {comparison.trained_len:,} [95% CI]"
 
 
 def size(count: int) -> str:
@@ -126,7 +136,7 @@ def terminal(comparison: Comparison) -> RichTable:
     lengths = comparison.lengths
     drawn = RichTable(title=title(comparison), title_justify="left", box=None, padding=(0, 1, 0, 0))
     losses = f"loss at {'/'.join(short(length) for length in lengths)}"
-    for name in ("extension", losses, "passkey", "repeated", "short harm", "time", "cache"):
+    for name in ("extension", losses, "passkey", "repeated", "short damage", "time", "cache"):
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
     for candidate in ordered(comparison):
         drawn.add_row(
@@ -134,7 +144,7 @@ def terminal(comparison: Comparison) -> RichTable:
             " ".join(_number(candidate, "context", length, "loss") for length in lengths),
             _percent(candidate, "passkey", lengths[-1], "right"),
             _percent(candidate, "repetition", lengths[-1], "accuracy"),
-            _short_harm(comparison, candidate),
+            _short_damage(comparison, candidate),
             _slowdown(candidate),
             size(candidate.cache_bytes),
         )
@@ -163,7 +173,7 @@ def _slowdown(candidate: Candidate) -> str:
 
 def verdicts(comparison: Comparison) -> RichTable:
     """A row for each candidate, in the same order: the change with its interval, and the verdict."""
-    drawn = RichTable("extension", CHANGE, "verdict", box=None, padding=(0, 1, 0, 0))
+    drawn = RichTable("extension", change_head(comparison), "verdict", box=None, padding=(0, 1, 0, 0))
     for candidate in ordered(comparison):
         drawn.add_row(name_of(candidate.line), interval(candidate.change), candidate.verdict.words)
     return drawn
@@ -174,9 +184,9 @@ def ordered(comparison: Comparison) -> list[Candidate]:
     return sorted(comparison.candidates, key=lambda candidate: candidate.rank)
 
 
-def _short_harm(comparison: Comparison, candidate: Candidate) -> str:
+def _short_damage(comparison: Comparison, candidate: Candidate) -> str:
     row = candidate.at("damage", comparison.trained_len)
-    return f"{row.numbers['loss'].value:+.2f}" if row else mark(candidate, "damage", comparison.trained_len) or "-"
+    return signed(row.numbers["loss"].value) if row else mark(candidate, "damage", comparison.trained_len) or "-"
 
 
 def title(comparison: Comparison) -> str:
@@ -197,13 +207,28 @@ def advice(comparison: Comparison) -> str:
     if not comparison.gain.clear_of(0):
         chance = f"but its lead over the base model, {interval(comparison.gain)}, may be chance"
         return f"{best.line} has the lowest loss at {length}, {chance}: {_more_texts(comparison)}."
-    words = f"Use {best.line}: it has the lowest loss at {length} ({best.verdict.words})."
-    if not comparison.lead.low > 0:
-        words += f" Its lead over {name_of(comparison.second.line)} may be chance."
+    choice, words = _choice(comparison, length)
     cheap = _small_cache(comparison)
-    if cheap is not None and cheap is not best:
-        words += f" If memory must not grow, use {cheap.line} ({cheap.verdict.words})."
+    if cheap is not None and cheap is not choice:
+        words += f" If memory must not grow, use {cheap.line} ({_meaning(cheap)})."
     return words
+
+
+def _choice(comparison: Comparison, length: str) -> tuple[Candidate, str]:
+    """The lowest loss; or one whose loss may be the same, where only that one finds passkeys."""
+    best, ties = comparison.best, comparison.ties
+    finders = [] if comparison.finds_passkeys(best) else [tie for tie in ties if comparison.finds_passkeys(tie)]
+    if finders:
+        choice = finders[0]
+        same = f"{best.line} and {choice.line} have the same loss at {length} within chance"
+        return choice, f"Use {choice.line}: {same}; {choice.line} also finds the passkeys ({_meaning(choice)})."
+    words = f"Use {best.line}: it has the lowest loss at {length} ({_meaning(best)})."
+    return best, words + (f" Its lead over {name_of(ties[0].line)} may be chance." if ties else "")
+
+
+def _meaning(candidate: Candidate) -> str:
+    """The verdict, where "unchanged" alone would be misread."""
+    return candidate.verdict.words.replace(UNCHANGED, "its loss stays at the trained-length level", 1)
 
 
 def _more_texts(comparison: Comparison) -> str:

@@ -1,7 +1,7 @@
 """Which trials continue: successive halving over rungs of more and more texts.
 
 A proposal continues where it is among the best third of all trials on its rung. Hand-set extensions are the ones to
-beat, so they continue until they are hopeless.
+beat, so they continue up to MAX_GAP behind the best.
 
 Source: asynchronous successive halving, Li et al. 2020, arXiv:1810.05934. Deviation from Optuna's pruner of that name:
 interrupted trials do not count, so that a search that is killed and resumed ends where it would have ended.
@@ -15,10 +15,10 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
-from ropewalk.search.trials import SEED
+from ropewalk.search.trials import HAND_SET
 
 KEPT = 3  # one trial in so many continues
-HOPELESS = 0.05  # nats per token behind the best on the same texts
+MAX_GAP = 0.05  # nats per token behind the best on the same texts
 
 
 class Halving(BasePruner):
@@ -35,7 +35,7 @@ class Halving(BasePruner):
             for other in study.get_trials(deepcopy=False)
             if other.state != TrialState.FAIL and other.number != trial.number and step in other.intermediate_values
         ]
-        return falls_behind(loss, rivals, by_hand=bool(trial.user_attrs.get(SEED)))
+        return falls_behind(loss, rivals, by_hand=bool(trial.user_attrs.get(HAND_SET)))
 
 
 def falls_behind(loss: float, rivals: list[float], *, by_hand: bool) -> bool:
@@ -43,5 +43,5 @@ def falls_behind(loss: float, rivals: list[float], *, by_hand: bool) -> bool:
     if not math.isfinite(loss):
         return True
     if by_hand:
-        return bool(rivals) and loss > min(rivals) + HOPELESS
+        return bool(rivals) and loss > min(rivals) + MAX_GAP
     return sum(rival < loss for rival in rivals) >= max(1, (len(rivals) + 1) // KEPT)

@@ -59,10 +59,10 @@ class Proposing(BaseSampler):
         for extension, (space, values) in self.seeds.items():
             if extension not in known:
                 return space, values
-        turn = len(earlier(study, number))
+        turn = len(trials_before(study, number))
         for attempt in range(ATTEMPTS):
             random = Random(f"{self.goal.seed}/{turn}/{attempt}")
-            space = whose_turn(self.spaces, self.goal, past, turn + attempt)
+            space = next_space(self.spaces, self.goal, past, turn + attempt)
             proposed = space.proposed(self.goal, past, random)
             drawn = extension_of(space, self.goal, proposed) if proposed else None
             if proposed and drawn and drawn not in known and self.takes(drawn):
@@ -90,7 +90,7 @@ def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
     return first
 
 
-def whose_turn(spaces: Sequence[Space], goal: Goal, past: Sequence[MeasuredTrial], turn: int) -> Space:
+def next_space(spaces: Sequence[Space], goal: Goal, past: Sequence[MeasuredTrial], turn: int) -> Space:
     """Every other turn goes to the spaces that can improve on the best so far, the rest to all; both in rotation."""
     leaders = ranked(past)[:1] if turn % 2 == 0 else []
     bettering = [space for space in spaces if any(space.betters(goal, trial.extension) for trial in leaders)]
@@ -106,18 +106,18 @@ def extension_of(space: Space, goal: Goal, values: Values) -> Extension | None:
         return None
 
 
-def earlier(study: optuna.Study, number: int) -> list[FrozenTrial]:
+def trials_before(study: optuna.Study, number: int) -> list[FrozenTrial]:
     """All trials before this one, except interrupted ones."""
-    return [trial for trial in standing(study) if trial.number < number]
+    return [trial for trial in uninterrupted(study) if trial.number < number]
 
 
 def known_extensions(study: optuna.Study, apart_from: int | None = None) -> set[Extension]:
     """What was tried, or what other workers are trying."""
-    others = (trial for trial in standing(study) if trial.number != apart_from)
+    others = (trial for trial in uninterrupted(study) if trial.number != apart_from)
     return {Extension.from_json(trial.user_attrs[EXTENSION]) for trial in others if EXTENSION in trial.user_attrs}
 
 
-def standing(study: optuna.Study) -> list[FrozenTrial]:
+def uninterrupted(study: optuna.Study) -> list[FrozenTrial]:
     """Every trial that was not interrupted."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
 

@@ -11,14 +11,14 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import Objective
-from ropewalk.search.proposals import known_extensions, standing
+from ropewalk.search.proposals import known_extensions, uninterrupted
 from ropewalk.search.spaces.descent import Descent, direction
 from ropewalk.search.studies import give_up, next_trial, storing
 from ropewalk.search.trials import (
     EXTENSION,
     FIGURES,
+    HAND_SET,
     REFUSED,
-    SEED,
     MeasuredTrial,
     best,
     direction_of,
@@ -87,7 +87,7 @@ def one(
     trial, space, values = next_trial(study, goal)
     extension = space.extension(goal, values)
     trial.set_user_attr(EXTENSION, extension.to_json())
-    trial.set_user_attr(SEED, extension in by_hand)
+    trial.set_user_attr(HAND_SET, extension in by_hand)
     if _another_has(study, trial, extension):
         study.tell(trial, state=TrialState.FAIL)
         return
@@ -120,7 +120,7 @@ def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extensi
 def _another_has(study: optuna.Study, trial: Trial, extension: Extension) -> bool:
     """Whether another worker is at the same extension. Both write before they look, so one of them notices."""
     stored = extension.to_json()
-    others = [other for other in standing(study) if other.number != trial.number]
+    others = [other for other in uninterrupted(study) if other.number != trial.number]
     return any(other.user_attrs.get(EXTENSION) == stored for other in others)
 
 

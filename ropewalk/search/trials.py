@@ -12,7 +12,7 @@ from ropewalk.errors import Unreadable
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Measurements
 
-SPACE, EXTENSION, FIGURES, SEED, REFUSED = "space", "extension", "figures", "seed", "refused"
+SPACE, EXTENSION, FIGURES, HAND_SET, REFUSED = "space", "extension", "figures", "seed", "refused"
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -64,7 +64,7 @@ def read(trial: FrozenTrial, direction: Sequence[float] = ()) -> MeasuredTrial:
         rungs=dict(trial.intermediate_values),
         figures=_figures(figures) if figures else None,
         violations=dict(trial.constraints),
-        seed=bool(trial.user_attrs.get(SEED)),
+        seed=bool(trial.user_attrs.get(HAND_SET)),
         direction=direction,
     )
 

@@ -22,9 +22,9 @@ class Surgery(Spec):
         """The changed weights and the facts of the changed model."""
 
 
-def ending_in(state: State, suffixes: tuple[str, ...]) -> list[str]:
+def ending_in(state: State, suffixes: tuple[str, ...], what: str = "weights") -> list[str]:
     """The names of the entries that end in one of the suffixes (a whole last part: `v_proj.weight`)."""
     names = [name for name in state if any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)]
     if not names:
-        raise DoesNotFit("state", f"a state dict with an entry ending in {' or '.join(suffixes)}", sorted(state)[:4])
+        raise DoesNotFit.because("state", f"the model has no {what} ending in {' or '.join(suffixes)}")
     return names

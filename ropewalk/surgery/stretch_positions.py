@@ -31,7 +31,7 @@ class StretchPositions(Surgery):
     ends: Annotated[Literal["kept", "centred"], "first and last row stay, or pixels are centred"] = "centred"
 
     def convert(self, state: State, facts: Facts) -> tuple[dict[str, Tensor], Facts]:
-        tables = ending_in(state, (f"{self.module}.weight", self.module))
+        tables = ending_in(state, (f"{self.module}.weight", self.module), "table of learned positions")
         return {**state, **{name: self._stretch(name, state[name]) for name in tables}}, facts
 
     def _stretch(self, name: str, table: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def test_engines_are_those_that_export_knows():
         ("extend {folder} yarn:faktor=4 -o {out}", "faktor"),
         ("extend {folder} yarn:factor=0.5 -o {out}", "factor must be at least 1"),
         ("extend {folder} yarn --to 16 -o {out}", "--to must be above the trained length (32)"),
-        ("extend {folder} yarn -o {out}", "factor is missing; write factor=..."),
+        ("extend {folder} yarn -o {out}", "yarn needs factor; write yarn:factor=..."),
         ("extend {folder} yarn --to 128 -o {folder}", "must be new or empty"),
         ("export {folder} yarn --to 128 -o {out} --target olama", "Known: transformers, vllm, sglang, llama.cpp"),
         ("generate {folder} yarn", "give exactly one of --prompt, --prompt-file, --contexts"),

@@ -178,7 +178,7 @@ MUTATIONS = (
     Mutation("KL the other way round", "evaluation/tasks/damage.py", "(original.exp() * (original - extended))", "(extended.exp() * (extended - original))", "evaluation/tasks/test_tasks.py::test_damage_by_its_formulas"),
     Mutation("differences of ranks", "evaluation/metrics/intervals.py", "zip(values, others, strict=True)", "zip(sorted(values), sorted(others), strict=True)", "evaluation/metrics/test_intervals.py"),
     Mutation("a bootstrap without weights", "evaluation/metrics/intervals.py", "(x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)", "x[drawn].mean(1)", "evaluation/metrics/test_intervals.py"),
-    Mutation("harm that may be none", "evaluation/compare/compare.py", "harm.low > HARM", "harm.value > HARM", "evaluation/compare/test_compare.py::test_verdicts"),
+    Mutation("harm that may be none", "evaluation/compare/compare.py", "damage.low > DAMAGE", "damage.value > DAMAGE", "evaluation/compare/test_compare.py::test_verdicts"),
     Mutation("a whole trained length repeated", "evaluation/tasks/repetition.py", "max(1, trained // 2)", "max(1, trained)", "evaluation/tasks/test_tasks.py::test_repetition_repeats_and_scores_half_the_trained_length"),
     Mutation("half the length judged", "evaluation/tasks/repetition.py", "min(trained // 2, length - 1)", "min(length // 2, length - 1)", "evaluation/tasks/test_tasks.py::test_repetition_repeats_and_scores_half_the_trained_length"),
     Mutation("forty draws for an interval", "evaluation/tasks/perplexity.py", "RESAMPLES = 400", "RESAMPLES = 40", "evaluation/metrics/test_perplexity.py::test_a_breakdown_holds_in_95_of_100_draws"),

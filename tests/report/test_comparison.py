@@ -23,7 +23,7 @@ from ropewalk.report.drawing import name_of, rendered
 from ropewalk.report.figures import figures
 from ropewalk.report.formulas import formulas
 from ropewalk.report.sections import estimated, sections
-from ropewalk.report.tables import CHANGE, advice, notes, size, table, terminal, verdicts
+from ropewalk.report.tables import advice, change_head, notes, signed, size, table, terminal, verdicts
 
 from evaluation.subjects import model, subject
 
@@ -120,7 +120,7 @@ def test_a_terminal_of_80_columns_shows_it(made):
     for row, verdict in zip(table(made).rows, zip(*columns, strict=True), strict=True):
         shown = next(line for line in lines if line.startswith(row[0] + " "))
         assert " ".join(row[1:3]) in shown  # the losses
-        assert verdict == (row[0], row[list(table(made).head).index(CHANGE)], row[-1])  # with its interval
+        assert verdict == (row[0], row[list(table(made).head).index(change_head(made))], row[-1])  # with its interval
     out = StringIO()
     Console(file=out, width=80).print(verdicts(made))
     assert max(map(len, out.getvalue().splitlines())) <= 80
@@ -153,6 +153,33 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
     assert "must not grow" not in advice(changed(made, **{**losses, "window:window=8": 2.0}))
     assert advice(changed(made, **{**losses, "bare": -1.0})).startswith("Use no extension")
     assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
+
+
+def finding(candidate, share):
+    """The candidate with this share of passkeys found."""
+    right = {"right": Estimate(share, share, share, 3)}
+    rows = (row._replace(numbers=right) if row.task.name == "passkey" else row for row in candidate.rows)
+    return replace(candidate, rows=tuple(rows))
+
+
+def test_advice_prefers_the_one_that_finds_passkeys_among_equals(made):
+    losses = {"bare": 3.0, "yarn": -0.1, "rerope+log_n": -0.1, "window:window=8": 0.5}
+    equal = changed(made, **losses)
+    shares = {"yarn": 0.5, "rerope+log_n": 1.0}
+    candidates = tuple(finding(each, shares.get(each.line, 0.0)) for each in equal.candidates)
+    words = advice(replace(equal, candidates=candidates))
+    assert words.startswith("Use rerope+log_n: yarn and rerope+log_n have the same loss at 200 tokens within chance; ")
+    assert "rerope+log_n also finds the passkeys" in words
+    none = replace(equal, candidates=tuple(finding(each, 0.5) for each in equal.candidates))
+    assert advice(none).startswith("Use yarn: it has the lowest loss")
+    assert "Its lead over rerope+log_n may be chance." in advice(none)
+    apart = changed(made, **{**losses, "rerope+log_n": 0.1})
+    candidates = tuple(finding(each, shares.get(each.line, 0.0)) for each in apart.candidates)
+    assert advice(replace(apart, candidates=candidates)).startswith("Use yarn: it has the lowest loss")
+
+
+def test_no_negative_zero():
+    assert [signed(value) for value in (-0.001, 0.001, -0.006, 0.5)] == ["0.00", "0.00", "-0.01", "+0.50"]
 
 
 def test_advice_says_that_a_lead_may_be_chance(made):
@@ -201,7 +228,7 @@ def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
     for each in made.candidates:
         shown = {row[1]: row[2:] for row in context.rows if row[0] == name_of(each.line)}
         bits = [each.at("context", length).numbers["bits_per_byte"] for length in made.lengths]
-        assert shown["bits_per_byte"] == tuple(estimated(found) for found in bits)
+        assert shown["bits per byte"] == tuple(estimated(found) for found in bits)
         shown = {row[1]: row[2:] for row in perplexity.rows if row[0] == name_of(each.line)}
         found = each.at("perplexity", 200).numbers
         assert shown["strided"][-1] == estimated(found["strided"])
@@ -231,9 +258,9 @@ def test_out_of_memory_is_shown(made, tmp_path):
     assert row["extension"] == "yarn"
     assert row["loss at 200"] == row["repeated"] == "mem"
     assert row["perplexity"].split()[-1] == "mem"
-    bits = next(each for each in sections(starved(made))[0].rows if each[:2] == ("yarn", "bits_per_byte"))
+    bits = next(each for each in sections(starved(made))[0].rows if each[:2] == ("yarn", "bits per byte"))
     assert bits[-1] == "mem"
-    assert (row[CHANGE], row["time"]) == ("-", "-")
+    assert (row[change_head(made)], row["time"]) == ("-", "-")
     assert "mem: out of memory" in page
     assert "mem: out of memory" not in write_report(made, tmp_path / "other").read_text()
     stored = json.loads((tmp_path / "results.json").read_text())

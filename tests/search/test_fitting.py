@@ -103,7 +103,7 @@ def test_who_got_further_comes_first_and_then_who_lost_less_there(made):
 
 
 def test_what_broke_is_judged_on_a_few_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(halving, "HOPELESS", 0.0)
+    monkeypatch.setattr(halving, "MAX_GAP", 0.0)
     own = fitting(tmp_path, judges=8)
     own.search(trials=12)
     found = {each.line: each for each in own.judge().beside}

@@ -10,7 +10,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
 from ropewalk.errors import DoesNotFit, Unreadable
-from ropewalk.search.halving import HOPELESS, falls_behind
+from ropewalk.search.halving import MAX_GAP, falls_behind
 from ropewalk.search.search_loop import OutOfTime, one, search, winner
 from ropewalk.search.spaces.pairs import genes
 from ropewalk.search.studies import OWNER, next_trial, release_the_dead
@@ -189,8 +189,8 @@ def test_who_falls_behind():
     assert not falls_behind(1.05, rivals, by_hand=False)  # second of six: among the best third
     assert falls_behind(1.15, rivals, by_hand=False)
     assert not falls_behind(5.0, [], by_hand=False)  # nobody to compare with
-    assert not falls_behind(1.0 + 0.9 * HOPELESS, rivals, by_hand=True)
-    assert falls_behind(1.0 + 1.1 * HOPELESS, rivals, by_hand=True)
+    assert not falls_behind(1.0 + 0.9 * MAX_GAP, rivals, by_hand=True)
+    assert falls_behind(1.0 + 1.1 * MAX_GAP, rivals, by_hand=True)
     assert falls_behind(float("nan"), [], by_hand=True)
 
 

@@ -8,7 +8,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
-from ropewalk.search.proposals import open_spaces, seeds, whose_turn
+from ropewalk.search.proposals import next_space, open_spaces, seeds
 from ropewalk.search.spaces import ALL, Descent, DynamicSchedules, HandSet, Mixed, Pairs, Parts, Reaches, WindowsBelow
 from ropewalk.search.spaces.pairs import MOST, crossed, genes, monotone, mutated
 from ropewalk.search.trials import MeasuredTrial
@@ -181,8 +181,8 @@ def test_the_leader_is_bettered_every_other_turn():
     own = {"yarn:factor=8": {"descent", "pairs"}, "rerope:window=8+log_n": {"reaches"}, "dynamic_yarn": {"dynamic"}}
     for line, bettering in own.items():
         past = [_tried(0, rw.parse(line), 1.0)]
-        assert {whose_turn(spaces, goal(), past, turn).name for turn in range(0, 20, 2)} == bettering
-        assert {whose_turn(spaces, goal(), past, turn).name for turn in range(1, 20, 2)} == {s.name for s in spaces}
+        assert {next_space(spaces, goal(), past, turn).name for turn in range(0, 20, 2)} == bettering
+        assert {next_space(spaces, goal(), past, turn).name for turn in range(1, 20, 2)} == {s.name for s in spaces}
 
 
 def test_only_what_can_be_loaded_is_open():

@@ -59,14 +59,14 @@ def test_pooling_refuses_what_it_cannot_divide():
         MHAToGQA(kv_heads=3).convert({"k_proj.weight": torch.ones(32, 2)}, FACTS)
     with pytest.raises(DoesNotFit, match=r"of 32 rows \(key heads x head_dim\), got \(31, 2\)"):
         MHAToGQA(kv_heads=2).convert(dict.fromkeys(("k_proj.weight", "v_proj.weight"), torch.ones(31, 2)), FACTS)
-    with pytest.raises(DoesNotFit, match="state must be a state dict with an entry ending in k_proj"):
+    with pytest.raises(DoesNotFit, match="the model has no weights ending in k_proj"):
         MHAToGQA(kv_heads=2).convert({"blocks.0.attn.qk_proj.weight": torch.ones(32, 2)}, FACTS)
 
 
 def test_every_projection_named_must_be_there():
-    with pytest.raises(DoesNotFit, match="entry ending in v_proj"):
+    with pytest.raises(DoesNotFit, match="no weights ending in v_proj"):
         MHAToGQA(kv_heads=2).convert({"k_proj.weight": torch.ones(32, 2)}, FACTS)
-    with pytest.raises(DoesNotFit, match="entry ending in k_proj"):
+    with pytest.raises(DoesNotFit, match="no weights ending in k_proj"):
         QKBias().convert({"q_proj.weight": torch.ones(32, 2)}, FACTS)
     with pytest.raises(DoesNotFit, match=r"q_proj.weight must be a matrix, got \(4,\)"):
         QKBias().convert({"q_proj.weight": torch.ones(4), "k_proj.weight": torch.ones(4, 2)}, FACTS)

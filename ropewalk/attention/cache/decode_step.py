@@ -36,7 +36,7 @@ class DecodeStep(NamedTuple):
 
 
 def decode_step(session: Session, count: int, dtype: torch.dtype, device: torch.device) -> DecodeStep | None:
-    """The step of the token at this slot, once for all layers; nothing where a row has none or a decay prevents it."""
+    """The step of a token, once for all layers; None if a row has none at this slot, or if xpos decay rules it out."""
     key = (count, dtype, device)
     if session.latest is None or session.latest[0] != key:
         i = session.numbers(torch.tensor([count]))

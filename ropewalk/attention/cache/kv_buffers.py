@@ -61,20 +61,20 @@ class KVBuffer(Protocol):
 
 @dataclass(frozen=True)
 class FullBuffer:
-    """Everything, in order, with room to grow."""
+    """All tokens, in order, with room to grow."""
 
     by_number = False
 
     def takes(self, count: int) -> bool:
-        """Always."""
+        """Every token is stored."""
         return True
 
     def can_forget(self, furthest: int, count: int) -> bool:
-        """Always."""
+        """Tokens can always be removed."""
         return True
 
     def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
-        """Everything, in order."""
+        """Append the tokens; all of them are visible, in order."""
         end = count + new[0].shape[2]
         lanes = _with_room(lanes, new, count, end)
         for lane, part in zip(lanes, new, strict=True):
@@ -82,7 +82,7 @@ class FullBuffer:
         return BufferUpdate(lanes, 0, [lane[:, :, :end] for lane in lanes])
 
     def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
-        """After the last."""
+        """Store the token after the last one."""
         return self.extend(lanes, new, count).lanes
 
     def held(self, count: int) -> slice:
@@ -126,11 +126,11 @@ class RingBuffer:
         return self.size + self.spare
 
     def takes(self, count: int) -> bool:
-        """Always."""
+        """Every token is stored."""
         return True
 
     def can_forget(self, furthest: int, count: int) -> bool:
-        """As long as the tokens that become visible again are not overwritten."""
+        """Tokens can be removed while those that become visible again are not overwritten."""
         return furthest - self.room <= max(0, count - self.size)
 
     def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
@@ -148,7 +148,7 @@ class RingBuffer:
         return BufferUpdate(lanes, first, ordered)
 
     def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
-        """Over the oldest."""
+        """Overwrite the oldest token."""
         lanes = lanes or self._empty(new)
         index = count % self.room
         for lane, part in zip(lanes, new, strict=True):
@@ -159,7 +159,7 @@ class RingBuffer:
         return [part.new_empty(*part.shape[:2], self.room, part.shape[3]) for part in like]
 
     def held(self, count: int) -> slice:
-        """From the first on; all once the ring is full."""
+        """The indices from 0 on; all of them once the ring is full."""
         return slice(0, min(count, self.room))
 
     def where(self, start: int, stop: int) -> list[slice]:
@@ -187,11 +187,11 @@ class PrefixBuffer:
     by_number = True
 
     def takes(self, count: int) -> bool:
-        """Until every row has begun."""
+        """Tokens are stored until every row has `size` of them."""
         return count + min(self.begins) < self.size
 
     def can_forget(self, furthest: int, count: int) -> bool:
-        """Always: the same numbers are written again."""
+        """Tokens can always be removed: the same numbers are written again."""
         return True
 
     def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
@@ -210,11 +210,11 @@ class PrefixBuffer:
                 lane[row, :, first:stop] = part[row, :, first - number : stop - number]
 
     def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
-        """Only a token with a small number."""
+        """Store the token if its number is below `size`."""
         return self.extend(lanes, new, count).lanes
 
     def held(self, count: int) -> slice:
-        """All of it, zeros at first."""
+        """All indices; they hold zeros at first."""
         return slice(0, self.size)
 
     def where(self, start: int, stop: int) -> list[slice]:

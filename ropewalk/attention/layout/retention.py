@@ -10,7 +10,7 @@ from ropewalk.reach import Reach, Span
 from ropewalk.reach.signature import At
 
 FAR = 2**40  # a position far beyond the first keys
-STEPS = 8  # how many steps of a rising start are examined
+STEPS = 8  # how many increments of span.start are checked
 
 
 class Retention(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rotating queries and keys: angles in float64, rounded after sine and cosine; no vector is rotated the same way twice.
+"""Rotating queries and keys: angles in float64, rounded after sine and cosine; each rotated copy is computed once.
 
 Legend: b batch, h query head (any head in `rotate`), g key head, i query, j key, n token, d head dimension.
 """
@@ -120,7 +120,7 @@ class RotateFunction(torch.autograd.Function):
 
 
 def _rotated(x_bhnd: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """Half precision is widened and rounded as a whole: torch converts halves of rows one number at a time."""
+    """Half precision is widened and rounded as a whole: torch converts non-contiguous slices element by element."""
     wide_bhnd = x_bhnd.to(cos.dtype)
     out = torch.empty_like(wide_bhnd, memory_format=torch.contiguous_format)
     pairs = cos.shape[-1]

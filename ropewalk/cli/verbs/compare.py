@@ -30,15 +30,17 @@ Model = Annotated[
     str,
     typer.Argument(callback=path_of, help="a folder or a name on the hub; by default the small model in Ropewalk"),
 ]
-Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; by default about ten")]
+Lines = Annotated[list[str] | None, typer.Argument(help="extensions, such as yarn rerope+log_n; by default nine")]
 Lengths = Annotated[
     str, typer.Option(metavar="LENGTHS", help="such as 512,2k,8k; by default 1, 2, 4 and 8 times the trained length")
 ]
 Corpus = Annotated[
     str,
-    typer.Option(help="held-out text: stdlib, python, folder:PATH, FILE.jsonl, hub:NAME:FIELD or all:SOURCE"),
+    typer.Option(
+        help="held-out text: stdlib, python, folder:PATH, FILE.jsonl, FILE.parquet, hub:NAME:FIELD or all:SOURCE"
+    ),
 ]
-Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,needle:samples=8,ruler:kind=vt")]
+Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,ruler:kind=vt")]
 Samples = Annotated[int, typer.Option(min=2, help="texts for each length")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report is written")]
 Workers = Annotated[int, typer.Option(min=0, help="processes that measure; 0: one for each core if the model is small")]

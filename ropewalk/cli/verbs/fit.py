@@ -53,7 +53,9 @@ Budget = Annotated[
 Quick = Annotated[
     bool, typer.Option("--quick", help="an answer within two minutes: 4 times the trained length, few texts")
 ]
-Deployable = Annotated[str, typer.Option(metavar="ENGINE", help=f"what must be able to load it: {', '.join(LOADERS)}")]
+Deployable = Annotated[
+    str, typer.Option(metavar="ENGINE", help=f"engine that must load the result: {', '.join(LOADERS)}")
+]
 Damage = Annotated[
     float | None, typer.Option("--max-damage", help="largest rise of the loss on short texts, in nats per token")
 ]
@@ -63,7 +65,7 @@ Slowdown = Annotated[
 ]
 Samples = Annotated[int | None, typer.Option(min=2, help="texts to search on; by default 16, 3 with --quick")]
 Judges = Annotated[
-    int | None, typer.Option("--judges", min=2, help="other texts for the final test; by default 24, 3 with --quick")
+    int | None, typer.Option("--judges", min=2, help="texts of the final test; by default 24, 3 with --quick")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="random seed")]
 Storage = Annotated[
@@ -113,7 +115,7 @@ def fit(
     save: Save = False,
     device: Device = "",
 ) -> None:
-    """Search the best extension of a model for a target length, and test it on texts that the search does not see.
+    """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
 
     The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """

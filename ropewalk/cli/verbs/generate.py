@@ -73,7 +73,7 @@ def generate(
 ) -> None:
     """Continue a prompt, or answer a question about several contexts. Texts of any length are read in chunks.
 
-    Without --to the extension is fitted to the prompt and the tokens to generate.
+    Without --to the extension is sized for the prompt and the tokens to generate.
     """
     _require_one_source(prompt, prompt_file, contexts, question)
     if contexts and stream:
@@ -82,7 +82,7 @@ def generate(
     texts = _texts(Path(contexts)) if contexts else []
     request = GenerateRequest(_text(Path(prompt_file)) if prompt_file else prompt, texts, question, stream, sampling)
     if target(to) and not extension:
-        raise InvalidValue.because("EXTENSION", "--to needs an extension", remedy="say yarn, or leave --to out")
+        raise InvalidValue.because("EXTENSION", "--to needs an extension", remedy="pass yarn, or leave --to out")
     where = _device(device)
     line = require_plausible(model, extension)
     tokenizer = tokenizer_of(model)
@@ -91,7 +91,7 @@ def generate(
         raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target(to))
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
     fitted = fitting(model, line, to, needed=needed) if line else None
-    rule = _rule(request, fitted)
+    rule = _decoding(request, fitted)
     host = weights_of(model).to(where)
     _write(request, host, tokenizer, fitted, rule, TextBudget(read, target(to)))
 
@@ -156,7 +156,7 @@ def _length(tokenizer: Any, request: GenerateRequest) -> int:
     return max(rows) + len(tokenizer(request.question, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def _rule(request: GenerateRequest, extension: extensions.Extension | None) -> Any:
+def _decoding(request: GenerateRequest, extension: extensions.Extension | None) -> Any:
     """The decoding method that combines several contexts, where there are several."""
     rule = extension.decoding if extension else None
     if request.contexts and not rule:
@@ -172,7 +172,7 @@ def _write(
     tokenizer: Any,
     extension: extensions.Extension | None,
     rule: Any,
-    room: TextBudget,
+    budget: TextBudget,
 ) -> None:
     """Extend the model, and print tokens as they come."""
     from ropewalk.cli.length_limits import limit_of, watched
@@ -184,7 +184,7 @@ def _write(
     with extended, showing_progress("reading", unit="tokens read", quiet=True) as progress:
         tokens = _answer if request.contexts else _continuation
         try:
-            checked = watched(tokens(host, tokenizer, request, rule, progress), room.read, limit_of(host, room.to))
+            checked = watched(tokens(host, tokenizer, request, rule, progress), budget.read, limit_of(host, budget.to))
             for text in pieces(tokenizer, checked):
                 progress.close()
                 sys.stdout.write(text)

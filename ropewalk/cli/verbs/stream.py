@@ -61,7 +61,7 @@ def _stream(
     from ropewalk.evaluation.metrics.streaming import long_text, streamed
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.report.streaming import summary, table, write_streamed
+    from ropewalk.report.streaming import CAPTION, summary, table, write_streamed
 
     tokenizer, host = tokenizer_of(model), placed(weights_of(model), device, small_in_float32=False)
     text = long_text(tokenizer, corpus, count)
@@ -70,7 +70,7 @@ def _stream(
     with showing_progress("reading") as progress, trained_under.under(host, extension, target_len=count) as handle:
         result = streamed(host, tokenizer, text, piece=chunk, progress=progress)
     Console().print(table(result))
-    print("\n" + "\n".join(summary(result)))
+    print("\n" + "\n".join([CAPTION, *summary(result)]))
     if out:
         settings = {
             "command": shlex.join(["ropewalk", *sys.argv[1:]]),

@@ -36,7 +36,7 @@ def train(
     chosen, texts = listing.recipe(recipe), _texts(settings or [])
     if not out:
         raise InvalidValue.because(
-            "out", "train needs a folder", remedy=f"say ropewalk train {chosen.name} --out FOLDER"
+            "out", "train needs a folder", remedy=f"run ropewalk train {chosen.name} --out FOLDER"
         )
     require_writable(Path(out))
     with as_interrupt():

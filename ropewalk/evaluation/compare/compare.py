@@ -34,8 +34,8 @@ LINES = (
     *("self_extend", "rerope", "rerope+log_n"),
 )
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
-# In nats per token. No reader notices less than the second; every reader notices more than the first.
-BREAK, HARM = 0.25, 0.02
+# In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.
+BREAK, DAMAGE = 0.25, 0.02
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 UNCLEAR = "not enough texts to tell"
 FINDS = 0.8  # share of passkeys: from it on a model "finds passkeys", up to 1 - FINDS it "misses passkeys"
@@ -44,7 +44,7 @@ FINDS = 0.8  # share of passkeys: from it on a model "finds passkeys", up to 1 -
 class Verdict(NamedTuple):
     """The result of one candidate in words."""
 
-    kind: str  # one of the five above, or why there is none
+    kind: str  # BETTER, UNCHANGED, WORSE, BREAKS or UNCLEAR; or why there is none
     words: str
 
 
@@ -118,21 +118,24 @@ class Comparison:
         return min(self.candidates, key=lambda candidate: candidate.rank)
 
     @property
-    def second(self) -> Candidate:
-        """The second lowest."""
-        return sorted(self.candidates, key=lambda candidate: candidate.rank)[1]
+    def ties(self) -> list[Candidate]:
+        """The candidates whose lead by the best one may be chance, the lowest loss first."""
+        others = sorted(self.candidates, key=lambda candidate: candidate.rank)[1:]
+        leads = ((other, self.lead_over(other)) for other in others if other is not self.base)
+        return [other for other, lead in leads if not math.isnan(lead.value) and not lead.low > 0]
 
-    @property
-    def lead(self) -> Estimate:
-        """By how much the second's loss is above the best one's, on the same texts."""
-        return self._above_best(self.second)
+    def finds_passkeys(self, candidate: Candidate) -> bool:
+        """Whether a candidate finds passkeys at the longest length."""
+        row = candidate.at(Passkey.name, self.lengths[-1])
+        return row is not None and row.numbers["right"].value >= FINDS
 
     @property
     def gain(self) -> Estimate:
         """By how much the base model's loss at the longest length is above the best one's, on the same texts."""
-        return self._above_best(self.base)
+        return self.lead_over(self.base)
 
-    def _above_best(self, other: Candidate) -> Estimate:
+    def lead_over(self, other: Candidate) -> Estimate:
+        """By how much a candidate's loss at the longest length is above the best one's, on the same texts."""
         rows = [candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best)]
         losses = [[sample["loss"] for sample in row.samples] if row and not row.failed else [] for row in rows]
         return difference(*losses) if all(losses) else NO_ESTIMATE
@@ -220,7 +223,7 @@ def _candidate(
     )
 
 
-def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> Verdict:
+def verdict(change: Estimate, damage: Estimate | None, keys: Estimate | None) -> Verdict:
     """A verdict is only given where the whole interval supports it."""
     if change.low > BREAK:
         return Verdict(BREAKS, BREAKS)
@@ -229,8 +232,8 @@ def verdict(change: Estimate, harm: Estimate | None, keys: Estimate | None) -> V
         words.append("finds passkeys")
     elif keys is not None and keys.value <= 1 - FINDS:
         words.append("misses passkeys")
-    if harm is not None and harm.low > HARM:
-        words.append(f"harms short texts ({harm.value:+.2f})")
+    if damage is not None and damage.low > DAMAGE:
+        words.append(f"damages short texts ({damage.value:+.2f})")
     return Verdict(words[0], ", ".join(words))
 
 

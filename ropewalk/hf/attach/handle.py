@@ -27,7 +27,9 @@ TABLES, ATTENTION = "tables", "attention"
 MODES = (TABLES, ATTENTION)
 
 UNUSED = "windowed layers keep their windows (lift_windows=True lifts them), other layers do not rotate"
-FULL_KEYS = "our attention caches the keys and values of all heads, while the model caches what they are computed from"
+FULL_KEYS = (
+    "Ropewalk's attention caches the keys and values of all heads, while the model caches what they are computed from"
+)
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class Handle(NeverCopied):
 
     def _applied(self) -> str:
         if self.mode == TABLES:
-            return "applied through the model's rotary tables (angles in float32); its attention is unchanged"
-        return f"applied by our attention: {self.reason}"
+            return "applied through the model's rotary tables (angles in float32); the model's attention is unchanged"
+        return f"applied by Ropewalk's attention: {self.reason}"
 
     def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
         """Write the sidecar into the folder of the model's weights, where `load` finds it."""

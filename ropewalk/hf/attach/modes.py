@@ -118,7 +118,7 @@ def by_tables(
         undo.callback(base.register_forward_pre_hook(check_position_ids, with_kwargs=True).remove)
         undo.callback(base.register_forward_pre_hook(owner.before, with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(owner.after).remove)
-        undo.callback(owner.leave)
+        undo.callback(owner.release)
         return undo.pop_all()
 
 
@@ -137,7 +137,7 @@ def by_attention(host: PreTrainedModel, extension: Extension, layers: list[Exten
             undo.callback(rotary.register_forward_hook(identity_rotation, with_kwargs=True).remove)
         base: Any = host.base_model
         owner = Owner(extension, ATTENTION)
-        undo.callback(owner.leave)
+        undo.callback(owner.release)
         undo.callback(base.register_forward_pre_hook(ForwardPreHook(base, owner, layers), with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(after_forward, always_call=True).remove)
         return undo.pop_all()

@@ -61,13 +61,13 @@ def identity_edit(base: Sequence[ExtendedLayer]) -> TableEdit:
 def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
     """The edit that puts these layers under this extension, or a refusal with the reason."""
     if extension.positions is not None:
-        raise DoesNotFit.because("positions", f"{extension.positions.name} (positions) needs our attention")
+        raise DoesNotFit.because("positions", f"{extension.positions.name} (positions) needs Ropewalk's attention")
     _require_near(layers, target_len)
     tables: dict[TableSlot, TableContent | None] = {}
     scalings: dict[nn.Module, float] = {}
     for layer in layers:
         if layer.probed.window is not None and not layer.keeps_window:
-            raise DoesNotFit.because("windows", "lifted windows need our attention")
+            raise DoesNotFit.because("windows", "lifted windows need Ropewalk's attention")
         content, scale = (None, 1.0) if layer.left_alone else _new_content(extension, layer)
         if layer.probed.rotating:
             place = _place(layer.probed)

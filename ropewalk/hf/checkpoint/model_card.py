@@ -17,8 +17,8 @@ def copy_papers(host: PreTrainedModel, place: Path) -> list[str]:
     papers = sorted(paper for paper in source.iterdir() if _is_paper(paper)) if source else []
     for paper in papers:
         shutil.copyfile(paper, place / paper.name)
-    names = ", ".join(paper.name for paper in papers)
-    return [f"copied from the model, whose weights or config have changed here: {names}"] if papers else []
+    names, verb = ", ".join(paper.name for paper in papers), "was" if len(papers) == 1 else "were"
+    return [f"{names} {verb} copied from the original model and may not describe this one"] if papers else []
 
 
 def _source(name: str) -> Path | None:

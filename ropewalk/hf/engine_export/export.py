@@ -38,6 +38,12 @@ from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.scales import DynamicTemperature
 
+KINDS = {
+    "native": "the engine computes the same from the config",
+    "lowered": "the schedule is written pair by pair",
+    "frozen": "a dynamic schedule, made static",
+}
+
 
 class Exported(NamedTuple):
     """What was written, and the command that starts it."""
@@ -48,7 +54,7 @@ class Exported(NamedTuple):
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.kind}: {self.directory}", *self.notes, self.command])
+        return "\n".join([f"{self.kind} ({KINDS[self.kind]}): {self.directory}", *self.notes, self.command])
 
 
 def export(
@@ -124,7 +130,13 @@ def _read(
     host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target: str, target_len: int | None
 ) -> tuple[StatedModel, EngineReading]:
     """The config for the engine, and how the engine computes the same from it; or a refusal."""
-    config = stated(host, extension, layers, target_len)
+    try:
+        config = stated(host, extension, layers, target_len)
+    except DoesNotFit as reason:
+        if reason.field not in ("reach", "biases"):
+            raise
+        remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
+        raise DoesNotFit.because(reason.field, str(reason), remedy=remedy) from reason
     reading = ENGINES[target].read(config)
     if reading.folded != 1:
         require_foldable(layers)
@@ -164,7 +176,8 @@ def _notes(
 ) -> list[str]:
     notes = []
     if kind == "frozen":
-        static = f"made static for {config.length} tokens ({extension.theta})"
+        specs = "+".join(str(spec) for specs in extension.specs.values() for spec in specs)
+        static = f"made static for {config.length:,} tokens, as {specs}"
         notes.append(f"{static}; the model's answers to short texts change")
     if reading.divisors:
         notes.append(

@@ -16,7 +16,7 @@ from transformers.masking_utils import eager_mask
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.attention_arguments import unsupported_arguments
-from ropewalk.hf.probe.masks import sight
+from ropewalk.hf.probe.masks import recognize
 from ropewalk.scoped import scoped
 
 
@@ -78,7 +78,9 @@ def _seen(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[int | None, s
     """The window of a layer, and its arguments that the equation does not have."""
     odd = unsupported_arguments(arguments)
     if odd or mask is None:
-        return arguments.get("sliding_window"), f"{', '.join(odd)}, which our attention does not support" if odd else ""
+        return arguments.get(
+            "sliding_window"
+        ), f"{', '.join(odd)}, which Ropewalk's attention does not support" if odd else ""
     storage = mask.untyped_storage().data_ptr()
     made_of = (
         candidate for mask_made, candidate in _CAPTURED.get().masks if mask_made.untyped_storage().data_ptr() == storage
@@ -86,7 +88,7 @@ def _seen(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[int | None, s
     function = next(made_of, None)
     if function is None:
         return arguments.get("sliding_window"), "a mask that the module makes itself"
-    seen = sight(function)
+    seen = recognize(function)
     return (seen.window, "") if seen and seen.causal else (None, "a mask that is neither causal nor a window")
 
 

@@ -70,7 +70,7 @@ def trained_len(config: Any) -> int:
     return lengths_of(config).trained
 
 
-def lengths_of(config: Any, kind: str | None = None, corrected: int | None = None) -> TrainedLengths:
+def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None = None) -> TrainedLengths:
     """The trained lengths in a config, by the rule of each type of schedule.
 
     The trained length is the longest of all layer types. The original one is that of this type, or of the type that was
@@ -80,15 +80,15 @@ def lengths_of(config: Any, kind: str | None = None, corrected: int | None = Non
     require_whole("trained_len", corrected)
     parts, position = parts_of(config), getattr(config, "max_position_embeddings", None)
     # For linear, a corrected length divided by the factor is the original length.
-    begun = {name: corrected if part.get("rope_type") == "linear" else None for name, part in parts.items()}
-    by_type = {name: _by_type(part, begun[name] or position) for name, part in parts.items()}
+    original_lengths = {name: corrected if part.get("rope_type") == "linear" else None for name, part in parts.items()}
+    by_type = {name: _by_type(part, original_lengths[name] or position) for name, part in parts.items()}
     known = [lengths for lengths in by_type.values() if lengths is not None]
     if corrected is None and not known:
         rule, remedy = "a length of at least 1", "pass trained_len (--trained-len)"
         raise DoesNotFit("config.max_position_embeddings", rule, position, remedy=remedy)
     trained = corrected or max(lengths.trained for lengths in known)
     shortest = min(known, key=lambda lengths: lengths.original, default=TrainedLengths(trained, trained))
-    return TrainedLengths(trained, min((by_type.get(kind or "") or shortest).original, trained))
+    return TrainedLengths(trained, min((by_type.get(layer_type or "") or shortest).original, trained))
 
 
 def _by_type(part: dict[str, Any], position: Any) -> TrainedLengths | None:
@@ -99,36 +99,36 @@ def _by_type(part: dict[str, Any], position: Any) -> TrainedLengths | None:
     linear              max_position_embeddings, which is its original length times its factor
     any other           max_position_embeddings; beyond it, transformers' dynamic was not trained
     """
-    kind, factor = part.get("rope_type", "default"), part.get("factor") or 1.0
+    rope_type, factor = part.get("rope_type", "default"), part.get("factor") or 1.0
     position = position if _is_length(position) else part.get("original_max_position_embeddings")
     if not _is_length(position):
         return None
     original = part.get("original_max_position_embeddings") or position
     stretched = round(original * factor)
-    if kind == "yarn":
+    if rope_type == "yarn":
         return TrainedLengths(stretched, int(original))
-    if kind in ("llama3", "longrope"):
+    if rope_type in ("llama3", "longrope"):
         return TrainedLengths(int(position) if position > original else stretched, int(original))
-    return TrainedLengths(int(position), max(round(position / factor), 1) if kind == "linear" else int(position))
+    return TrainedLengths(int(position), max(round(position / factor), 1) if rope_type == "linear" else int(position))
 
 
 def _is_length(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
 
 
-def _bases(config: Any, kind: str | None) -> list[float]:
+def _bases(config: Any, layer_type: str | None) -> list[float]:
     """Every base in the config, that of this layer type first."""
     parts = parts_of(config)
-    named = [parts.get(kind or "", {}).get("rope_theta"), *(part.get("rope_theta") for part in parts.values())]
+    named = [parts.get(layer_type or "", {}).get("rope_theta"), *(part.get("rope_theta") for part in parts.values())]
     named += [getattr(config, "rope_theta", None)]
     return list(dict.fromkeys(float(base) for base in named if base)) or [USUAL_BASE]
 
 
 def parts_of(config: Any) -> dict[str, dict[str, Any]]:
     """The config's rope parameters by layer type, or one set for all."""
-    stated = getattr(config, "rope_parameters", None) or {}
-    nested = {name: part for name, part in stated.items() if isinstance(part, dict)}
-    return nested or {"": stated}
+    rope_parameters = getattr(config, "rope_parameters", None) or {}
+    nested = {name: part for name, part in rope_parameters.items() if isinstance(part, dict)}
+    return nested or {"": rope_parameters}
 
 
 def _is_plain(facts: Facts, layer: ProbedLayer) -> bool:
@@ -142,9 +142,9 @@ def _own_table(layer: ProbedLayer) -> tuple[float, ...]:
     """The table that a layer came with: the numbers in its module where they agree with the probe."""
     measured = torch.tensor(layer.inv_freq, dtype=torch.float64)
     buffers = layer.rotary._buffers if layer.rotary is not None else {}
-    stated = buffers.get(f"{layer.layer_type}_inv_freq", buffers.get("inv_freq"))
-    if stated is None or stated.shape != measured.shape:
+    table = buffers.get(f"{layer.layer_type}_inv_freq", buffers.get("inv_freq"))
+    if table is None or table.shape != measured.shape:
         return layer.inv_freq
-    exact = stated.detach().double().cpu()
+    exact = table.detach().double().cpu()
     same = ((exact - measured).abs() <= CLOSE * measured.abs() + CLOSE**2).all()
     return tuple(exact.tolist()) if same else layer.inv_freq

@@ -40,7 +40,7 @@ class MaskReach(NamedTuple):
     window: int | None = None
 
 
-def sight(function: Any) -> MaskReach | None:
+def recognize(function: Any) -> MaskReach | None:
     """The reach of a mask function; None where it is not recognized."""
     if function is causal_mask_function:
         return MaskReach(True)
@@ -50,8 +50,8 @@ def sight(function: Any) -> MaskReach | None:
     if code is _TEXTS:  # we read packed texts from the position ids too
         return MaskReach(False)
     if code is _RENUMBERED:
-        return sight(inside["mask_function"])
-    return _both([sight(part) for part in inside["mask_functions"]]) if code is _BOTH else None
+        return recognize(inside["mask_function"])
+    return _both([recognize(part) for part in inside["mask_functions"]]) if code is _BOTH else None
 
 
 def require_causal(mask_function: Callable[..., Any], **kwargs: Any) -> None:
@@ -64,20 +64,22 @@ def require_causal(mask_function: Callable[..., Any], **kwargs: Any) -> None:
         return
     remedy = "leave token_type_ids and images out, or use a static schedule, which keeps the model's attention"
     got = f"another mask ({getattr(mask_function, '__qualname__', mask_function)})"
-    raise DoesNotFit("attention mask", "causal, with or without a window, under our attention", got, remedy=remedy)
+    raise DoesNotFit(
+        "attention mask", "causal, with or without a window, under Ropewalk's attention", got, remedy=remedy
+    )
 
 
 def _core(function: Any) -> Any:
     """The causal part of a union of mask functions, or the function itself."""
     code = getattr(function, "__code__", None)
-    if sight(function) is not None or code not in (_BOTH, _EITHER):
+    if recognize(function) is not None or code not in (_BOTH, _EITHER):
         return function
     parts = [_core(part) for part in _inside(function)["mask_functions"]]
     return and_masks(*parts) if code is _BOTH else next((part for part in parts if _is_causal(part)), function)
 
 
 def _is_causal(function: Any) -> bool:
-    seen = sight(function)
+    seen = recognize(function)
     return seen is not None and seen.causal
 
 

@@ -18,7 +18,7 @@ from ropewalk.extension import Extension
 
 _MARK = "_ropewalk_owner"  # of a cache: who filled it
 REMEDY = "begin with a new cache"
-OUTLIVED = "past_key_values was filled under an extension, and cannot be used by the base model"
+REMOVED = "past_key_values was filled under an extension, and cannot be used by the base model"
 
 
 class OwnerMark(NamedTuple):
@@ -48,13 +48,13 @@ class Owner(NeverCopied):
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The hook before a forward: refuse a cache of another owner."""
-        cache = _among((*args, *kwargs.values()))
+        cache = _find_cache((*args, *kwargs.values()))
         if cache is not None:
             self.require(cache)
 
     def after(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """The hook after a forward: own the cache that the model has made."""
-        cache = _among(tuple(output.values()) if isinstance(output, dict) else output)
+        cache = _find_cache(tuple(output.values()) if isinstance(output, dict) else output)
         if cache is not None and getattr(cache, _MARK, None) is not self.mark:
             self._claim(cache)
 
@@ -75,24 +75,24 @@ class Owner(NeverCopied):
         if not torch.compiler.is_compiling():  # which has no weak references
             self._caches.add(cache)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """The extension is removed: the base model must not use the caches that it filled."""
         for cache in self._caches:
             if getattr(cache, _MARK, None) is self.mark:
-                cache.update = partial(_outlived, cache)
+                cache.update = partial(_refuse_after_removal, cache)
 
 
-def _among(values: tuple[Any, ...]) -> Any:
+def _find_cache(values: tuple[Any, ...]) -> Any:
     for value in values:
         if isinstance(value, Cache):
             return value
     return None
 
 
-def _outlived(cache: Any, *args: Any, **kwargs: Any) -> Any:
+def _refuse_after_removal(cache: Any, *args: Any, **kwargs: Any) -> Any:
     """`update` of a cache whose extension was removed: refused, unless the cache was emptied."""
     if cache.get_seq_length() > 0:
-        raise Conflict.because("past_key_values", OUTLIVED, remedy=REMEDY)
+        raise Conflict.because("past_key_values", REMOVED, remedy=REMEDY)
     for name in ("update", _MARK):
         cache.__dict__.pop(name, None)
     return cache.update(*args, **kwargs)

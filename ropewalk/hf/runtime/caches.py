@@ -15,7 +15,7 @@ from ropewalk.attention import LayerCache, Session
 from ropewalk.attention.cache.kv_buffers import RingBuffer
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.probe.cache_contents import layer_bytes
-from ropewalk.hf.runtime.cache_owner import OUTLIVED, REMEDY
+from ropewalk.hf.runtime.cache_owner import REMEDY, REMOVED
 
 # How many tokens may be removed again, because an assistant proposed them and the model rejected them.
 SPARE: ContextVar[int] = ContextVar("spare", default=0)
@@ -50,7 +50,7 @@ class ExtendedCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """The new keys and values unchanged; only the model that the cache was made for calls this."""
         if not self.expected:
-            raise Conflict.because("past_key_values", OUTLIVED, remedy=REMEDY)
+            raise Conflict.because("past_key_values", REMOVED, remedy=REMEDY)
         return key_states, value_states
 
     def get_seq_length(self) -> int:

@@ -34,7 +34,7 @@ class ForwardPass(NamedTuple):
     places: Sequence[CachedLayer | None]  # of every layer in the cache
     offsets: Sequence[int]  # of every layer: the slot of the first key that its cache returns
     masked: bool  # whether the caller passed a mask
-    weighing: bool  # whether the attention weights are returned too
+    wants_weights: bool  # whether the attention weights are returned too
     shared: SharedLayout  # what one layer has computed for all
     drawn: bool  # whether positions are random
     shifts: frozenset[int] | None  # position ids minus the positions that the cache counts; None without position ids
@@ -79,7 +79,7 @@ def make_pass(
     places: Sequence[CachedLayer | None],
     *,
     random: Positions | None = None,
-    weighing: bool = False,
+    wants_weights: bool = False,
     begins: Sequence[int] = (0,),
 ) -> ForwardPass:
     """The pass that the arguments of a base model describe; `random` draws positions where the caller passed none.
@@ -109,7 +109,7 @@ def make_pass(
     caller_arguments = frozenset(arguments)
     return ForwardPass(
         *(cache, numbers, documents, total, queries, places, offsets),
-        *(real is not None, weighing, SharedLayout(), drawn, shifts, caller_arguments),
+        *(real is not None, wants_weights, SharedLayout(), drawn, shifts, caller_arguments),
     )
 
 
@@ -133,7 +133,7 @@ def one_each(positions: Tensor) -> Tensor:
         return positions
     if (positions != positions[:1]).any():
         got = f"{len(positions)} that differ, as those of images do"
-        raise InvalidValue("position_ids", "one number per token under our attention", got, remedy=STATIC)
+        raise InvalidValue("position_ids", "one number per token under Ropewalk's attention", got, remedy=STATIC)
     return positions[0]
 
 

@@ -35,7 +35,7 @@ class ForwardPreHook(NeverCopied):
         self._signature = inspect.signature(base.forward)
         names = self._signature.parameters.values()
         self._rest = next((name.name for name in names if name.kind is name.VAR_KEYWORD), None)
-        self._layerser, self._layers, self._config = owner, layers, base.config.get_text_config()
+        self._owner, self._layers, self._config = owner, layers, base.config.get_text_config()
         self._places = [layer.probed.cached for layer in layers]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -47,11 +47,12 @@ class ForwardPreHook(NeverCopied):
         arguments = dict(self._signature.bind_partial(*args, **kwargs).arguments)
         arguments |= arguments.pop(self._rest, {}) if self._rest else {}
         cache = arguments["past_key_values"] = self._cache(module, arguments)
-        random, weighing = _random(self._layerser.mark.extension, module), _weighing(self._config, arguments)
+        positions = _training_positions(self._owner.mark.extension, module)
+        weights = _wants_weights(self._config, arguments)
         begins = _known(cache, least=1) or (0,)
-        now = make_pass(arguments, self._places, random=random, weighing=weighing, begins=begins)
+        now = make_pass(arguments, self._places, random=positions, wants_weights=weights, begins=begins)
         if now.cache is not None:
-            self._layerser.require(now.cache)
+            self._owner.require(now.cache)
             _prepare(now.cache, now, self._layers)
             _require_same_start(now)
         CURRENT.set(now)
@@ -61,18 +62,20 @@ class ForwardPreHook(NeverCopied):
     def _cache(self, module: nn.Module, arguments: dict[str, Any]) -> Any:
         """The cache that the caller passed, or the one that the model would make."""
         cache, use_cache = arguments.get("past_key_values"), arguments.get("use_cache")
-        wanted = getattr(self._config, "use_cache", False) if use_cache is None else use_cache
-        needs_cache = wanted and not module.training and not states_numbers(arguments)
+        requested = getattr(self._config, "use_cache", False) if use_cache is None else use_cache
+        needs_cache = requested and not module.training and not states_numbers(arguments)
         if (cache is not None or needs_cache) and None in self._places:
             rule = "False on a model whose keys are not in transformers' caches"
             remedy = "pass use_cache=False, or use a static schedule"
             raise InvalidValue("use_cache", rule, True, remedy=remedy)
         if cache is None and needs_cache:
-            cache = DynamicCache(config=None if any(map(lifted, self._layers)) and self._alone else self._config)
+            cache = DynamicCache(
+                config=None if any(map(lifted, self._layers)) and self._attention_only else self._config
+            )
         return cache
 
     @property
-    def _alone(self) -> bool:
+    def _attention_only(self) -> bool:
         """Whether the model's cache has layers of attention only."""
         return sorted(place.slot for place in self._places if place) == list(range(len(self._places)))
 
@@ -85,7 +88,7 @@ def after_forward(module: nn.Module, args: Any, output: Any) -> None:
 def check_position_ids(
     _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]] | None:
-    """The hook before a forward in mode tables: position ids mean the same as under our attention.
+    """The hook before a forward in mode tables: position ids mean the same as under Ropewalk's attention.
 
     transformers takes every gap as the border of two texts, and ignores borders where there is a cache.
     """
@@ -125,31 +128,31 @@ def _require_ours(config: Any) -> None:
         raise Conflict.because("attention implementation", sentence, remedy=remedy)
 
 
-def _random(extension: Extension, module: nn.Module) -> Any:
+def _training_positions(extension: Extension, module: nn.Module) -> Any:
     """The positions of training, where those are not 0, 1, 2, ..."""
     return extension.positions if module.training else None
 
 
-def _weighing(config: Any, arguments: dict[str, Any]) -> bool:
+def _wants_weights(config: Any, arguments: dict[str, Any]) -> bool:
     """Whether the caller wants the attention weights."""
-    asked = arguments.get("output_attentions")
-    return bool(config.output_attentions if asked is None else asked)
+    requested = arguments.get("output_attentions")
+    return bool(config.output_attentions if requested is None else requested)
 
 
 def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> None:
     """Replace a plain fresh cache by ours; refuse padding that changes."""
     if cache.offloading and not torch.cuda.is_available():
-        remedy = "leave it out: here all memory is the processor's"
+        remedy = "leave it out: this machine has CPU memory only"
         raise InvalidValue.because("past_key_values", "an offloading cache needs CUDA", remedy=remedy)
     begins = _begins(now)
     # Our caches count positions from 0, padding before that.
-    plain = now.weighing or torch.is_grad_enabled() or any(map(fetched, layers)) or max(begins or (0,)) > 0
+    plain = now.wants_weights or torch.is_grad_enabled() or any(map(fetched, layers)) or max(begins or (0,)) > 0
     slots = [item.probed.cached.slot for item in layers if item.probed.cached]
     if begins and is_fresh(cache, slots) and not plain:
         adopt(cache, dict(zip(slots, _sessions(layers, begins), strict=True)))
     _require_reach(cache, layers)
-    memories = [layer for layer in cache.layers if isinstance(layer, ExtendedCacheLayer)]
-    if memories and now.weighing:
+    layer_caches = [layer for layer in cache.layers if isinstance(layer, ExtendedCacheLayer)]
+    if layer_caches and now.wants_weights:
         remedy = "pass it from the first token on, or pass use_cache=False"
         sentence = "output_attentions=True needs all keys, but this cache keeps only those that the reach needs"
         raise InvalidValue.because("output_attentions", sentence, remedy=remedy)
@@ -158,7 +161,7 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
         rule = f"0 where the cache has padding (rows begin at {known}) and nowhere else"
         remedy = "begin with a new cache, or pass use_cache=False"
         raise InvalidValue("attention_mask", rule, f"rows that begin at {begins}", remedy=remedy)
-    for layer in memories:
+    for layer in layer_caches:
         layer.expected = True
 
 
@@ -175,17 +178,17 @@ def _require_reach(cache: Any, layers: Sequence[ExtendedLayer]) -> None:
 
 def _known(cache: Any, least: int = 0) -> Begins | None:
     """The positions of the rows' first slots, by one of our layer caches that has read at least so many tokens."""
-    memories = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, ExtendedCacheLayer))
-    return next((memory.session.begins for memory in memories if memory.count >= least), None)
+    layer_caches = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, ExtendedCacheLayer))
+    return next((cache.session.begins for cache in layer_caches if cache.count >= least), None)
 
 
 def _require_same_start(now: ForwardPass) -> None:
     """Refuse position ids that count one text from different starts."""
-    begun: frozenset[int] = now.cache.__dict__.get(_SHIFTS, frozenset({0}))
+    starts: frozenset[int] = now.cache.__dict__.get(_SHIFTS, frozenset({0}))
     if now.total == now.queries:
-        begun = now.cache.__dict__[_SHIFTS] = now.shifts or frozenset({0})
-    if not (now.shifts or frozenset({0})) <= begun:
-        rule = f"counted from where the cache began ({sorted(begun)} above its slots)"
+        starts = now.cache.__dict__[_SHIFTS] = now.shifts or frozenset({0})
+    if not (now.shifts or frozenset({0})) <= starts:
+        rule = f"counted from where the cache began ({sorted(starts)} above its slots)"
         got = "left out" if now.shifts is None else sorted(now.shifts)
         raise InvalidValue("position_ids", rule, got, remedy="pass them in every call, or in none")
 

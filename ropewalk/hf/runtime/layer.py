@@ -122,7 +122,7 @@ def mark_module(layer: ExtendedLayer) -> ExitStack:
 
 
 def layer_of(module: nn.Module) -> ExtendedLayer | None:
-    """The layer of an attention module under an extension by our attention; None of any other module."""
+    """The layer of an attention module under an extension by Ropewalk's attention; None of any other module."""
     layer: ExtendedLayer | None = module.__dict__.get(_LAYER)
     return layer
 
@@ -175,7 +175,7 @@ def attention(
     layer = layer_of(module)
     now = kwargs.get(PASS) or CURRENT.get()
     if layer is None or now is None:
-        sentence = f"{type(module).__name__} called our attention, but is not part of the extended model"
+        sentence = f"{type(module).__name__} called Ropewalk's attention, but is not part of the extended model"
         remedy = "call the model that was extended, and do not share its config with another model"
         raise DoesNotFit.because("attention", sentence, remedy=remedy)
     _require_supported(module, attention_mask, unsupported_arguments(kwargs, now.caller_arguments))
@@ -211,7 +211,7 @@ def _scaled(q_bhid: Tensor, layer: ExtendedLayer) -> Tensor:
 
 
 def _require_supported(module: nn.Module, mask: Any, odd: Sequence[str]) -> None:
-    """Refuse what our attention would ignore: a mask that a module made itself, unknown keywords."""
+    """Refuse what Ropewalk's attention would ignore: a mask that a module made itself, unknown keywords."""
     got = "a mask that it made itself" if isinstance(mask, Tensor) and mask.dim() != 2 else ", ".join(odd)
     if got:
         sentence = f"{type(module).__name__} asks attention for {got}; ours supports {SUPPORTED}"
@@ -225,7 +225,7 @@ def _attend(
     numbers, documents, k_bgjd, v_bgjd = now.keys_of(layer.depth, k_bgjd, v_bgjd)
     inputs: dict[str, Any] = {"positions_bj": numbers, "documents_bj": documents, "weights": layer.weights}
     out = attend(q_bhid, k_bgjd, v_bgjd, layer.extension, layer.facts, **inputs)
-    if not now.weighing:
+    if not now.wants_weights:
         return out, None
     return out, reference_weights(q_bhid, k_bgjd, layer.extension, layer.facts, **inputs).to(q_bhid.dtype)
 

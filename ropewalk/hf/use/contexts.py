@@ -76,7 +76,7 @@ def nbce_stream(
     `decoding` is a rule of decoding, or its name. `rows_at_once` bounds the batch; more contexts are read in groups.
     `progress(read, total)` counts the tokens of all rows, with their padding.
     """
-    host, rule = host_of(model), _rule(decoding)
+    host, rule = host_of(model), _decoding(decoding)
     if not contexts or isinstance(contexts, str):
         raise InvalidValue("contexts", "a list of texts, at least one", contexts)
     if rows_at_once is not None and rows_at_once < 1:
@@ -144,7 +144,7 @@ def _groups(host: PreTrainedModel, rows: list[list[int]], size: int, progress: P
     return groups
 
 
-def _rule(decoding: Decoding | str) -> Decoding:
+def _decoding(decoding: Decoding | str) -> Decoding:
     if isinstance(decoding, str):
         parsed = parse(decoding)
         rest = [name for name in parsed.specs if name != "decoding"]

@@ -73,7 +73,7 @@ class Inspection:
         return self.target_len / self.facts.trained_len
 
     def cache_bytes(self, extension: Extension | None = None) -> int:
-        """The bytes of the cache for one text of the target length: the model's own, or ours under an extension."""
+        """The bytes of the cache for one text of the target length: the model's own, or that under an extension."""
         if extension is None:
             return kept_bytes(self.layers, self.target_len, self.bytes_per_number) + self.fixed_bytes
         return held(self.layers, extension, self.facts, self.target_len) * self.bytes_per_number + self.fixed_bytes
@@ -121,9 +121,12 @@ class Inspection:
                 + ("neighbours" if facts.interleaved else "halves"),
             ),
             ("its own schedule", f"{self.own_schedule}; schedules build on it; add +instead to replace it"),
-            ("static schedules", self.tabled or "through the rotary tables; its attention is unchanged"),
-            ("other extensions", self.carried or "by our attention"),
-            ("cache at the target", f"{_size(self.cache_bytes())} per text, without an extension"),
+            ("static schedules", self.tabled or "by rotary tables; the model's attention is unchanged"),
+            ("other extensions", self.carried or "by Ropewalk's attention"),
+            (
+                "cache at the target",
+                f"{_size(self.cache_bytes())} per text ({self.bytes_per_number} bytes a number), without an extension",
+            ),
         ]
         if not self.own_schedule:
             rows = [(name, text) for name, text in rows if name != "its own schedule"]
@@ -136,14 +139,15 @@ class Inspection:
             rows.insert(4, ("sinks", "a learned sink per head"))
         times = cache_growth(self.layers, self.bytes_per_number)
         if times > 1 and not self.carried:
-            rows.append(("our cache", f"{times:.3g} times as much, because {FULL_KEYS}"))
+            rows.append(("Ropewalk's cache", f"{times:.3g} times as much, because {FULL_KEYS}"))
         if still:
             rows.insert(3, ("no rotation", f"{still} {'layer does' if still == 1 else 'layers do'} not rotate"))
         return [line for name, text in rows for line in _row(name, text)]
 
     def _pairs(self) -> list[str]:
         count, few = len(self.turns), self.under_trained
-        lines = [f"{'pair':>6}{'turns trained':>16}{'at the target':>16}"]
+        lines = [f"rotations per pair: trained on {self.facts.trained_len:,} tokens, in a text of {self.target_len:,}"]
+        lines += [f"{'pair':>6}{'in training':>16}{'in the text':>16}"]
         step = max((count - 1) // (SHOWN - 1), 1)
         for pair in dict.fromkeys([*range(0, count, step), *([count - 1] if count else [])]):
             seen = "   under-trained" if pair in few else ""

@@ -40,7 +40,7 @@ class LongInstructSettings(RecipeSettings):
     model: Model
     length: Annotated[int, AT_LEAST_ONE, "tokens of a row"]
     extension: Annotated[str, "that the model is trained under; empty for none"] = ""
-    pairs: Annotated[int, AT_LEAST_ONE, "of question and answer, at most"] = 200
+    pairs: Annotated[int, AT_LEAST_ONE, "question-answer pairs at most"] = 200
     passage: Annotated[int, AT_LEAST_ONE, "tokens that a question is made from"] = 256
     answers_only: Annotated[bool, "learn from the answers alone, not from the documents too"] = False
     lora: Rank = 0
@@ -52,7 +52,7 @@ class LongInstructSettings(RecipeSettings):
 
 
 def long_instruct(out: str | Path, settings: LongInstructSettings) -> PreTrainedModel:
-    """Let a model make and verify questions about long documents, and train it on them at a length."""
+    """Let a model make and verify questions about long documents, and train it on them at a given length."""
     folder, plan = Path(out), settings.plan
     model, tokenizer = checkpoint(settings.model, folder)
     folder.mkdir(parents=True, exist_ok=True)

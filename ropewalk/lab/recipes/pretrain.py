@@ -84,7 +84,7 @@ def extension_for(shape: ModelShape, line: str) -> Extension:
     extension = parse(line, trained_len=shape.trained_len, layers=shape.layers) if line else Extension()
     if shape.places == "learned" and set(extension.specs) - {"positions"}:
         rule = "positions and nothing else for learned position embeddings"
-        raise DoesNotFit("extension", rule, ", ".join(extension.specs), remedy="say places=rotary")
+        raise DoesNotFit("extension", rule, ", ".join(extension.specs), remedy="pass places=rotary")
     return extension
 
 

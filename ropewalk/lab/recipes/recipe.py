@@ -22,7 +22,7 @@ from ropewalk.record import written as as_text
 
 # Fields that several recipes have.
 Corpus = Annotated[str, "python, stdlib, folder:PATH, FILE.jsonl, FILE.parquet or hub:NAME:FIELD"]
-Characters = Annotated[int, AT_LEAST_ONE, "of the corpus, at most"]
+Characters = Annotated[int, AT_LEAST_ONE, "maximum number of characters of the corpus"]
 Model = Annotated[str, "a folder with a model and its tokenizer, a name on the hub, or default"]
 Rank = Annotated[int, NOT_NEGATIVE, "rank of LoRA adapters; 0 trains all weights"]
 
@@ -118,7 +118,7 @@ class Recipe(NamedTuple):
             return _parsed(parameter, texts[parameter.name])
         default = defaults.get(parameter.name, parameter.default)
         if default is dataclasses.MISSING:
-            remedy = f"say --set {parameter.name}=... ({parameter.meaning})"
+            remedy = f"pass --set {parameter.name}=... ({parameter.meaning})"
             raise InvalidValue.because(parameter.name, f"{self.name} needs {parameter.name}", remedy=remedy)
         return default
 

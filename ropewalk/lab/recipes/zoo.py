@@ -125,7 +125,7 @@ def _known(methods: str) -> list[str]:
 def _require_held_out(corpus: str) -> None:
     if corpus.startswith(WHOLE):
         rule = "one with a held-out part, to measure the models on"
-        raise InvalidValue("corpus", rule, corpus, remedy=f"say {corpus.removeprefix(WHOLE)}")
+        raise InvalidValue("corpus", rule, corpus, remedy=f"pass {corpus.removeprefix(WHOLE)}")
 
 
 def _held_out(folder: Path, settings: ZooSettings) -> Tensor:

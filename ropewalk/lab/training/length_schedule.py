@@ -147,7 +147,7 @@ def _ends(shares: Sequence[float], steps: int) -> list[int]:
     """The step at which each stage ends; the last is the plan's."""
     ends = [round(steps * sum(shares[: n + 1])) for n in range(len(shares) - 1)] + [steps]
     if any(end <= begin for begin, end in zip([0, *ends], ends, strict=False)):
-        raise DoesNotFit("shares", f"at least one of {steps} steps each", list(shares))
+        raise DoesNotFit.because("shares", f"each share must be at least one step of {steps}, got {list(shares)}")
     return ends
 
 
@@ -156,4 +156,6 @@ def _require_enough(stages: Sequence[LengthStage], counts: Sequence[int]) -> Non
         rows: Any = stage.rows
         if len(rows) < count:
             remedy = "make its rows with a larger count"
-            raise DoesNotFit(f"stage {nth}", f"at least {count} rows long", len(rows), remedy=remedy)
+            raise DoesNotFit.because(
+                f"stage {nth}", f"stage {nth} must have at least {count} rows, got {len(rows)}", remedy=remedy
+            )

@@ -50,7 +50,7 @@ class TrainingPlan(Checked):
     """How long, how fast and in what precision a model is trained."""
 
     steps: Annotated[int, AT_LEAST_ONE, "steps of the optimizer"]
-    rows: Annotated[int, AT_LEAST_ONE, "rows of a step on each process"] = 16
+    rows: Annotated[int, AT_LEAST_ONE, "rows per step and process"] = 16
     learning_rate: Annotated[float, POSITIVE, "highest learning rate"] = 2e-3
     warmup: Annotated[float, A_SHARE, "share of the steps with a rising rate"] = 0.03
     decay: Annotated[float, A_SHARE, "share of the steps in which the rate falls to 0"] = 0.3

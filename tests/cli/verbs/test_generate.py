@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from ropewalk import Facts, parse
-from ropewalk.cli.length_limits import familiar
+from ropewalk.cli.length_limits import covered_length
 from ropewalk.cli.main import run
 from ropewalk.hf import extended, load, nbce_generate, stream
 
@@ -153,4 +153,4 @@ def test_an_answer_about_contexts_is_as_long_as_the_longest_of_them(folder, tmp_
 )
 def test_lengths_that_are_familiar(line, length):
     facts = Facts(trained_len=32, head_dim=8, layers=3)
-    assert familiar(parse(line, trained_len=32, layers=3), facts) == length
+    assert covered_length(parse(line, trained_len=32, layers=3), facts) == length

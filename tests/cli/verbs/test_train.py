@@ -161,8 +161,8 @@ def test_recipe_json_has_all_settings_on_one_level():
     [
         (["fly"], UnknownName, "there is no recipe 'fly'. Known: pretrain"),
         ([], UnknownName, "there is no recipe ''. Known: pretrain"),
-        (["pretrain"], InvalidValue, "train needs a folder; say ropewalk train pretrain --out FOLDER"),
-        (["pretrain", "-o", "{out}"], InvalidValue, "pretrain needs steps; say --set steps=..."),
+        (["pretrain"], InvalidValue, "train needs a folder; run ropewalk train pretrain --out FOLDER"),
+        (["pretrain", "-o", "{out}"], InvalidValue, "pretrain needs steps; pass --set steps=..."),
         (
             ["pretrain", "-o", "{out}", "--set", "steps"],
             RopewalkError,

@@ -52,22 +52,22 @@ def estimate(value, half=0.01):
 
 
 @pytest.mark.parametrize(
-    ("change", "harm", "keys", "words"),
+    ("change", "damage", "keys", "words"),
     [
         (estimate(2.0), None, None, "breaks"),
         (estimate(0.1, half=0.05), None, None, "worse"),
         (estimate(0.3, half=0.1), None, None, "worse"),  # it may be above the threshold of a break or below
         (estimate(0.005), estimate(0.0), estimate(0.0), "unchanged, misses passkeys"),
         (estimate(-0.1), estimate(0.0), estimate(1.0), "better with context, finds passkeys"),
-        (estimate(-0.1), estimate(0.3), estimate(0.5), "better with context, harms short texts (+0.30)"),
-        (estimate(0.005), estimate(0.03, half=0.02), None, "unchanged"),  # the harm may be too small to matter
+        (estimate(-0.1), estimate(0.3), estimate(0.5), "better with context, damages short texts (+0.30)"),
+        (estimate(0.005), estimate(0.03, half=0.02), None, "unchanged"),  # the damage may be too small to matter
         (estimate(-0.1, half=math.inf), None, None, "not enough texts to tell"),  # one passage shows nothing
         (estimate(0.1, half=0.2), None, None, "not enough texts to tell"),
         (estimate(-0.1, half=0.2), None, None, "not enough texts to tell"),  # the loss may be much lower
     ],
 )
-def test_verdicts(change, harm, keys, words):
-    assert verdict(change, harm, keys).words == words
+def test_verdicts(change, damage, keys, words):
+    assert verdict(change, damage, keys).words == words
 
 
 def test_passkeys_are_part_of_the_verdict(tmp_path):
@@ -117,6 +117,6 @@ def test_no_comparison_without_the_base_model_at_its_trained_length(tmp_path, mo
 def test_the_lead_is_over_the_second_on_the_same_texts(made):
     ordered = sorted(made.candidates, key=lambda each: each.change.value)
     losses = [[sample["loss"] for sample in each.at("context", 128).samples] for each in ordered[:2]]
-    assert made.lead.value == pytest.approx(sum(losses[1]) / 3 - sum(losses[0]) / 3)
-    assert made.lead.value > 0
-    assert made.second is ordered[1]
+    assert made.lead_over(ordered[1]).value == pytest.approx(sum(losses[1]) / 3 - sum(losses[0]) / 3)
+    assert made.lead_over(ordered[1]).value > 0
+    assert made.best is ordered[0]

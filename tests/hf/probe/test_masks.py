@@ -19,7 +19,7 @@ from transformers.masking_utils import (
 )
 
 from ropewalk import DoesNotFit
-from ropewalk.hf.probe.masks import MaskReach, require_causal, sight
+from ropewalk.hf.probe.masks import MaskReach, recognize, require_causal
 
 LENGTH = 17
 IDS = torch.tensor([[-1] * 5 + [0] * 4 + [-1] * 3 + [1] * 5])
@@ -62,7 +62,7 @@ FUNCTIONS = st.recursive(
 @given(FUNCTIONS, st.integers(1, LENGTH))
 def test_what_is_known_or_let_through_is_what_the_mask_shows(function, queries):
     i, j = torch.arange(LENGTH - queries, LENGTH)[:, None], torch.arange(LENGTH)
-    seen = sight(function)
+    seen = recognize(function)
     if seen is not None:
         expected = (j <= i) if seen.causal else torch.ones(queries, LENGTH, dtype=torch.bool)
         expected = expected if seen.window is None else expected & (j > i - seen.window)
@@ -79,10 +79,10 @@ def test_what_is_known_or_let_through_is_what_the_mask_shows(function, queries):
 
 
 def test_transformers_own_masks_are_known():
-    assert sight(causal_mask_function) == MaskReach(True)
-    assert sight(sliding_window_causal_mask_function(9)) == MaskReach(True, 9)
+    assert recognize(causal_mask_function) == MaskReach(True)
+    assert recognize(sliding_window_causal_mask_function(9)) == MaskReach(True, 9)
     both = and_masks(packed_sequence_mask_function(ONE_TEXT), sliding_window_causal_mask_function(9))
-    assert sight(both) == MaskReach(True, 9)
+    assert recognize(both) == MaskReach(True, 9)
 
 
 CHUNKS = and_masks(chunked_overlay(4, torch.zeros(1, dtype=torch.long)), causal_mask_function)

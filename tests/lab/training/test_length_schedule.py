@@ -143,9 +143,9 @@ def test_courses_that_do_not_come_out_even(tmp_path):
         LengthSchedule([LengthStage(0.5, packs(tmp_path, 16))], PLAN)
     with pytest.raises(DoesNotFit, match=r"a divisor of the longest \(64\)"):
         LengthSchedule([LengthStage(0.5, packs(tmp_path, 24)), LengthStage(0.5, packs(tmp_path, 64))], PLAN)
-    with pytest.raises(DoesNotFit, match="at least one of 8 steps each"):
+    with pytest.raises(DoesNotFit, match="each share must be at least one step of 8"):
         LengthSchedule([LengthStage(0.01, packs(tmp_path, 16)), LengthStage(0.99, packs(tmp_path, 64))], PLAN)
-    with pytest.raises(DoesNotFit, match="stage 0 must be at least 64 rows long, got 60"):
+    with pytest.raises(DoesNotFit, match="stage 0 must have at least 64 rows, got 60"):
         LengthSchedule([LengthStage(0.5, packs(tmp_path, 16, count=60)), LengthStage(0.5, packs(tmp_path, 64))], PLAN)
 
 

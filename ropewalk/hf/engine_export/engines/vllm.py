@@ -1,4 +1,4 @@
-"""vLLM, as it reads a config (0.32.0: layers/rotary_embedding, config/model.py; run on a processor):
+"""vLLM, as it reads a config (0.32.0: layers/rotary_embedding, config/model.py; tested on CPU):
 
 linear      the length it allows is max_position_embeddings * factor, except for Gemma 3
 yarn        its table ends at original_max_position_embeddings * factor; beyond it reads past the table (NaN)
@@ -14,7 +14,7 @@ from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedMod
 
 
 def read(stated: StatedModel) -> EngineReading:
-    """By name as far as the table of that name reaches, else pair by pair."""
+    """Use vLLM's schedule name if its table is long enough, else divisors per pair."""
     multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
@@ -25,7 +25,7 @@ def read(stated: StatedModel) -> EngineReading:
 
 
 def command(place: str, stated: StatedModel) -> str:
-    """Serves it."""
+    """The shell command that serves the model."""
     return f"vllm serve {place} --max-model-len {stated.length}"
 
 
