@@ -29,7 +29,7 @@ def rope() -> Extension:
 
 
 def pi(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
-    """Position interpolation, followed by some 1,000 steps of tuning.
+    """Position interpolation; needs about 1,000 steps of fine-tuning.
 
     Source: Chen et al. 2023, arXiv:2306.15595.
     """
@@ -96,7 +96,7 @@ def yarn(
 
 
 def dynamic_yarn(*, low_turns: float = 1.0, high_turns: float = 32.0, steps: int | None = 4) -> Extension:
-    """YaRN, frequencies and temperature, as much as each row needs.
+    """YaRN applied per row, only as far as its position needs.
 
     Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.3, per row as in frequencies/dynamic.
     """

@@ -121,7 +121,7 @@ def hwfa_window(layers: int, trained_len: int) -> int:
 def hwfa_rerope(
     *, layers: int, window: int | None = None, trained_len: Length = None, rerope_window: int | None = None
 ) -> Extension:
-    """Windows with rotation, and full layers at a third and two thirds of the height that run as ReRoPE with log-n.
+    """Windows with rotation, and full layers at a third and two thirds of the depth that run as ReRoPE with log-n.
 
     A window is three times the trained length over the number of layers (the author's best are between two and four
     times). Train these layers with plain rotation, run them with ReRoPE.

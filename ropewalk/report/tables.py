@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from ropewalk.evaluation.compare.compare import BREAK, FINDS, UNCHANGED, UNCLEAR, Candidate, Comparison
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import Estimate
-from ropewalk.evaluation.tasks import Task
+from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable
@@ -103,6 +103,8 @@ def interval(estimate: Estimate) -> str:
     """A difference with its interval."""
     if math.isnan(estimate.value):
         return "-"
+    if math.isinf(estimate.low):
+        return f"{signed(estimate.value)} [one text]"
     return f"{signed(estimate.value)} [{signed(estimate.low)}, {signed(estimate.high)}]"
 
 
@@ -136,18 +138,20 @@ def terminal(comparison: Comparison) -> RichTable:
     lengths = comparison.lengths
     drawn = RichTable(title=title(comparison), title_justify="left", box=None, padding=(0, 1, 0, 0))
     losses = f"loss at {'/'.join(short(length) for length in lengths)}"
-    for name in ("extension", losses, "passkey", "repeated", "short damage", "time", "cache"):
+    measured = {task.name for task in comparison.tasks}
+    optional = {"passkey": "passkey", "repeated": "repetition", "short damage": "damage"}
+    names = [name for name, task in optional.items() if task in measured]
+    for name in ("extension", losses, *names, "time", "cache"):
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
     for candidate in ordered(comparison):
-        drawn.add_row(
-            name_of(candidate.line),
-            " ".join(_number(candidate, "context", length, "loss") for length in lengths),
-            _percent(candidate, "passkey", lengths[-1], "right"),
-            _percent(candidate, "repetition", lengths[-1], "accuracy"),
-            _short_damage(comparison, candidate),
-            _slowdown(candidate),
-            size(candidate.cache_bytes),
-        )
+        cells = {
+            "passkey": _percent(candidate, "passkey", lengths[-1], "right"),
+            "repeated": _percent(candidate, "repetition", lengths[-1], "accuracy"),
+            "short damage": _short_damage(comparison, candidate),
+        }
+        numbers = " ".join(_number(candidate, "context", length, "loss") for length in lengths)
+        costs = _slowdown(candidate), size(candidate.cache_bytes)
+        drawn.add_row(name_of(candidate.line), numbers, *(cells[name] for name in names), *costs)
     return drawn
 
 
@@ -210,7 +214,7 @@ def advice(comparison: Comparison) -> str:
     choice, words = _choice(comparison, length)
     cheap = _small_cache(comparison)
     if cheap is not None and cheap is not choice:
-        words += f" If memory must not grow, use {cheap.line} ({_meaning(cheap)})."
+        words += f" If memory must not grow, use {cheap.line}{_brackets(_meaning(cheap))}."
     return words
 
 
@@ -221,19 +225,28 @@ def _choice(comparison: Comparison, length: str) -> tuple[Candidate, str]:
     if finders:
         choice = finders[0]
         same = f"{best.line} and {choice.line} have the same loss at {length} within chance"
-        return choice, f"Use {choice.line}: {same}; {choice.line} also finds the passkeys ({_meaning(choice)})."
-    words = f"Use {best.line}: it has the lowest loss at {length} ({_meaning(best)})."
-    return best, words + (f" Its lead over {name_of(ties[0].line)} may be chance." if ties else "")
+        return choice, f"Use {choice.line}: {same}; {choice.line} also finds the passkeys{_brackets(_meaning(choice))}."
+    words = f"Use {best.line}: it has the lowest loss at {length}{_brackets(_meaning(best))}."
+    words += f" Its lead over {name_of(ties[0].line)} may be chance." if ties else ""
+    if best.verdict.kind == UNCLEAR:
+        words += f" Whether it gains from the longer context is not clear yet: {_more_texts(comparison)}."
+    return best, words
 
 
 def _meaning(candidate: Candidate) -> str:
-    """The verdict, where "unchanged" alone would be misread."""
-    return candidate.verdict.words.replace(UNCHANGED, "its loss stays at the trained-length level", 1)
+    """The verdict, where "unchanged" alone would be misread; without the part that needs more texts."""
+    words = candidate.verdict.words.removeprefix(UNCLEAR).removeprefix(", ")
+    return words.replace(UNCHANGED, "its loss stays at the trained-length level", 1)
+
+
+def _brackets(words: str) -> str:
+    return f" ({words})" if words else ""
 
 
 def _more_texts(comparison: Comparison) -> str:
-    samples = max(task.samples for task in comparison.tasks)
-    return f"measure more texts (--samples {max(16, 2 * samples)})"
+    samples = max((task.samples for task in comparison.tasks if task.name == Context.name), default=8)
+    count = max(16, 2 * samples)
+    return f"measure more texts (--samples {count}, or context:samples={count} in --tasks)"
 
 
 def _small_cache(comparison: Comparison) -> Candidate | None:

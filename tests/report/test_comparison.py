@@ -6,7 +6,7 @@ import re
 import textwrap
 from dataclasses import replace
 from io import StringIO
-from math import nan
+from math import inf, nan
 
 import pytest
 from full_disk import room
@@ -23,10 +23,11 @@ from ropewalk.report.drawing import name_of, rendered
 from ropewalk.report.figures import figures
 from ropewalk.report.formulas import formulas
 from ropewalk.report.sections import estimated, sections
-from ropewalk.report.tables import advice, change_head, notes, signed, size, table, terminal, verdicts
+from ropewalk.report.tables import advice, change_head, interval, notes, signed, size, table, terminal, verdicts
 
 from evaluation.subjects import model, subject
 
+MORE = "measure more texts (--samples 16, or context:samples=16 in --tasks)"
 LINES = ["yarn", "window:window=8", "rerope+log_n"]
 
 
@@ -189,14 +190,31 @@ def test_advice_says_that_a_lead_may_be_chance(made):
     wide = tuple(row._replace(samples=tuple({**each, "loss": 3.0 * k} for k, each in samples)) for row, samples in rows)
     words = advice(replace(found, candidates=(replace(bare, rows=wide), *others)))
     assert words.startswith("yarn has the lowest loss at 200 tokens, but its lead over the base model")
-    assert words.endswith("may be chance: measure more texts (--samples 16).")
+    assert words.endswith(f"may be chance: {MORE}.")
     assert advice(found).startswith("Use yarn")
 
 
 def test_advice_asks_for_more_texts_where_no_row_has_a_verdict(made):
     unclear = (replace(each, verdict=Verdict(UNCLEAR, UNCLEAR)) for each in made.candidates)
     words = advice(replace(made, candidates=tuple(unclear)))
-    assert words == "There are not enough texts for a verdict: measure more texts (--samples 16)."
+    assert words == f"There are not enough texts for a verdict: {MORE}."
+
+
+def test_advice_without_a_verdict_of_the_best_says_so(made):
+    candidates = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2}).candidates
+    marked = (replace(each, verdict=Verdict(UNCLEAR, f"{UNCLEAR}, finds passkeys")) for each in candidates[:2])
+    words = advice(replace(made, candidates=(*marked, *candidates[2:])))
+    assert "(finds passkeys)" in words
+    assert f"Whether it gains from the longer context is not clear yet: {MORE}." in words
+
+
+def test_one_text_has_no_interval():
+    assert interval(Estimate(0.5, -inf, inf, 1)) == "+0.50 [one text]"
+
+
+def test_a_terminal_shows_the_columns_that_were_measured(made):
+    few = replace(made, tasks=tuple(task for task in made.tasks if task.name in ("context", "damage")))
+    assert [column.header for column in terminal(few).columns][2:] == ["short damage", "time", "cache"]
 
 
 def test_the_legend_is_four_lines(made):

@@ -57,7 +57,7 @@ def test_a_table_a_report_and_advice(place, tmp_path, capsys):
     assert [each["line"] for each in results["contenders"]] == ["bare", "yarn", "window:window=32"]
     assert results["lengths"] == [128, 256]
     assert "Report:" in said
-    assert ("Use " in said) or ("measure more texts (--samples 16)" in said)
+    assert ("Use " in said) or ("measure more texts (--samples 16" in said)
     assert (tmp_path / "report" / "report.html").stat().st_size > 20_000
 
 
