@@ -128,7 +128,7 @@ def test_the_identity_is_asked_beyond_what_the_config_says_a_query_sees():
     for stated in ({"keep_window": 40}, {"index_block_size": 8, "index_topk_blocks": 5}):
         model = hiding(tiny("llama", num_hidden_layers=1, max_position_embeddings=128, **stated), window=40)
         assert count(model, 128) == 80
-        with pytest.raises(DoesNotFit, match="reproduced when nothing is extended"):
+        with pytest.raises(DoesNotFit, match="an empty extension changes the logits"):
             extend(model, "rerope:window=16")
 
 

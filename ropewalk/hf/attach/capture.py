@@ -78,8 +78,8 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     for base, one, two in zip(zero, once, twice, strict=True):
         for a, b, c in ((base.q_bhid, one.q_bhid, two.q_bhid), (base.k_bgjd, one.k_bgjd, two.k_bgjd)):
             if not (c - 2 * b + a).abs().max() <= CLOSE * c.abs().max():
-                rule = "one whose queries and keys are a product plus a bias"
-                raise DoesNotFit("model", rule, f"layer {base.layer.depth}, perhaps with a norm on them")
+                sentence = f"queries and keys of layer {base.layer.depth} are not a product plus a bias"
+                raise DoesNotFit.because("model", sentence, remedy="a norm on them would explain it")
     return zero
 
 

@@ -87,13 +87,15 @@ def require_supported(layers: list[ProbedLayer]) -> None:
     for index, layer in enumerate(layers):
         where = f"layer {index}"
         if layer.norm_follows and layer.interleaved is None:  # a rotation that acts on pairs may come before the norm
-            raise DoesNotFit(where, "one that rotates queries and keys last", "a norm after the rotation")
+            raise DoesNotFit.because(where, f"{where} has a norm after the rotation; Ropewalk's attention rotates last")
         if layer.interleaved is None:
-            raise DoesNotFit(where, "one whose pairs are halves or neighbours", "pairs of another kind")
+            raise DoesNotFit.because(where, f"the pairs of {where} are neither halves nor neighbours")
         if layer.unsupported:
-            raise DoesNotFit(where, f"one that asks attention for {SUPPORTED} alone", layer.unsupported)
+            raise DoesNotFit.because(where, f"{where}: {layer.unsupported}", remedy=f"supported are {SUPPORTED}")
         if layer.sinks == "":
-            raise DoesNotFit(where, "one whose sinks are a parameter of the layer, one number per head", "other sinks")
+            raise DoesNotFit.because(
+                where, f"the sinks of {where} are not a parameter of the layer with one number per head"
+            )
 
 
 def require_followed(modes: Modes, extension: Extension, layers: list[ExtendedLayer]) -> None:

@@ -101,7 +101,7 @@ def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
         follows = content is None or (not layer.varies and _alike(layer, content))
         scaling = wanted.scalings.get(layer.module, layer.scaling)
         if not follows or not math.isclose(layer.scaling, scaling, rel_tol=CLOSE):
-            raise DoesNotFit(f"layer {index}", "one that follows the tables of its rotary module", "another table")
+            raise DoesNotFit.because("layer", f"layer {index} does not follow the tables of its rotary module")
 
 
 def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> None:

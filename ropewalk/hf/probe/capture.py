@@ -96,7 +96,7 @@ def require_finite(model: nn.Module, calls: Sequence[CapturedCall]) -> None:
     """Refuse NaN and infinite weights, with the name of the first."""
     parts = (part for call in calls for part in (call.q_bhnd, call.k_bhnd, call.v_bhnd))
     if not all(bool(part.isfinite().all()) for part in parts):
-        raise DoesNotFit("model", "one whose queries, keys and values are finite", not_finite(model))
+        raise DoesNotFit.because("model", f"queries, keys or values are not finite: {not_finite(model)}")
 
 
 def not_finite(model: nn.Module) -> str:

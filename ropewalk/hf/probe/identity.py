@@ -33,13 +33,13 @@ def require_identity(host: PreTrainedModel, most: int, enter: Callable[[], Abstr
     with quiet(host), torch.no_grad():
         expected = host(input_ids=ids, use_cache=False).logits.double()
         if not expected.isfinite().all():
-            raise DoesNotFit("model", "one whose logits are finite", not_finite(host))
+            raise DoesNotFit.because("model", f"the model's logits are not finite: {not_finite(host)}")
         with enter():
             got = host(input_ids=ids, use_cache=False).logits.double()
     error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
     if not error <= CLOSE.get(vocabulary.dtype, HALF):
-        rule = "one whose logits are reproduced when nothing is extended"
-        raise DoesNotFit("model", rule, f"{type(host).__name__}, relative error {error:.1e}")
+        sentence = f"an empty extension changes the logits of {type(host).__name__} by {error:.1e} of their size"
+        raise DoesNotFit.because("model", sentence)
 
 
 def count(host: PreTrainedModel, most: int) -> int:

@@ -88,8 +88,8 @@ def probe(model: PreTrainedModel) -> list[ProbedLayer]:
     with quiet(model), attention_named(model, NAME, record, masked), torch.no_grad():
         unrotated, calls = _run(model, rotary, FakeRotary(1, 0))
         if not unrotated:
-            rule = "one that attends through transformers' attention interface"
-            raise DoesNotFit("model", rule, type(model).__name__)
+            sentence = f"{type(model).__name__} does not use transformers' attention interface"
+            raise DoesNotFit.because("model", sentence)
         require_finite(model, unrotated)
         double, quarter = (_run(model, rotary, fake)[0] for fake in (FakeRotary(2, 0), FakeRotary(0, 1)))
         blanks = [_run(model, rotary, FakeRotary(math.nan, 0, only))[0] for only in range(len(calls))]
@@ -197,7 +197,7 @@ def _run(
 
     def answer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if not isinstance(output, tuple) or len(output) != 2 or any(part.is_complex() for part in output):
-            raise DoesNotFit("rotary module", "one that returns cos and sin", type(module).__name__)
+            raise DoesNotFit.because("rotary module", f"{type(module).__name__} does not return cos and sin")
         calls.append(RotaryCall(module, args, kwargs))
         if fake.only not in (None, len(calls) - 1):
             return output
@@ -234,8 +234,8 @@ def _rotated(blanks: Sequence[CapturedCall], calls: Sequence[RotaryCall]) -> Rot
         if dims:
             short, long = (_table(call, len(dims), last) for last in (1, FAR))
             if 2 * len(short[0]) != len(dims):
-                got = f"{len(dims)} dimensions that change with {len(short[0])} of its pairs"
-                raise DoesNotFit("rotary module", "one that rotates queries and keys alone", got)
+                got = f"{len(dims)} dimensions change with {len(short[0])} pairs"
+                raise DoesNotFit.because("rotary module", f"the rotary module does more than rotate pairs: {got}")
             long_table = _long_table(call, len(dims), short, long) if short != long else None
             return RotatedDims(dims, *short, varies=short != long, long_table=long_table, call=call)
     return RotatedDims([])

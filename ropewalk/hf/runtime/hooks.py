@@ -171,7 +171,7 @@ def _require_reach(cache: Any, layers: Sequence[ExtendedLayer]) -> None:
         slot = layer.probed.cached.source if layer.probed.cached else 0
         held = cache.layers[slot] if slot < len(cache.layers) else None  # made when it is asked for
         if getattr(held, "is_sliding", False) and lifted(layer) and not _sees_within(layer, layer.probed.window):
-            rule = "one that keeps the keys that lifted windows reach"
+            rule = "a cache that keeps the keys that lifted windows reach"
             remedy = "pass use_cache=False, or a DynamicCache() made without the config"
             raise InvalidValue("past_key_values", rule, f"{type(held).__name__} in layer {layer.depth}", remedy=remedy)
 

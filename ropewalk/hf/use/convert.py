@@ -78,6 +78,6 @@ def missing_biases(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tens
     odd = (set(wanted) ^ set(state)) - set(biases)
     odd |= {name for name in set(wanted) & set(state) if wanted[name].shape != state[name].shape}
     if odd:
-        rule = "one whose config can say what changes"
-        raise DoesNotFit("model", rule, f"{type(model).__name__}, {min(odd)}")
+        sentence = f"the config of {type(model).__name__} cannot describe the change: {min(odd)}"
+        raise DoesNotFit.because("model", sentence)
     return biases

@@ -71,7 +71,7 @@ def test_both_ways_are_one_model(name, text):
     before, bare = trace(model), padded(model)
     with extended(model, text, mode="tables") as handle:
         tables = padded(model)
-        assert "its attention is unchanged" in handle.describe()
+        assert "the model's attention is unchanged" in handle.describe()
     with extended(model, text, mode="attention"):
         assert error(tables, padded(model)) < CLOSE
     assert trace(model) == before
@@ -330,9 +330,9 @@ def test_a_module_that_does_not_follow_its_table_goes_by_attention(monkeypatch):
     monkeypatch.setattr(type(model.model.rotary_emb), "forward", stubborn)
     with extended(model, "yarn:factor=4") as handle:
         assert handle.mode == "attention"
-        assert "follows the tables" in handle.describe()
+        assert "does not follow the tables" in handle.describe()
         assert error(padded(model), expected) < CLOSE
-    with pytest.raises(DoesNotFit, match="follows the tables"):
+    with pytest.raises(DoesNotFit, match="does not follow the tables"):
         extend(model, "yarn:factor=4", mode="tables")
 
 
