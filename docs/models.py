@@ -43,7 +43,7 @@ is probed in the same way.
   where the base model's do (in 85 % of tokens, since rounding changes which experts and top-k keys are chosen).
   `dynamic_yarn` within the trained length, and `rerope` within its window, give the base model's. After removal the
   model is restored.
-- *static only*: a schedule goes into the model's rotary tables, the model's attention is unchanged, with the same checks; any
+- *static only*: a schedule goes into the model's rotary tables, and the model attends by itself. Same checks; any
   other extension is refused, with the reason.
 - *refused*: no extension is possible, with the reason.
 - *not made*: transformers itself does not make the model here, with its reason.
