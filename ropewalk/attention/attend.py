@@ -1,4 +1,4 @@
-"""One entry: exact attention under any extension, by the fastest backend that carries it.
+"""One entry: exact attention under any extension, by the fastest backend that supports it.
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 """

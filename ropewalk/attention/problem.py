@@ -23,9 +23,7 @@ from ropewalk.spec import Weights
 
 # The sum of the biases at these effective distances, [heads, distances], float64
 BiasAt = Callable[[Tensor], Tensor]
-
-
-# Of learned numbers, by method and by name
+# The shapes of the learned numbers, by method and by name
 Shapes = tuple[tuple[str, tuple[tuple[str, torch.Size], ...]], ...]
 
 

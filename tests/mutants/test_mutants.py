@@ -158,10 +158,8 @@ def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
     status, said = run_tests(copy, "architecture evaluation/tasks/test_tasks.py evaluation/tasks/test_task_line.py")
     assert status == 0, said
     model = ROOT / "ropewalk" / "models" / "default"
-    command = [sys.executable, "-m", "ropewalk", "compare", model, "yarn:factor=2", "--lengths", "512"]
-    command += ["--samples", "2", "--tasks", "shuffled", "--workers", "1", "--out", copy / "report"]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
-    shown = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    options = ["--lengths", "512", "--samples", "2", "--tasks", "shuffled", "--workers", "1", "--out", copy / "report"]
+    shown = ropewalk(copy, "compare", model, "yarn:factor=2", *options)
     assert "shuffled: loss" in shown.stdout, shown.stderr
     assert "what the order of the far text is worth" in (copy / "report" / "report.html").read_text()
 

@@ -31,7 +31,7 @@ ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 
 
 def why_not(problem: Problem) -> str | None:
-    """Why this backend does not carry a problem, or nothing."""
+    """Why this backend does not support a problem, or nothing."""
     if not problem.extension.biases:
         return "there is no bias"
     if not all(spec.of_distance_alone for spec in problem.extension.biases):

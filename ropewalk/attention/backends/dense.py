@@ -1,4 +1,4 @@
-"""Attention by matmul in blocks of rows: slower, but it carries everything that the equation has.
+"""Attention by matmul in blocks of rows: slower, but it supports everything that the equation has.
 
 Memory stays linear in the sequence, in the backward pass too, which computes each block again.
 
@@ -115,5 +115,5 @@ def _run(inputs: AttentionInputs) -> Tensor:
     return dense(inputs.rotated_copies(), inputs.problem.segments, bias, terms.facts.softcap, inputs.sink_h)
 
 
-# It carries every problem; its reason is that the others do not.
+# It supports every problem; its reason is that the others do not.
 DENSE = Backend("dense", why_not=lambda problem: None, why=lambda problem: "", run=_run)

@@ -37,7 +37,7 @@ SCATTERED = 8  # rows of a tile: with fewer, a kernel's call costs more than its
 
 
 def why_not(problem: Problem) -> str | None:
-    """Why this backend does not carry a problem, or nothing."""
+    """Why this backend does not support a problem, or nothing."""
     if problem.extension.biases:
         return f"the fused kernels add no bias ({problem.biases})"
     if problem.softcap is not None:

@@ -35,7 +35,7 @@ KINDS = 64  # of compiled calls: with and without gradients, bias, a second segm
 
 
 def why_not(problem: Problem) -> str | None:
-    """Why this backend does not carry a problem, or nothing."""
+    """Why this backend does not support a problem, or nothing."""
     if problem.device.type != "cuda":
         return f"FlexAttention is compiled for cuda only, not for {problem.device.type}"
     if problem.dtype == torch.float64:

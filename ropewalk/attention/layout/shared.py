@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from ropewalk.scoped import scoped
+
 Result = TypeVar("Result")
 MOST = 2**24  # numbers: larger results are computed anew, since a pass holds them until its end
 
@@ -31,11 +33,8 @@ _OPEN: ContextVar[SharedLayout | None] = ContextVar("shared", default=None)
 @contextmanager
 def sharing(shared: SharedLayout) -> Iterator[None]:
     """Store results while the context is open, and reuse them."""
-    token = _OPEN.set(shared)
-    try:
+    with scoped(_OPEN, shared):
         yield
-    finally:
-        _OPEN.reset(token)
 
 
 def once(

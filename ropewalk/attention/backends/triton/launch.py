@@ -1,4 +1,4 @@
-"""Attention over all spans in one kernel: how the kernels are launched, and which problems they carry.
+"""Attention over all spans in one kernel: how the kernels are launched, and which problems they support.
 
 Queries, keys and values go in as they are; no rotated copy is made. The kernels run on CUDA. They are tested in
 triton's interpreter (TRITON_INTERPRET=1), and nothing here has been measured on a GPU.
@@ -142,7 +142,7 @@ class LaunchPlan(NamedTuple):
 
 
 def why_not(problem: Problem) -> str | None:
-    """Why this backend does not carry a problem, or nothing."""
+    """Why this backend does not support a problem, or nothing."""
     segments, biases = problem.segments, problem.extension.biases
     largest = max(problem.head_dim, problem.value_dim)
     whys = {
