@@ -81,10 +81,11 @@ class EngineReading(NamedTuple):
 
 
 class EngineRules(NamedTuple):
-    """The rules of one engine."""
+    """The rules of one engine, or of one trainer."""
 
     read: Callable[[StatedModel], EngineReading]  # rewrites the config
-    command: Callable[[str, StatedModel], str]  # the command that starts it with a folder
+    command: Callable[[str, StatedModel], str]  # the command that starts it with a folder, or a trainer's settings
+    folder: bool = True  # whether a folder is written; some settings carry the schedule alone
 
 
 def is_lowered(stated: StatedModel) -> bool:
