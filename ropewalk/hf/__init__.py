@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ropewalk.hf.attach.extend import extended as extended
     from ropewalk.hf.attach.handle import Handle as Handle
     from ropewalk.hf.engine_check.check import check as check
-    from ropewalk.hf.engine_check.report import Checked as Checked
+    from ropewalk.hf.engine_check.report import EngineCheck as EngineCheck
     from ropewalk.hf.engine_export.export import Exported as Exported
     from ropewalk.hf.engine_export.export import export as export
     from ropewalk.hf.use.contexts import ContextAnswer as ContextAnswer
@@ -34,7 +34,7 @@ _HOMES = {
     "attach.extend": ("extend", "extended"),
     "attach.handle": ("Handle",),
     "engine_check.check": ("check",),
-    "engine_check.report": ("Checked",),
+    "engine_check.report": ("EngineCheck",),
     "engine_export.export": ("Exported", "export"),
     "use.contexts": ("ContextAnswer", "nbce_generate", "nbce_stream"),
     "use.convert": ("convert",),

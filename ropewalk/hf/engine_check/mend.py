@@ -11,10 +11,10 @@ from ropewalk.hf.engine_check.engines.formulas import plain, yarn_temperature
 from ropewalk.hf.engine_check.engines.signature import (
     Asked,
     EngineFormulas,
+    EngineRotation,
     NotKnown,
     NotServed,
     RopeConfig,
-    Rotation,
     Version,
 )
 from ropewalk.hf.engine_check.engines.standard import scaled, stated
@@ -27,10 +27,18 @@ LAYOUT = ("rope_theta", "llama_4_scaling_beta")
 
 def mended(config: RopeConfig, rules: EngineFormulas, version: Version, served: int) -> Changes | None:
     """The changes with which the engine computes what is meant up to the length that is served; None: no such keys."""
-    for changed in _candidates(config, served):
+    for changed in _candidates(config, served) if _is_known(config) else ():
         if is_right(changed, config, rules, version, served):
             return _changes(config, changed)
     return None
+
+
+def _is_known(config: RopeConfig) -> bool:
+    """Whether it is known what the config means."""
+    try:
+        return bool([stated(config, name, 1) for name in config.parts])
+    except NotKnown:
+        return False
 
 
 def is_right(changed: RopeConfig, config: RopeConfig, rules: EngineFormulas, version: Version, served: int) -> bool:
@@ -105,7 +113,7 @@ def _pair_by_pair(config: RopeConfig, name: str, served: int) -> dict[str, Any]:
     return {**kept, **values, **temperature, "original_max_position_embeddings": served}
 
 
-def _divisors(config: RopeConfig, name: str, meant: Rotation) -> list[float]:
+def _divisors(config: RopeConfig, name: str, meant: EngineRotation) -> list[float]:
     base = plain(config.base(name), 2 * len(meant.inv_freq))
     return [float(value) for value in (base / meant.inv_freq).clamp(max=STILL)]
 

@@ -11,14 +11,16 @@ from safetensors import safe_open
 
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.extension import Extension
-from ropewalk.files import holds, read_json, read_record
+from ropewalk.files import holds, read_record
 from ropewalk.folders import require_plausible
 from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.engine_check.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_check.engines.signature import RopeConfig
+from ropewalk.hf.engine_check.engines.standard import ROPE_FREQS
 from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
 
 PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
-SIDECAR, TENSOR = "ropewalk.json", "rope.freqs.weight"
+SIDECAR = "ropewalk.json"
 LARGEST = 10**9  # tokens: a larger model_max_length of a tokenizer means that it states none
 
 
@@ -41,7 +43,6 @@ def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
     config: Any = model if place is None else _fetched(place, str(model))
     folder = place.parent if place is not None and holds(place.is_file) else place
     text = config.get_text_config()
-    extension = _in_config(text)
     return ReadCheckpoint(
         name=type(config).__name__ if place is None else str(model),
         config=config,
@@ -49,7 +50,7 @@ def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
         lengths=lengths_of(text),
         within=_within(config, text),
         sidecar=_in_sidecar(folder),
-        plugin=extension,
+        plugin=_in_config(text),
     )
 
 
@@ -106,7 +107,7 @@ def _tokenizer_len(folder: Path | None) -> int | None:
 
 def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tuple[float, ...] | None:
     """llama.cpp's divisors, where the config announces them: one small tensor of the weights."""
-    if folder is None or not any(part.get("rope_type") == "rope_freqs" for part in parts.values()):
+    if folder is None or not any(part.get("rope_type") == ROPE_FREQS for part in parts.values()):
         return None
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as weights:
@@ -125,13 +126,12 @@ def _in_sidecar(folder: Path | None) -> str:
 
 
 def _in_config(text: Any) -> str:
-    """The extension that Ropewalk's plugin reads in the rope parameters."""
-    for part in parts_of(text).values():
-        if part.get("rope_type") == PLUGIN:
-            content = part.get(PLUGIN, "{}")
-            extension = Extension.from_json(read_json(content, f"rope_parameters.{PLUGIN}"))
-            return _named(extension) or "no extension"
-    return ""
+    """The extension that Ropewalk's plugin is to compute; nothing where the config has none.
+
+    Its line stands beside the rope parameters too: an option that replaces these leaves a trace.
+    """
+    in_force = any(part.get("rope_type") == PLUGIN for part in parts_of(text).values())
+    return str(getattr(text, PLUGIN, None) or ("an extension" if in_force else ""))
 
 
 def _named(extension: Extension) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ropewalk.hf.engine_check.compare import Difference
-from ropewalk.hf.engine_check.engines.signature import LengthRule, Rotation
+from ropewalk.hf.engine_check.engines.signature import EngineRotation, LengthRule
 from ropewalk.spec import Json
 
 Verdict = Literal["same", "differs", "refused", "unknown"]
@@ -42,9 +42,9 @@ class LayerCheck:
 
     layers: str  # the layer type; empty: all
     rope_type: str
-    engine: Rotation | None
-    meant: Rotation | None
-    transformers: Rotation | None
+    engine: EngineRotation | None
+    meant: EngineRotation | None
+    transformers: EngineRotation | None
     from_meant: tuple[Difference, ...] = ()
     from_transformers: tuple[Difference, ...] = ()
 
@@ -64,7 +64,7 @@ class LayerCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class EngineCheck:
     """The answer of `check`."""
 
     model: str

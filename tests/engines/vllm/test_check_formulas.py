@@ -1,4 +1,4 @@
-"""The formulas by which `ropewalk check` knows vLLM, against vLLM's own rotary tables and lengths, version by version."""
+"""The formulas by which `ropewalk check` knows vLLM, against vLLM's own rotary tables and lengths."""
 
 import json
 import math
@@ -88,7 +88,7 @@ def test_tables_temperatures_and_lengths_are_those_of_vllm(answers):
             computed.inv_freq,
             rtol=3e-6,
             atol=0,
-            msg=lambda text: f"{shown}\n{text}",
+            msg=shown,
         )
         assert said[f"{number}.size"] == pytest.approx(computed.temperature, rel=1e-6), shown
         assert said[f"{number}.rows"] == computed.rows, shown

@@ -20,17 +20,19 @@ from ropewalk.hf.engine_check.engines.signature import (
     LAYOUT,
     Asked,
     EngineFormulas,
+    EngineRotation,
     LengthRule,
     NotKnown,
     NotServed,
     RopeConfig,
-    Rotation,
     Version,
     VersionRange,
 )
 from ropewalk.hf.engine_check.engines.standard import ROPE_FREQS, TABLES, divided
 
 # Run with the tensor rope.freqs.weight, and equal to transformers. Others were run and stop, or were not run.
+TENSOR = "rope.freqs.weight"  # of safetensors; rope_freqs.weight in a GGUF file
+# Run with the tensor, and equal to transformers. Others were run and stop, or were not run.
 READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
 # Run by name too.
 RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
@@ -51,13 +53,13 @@ READS = {
 }
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """What a converted file computes in one type of layer."""
-    kind, plain = config.kind(name), Rotation(formulas.plain(config.base(name), config.dims(name)))
+    kind, plain = config.kind(name), EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     if config.model_type == "phi3":
         return _phi3(config, name, asked)
     if config.model_type in DROPS:
-        return Rotation(formulas.plain(formulas.USUAL_BASE, config.dims(name)))
+        return EngineRotation(formulas.plain(formulas.USUAL_BASE, config.dims(name)))
     if config.model_type not in RUN:
         raise NotKnown(f"llama.cpp was not run with {config.model_type}")
     if name == "sliding_attention":  # the schedule is that of the other layers
@@ -66,10 +68,12 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
         case "default" | "dynamic":
             return plain
         case "linear":
-            return Rotation(TABLES[kind](config, name, asked.text))
+            return EngineRotation(TABLES[kind](config, name, asked.text))
         case "yarn":
             base, dims, factor = config.base(name), config.dims(name), config.factor(name)
-            return Rotation(formulas.yarn(base, dims, factor, config.original(name)), formulas.yarn_temperature(factor))
+            return EngineRotation(
+                formulas.yarn(base, dims, factor, config.original(name)), formulas.yarn_temperature(factor)
+            )
         case "llama3":
             return _llama3(config, name, plain)
         case "rope_freqs":
@@ -77,30 +81,30 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
     raise NotKnown(f"what llama.cpp's converter does with {kind!r} in {config.model_type} was not run")
 
 
-def _llama3(config: RopeConfig, name: str, plain: Rotation) -> Rotation:
+def _llama3(config: RopeConfig, name: str, plain: EngineRotation) -> EngineRotation:
     if config.model_type in LLAMA3:
-        return Rotation(TABLES["llama3"](config, name, 1))
+        return EngineRotation(TABLES["llama3"](config, name, 1))
     if config.model_type in DROPS_LLAMA3:
         return plain
     raise NotKnown(f"whether llama.cpp's converter writes llama3's divisors for {config.model_type} was not run")
 
 
-def _from_weights(config: RopeConfig, name: str) -> Rotation:
+def _from_weights(config: RopeConfig, name: str) -> EngineRotation:
     """Divisors among the weights."""
     if config.divisors is None:
         raise NotServed("the config announces rope.freqs.weight, and the weights beside it have no such tensor")
     if config.model_type not in READS_DIVISORS:
         raise NotServed(f"llama.cpp reads no divisors in {config.model_type}")
-    return Rotation(TABLES[ROPE_FREQS](config, name, 1))
+    return EngineRotation(TABLES[ROPE_FREQS](config, name, 1))
 
 
-def _phi3(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def _phi3(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """LongRoPE as its authors compute it, but for `attention_factor`; the context chooses the divisors."""
     if config.kind(name) == "default":
-        return Rotation(formulas.plain(config.base(name), config.dims(name)))
+        return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     original = config.original(name)
     temperature = formulas.longrope_temperature(config.max_len / original, original)
-    return Rotation(divided(config, name, asked.served > original), temperature)
+    return EngineRotation(divided(config, name, asked.served > original), temperature)
 
 
 def length(config: RopeConfig, version: Version) -> LengthRule:

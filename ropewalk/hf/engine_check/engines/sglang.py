@@ -25,12 +25,12 @@ from ropewalk.hf.engine_check.engines.signature import (
     Asked,
     Caution,
     EngineFormulas,
+    EngineRotation,
     LengthRule,
     NotKnown,
     NotServed,
     QueryScale,
     RopeConfig,
-    Rotation,
     Version,
     VersionRange,
 )
@@ -70,10 +70,10 @@ READS = {
 }
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """What SGLang's table of one type of layer holds."""
     if config.model_type in BASE_ALONE:
-        return Rotation(formulas.plain(config.base(name), config.dims(name)))
+        return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     if config.model_type in BY_TRANSFORMERS:
         alone = replace(config, parts={**config.parts, name: {**config.parts[name], "rope_type": "default"}})
         return stated(alone if name == "sliding_attention" else config, name, asked.text)
@@ -87,27 +87,27 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
     return _by_name(config, name, asked)._replace(query_scale=_query_scale(config, name))
 
 
-def _by_name(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def _by_name(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """get_rope's choice by the type."""
     kind, part = config.kind(name), config.parts[name]
     match kind:
         case "default" | "llama3":
-            return Rotation(TABLES[kind](config, name, asked.text))
+            return EngineRotation(TABLES[kind](config, name, asked.text))
         case "linear":
-            return Rotation(
+            return EngineRotation(
                 TABLES[kind](config, name, asked.text), rows=math.ceil(config.max_len * config.factor(name))
             )
         case "dynamic":
             return _dynamic(config, name)
         case "yarn":
-            own = formulas.yarn_temperature(config.factor(name))
-            scaled = _mscale(config, name) if all(part.get(key) is not None for key in MSCALES) else own
-            return Rotation(yarn_table(config, name, asked.text), scaled * float(part.get("attn_factor", 1.0)))
+            usual = formulas.yarn_temperature(config.factor(name))
+            scaled = _mscale(config, name) if all(part.get(key) is not None for key in MSCALES) else usual
+            return EngineRotation(yarn_table(config, name, asked.text), scaled * float(part.get("attn_factor", 1.0)))
         case "longrope":
             return _longrope(config, name, asked)
         case "proportional":
             share = part.get("partial_rotary_factor", 1.0)
-            return Rotation(formulas.proportional(config.base(name), config.dims(name), share))
+            return EngineRotation(formulas.proportional(config.base(name), config.dims(name), share))
     raise NotServed(f"SGLang knows no rope type {kind!r}")
 
 
@@ -117,15 +117,15 @@ def _mscale(config: RopeConfig, name: str) -> float:
     return formulas.yarn_temperature(factor, mscale) / formulas.yarn_temperature(factor, all_dim)
 
 
-def _dynamic(config: RopeConfig, name: str) -> Rotation:
+def _dynamic(config: RopeConfig, name: str) -> EngineRotation:
     base, dims, factor = config.base(name), config.dims(name), config.factor(name)
     alpha = config.parts[name].get("alpha")
     if alpha:
-        return Rotation(formulas.rebased(base, dims, alpha), rows=config.max_len)
-    return Rotation(formulas.rebased(base, dims, factor**2 - factor + 1), rows=math.ceil(config.max_len * factor))
+        return EngineRotation(formulas.rebased(base, dims, alpha), rows=config.max_len)
+    return EngineRotation(formulas.rebased(base, dims, factor**2 - factor + 1), rows=math.ceil(config.max_len * factor))
 
 
-def _longrope(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     if config.model_type in NEIGHBOURS:
         raise NotServed(
             "SGLang's longrope is for models whose pairs are halves of the head, and this one's are neighbours"
@@ -134,20 +134,20 @@ def _longrope(config: RopeConfig, name: str, asked: Asked) -> Rotation:
     long = asked.text > original
     usual = formulas.longrope_temperature(config.max_len / original, original)
     mscale = part.get("long_mscale" if long else "short_mscale")
-    return Rotation(divided(config, name, long), usual if mscale is None else float(mscale), config.max_len)
+    return EngineRotation(divided(config, name, long), usual if mscale is None else float(mscale), config.max_len)
 
 
-def _latent(config: RopeConfig, name: str) -> Rotation:
+def _latent(config: RopeConfig, name: str) -> EngineRotation:
     """Plain RoPE, or DeepSeek's YaRN for every type."""
     part = config.parts[name]
     if config.kind(name) == "default":
-        return Rotation(formulas.plain(config.base(name), config.dims(name)))
+        return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     truncated = replace(config, parts={**config.parts, name: {**part, "truncate": True}})
     temperature = _mscale(config, name) * float(part.get("attn_factor", 1.0))
     scales = part.get("apply_yarn_scaling", True)
     all_dim = float(part.get("mscale_all_dim") or 0.0)
     logits = formulas.yarn_temperature(config.factor(name), all_dim) ** 2 if scales else 1.0
-    return Rotation(yarn_table(truncated, name, 1), temperature, logits=logits)
+    return EngineRotation(yarn_table(truncated, name, 1), temperature, logits=logits)
 
 
 def _query_scale(config: RopeConfig, name: str) -> QueryScale | None:

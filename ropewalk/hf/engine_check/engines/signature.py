@@ -39,6 +39,7 @@ class RopeConfig:
         return "longrope" if kind == "su" else kind
 
     def base(self, name: str) -> float:
+        """The base of a part's frequencies."""
         return float(self.parts[name].get("rope_theta") or USUAL_BASE)
 
     def dims(self, name: str) -> int:
@@ -63,7 +64,7 @@ class QueryScale(NamedTuple):
     length: int
 
 
-class Rotation(NamedTuple):
+class EngineRotation(NamedTuple):
     """What is computed for one type of layer in a text of one length."""
 
     inv_freq: Tensor  # radians per position of every pair, float64
@@ -126,7 +127,7 @@ class EngineFormulas:
 
     name: str
     ranges: tuple[VersionRange, ...]
-    rotation: Callable[[RopeConfig, str, Asked], Rotation]
+    rotation: Callable[[RopeConfig, str, Asked], EngineRotation]
     length: Callable[[RopeConfig, Version], LengthRule]
     reads: Callable[[RopeConfig, str, Version], frozenset[str]]  # keys of a part, besides the layout's
     flags: Callable[[Mapping[str, Any], int], str]  # change keys of the config, and serve a length

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ropewalk.hf.engine_check.engines import formulas
-from ropewalk.hf.engine_check.engines.signature import NotKnown, QueryScale, RopeConfig, Rotation
+from ropewalk.hf.engine_check.engines.signature import EngineRotation, NotKnown, QueryScale, RopeConfig
 
 # Written by `ropewalk export --target llama.cpp`. Not a type of transformers, so that loading the folder there stops
 # instead of missing the tensor. llama.cpp's converter warns that it does not know the type, and writes none.
@@ -21,13 +21,13 @@ SCALED_LOGITS = (
 )  # their attention is scaled by the square of mscale_all_dim's temperature
 
 
-def stated(config: RopeConfig, name: str, text: int) -> Rotation:
+def stated(config: RopeConfig, name: str, text: int) -> EngineRotation:
     """One type of layer in a text of this length."""
     kind = config.kind(name)
     if kind not in TABLES or (kind == ROPE_FREQS and config.divisors is None):
         raise NotKnown(f"what the rope type {kind!r} means is not known")
     table = TABLES[kind](config, name, text)
-    return Rotation(
+    return EngineRotation(
         table, _temperature(config, name, text), logits=_logits(config, name), query_scale=scaled(config, name)
     )
 
@@ -115,8 +115,8 @@ def yarn_temperature(config: RopeConfig, name: str) -> float:
 
 def _longrope_temperature(config: RopeConfig, name: str, text: int) -> float:
     mscale = config.parts[name].get("long_mscale" if text > config.original(name) else "short_mscale")
-    own = formulas.longrope_temperature(config.factor(name), config.original(name))
-    return own if mscale is None else float(mscale)
+    usual = formulas.longrope_temperature(config.factor(name), config.original(name))
+    return usual if mscale is None else float(mscale)
 
 
 def _logits(config: RopeConfig, name: str) -> float:

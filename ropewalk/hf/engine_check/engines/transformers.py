@@ -16,10 +16,10 @@ from ropewalk.hf.engine_check.engines.signature import (
     Asked,
     Caution,
     EngineFormulas,
+    EngineRotation,
     LengthRule,
     NotServed,
     RopeConfig,
-    Rotation,
     Version,
     VersionRange,
 )
@@ -41,7 +41,7 @@ RENEWS_ITS_CACHE = ("phi3", "phimoe", "phi4_multimodal")
 OF_LENGTH = "transformers takes one table for a batch, by its longest text"
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """What the config says, but for `truncate` inside a layer type."""
     kind = config.kind(name)
     if kind not in READS:

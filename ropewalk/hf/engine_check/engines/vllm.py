@@ -25,12 +25,12 @@ from ropewalk.hf.engine_check.engines.signature import (
     LAYOUT,
     Asked,
     EngineFormulas,
+    EngineRotation,
     LengthRule,
     NotKnown,
     NotServed,
     QueryScale,
     RopeConfig,
-    Rotation,
     Version,
     VersionRange,
 )
@@ -75,7 +75,7 @@ READS = {
 }
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """What vLLM's table of one type of layer holds."""
     if config.text.get(DUAL_CHUNK) and config.model_type.startswith("qwen2"):
         remedy = (
@@ -93,41 +93,43 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Rotation:
     return _by_name(config, name, asked)._replace(query_scale=_query_scale(config))
 
 
-def _by_name(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def _by_name(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """get_rope's choice by the type."""
     kind = config.kind(name)
     if kind != "default" and "mrope_section" in config.parts[name]:
         raise NotKnown(f"vLLM's {kind} for positions of several axes was not read")
     match kind:
         case "default":
-            return Rotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
+            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
         case "linear":
             table = formulas.plain(config.base(name), config.dims(name)) / config.factor(name)
-            return Rotation(table, rows=math.ceil(config.max_len * config.factor(name)))
+            return EngineRotation(table, rows=math.ceil(config.max_len * config.factor(name)))
         case "dynamic":
             return _dynamic(config, name, asked.version)
         case "yarn":
-            return Rotation(
+            return EngineRotation(
                 _yarn_table(config, name), _temperature(config, name, asked.version), _yarn_rows(config, name)
             )
         case "llama3":
-            return Rotation(llama3_table(config, name, asked.text), rows=config.max_len)
+            return EngineRotation(llama3_table(config, name, asked.text), rows=config.max_len)
         case "longrope":
             return _longrope(config, name, asked)
         case "proportional":
             share = config.parts[name].get("partial_rotary_factor", 1.0)
-            return Rotation(formulas.proportional(config.base(name), config.dims(name), share), rows=config.max_len)
+            return EngineRotation(
+                formulas.proportional(config.base(name), config.dims(name), share), rows=config.max_len
+            )
     raise NotServed(f"vLLM knows no rope type {kind!r}")
 
 
-def _dynamic(config: RopeConfig, name: str, version: Version) -> Rotation:
+def _dynamic(config: RopeConfig, name: str, version: Version) -> EngineRotation:
     base, dims, factor = config.base(name), config.dims(name), config.factor(name)
     alpha = config.parts[name].get("alpha")
     if alpha:
-        return Rotation(formulas.rebased(base, dims, alpha), rows=config.max_len)
+        return EngineRotation(formulas.rebased(base, dims, alpha), rows=config.max_len)
     if version >= PLAIN_DYNAMIC:
-        return Rotation(formulas.plain(base, dims), rows=config.max_len)
-    return Rotation(formulas.rebased(base, dims, factor**2 - factor + 1), rows=math.ceil(config.max_len * factor))
+        return EngineRotation(formulas.plain(base, dims), rows=config.max_len)
+    return EngineRotation(formulas.rebased(base, dims, factor**2 - factor + 1), rows=math.ceil(config.max_len * factor))
 
 
 def _yarn_table(config: RopeConfig, name: str, truncate: bool | None = None) -> Any:
@@ -151,7 +153,7 @@ def _temperature(config: RopeConfig, name: str, version: Version) -> float:
     return yarn_temperature(config, name) if stated_factor is None else float(stated_factor)
 
 
-def _longrope(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     if config.model_type in NEIGHBOURS:
         raise NotServed(
             "vLLM's longrope is for models whose pairs are halves of the head, and this one's are neighbours"
@@ -161,21 +163,23 @@ def _longrope(config: RopeConfig, name: str, asked: Asked) -> Rotation:
     usual = formulas.longrope_temperature(config.max_len / original, original)
     mscale = part.get("long_mscale" if long else "short_mscale")
     rows = config.max_len if long else original
-    return Rotation(divided(config, name, long), usual if mscale is None else float(mscale), rows)
+    return EngineRotation(divided(config, name, long), usual if mscale is None else float(mscale), rows)
 
 
-def _gpt_oss(config: RopeConfig, name: str) -> Rotation:
+def _gpt_oss(config: RopeConfig, name: str) -> EngineRotation:
     missing = [key for key in GPT_OSS if key not in config.parts[name]]
     if missing:
         raise NotServed(f"vLLM computes YaRN for gpt-oss whatever its config says, and stops without {missing[0]}")
-    return Rotation(_yarn_table(config, name), formulas.yarn_temperature(config.factor(name)), _yarn_rows(config, name))
+    return EngineRotation(
+        _yarn_table(config, name), formulas.yarn_temperature(config.factor(name)), _yarn_rows(config, name)
+    )
 
 
-def _latent(config: RopeConfig, name: str, version: Version) -> Rotation:
+def _latent(config: RopeConfig, name: str, version: Version) -> EngineRotation:
     """Plain RoPE, or DeepSeek's YaRN for every type."""
     part = config.parts[name]
     if config.kind(name) == "default":
-        return Rotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
+        return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
     if "factor" not in part:
         raise NotServed("vLLM computes YaRN where keys are latent whatever the config says, and stops without factor")
     factor, all_dim = config.factor(name), float(part.get("mscale_all_dim") or 0.0)
@@ -184,7 +188,7 @@ def _latent(config: RopeConfig, name: str, version: Version) -> Rotation:
     if version < READS_ATTENTION_FACTOR:
         temperature *= float(part.get("attn_factor", 1.0))
     logits = formulas.yarn_temperature(factor, all_dim) ** 2 if _scales_logits(part, version) else 1.0
-    return Rotation(_yarn_table(config, name, truncate=True), temperature, _yarn_rows(config, name), logits)
+    return EngineRotation(_yarn_table(config, name, truncate=True), temperature, _yarn_rows(config, name), logits)
 
 
 def _scales_logits(part: Mapping[str, Any], version: Version) -> bool:
@@ -193,7 +197,7 @@ def _scales_logits(part: Mapping[str, Any], version: Version) -> bool:
     return bool(part.get("apply_yarn_scaling", True))
 
 
-def _by_transformers(config: RopeConfig, name: str, asked: Asked) -> Rotation:
+def _by_transformers(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     if asked.version < (0, 32):
         raise NotKnown(f"which code vLLM before 0.32 has for {config.model_type} was not read")
     return stated(config, name, asked.text)

@@ -1,0 +1,109 @@
+"""What `rw.export` writes for an engine is the same there, and is told apart under the others."""
+
+import json
+from importlib.metadata import EntryPoint
+
+import pytest
+from hf.models import tiny
+
+import ropewalk as rw
+import ropewalk.hf.engine_check.check as check_module
+from ropewalk import DoesNotFit
+from ropewalk.hf.attach.extend import extended
+
+EXTENSIONS = (
+    *("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "llama3:factor=4", "dynamic_yarn"),
+    "frequencies.by_parts:factor=4,low_turns=2,high_turns=16+scales.temperature:value=1.3",
+)
+NAMES = ("llama", "mistral", "qwen3", "phi3", "gemma3_text")
+BEYOND = 130  # not a multiple of the trained length
+
+
+def written(model, folder, text, target, target_len=128):
+    with extended(model, text):
+        return rw.export(model, folder, target=target, target_len=target_len)
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang", "llama.cpp", "transformers"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_export_is_the_same_in_its_engine(tmp_path, name, target):
+    plain = {"gemma3_text": {"layer_types": ["full_attention"] * 2}, "mistral": {"sliding_window": None}}
+    model, ran = tiny(name, num_hidden_layers=2, **plain.get(name, {})), 0
+    for number, text in enumerate(EXTENSIONS):
+        folder = tmp_path / str(number)
+        try:
+            written(model, folder, text, target)
+        except DoesNotFit:  # this engine cannot carry it
+            continue
+        checked = rw.check(folder, engine=target, target_len=128)
+        assert checked.verdict == "same", f"{text}\n{checked}"
+        ran += 1
+    assert ran >= (0 if (name, target) == ("phi3", "llama.cpp") else 2)
+
+
+@pytest.mark.parametrize("text", EXTENSIONS)
+def test_a_length_beyond_the_factor(tmp_path, text):
+    """vLLM's table would end: the export lowers it."""
+    written(tiny("llama", num_hidden_layers=1), tmp_path / "out", text, "vllm", BEYOND)
+    checked = rw.check(tmp_path / "out", engine="vllm", target_len=BEYOND)
+    assert checked.verdict == "same", str(checked)
+
+
+@pytest.mark.parametrize(
+    ("text", "written_for", "engine", "verdict"),
+    [
+        (EXTENSIONS[-1], "llama.cpp", "vllm", "refused"),  # its divisors are among the weights
+        (EXTENSIONS[-1], "llama.cpp", "transformers", "refused"),
+        (EXTENSIONS[-1], "vllm", "llama.cpp", "differs"),
+        ("frequencies.by_parts:factor=4,ramp=turns", "vllm", "llama.cpp", "unknown"),
+        ("frequencies.by_parts:factor=4,low_turns=2+scales.yarn_temperature:factor=4", "vllm", "llama.cpp", "differs"),
+        ("yarn:factor=4", "vllm", "sglang", "same"),
+        ("pi:factor=4", "transformers", "vllm", "same"),
+    ],
+)
+def test_an_export_for_another_engine(tmp_path, text, written_for, engine, verdict):
+    written(tiny("llama", num_hidden_layers=1), tmp_path / "out", text, written_for)
+    checked = rw.check(tmp_path / "out", engine=engine, target_len=128)
+    assert checked.verdict == verdict, str(checked)
+
+
+def test_divisors_that_are_announced_and_are_not_there(tmp_path):
+    written(tiny("llama", num_hidden_layers=1), tmp_path / "out", EXTENSIONS[-1], "llama.cpp")
+    (tmp_path / "out" / "model.safetensors").unlink()
+    assert rw.check(tmp_path / "out", engine="llama.cpp", target_len=128).verdict in ("refused", "unknown")
+
+
+def test_a_sidecar_that_no_engine_reads(tmp_path):
+    model = rw.extend(tiny("llama", num_hidden_layers=1), "rerope:window=8").model
+    rw.save(model, tmp_path / "out")
+    checked = rw.check(tmp_path / "out", engine="vllm")
+    assert checked.verdict == "differs"
+    assert "ropewalk.json, which adds rerope" in str(checked)
+
+
+def for_the_plugin(folder, rope_type="ropewalk"):
+    """A config whose rope parameters are for Ropewalk's plugin, or were replaced by an option."""
+    values = tiny("llama", num_hidden_layers=1).config.to_dict()
+    values["rope_parameters"] |= {"rope_type": rope_type, "ropewalk": "{}"}
+    (folder / "config.json").write_text(json.dumps({**values, "ropewalk": "rerope:window=8+log_n"}))
+    return folder / "config.json"
+
+
+def test_a_config_for_the_plugin(tmp_path):
+    checked = rw.check(for_the_plugin(tmp_path), engine="vllm")
+    assert checked.verdict == "refused"
+    assert "needs Ropewalk's plugin in vLLM, for rerope:window=8+log_n" in checked.findings[0].sentence
+    assert checked.findings[0].remedy == "pip install ropewalk in vLLM's environment"
+    assert rw.check(tmp_path, engine="sglang").verdict == "refused"
+
+
+def test_the_plugin_is_here(tmp_path, monkeypatch):
+    installed = EntryPoint("ropewalk", "ropewalk.engines.vllm:register", "vllm.general_plugins")
+    monkeypatch.setattr(check_module, "entry_points", lambda group: [installed])
+    assert rw.check(for_the_plugin(tmp_path), engine="vllm").verdict == "same"
+
+
+def test_an_option_that_replaces_what_the_plugin_reads(tmp_path):
+    checked = rw.check(for_the_plugin(tmp_path, "default"), engine="vllm")
+    assert checked.verdict == "differs"
+    assert "was written for rerope:window=8+log_n" in checked.findings[0].sentence
