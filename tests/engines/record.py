@@ -18,7 +18,7 @@ class Difference(NamedTuple):
 
 
 def difference(ours, theirs, trained, at=None):
-    """Between two tables of log-probabilities, token by token; `at`: the ids of `theirs` where these are a selection."""
+    """Between two tables of log-probabilities, token by token; `at`: the ids of `theirs`, if it is a selection."""
     ours = torch.as_tensor(ours)
     ours = ours if at is None else ours.gather(-1, torch.as_tensor(at))
     gap = (ours - torch.as_tensor(theirs)).abs()
