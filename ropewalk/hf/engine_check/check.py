@@ -168,7 +168,7 @@ def _by_plugin(question: CheckRequest, name: str) -> LayerCheck:
     if not any(point.name == PLUGIN for point in entry_points(group="vllm.general_plugins")):
         sentence = f"the config needs Ropewalk's plugin in vLLM, for {question.checkpoint.plugin}"
         raise NotServed(
-            f"{sentence}; it is not installed in this environment", "pip install ropewalk in vLLM's environment"
+            f"{sentence}; it is not installed in this environment", "install Ropewalk in vLLM's environment"
         )
     return LayerCheck(layers=name, rope_type=PLUGIN, engine=None, meant=None, transformers=None)
 

@@ -4,12 +4,16 @@ import json
 from importlib.metadata import EntryPoint
 
 import pytest
+from hf.engine_export import test_engines as schedules
 from hf.models import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 import ropewalk as rw
 import ropewalk.hf.engine_check.check as check_module
 from ropewalk import DoesNotFit
 from ropewalk.hf.attach.extend import extended
+from ropewalk.hf.engine_check.engines import ENGINES
 
 EXTENSIONS = (
     *("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "llama3:factor=4", "dynamic_yarn"),
@@ -93,7 +97,7 @@ def test_a_config_for_the_plugin(tmp_path):
     checked = rw.check(for_the_plugin(tmp_path), engine="vllm")
     assert checked.verdict == "refused"
     assert "needs Ropewalk's plugin in vLLM, for rerope:window=8+log_n" in checked.findings[0].sentence
-    assert checked.findings[0].remedy == "pip install ropewalk in vLLM's environment"
+    assert checked.findings[0].remedy == "install Ropewalk in vLLM's environment"
     assert rw.check(tmp_path, engine="sglang").verdict == "refused"
 
 
@@ -107,3 +111,16 @@ def test_an_option_that_replaces_what_the_plugin_reads(tmp_path):
     checked = rw.check(for_the_plugin(tmp_path, "default"), engine="vllm")
     assert checked.verdict == "differs"
     assert "was written for rerope:window=8+log_n" in checked.findings[0].sentence
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(schedules.plain, schedules.multiples, schedules.came_with, some.sampled_from(sorted(ENGINES)))
+def test_any_schedule_that_is_written_for_an_engine(text, multiple, own, target):
+    """Any schedule, on models that came with one or with none, at any length: same, or refused by the export."""
+    try:
+        _, said, reading, _ = schedules.read(text, target, multiple, own)
+    except DoesNotFit:
+        return
+    if not reading.divisors:  # which are among the weights
+        checked = rw.check(said.config, engine=target, target_len=int(schedules.TRAINED * multiple))
+        assert checked.verdict == "same", f"{text} for {target}, on {own}\n{checked}"
