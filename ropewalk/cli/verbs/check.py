@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.exit_status import NOT_THE_SAME
-from ropewalk.cli.models import To, target
+from ropewalk.cli.models import To, quietly, target
 from ropewalk.models import path_of
 
 Checkpoint = Annotated[
@@ -38,7 +38,7 @@ def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJs
     from ropewalk.hf.engine_check.versions import chosen
 
     chosen(engine)
-    checked = look(model, engine=engine, target_len=target_len)
+    checked = quietly(lambda name: look(name, engine=engine, target_len=target_len), model)
     typer.echo(json.dumps(checked.to_json(), indent=2) if as_json else str(checked))
     if not checked.is_same:
         raise typer.Exit(NOT_THE_SAME)

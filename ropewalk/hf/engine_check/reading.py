@@ -9,10 +9,10 @@ from typing import Any
 
 from safetensors import safe_open
 
+from ropewalk import folders
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.extension import Extension
 from ropewalk.files import holds, read_record
-from ropewalk.folders import require_plausible
 from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.engine_check.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_check.engines.signature import RopeConfig
@@ -56,7 +56,7 @@ def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
 
 def _fetched(place: Path, model: str) -> Any:
     if not holds(place.is_file):
-        require_plausible(model)
+        folders.require_plausible(model)
         return fetch_config(model)
     if place.suffix != ".json":
         raise Unreadable("model", "a config.json, a folder with one, or a name on the hub", model)

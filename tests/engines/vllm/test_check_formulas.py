@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from engines.process import ask
+from transformers import LlamaConfig
 
+import ropewalk as rw
 from ropewalk.hf.engine_check.engines.signature import Asked, RopeConfig
 from ropewalk.hf.engine_check.engines.vllm import RULES
 
@@ -93,3 +95,25 @@ def test_tables_temperatures_and_lengths_are_those_of_vllm(answers):
         assert said[f"{number}.size"] == pytest.approx(computed.temperature, rel=1e-6), shown
         assert said[f"{number}.rows"] == computed.rows, shown
         assert said[f"{number}.length"] == RULES.length(config, VERSION).default, shown
+
+
+def test_where_vllm_is_installed_its_own_code_is_asked(tmp_path):
+    """The same answer as by formula, beside vLLM's older transformers."""
+    cases, here = [], []
+    for number, case in enumerate(case for case in drawn(14) if case["rope"]["rope_type"] != "proportional"):
+        folder, rope = tmp_path / str(number), {**case["rope"]}
+        LlamaConfig(
+            head_dim=case["head_dim"], max_position_embeddings=case["max_len"], rope_parameters=rope
+        ).save_pretrained(folder)
+        cases.append({"folder": str(folder), "served": case["served"]})
+        here.append(rw.check(folder, engine="vllm@0.32", target_len=case["served"]).to_json())
+    there = json.loads(str(ask("vllm", SCRIPT.with_name("check_here.py"), cases, tmp_path, seconds=300)["said"]))
+    for ours, theirs in zip(here, there, strict=True):
+        assert theirs["source"].startswith("its own code, 0.32.0, installed here")
+        for key in ("verdict", "allowed_len", "default_len", "ignored"):
+            assert ours[key] == theirs[key], (ours, theirs)
+        for mine, own in zip(ours["layers"], theirs["layers"], strict=True):
+            assert own["inv_freq"]["engine"] == pytest.approx(mine["inv_freq"]["engine"], rel=3e-6)
+            assert own["inv_freq"]["engine"] != mine["inv_freq"]["engine"]  # theirs is in float32
+            assert own["temperature"]["engine"] == pytest.approx(mine["temperature"]["engine"], rel=1e-6)
+            assert own["table_rows"] == mine["table_rows"]

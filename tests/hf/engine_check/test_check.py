@@ -6,6 +6,8 @@ import json
 import math
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 from hf.released import CONFIGS
@@ -320,3 +322,12 @@ def test_every_engine_has_its_formulas():
     for rules in ENGINES.values():
         ends = [end for between in rules.ranges for end in between[:2]]
         assert ends == sorted(ends)
+
+
+def test_reading_a_config_needs_no_probe():
+    """So that it runs in an engine's environment, whose transformers is older."""
+    code = "import sys, ropewalk.hf.engine_check.check; print('ropewalk.hf.probe.probe' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    with pytest.raises(AttributeError, match=r"'ropewalk\.hf' has no attribute 'chek'"):
+        rw.hf.chek  # noqa: B018
