@@ -13,7 +13,12 @@ import ropewalk as rw
 import ropewalk.hf.engine_check.check as check_module
 from ropewalk import DoesNotFit
 from ropewalk.hf.attach.extend import extended
+from ropewalk.hf.attach.modes import attached_all
 from ropewalk.hf.engine_check.engines import ENGINES
+from ropewalk.hf.engine_export.config_for_engine import stated
+from ropewalk.hf.engine_export.engines import ENGINES as WRITERS
+from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.probe import probe
 
 EXTENSIONS = (
     *("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "llama3:factor=4", "dynamic_yarn"),
@@ -124,3 +129,39 @@ def test_any_schedule_that_is_written_for_an_engine(text, multiple, own, target)
     if not reading.divisors:  # which are among the weights
         checked = rw.check(said.config, engine=target, target_len=int(schedules.TRAINED * multiple))
         assert checked.verdict == "same", f"{text} for {target}, on {own}\n{checked}"
+
+
+@pytest.mark.parametrize(
+    "name", ["glm4", "stablelm", "granite", "olmo2", "ministral3", "mixtral", "starcoder2", "smollm3"]
+)
+@pytest.mark.parametrize("target", sorted(ENGINES))
+def test_other_architectures(name, target):
+    """Same, refused by the export, or a model whose code in that engine was not read: never another schedule."""
+    model = tiny(name, num_hidden_layers=2, **({"sliding_window": None} if name in ("mixtral", "starcoder2") else {}))
+    layers = probe(model)
+    facts = [facts_of(model, layer, len(layers)) for layer in layers]
+    for text in ("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "frequencies.by_parts:factor=4,ramp=turns"):
+        extension = rw.parse(text, trained_len=facts[0].trained_len, layers=len(layers))
+        try:
+            said = stated(model, extension, attached_all(layers, facts, extension), None)
+            reading = WRITERS[target].read(said)
+        except DoesNotFit:
+            continue
+        if not reading.divisors:
+            checked = rw.check(said.config, engine=target, target_len=said.length)
+            assert checked.verdict in ("same", "unknown"), f"{text}\n{checked}"
+
+
+def test_sglang_reads_a_base_alone_of_some_architectures(tmp_path):
+    model = tiny("mixtral", num_hidden_layers=1, sliding_window=None)
+    with pytest.raises(DoesNotFit, match="all that SGLang reads of mixtral"):
+        written(model, tmp_path / "yarn", "yarn:factor=4", "sglang")
+    written(model, tmp_path / "base", "ntk:factor=4", "sglang")
+    assert rw.check(tmp_path / "base", engine="sglang", target_len=128).verdict == "same"
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_a_scale_of_queries_stands_where_engines_look_for_it(tmp_path, target):
+    """And transformers computes the same from the folder, which the export compares."""
+    written(tiny("ministral3", num_hidden_layers=1), tmp_path / "out", "pi:factor=4", target, 1024)
+    assert rw.check(tmp_path / "out", engine=target, target_len=1024).verdict == "same"
