@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ropewalk.extension import Extension
     from ropewalk.facts import Facts
     from ropewalk.hf import (
+        check,
         convert,
         export,
         extend,

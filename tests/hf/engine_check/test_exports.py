@@ -4,6 +4,7 @@ import json
 from importlib.metadata import EntryPoint
 
 import pytest
+import torch
 from hf.engine_export import test_engines as schedules
 from hf.models import tiny
 from hypothesis import given, settings
@@ -165,3 +166,17 @@ def test_a_scale_of_queries_stands_where_engines_look_for_it(tmp_path, target):
     """And transformers computes the same from the folder, which the export compares."""
     written(tiny("ministral3", num_hidden_layers=1), tmp_path / "out", "pi:factor=4", target, 1024)
     assert rw.check(tmp_path / "out", engine=target, target_len=1024).verdict == "same"
+
+
+def test_the_remedy_for_llama_cpp_is_one(tmp_path):
+    """`ropewalk export MODEL rope`, which check prints, writes the checkpoint's own table as divisors."""
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
+    model = tiny("llama", num_hidden_layers=1, max_position_embeddings=128, rope_parameters={**rope, "truncate": False})
+    before = rw.check(model.config, engine="llama.cpp")
+    assert before.verdict == "differs"
+    assert before.findings[-1].remedy == "ropewalk export LlamaConfig rope --target llama.cpp -o FOLDER"
+    written(model, tmp_path / "out", "rope", "llama.cpp", None)
+    after = rw.check(tmp_path / "out", engine="llama.cpp")
+    assert after.verdict == "same"
+    assert after.target_len == before.target_len
+    torch.testing.assert_close(after.layers[0].engine.inv_freq, before.layers[0].meant.inv_freq, rtol=1e-6, atol=0)
