@@ -13,22 +13,11 @@ from __future__ import annotations
 import math
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.engine_check.engines.llama_cpp import DROPS, READS_DIVISORS, RUN, TENSOR
+from ropewalk.hf.engine_check.engines.standard import ROPE_FREQS
 from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, fold, lower, yarn_temperature
 
-# Run with the tensor, and equal to transformers. Others were run and stop, or were not run.
-READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
-TENSOR = "rope.freqs.weight"
-# Run by name too; others were not run, which a note says.
-RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
-# Their converters skip the common part that writes base and schedule: both are dropped.
-DROPS = {
-    *("gemma", "gemma2", "stablelm", "phi", "phi3", "phimoe", "gpt_neox", "falcon", "falcon_h1", "glm", "chatglm"),
-    *("dbrx", "codeshell", "minicpm3", "orion", "plamo", "plamo2", "openelm", "granitemoehybrid", "bamba", "jamba"),
-    "nemotron_h",
-}
-# Not a type of transformers, so that loading the folder there stops instead of missing the tensor. The converter warns
-# that it does not know the type, and writes none.
-ROPE_TYPE = "rope_freqs"
+__all__ = ["ROPE_FREQS", "TENSOR", "command", "read"]
 
 
 def read(stated: StatedModel) -> EngineReading:
@@ -46,7 +35,7 @@ def read(stated: StatedModel) -> EngineReading:
         rule = "linear, another base, or yarn with betas 32 and 1, truncated, at its own temperature, "
         raise DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
     lower(stated)
-    return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
+    return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_FREQS)
 
 
 def command(place: str, stated: StatedModel) -> str:
