@@ -60,7 +60,10 @@ def carried_tokenizer():
 
 def small(name, dtype=torch.float32, **changed):
     """A model of this type with random weights, made from a seed."""
-    return tiny(name, **{**SIZES, **OWN.get(name, {}), **changed}).to(dtype)
+    model = tiny(name, **{**SIZES, **OWN.get(name, {}), **changed})
+    for parameter in model.parameters():  # rotary tables stay in float32, as in a model that is loaded
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def prompt(length=LONGEST):

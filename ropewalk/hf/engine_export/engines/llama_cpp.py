@@ -54,7 +54,7 @@ def read(stated: StatedModel) -> EngineReading:
     if stated.text.model_type in READS_DIVISORS and not stated.kinds:
         lower(stated)
         return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
-    if stated.type == "yarn" and not stated.reaches_all:
+    if stated.type == "yarn" and not (stated.reaches_all and _all_rotate(stated)):
         sentence = f"llama.cpp gives YaRN's temperature to layers that rotate, and {stated.text.model_type} has others"
         raise DoesNotFit.because("temperature", sentence, remedy="use pi, ntk or abf")
     if temperature is None:
@@ -69,6 +69,11 @@ def command(place: str, stated: StatedModel) -> str:
     if stated.text.model_type in ARCHITECTURES:
         return f"llama-server -m {place}/{FILE} {served}"
     return f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf && llama-server -m {place}.gguf {served}"
+
+
+def _all_rotate(stated: StatedModel) -> bool:
+    """Whether all layers rotate, so that a factor of all queries makes up for one of cos and sin."""
+    return 0 not in (getattr(stated.text, "no_rope_layers", None) or ())
 
 
 def _temperature(stated: StatedModel) -> float | None:
