@@ -15,8 +15,7 @@ by `rw.export` and run in the engine by the printed command; its log-probabiliti
 ours, token by token. A figure is the largest difference within the trained length, then beyond it. Without the schedule
 these models are off by 1 to 20. `default` is the model that Ropewalk carries, trained on 512 tokens; the others are
 small, with random weights. A half precision is compared with our own model in that precision, and engines round
-elsewhere.
-`make engines` runs all of it again and fails where a figure is not below its bound."""
+elsewhere. `make engines` runs all of it again and fails where a figure is not below its bound."""
 RAN = "| model | extension | kind | precision | tokens | within | beyond | bound |"
 Row = Mapping[str, Any]
 

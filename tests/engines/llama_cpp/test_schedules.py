@@ -19,7 +19,7 @@ FITTED = models.ROOT / "docs" / "results" / "fit" / "static-8x" / "extension.jso
 LONGROPE = "longrope:factor=8"
 # Method, kind, and how many tokens are read; the target is 4,096.
 CARRIED = [
-    ("yarn:factor=8", "native", 4096),
+    ("yarn:factor=8", "native", 3072),
     ("pi:factor=8", "native", 2048),
     ("ntk:factor=8", "native", 2048),
     ("abf:new_base=500000", "native", 2048),
@@ -28,6 +28,8 @@ CARRIED = [
     ("llama3:factor=8", "lowered", 2048),
     (LONGROPE, "lowered", 2048),
     ("frequencies.ntk_mixed:factor=8", "lowered", 2048),
+    # Most sensitive of all to how angles are rounded: transformers itself, in float32, is as far from exact angles.
+    ("frequencies.ntk_mixed:factor=8+scales.temperature:value=1.3", "lowered", 2048),
     ("by_parts:factor=8", "lowered", 4096),
     ("by_parts:factor=8,low_turns=2,high_turns=8+scales.yarn_temperature:factor=8", "lowered", 2048),
     ("frequencies.by_parts:factor=8,truncate=false+scales.yarn_temperature:factor=8", "lowered", 2048),
