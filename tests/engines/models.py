@@ -5,6 +5,7 @@ All of them were trained (or claim to be) on 512 tokens, and prompts are up to 8
 
 import argparse
 import ast
+import copy
 import inspect
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def carried_tokenizer():
 
 def small(name, dtype=torch.float32, **changed):
     """A model of this type with random weights, made from a seed."""
-    model = tiny(name, **{**SIZES, **OWN.get(name, {}), **changed})
+    own = copy.deepcopy({**SIZES, **OWN.get(name, {}), **changed})  # some configs change their rope parameters
+    model = tiny(name, **own)
     for parameter in model.parameters():  # rotary tables stay in float32, as in a model that is loaded
         parameter.data = parameter.data.to(dtype)
     return model

@@ -42,7 +42,7 @@ def write_for_llama_cpp(
         ]
     from ropewalk.hf.engine_export.gguf.write_gguf import write_gguf
 
-    kept = {name: value for name, value in weights.items() if PREFIX not in name}
-    notes = write_gguf(stated, kept, tokenizer, place / FILE)
+    plain = {name: value for name, value in weights.items() if PREFIX not in name}
+    notes = write_gguf(stated, plain, tokenizer, place / FILE)
     write_text(place / MODELFILE, f"FROM ./{FILE}\nPARAMETER num_ctx {stated.length}\n")
     return [*notes, f"for Ollama, in the folder: ollama create NAME -f {MODELFILE}"]
