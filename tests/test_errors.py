@@ -58,7 +58,9 @@ def test_what_is_missing_is_named_with_what_brings_it(package, remedy):
 
 
 def test_extras_are_those_of_the_project():
-    extras = dict(re.findall(r"^(\w+) = (\[.*\])$", PROJECT.split("[project.optional-dependencies]")[1], re.MULTILINE))
+    extras = dict(
+        re.findall(r"^([\w-]+) = (\[.*\])$", PROJECT.split("[project.optional-dependencies]")[1], re.MULTILINE)
+    )
     assert all(f'"{package.replace("_", "-")}' in extras[extra] for package, extra in errors.EXTRAS.items())
 
 

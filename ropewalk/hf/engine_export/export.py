@@ -33,7 +33,7 @@ from ropewalk.hf.engine_export.config_for_engine import stated
 from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel
 from ropewalk.hf.engine_export.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_export.fold_temperature import folded_weights, require_foldable
-from ropewalk.hf.engine_export.tokenizer import of_llama_cpp
+from ropewalk.hf.engine_export.gguf.files import require_writer, write_for_llama_cpp
 from ropewalk.hf.engine_export.trainers import TRAINERS
 from ropewalk.hf.engine_export.trainers.torchtitan import SCRIPT
 from ropewalk.hf.runtime.layer import ExtendedLayer
@@ -77,8 +77,9 @@ def export(
 
     `target` is transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan. `directory`
     must be new or empty; axolotl and torchtitan take none, since settings are all they need. `target_len` (tokens) goes
-    into the config, and is needed for a dynamic schedule. Returns an `Exported`: its kind, directory, command (of a
-    trainer, the settings), notes.
+    into the config, and is needed for a dynamic schedule. For llama.cpp the folder holds a GGUF file and Ollama's
+    Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command (of a trainer,
+    the settings), notes.
     """
     require_engine(target)
     require_directory(directory, target)
@@ -90,14 +91,18 @@ def export(
     if directory is None:
         name = host.name_or_path or "MODEL"
         return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
+    if target == "llama.cpp":
+        require_writer(config)
+    weights = _weights(host, handle, config, reading)
     with appearing(Path(directory), FAILURES) as place:
-        save_weights(host, place, _weights(host, handle, config, reading))
+        save_weights(host, place, weights)
         config.config.save_pretrained(place)
         _verify(host, handle, extension, place, config.length)
         _settle(config, reading, place)
         save_tokenizer(tokenizer, place)
         notes += copy_papers(host, place)
-    notes += of_llama_cpp(tokenizer) if target == "llama.cpp" else []
+        if target == "llama.cpp":
+            notes += write_for_llama_cpp(config, weights or host.state_dict(), tokenizer, place)
     return Exported(kind, Path(directory), TARGETS[target].command(_written(directory, target), config), tuple(notes))
 
 
@@ -207,9 +212,7 @@ def _notes(
         static = f"made static for {config.length:,} tokens, as {specs}"
         notes.append(f"{static}; the model's answers to short texts change")
     if reading.divisors:
-        notes.append(
-            f"the frequencies are in {TENSOR}, for llama.cpp's converter only: transformers refuses the folder"
-        )
+        notes.append(f"the frequencies are in {TENSOR}, for llama.cpp only: transformers refuses the folder")
     if reading.folded != 1:
         rounded = "" if host.dtype == torch.float32 else f", rounded to {host.dtype}".replace("torch.", "")
         notes.append(f"a temperature of {reading.folded:.4f} is folded into the weights of the queries{rounded}")
