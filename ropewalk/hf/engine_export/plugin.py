@@ -119,6 +119,7 @@ def _planned(layer: ExtendedLayer) -> LayerPlan:
         query_factor=layer.factor / (probed.scaling * math.sqrt(probed.head_dim)),
         rotating_factor=layer.rotating_factor,
         window=probed.window if layer.keeps_window else None,
+        rotates=probed.rotating > 0,
         norm_follows=probed.norm_follows,
         weights={name: {key: _stored(x) for key, x in group.items()} for name, group in weights.items()},
     )

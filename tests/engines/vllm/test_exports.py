@@ -9,6 +9,7 @@ from engines import models
 from engines.vllm.asking import Job, ask
 
 import ropewalk as rw
+from ropewalk import DoesNotFit
 
 TARGET = 2048
 CARRIED = {
@@ -20,7 +21,7 @@ CARRIED = {
     "by_parts:factor=8": "native",
     "longrope": "lowered",
     "frequencies.ntk_fixed:factor=8": "lowered",
-    "ntk_mixed": "lowered",
+    "ntk_mixed": "plugin",
     "frequencies.by_parts:factor=8,ramp=turns+scales.yarn_temperature:factor=8": "lowered",
     "window:window=256+yarn": "native",
     "nope": "lowered",
@@ -28,7 +29,7 @@ CARRIED = {
     "log_n": "plugin",
     "scales.log_n:clipped=false": "plugin",
 }
-SMALL = [
+SMALL = (  # of several layouts of heads, rotating dimensions, norms, windows and scalings
     "llama",
     "mistral",
     "qwen2",
@@ -40,8 +41,9 @@ SMALL = [
     "stablelm",
     "gpt_neox",
     "glm4",
-]
-METHODS = ["yarn", "pi", "ntk", "frequencies.by_parts:factor=4,ramp=turns+scales.temperature:value=1.3", "yarn+log_n"]
+)
+METHODS = ("yarn", "pi", "ntk", "frequencies.by_parts:factor=4,ramp=turns+scales.temperature:value=1.3", "yarn+log_n")
+HALF = ("yarn", "pi", "yarn+log_n")  # in bfloat16
 MORE = {"gemma3_text": {"num_hidden_layers": 6}}
 # Angles in float32 differ from ours in float64 by 1e-3 at most over these lengths; tables of the plugin are exact.
 BOUND = {"native": 5e-3, "lowered": 5e-3, "frozen": 5e-3, "plugin": 1e-4}
@@ -98,6 +100,36 @@ def test_the_carried_model_under_every_method(tmp_path, records):
     pairs = [exported("carried", method, "float32", tmp_path / str(i)) for i, method in enumerate(CARRIED)]
     check(pairs, measured(pairs, tmp_path), records("vllm", "0.32.0"))
     assert {pair.method: pair.exported.kind for pair in pairs} == CARRIED
+
+
+def test_small_models_of_other_architectures(tmp_path, records):
+    pairs = measured_or_refused([(name, method, "float32") for name in SMALL for method in METHODS], tmp_path, records)
+    assert {pair.architecture for pair in pairs if pair.exported.kind == "plugin"} == {*SMALL} - {"phi3"}
+
+
+def test_half_precision_differs_by_its_rounding(tmp_path, records):
+    wanted = [(name, method, "bfloat16") for name in ("carried", "qwen3", "gemma3_text") for method in HALF]
+    measured_or_refused(wanted, tmp_path, records)
+
+
+def test_every_static_schedule_is_exact_by_the_plugin(tmp_path, records):
+    """vLLM's own angles are in float32; the plugin's are rounded once."""
+    methods = [method for method, kind in CARRIED.items() if kind != "plugin" and not method.startswith("window")]
+    pairs = [exported("carried", method, "float32", tmp_path / str(i), True) for i, method in enumerate(methods)]
+    check(pairs, measured(pairs, tmp_path), records("vllm", "0.32.0"))
+    assert {pair.exported.kind for pair in pairs} == {"plugin"}
+
+
+def measured_or_refused(wanted, tmp_path, records):
+    """All pairs that the export accepts, measured and checked; the others are written down with the reason."""
+    pairs, record = [], records("vllm", "0.32.0")
+    for i, names in enumerate(wanted):
+        try:
+            pairs.append(exported(*names, tmp_path / str(i)))
+        except DoesNotFit as reason:
+            record.refused(*names[:2], str(reason))
+    check(pairs, measured(pairs, tmp_path), record)
+    return pairs
 
 
 def check(pairs, gaps, record):
