@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ropewalk.models import DEFAULT
 
+ROOT = Path(__file__).resolve().parents[2]
 TRAINED = 512
 LONGEST = 8 * TRAINED
 # Small enough to be quick, with a head dimension, a base and initial weights under which positions matter, and rounding
@@ -32,6 +33,22 @@ SIZES = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
 }
 
+# What the engines fix for an architecture, or what makes it show: layers in its pattern, a window, two bases.
+OWN = {
+    "mistral": {"sliding_window": None},
+    "smollm3": {"num_hidden_layers": 4},
+    "gemma3_text": {
+        "num_hidden_layers": 6,
+        "sliding_window": 128,
+        "query_pre_attn_scalar": 32,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5_000.0},
+            "full_attention": {"rope_type": "default", "rope_theta": 20_000.0},
+        },
+    },
+    "exaone4": {"num_hidden_layers": 4, "sliding_window": None, "layer_types": ["full_attention"] * 4},
+}
+
 
 def carried(dtype=torch.float32):
     """The model that Ropewalk carries."""
@@ -44,7 +61,8 @@ def carried_tokenizer():
 
 def small(name, dtype=torch.float32, **changed):
     """A model of this type with random weights, made from a seed."""
-    return tiny(name, **{**copy.deepcopy(SIZES), **changed}).to(dtype)  # some configs change their rope parameters
+    own = copy.deepcopy({**SIZES, **OWN.get(name, {}), **changed})  # some configs change their rope parameters
+    return tiny(name, **own).to(dtype)
 
 
 def prompt(length=LONGEST):

@@ -47,11 +47,22 @@ class Record:
         self.rows.append({"architecture": architecture, "method": method, "dtype": dtype, **said})
 
     def write(self, folder):
+        """Into the engine's file: a row replaces the one of the same pair, and one above its bound is left out.
+
+        Remove the file first to be rid of pairs that are no longer run.
+        """
+        path = folder / f"{self.engine.replace('.', '_')}.json"
+        before = json.loads(path.read_text())["rows"] if path.exists() else []
+        good = [row for row in self.rows if "refused" in row or max(row["inside"], row["beyond"]) < row["bound"]]
+        rows = list({_pair(row): row for row in [*before, *good]}.values())
         folder.mkdir(parents=True, exist_ok=True)
-        rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in self.rows)
+        lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
         head = f'"engine": {json.dumps(self.engine)}, "version": {json.dumps(self.version)}'
-        name = self.engine.replace(".", "_")
-        (folder / f"{name}.json").write_text(f'{{{head}, "rows": [\n  {rows}\n]}}\n')
+        path.write_text(f'{{{head}, "rows": [\n  {lines}\n]}}\n')
+
+
+def _pair(row):
+    return row["architecture"], row["method"], row["dtype"]
 
 
 def _rounded(value):

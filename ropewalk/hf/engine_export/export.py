@@ -34,8 +34,8 @@ from ropewalk.hf.engine_export.config_for_engine import stated
 from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel, vllm
 from ropewalk.hf.engine_export.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_export.fold_temperature import folded_weights, require_foldable
+from ropewalk.hf.engine_export.gguf.files import require_writer, write_for_llama_cpp
 from ropewalk.hf.engine_export.plugin import Plans, line_of, plans_for, write_plans
-from ropewalk.hf.engine_export.tokenizer import of_llama_cpp
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.scales import DynamicTemperature
@@ -78,8 +78,8 @@ def export(
     `target` is transformers, vllm, sglang or llama.cpp; `directory` must be new or empty. `target_len` (tokens) goes
     into the config, and is needed for a dynamic schedule. `plugin` (vLLM) puts the extension into the config for
     Ropewalk's plugin: None does it where vLLM alone cannot compute the same, True always, and False never: then a
-    dynamic schedule is made static, and other methods are refused. Returns an `Exported`: its kind, directory, command,
-    notes.
+    dynamic schedule is made static, and other methods are refused. For llama.cpp the folder holds a GGUF file and
+    Ollama's Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command, notes.
     """
     require_engine(target)
     host, handle = extended_host(model)
@@ -88,16 +88,20 @@ def export(
         return _with_plugin(host, plans, Path(directory), tokenizer)
     extension = frozen(handle.extension, handle.facts, target_len)
     config, reading = _read(host, extension, handle.layers, target, target_len)
+    if target == "llama.cpp":
+        require_writer(config)
+    weights, said = _weights(host, handle, config, reading), []
     with appearing(Path(directory), FAILURES) as place:
-        save_weights(host, place, _weights(host, handle, config, reading))
+        save_weights(host, place, weights)
         config.config.save_pretrained(place)
         _verify(host, handle, extension, place, config.length)
         _settle(config, reading, place)
         save_tokenizer(tokenizer, place)
         papers = copy_papers(host, place)
+        if target == "llama.cpp":
+            said = write_for_llama_cpp(config, weights or host.state_dict(), tokenizer, place)
     kind = "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
-    notes = [*_notes(kind, extension, config, reading, host), *papers]
-    notes += of_llama_cpp(tokenizer) if target == "llama.cpp" else []
+    notes = [*_notes(kind, extension, config, reading, host), *papers, *said]
     return Exported(kind, Path(directory), ENGINES[target].command(shlex.quote(str(directory)), config), tuple(notes))
 
 
@@ -225,9 +229,7 @@ def _notes(
         static = f"made static for {config.length:,} tokens, as {line_of(extension)}"
         notes.append(f"{static}; the model's answers to short texts change")
     if reading.divisors:
-        notes.append(
-            f"the frequencies are in {TENSOR}, for llama.cpp's converter only: transformers refuses the folder"
-        )
+        notes.append(f"the frequencies are in {TENSOR}, for llama.cpp only: transformers refuses the folder")
     if reading.folded != 1:
         rounded = "" if host.dtype == torch.float32 else f", rounded to {host.dtype}".replace("torch.", "")
         notes.append(f"a temperature of {reading.folded:.4f} is folded into the weights of the queries{rounded}")

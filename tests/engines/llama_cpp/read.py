@@ -6,6 +6,7 @@ command's options are those of llama-server; one that is not known here stops th
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ def load(said):
         sys.exit(f"llama.cpp does not load {said.model}")
     params = lib.llama_context_default_params()
     params.n_ctx, params.n_seq_max, params.kv_unified = said.context, said.parallel, True
-    params.n_threads = params.n_threads_batch = 2
+    params.n_threads = params.n_threads_batch = int(os.environ.get("OMP_NUM_THREADS", "2"))
     params.type_k, params.type_v, params.flash_attn_type = TYPES[said.keys], TYPES[said.values], FLASH[said.flash]
     context = lib.llama_init_from_model(model, params)
     if context == ffi.NULL:

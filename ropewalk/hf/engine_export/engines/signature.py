@@ -112,13 +112,15 @@ def lower(stated: StatedModel) -> None:
         stated.text.original_max_position_embeddings = stated.length
 
 
-def fold(stated: StatedModel) -> float:
-    """Remove the temperature from the config, and return the factor for the weights of the queries."""
-    factor = stated.temperature**2
+def fold(stated: StatedModel, computed: float = 1.0) -> float:
+    """Leave the temperature that the engine computes in the config; return the rest, for the weights of the queries."""
+    factor = (stated.temperature / computed) ** 2
     for parameters in stated.parameters:
         for name in ("attention_factor", "short_mscale", "long_mscale"):
             if name in parameters:
-                parameters[name] = 1.0
+                parameters[name] = computed
+        if "attn_factor" in parameters:  # of YaRN's own temperature, which is what is left
+            parameters["attn_factor"] = 1.0
     return factor
 
 

@@ -28,10 +28,6 @@ class Architecture(NamedTuple):
     metadata: Callable[[Any, Any], None] = _nothing  # gets the writer and the text part of the config
 
 
-def _vocabulary(writer: Any, text: Any) -> None:
-    writer.add_vocab_size(text.vocab_size)
-
-
 def _gemma3(writer: Any, text: Any) -> None:
     """Its scale, its pattern of layers and its soft cap are llama.cpp's own."""
     _require("query_pre_attn_scalar", text.query_pre_attn_scalar, text.head_dim)
@@ -44,7 +40,6 @@ def _gemma3(writer: Any, text: Any) -> None:
 
 def _granite(writer: Any, text: Any) -> None:
     """Its four factors."""
-    writer.add_vocab_size(text.vocab_size)
     writer.add_attention_scale(text.attention_multiplier)
     writer.add_embedding_scale(text.embedding_multiplier)
     writer.add_residual_scale(text.residual_multiplier)
@@ -55,7 +50,6 @@ def _smollm3(writer: Any, text: Any) -> None:
     """Which layers do not rotate is llama.cpp's own."""
     wanted = [int((i + 1) % STILL_PERIOD != 0) for i in range(text.num_hidden_layers)]
     _require("no_rope_layers", list(text.no_rope_layers), wanted)
-    writer.add_vocab_size(text.vocab_size)
 
 
 def _require(field: str, value: Any, fixed: Any) -> None:
@@ -65,16 +59,15 @@ def _require(field: str, value: Any, fixed: Any) -> None:
 
 
 ARCHITECTURES = {
-    "llama": Architecture("LLAMA", interleaved=True, metadata=_vocabulary),
-    "mistral": Architecture("LLAMA", interleaved=True, metadata=_vocabulary),
+    "llama": Architecture("LLAMA", interleaved=True),
+    "mistral": Architecture("LLAMA", interleaved=True),
     "qwen2": Architecture("QWEN2"),
     "qwen3": Architecture("QWEN3"),
     "gemma3_text": Architecture("GEMMA3", norms_add_one=True, metadata=_gemma3),
     "olmo2": Architecture("OLMO2"),
     "granite": Architecture("GRANITE", interleaved=True, metadata=_granite),
     "smollm3": Architecture("SMOLLM3", interleaved=True, metadata=_smollm3),
-    "arcee": Architecture("ARCEE", interleaved=True, metadata=_vocabulary),
-    "apertus": Architecture("APERTUS"),
+    "arcee": Architecture("ARCEE", interleaved=True),
     "exaone4": Architecture("EXAONE4"),
     "seed_oss": Architecture("SEED_OSS"),
 }

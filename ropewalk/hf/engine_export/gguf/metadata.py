@@ -18,13 +18,14 @@ FILE_TYPES = {
 SCALINGS = {"linear": gguf.RopeScalingType.LINEAR, "yarn": gguf.RopeScalingType.YARN}
 
 
-def add_metadata(writer: Any, architecture: Architecture, stated: StatedModel, dtype: torch.dtype) -> None:
+def add_metadata(writer: Any, architecture: Architecture, stated: StatedModel) -> None:
     """All that llama.cpp reads, apart from the vocabulary."""
     text = stated.text
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     writer.add_type(gguf.GGUFType.MODEL)
-    writer.add_file_type(FILE_TYPES[dtype])
+    writer.add_file_type(FILE_TYPES[stated.config.dtype])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_vocab_size(text.vocab_size)
     writer.add_context_length(stated.length)
     writer.add_embedding_length(text.hidden_size)
     writer.add_block_count(text.num_hidden_layers)

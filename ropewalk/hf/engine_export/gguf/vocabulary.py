@@ -6,56 +6,13 @@ an error. The file then has no vocabulary, and prompts are token ids.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import gguf
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.files import read_json
-
-BYTES = {"type": "ByteLevel", "use_regex": False, "add_prefix_space": False}
-GPT2 = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}
-DIGITS = {"type": "Digits", "individual_digits": True}
-WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-
-def _split(digits: str) -> dict[str, Any]:
-    return {"type": "Split", "pattern": {"Regex": WORDS % digits}, "behavior": "Isolated", "invert": False}
-
-
-class Rules(NamedTuple):
-    """Rules of a tokenizer, and llama.cpp's name for them."""
-
-    name: str
-    parts: tuple[dict[str, Any], ...]
-    ignores_merges: bool = False  # whether a word that is a token is taken whole
-
-
-RULES = (
-    Rules("smollm", (DIGITS, GPT2)),
-    Rules("gpt-2", (GPT2,)),
-    Rules("qwen2", (_split(""), BYTES)),
-    Rules("llama-bpe", (_split("{1,3}"), BYTES), ignores_merges=True),
-    Rules("dbrx", (_split("{1,3}"), BYTES)),
-)
-
-
-def name_of(tokenizer: Any | None) -> str | None:
-    """What llama.cpp calls the rules of this tokenizer; None where it has no name for them."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return None
-    stated = read_json(backend.to_str(), "tokenizer")
-    model, rules = stated["model"], stated["pre_tokenizer"] or {}
-    if model["type"] != "BPE" or model.get("byte_fallback") or model.get("dropout"):
-        return None
-    if (stated.get("normalizer") or {"type": "NFC"})["type"] != "NFC":  # composed texts are the usual ones
-        return None
-    parts, whole = rules.get("pretokenizers", [rules]), bool(model.get("ignore_merges"))
-    return next((rule.name for rule in RULES if rule.ignores_merges == whole and _alike(parts, rule.parts)), None)
+from ropewalk.hf.engine_export.gguf.pre_tokenizers import name_of
 
 
 def add_vocabulary(writer: Any, tokenizer: Any | None, rows: int) -> list[str]:
@@ -100,9 +57,3 @@ def _add_special(writer: Any, tokenizer: Any) -> None:
     writer.add_add_eos_token(tokenizer.eos_token_id is not None and ids[-1] == tokenizer.eos_token_id)
     if tokenizer.chat_template:
         writer.add_chat_template(tokenizer.chat_template)
-
-
-def _alike(parts: list[dict[str, Any]], rules: tuple[dict[str, Any], ...]) -> bool:
-    return len(parts) == len(rules) and all(
-        part.get(key) == value for part, rule in zip(parts, rules, strict=True) for key, value in rule.items()
-    )
