@@ -79,7 +79,8 @@ def export(
     into the config, and is needed for a dynamic schedule. `plugin` (vLLM) puts the extension into the config for
     Ropewalk's plugin: None does it where vLLM alone cannot compute the same, True always, and False never: then a
     dynamic schedule is made static, and other methods are refused. For llama.cpp the folder holds a GGUF file and
-    Ollama's Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command, notes.
+    Ollama's Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command,
+    notes.
     """
     require_engine(target)
     host, handle = extended_host(model)
