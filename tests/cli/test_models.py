@@ -55,6 +55,13 @@ def test_a_trainer_gets_lines_instead_of_a_folder(folder, tmp_path, capsys):
     assert (tmp_path / "long" / "tokenizer.json").exists()
 
 
+@pytest.mark.parametrize(("options", "kind"), [([], "plugin"), (["--plugin"], "plugin"), (["--no-plugin"], "frozen")])
+def test_a_dynamic_schedule_for_vllm_is_exact_by_the_plugin_or_static(folder, tmp_path, capsys, options, kind):
+    line = ["export", str(folder), "dynamic_yarn", "--to", "128", "-o", str(tmp_path / "out"), *options]
+    assert run(line) == 0
+    assert capsys.readouterr().out.startswith(f"{kind} (")
+
+
 def test_engines_are_those_that_export_knows():
     assert set(ENGINES) == set(WRITERS)
 

@@ -18,8 +18,15 @@ Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help=TARGETS)
 FOLDER = "a new folder, such as ./model-32k; axolotl and torchtitan need none"
 Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDER)]
 
+Plugin = Annotated[
+    bool | None,
+    typer.Option("--plugin/--no-plugin", help="vllm: by Ropewalk's plugin always, or never; if needed without either"),
+]
 
-def export(model: Model, extension: Extension, out: Folder = "", engine: Target = "vllm", to: To = "") -> None:
+
+def export(
+    model: Model, extension: Extension, out: Folder = "", engine: Target = "vllm", to: To = "", plugin: Plugin = None
+) -> None:
     """Write the model so that an engine or a trainer runs it under the extension, or say why it cannot."""
     target_len = target(to)
     if engine not in (*ENGINES, *TRAINERS):
@@ -35,5 +42,5 @@ def export(model: Model, extension: Extension, out: Folder = "", engine: Target 
     require_directory(out or None, engine, "--out")
     tokenizer, host = tokenizer_of(model) if out else None, weights_of(model)
     taken_off(host).put_on(host, fitted, target_len=target_len)
-    result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer)
+    result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
     typer.echo(str(result))
