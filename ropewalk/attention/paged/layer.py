@@ -163,11 +163,10 @@ class PagedLayer:
 
     def _rotate_pages(self, pages: Tensor, read: SpanRows, stages: PageStages, start: int) -> None:
         """Rotate the keys of the pages that are not rotated by this table yet, in all lanes."""
-        page_e = torch.arange(read.page_e.start, read.page_e.stop) if isinstance(read.page_e, slice) else read.page_e
-        stale_e = stages.stale(page_e, start)
+        stale_e = stages.stale(read.page_e, start)
         if not stale_e.any():
             return
-        page_n, place_n = page_e[stale_e.to(page_e.device)], read.place_e[stale_e]
+        page_n, place_n = read.page_e[stale_e.to(read.page_e.device)], read.place_e[stale_e]
         at_n = (place_n[:, None] * pages.shape[3] + torch.arange(pages.shape[3])).flatten()
         k_ngsd = pages[:, :, self.unrotated][page_n]
         for lane, k_at in enumerate(self.k_at):

@@ -9,6 +9,7 @@ k query heads of one key head, d head dimension.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,17 @@ from ropewalk.attention.torch_kernels.softmax import capped
 from ropewalk.reach import Span
 
 
+RUN = 4  # pages that lie next to each other are read in place from this many on
+COPIED = 8  # pages that are copied at once
+
+
+class Piece(NamedTuple):
+    """Some entries, and their pages: a slice where the pages lie next to each other, which are read in place."""
+
+    entries: slice
+    pages: slice | Tensor
+
+
 class SpanRows(NamedTuple):
     """The pages that rows see by one span: the same for all layers with these terms."""
 
@@ -30,7 +42,8 @@ class SpanRows(NamedTuple):
     rotation: Rotation | None  # of the queries
     row_e: Tensor
     place_e: Tensor  # the page's place in its request
-    page_e: Tensor | slice  # a slice where the pages lie next to each other
+    page_e: Tensor
+    pieces: Sequence[Piece]
     hidden_es: Tensor | None  # tokens that the row does not see; nothing where it sees whole pages
     distance_es: Tensor | None  # effective distances, where there are biases
     number_e: Tensor  # of the row
@@ -52,7 +65,8 @@ def span_rows(
         rotation,
         row_e.to(device),
         place_e,
-        _run(page_e),
+        page_e,
+        _pieces(page_e),
         hidden_es.to(device) if hidden_es.any() else None,
         distance_es,
         i_r[row_e],
@@ -68,11 +82,23 @@ def _pages_between(start_r: Tensor, stop_r: Tensor, size: int) -> tuple[Tensor, 
     return row_e, torch.arange(len(row_e)) - before_r[row_e] + first_r[row_e]
 
 
-def _run(page_e: Tensor) -> Tensor | slice:
-    """Pages that lie next to each other are read in place. Only on a CPU: elsewhere looking costs more than a copy."""
-    if page_e.device.type != "cpu" or not len(page_e) or not bool((page_e.diff() == 1).all()):
-        return page_e
-    return slice(int(page_e[0]), int(page_e[-1]) + 1)
+def _pieces(page_e: Tensor) -> list[Piece]:
+    """All entries, on a CPU in pieces whose copies stay in its cache. Elsewhere one copy is cheaper than to look."""
+    if page_e.device.type != "cpu":
+        return [Piece(slice(0, len(page_e)), page_e)]
+    edges = [0, *(1 + (page_e.diff() != 1).nonzero().flatten()).tolist(), len(page_e)]
+    pieces: list[Piece] = []
+    waiting = 0  # the first entry that is not in a piece yet
+    for first, end in itertools.pairwise(edges):
+        if end - first >= RUN:
+            pieces += _copied(page_e, waiting, first)
+            pieces.append(Piece(slice(first, end), slice(int(page_e[first]), int(page_e[first]) + end - first)))
+            waiting = end
+    return pieces + _copied(page_e, waiting, len(page_e))
+
+
+def _copied(page_e: Tensor, first: int, end: int) -> list[Piece]:
+    return [Piece(slice(n, min(n + COPIED, end)), page_e[n : min(n + COPIED, end)]) for n in range(first, end, COPIED)]
 
 
 def attend_rows(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, reads: Sequence[SpanRows]) -> Tensor:
@@ -87,7 +113,7 @@ def attend_rows(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, reads: Sequence
         total_rgk += torch.exp(sink_gk - most_rgk)
     out_rgkd = q_rhd.new_zeros(*most_rgk.shape, pages.shape[-1])
     for read, weight in zip(reads, torch.split(weight_egks, [len(read.row_e) for read in reads]), strict=True):
-        out_rgkd.index_add_(0, read.row_e, weight @ _lane(pages, read.page_e, pages.shape[2] - 1))
+        out_rgkd.index_add_(0, read.row_e, _products(weight, pages, pages.shape[2] - 1, read, transposed=False))
     return (out_rgkd / total_rgk[..., None]).flatten(1, 2)
 
 
@@ -96,7 +122,7 @@ def _logits(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, read: SpanRows) -> 
     if read.rotation is not None:
         q_rhd = rotate(q_rhd, read.rotation, terms.facts.interleaved)
     q_rgkd = q_rhd.unflatten(1, (pages.shape[1], -1))  # type: ignore[no-untyped-call]
-    logit_egks = q_rgkd[read.row_e] @ _lane(pages, read.page_e, read.lane).mT
+    logit_egks = _products(q_rgkd[read.row_e], pages, read.lane, read, transposed=True)
     if read.distance_es is not None:
         bias_hes = terms.bias(read.distance_es, read.number_e[:, None].expand_as(read.distance_es))
         bias_ehs = bias_hes.movedim(0, 1).to(logit_egks.device, logit_egks.dtype)
@@ -113,6 +139,11 @@ def _most(logit_egks: Tensor, row_e: Tensor, rows: int, sink_gk: Tensor | None) 
     return most_rgk if sink_gk is None else torch.maximum(most_rgk, sink_gk)
 
 
-def _lane(pages: Tensor, page_e: Tensor | slice, lane: int) -> Tensor:
-    """One lane of the entries' pages, [e, g, s, d], in a type to compute with."""
-    return to_compute_dtype(pages[:, :, lane][page_e])
+def _products(left_egkx: Tensor, pages: Tensor, lane: int, read: SpanRows, *, transposed: bool) -> Tensor:
+    """The product of each entry's rows with one lane of its page."""
+    width = pages.shape[3] if transposed else pages.shape[4]
+    out = left_egkx.new_empty(*left_egkx.shape[:3], width)
+    for entries, chosen in read.pieces:
+        right_egsd = to_compute_dtype(pages[:, :, lane][chosen])
+        torch.matmul(left_egkx[entries], right_egsd.mT if transposed else right_egsd, out=out[entries])
+    return out
