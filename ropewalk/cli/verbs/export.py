@@ -14,8 +14,15 @@ from ropewalk.folders import require_new
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
 Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help="transformers, vllm, sglang or llama.cpp")]
 
+Plugin = Annotated[
+    bool | None,
+    typer.Option("--plugin/--no-plugin", help="vllm: by Ropewalk's plugin always, or never; if needed without either"),
+]
 
-def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm", to: To = "") -> None:
+
+def export(
+    model: Model, extension: Extension, out: Out, engine: Target = "vllm", to: To = "", plugin: Plugin = None
+) -> None:
     """Write the model so that the engine runs it under the extension, or say why the engine cannot."""
     target_len = target(to)
     if engine not in ENGINES:
@@ -28,5 +35,5 @@ def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm"
 
     host = weights_of(model)
     taken_off(host).put_on(host, fitted, target_len=target_len)
-    result = write(host, out, target=engine, target_len=target_len, tokenizer=tokenizer)
+    result = write(host, out, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
     typer.echo(str(result))

@@ -2,6 +2,7 @@
 
     native    the engine knows the schedule by its name and computes the same
     lowered   any static table, pair by pair: as longrope with equal factors, or as divisors among the weights
+    plugin    Ropewalk's plugin in the engine computes it (vLLM)
     frozen    a dynamic schedule made static for one length, which changes short texts; a note says so
     refused   what the engine would compute differently, with the reason
 
@@ -30,17 +31,20 @@ from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.model_card import copy_papers
 from ropewalk.hf.engine_export.config_for_engine import stated
-from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel
+from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel, vllm
 from ropewalk.hf.engine_export.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_export.fold_temperature import folded_weights, require_foldable
+from ropewalk.hf.engine_export.plugin import Plans, line_of, plans_for, write_plans
 from ropewalk.hf.engine_export.tokenizer import of_llama_cpp
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.scales import DynamicTemperature
 
+PLUGGED = "vllm"  # the engine with a plugin of ours
 KINDS = {
     "native": "the engine computes the same from the config",
     "lowered": "the schedule is written pair by pair",
+    "plugin": "Ropewalk's plugin computes it inside the engine",
     "frozen": "a dynamic schedule, made static",
 }
 
@@ -64,6 +68,7 @@ def export(
     target: str,
     target_len: int | None = None,
     tokenizer: Any | None = None,
+    plugin: bool | None = None,
 ) -> Exported:
     """Write an extended model for a serving engine, verified in transformers.
 
@@ -71,10 +76,16 @@ def export(
         print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
 
     `target` is transformers, vllm, sglang or llama.cpp; `directory` must be new or empty. `target_len` (tokens) goes
-    into the config, and is needed for a dynamic schedule. Returns an `Exported`: its kind, directory, command, notes.
+    into the config, and is needed for a dynamic schedule. `plugin` (vLLM) puts the extension into the config for
+    Ropewalk's plugin: None does it where vLLM alone cannot compute the same, True always, and False never: then a
+    dynamic schedule is made static, and other methods are refused. Returns an `Exported`: its kind, directory, command,
+    notes.
     """
     require_engine(target)
     host, handle = extended_host(model)
+    plans = _plans(host, handle, target, target_len, plugin)
+    if plans:
+        return _with_plugin(host, plans, Path(directory), tokenizer)
     extension = frozen(handle.extension, handle.facts, target_len)
     config, reading = _read(host, extension, handle.layers, target, target_len)
     with appearing(Path(directory), FAILURES) as place:
@@ -88,6 +99,41 @@ def export(
     notes = [*_notes(kind, extension, config, reading, host), *papers]
     notes += of_llama_cpp(tokenizer) if target == "llama.cpp" else []
     return Exported(kind, Path(directory), ENGINES[target].command(shlex.quote(str(directory)), config), tuple(notes))
+
+
+def _plans(host: PreTrainedModel, handle: Handle, target: str, target_len: int | None, plugin: bool | None) -> Plans:
+    """The plans for the engine's plugin, where it is to compute the extension; empty where the config carries it."""
+    if target != PLUGGED:
+        if plugin:
+            raise DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
+        return {}
+    if plugin is None and not isinstance(handle.extension.theta, Dynamic):
+        try:
+            _read(host, handle.extension, handle.layers, target, target_len)
+            return {}
+        except DoesNotFit as reason:
+            if reason.field == "target_len":
+                raise
+            plugin = True
+    return {} if plugin is False else plans_for(host, handle, target_len)
+
+
+def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
+    """Write the model for the engine's plugin."""
+    with appearing(directory, FAILURES) as place:
+        write_plans(host, plans, place)
+        save_tokenizer(tokenizer, place)
+        papers = copy_papers(host, place)
+    plan = next(iter(plans.values()))
+    hindrance = next((plan.why_not_tables for plan in plans.values() if not plan.is_tables), "")
+    notes = [
+        "vLLM needs Ropewalk in its environment: pip install 'ropewalk[vllm]'; without it vLLM refuses the folder",
+        f"computed by Ropewalk's attention: {hindrance}" if hindrance else "computed by vLLM's own kernels",
+    ]
+    if isinstance(plan.planned[0].extension.theta, Dynamic):
+        notes.append("short texts stay exact; --no-plugin makes the schedule static, for vLLM without Ropewalk")
+    command = vllm.plugin_command(shlex.quote(str(directory)), plan.target_len, by_attention=bool(hindrance))
+    return Exported("plugin", directory, command, (*notes, *papers))
 
 
 def require_exportable(
@@ -176,8 +222,7 @@ def _notes(
 ) -> list[str]:
     notes = []
     if kind == "frozen":
-        specs = "+".join(str(spec) for specs in extension.specs.values() for spec in specs)
-        static = f"made static for {config.length:,} tokens, as {specs}"
+        static = f"made static for {config.length:,} tokens, as {line_of(extension)}"
         notes.append(f"{static}; the model's answers to short texts change")
     if reading.divisors:
         notes.append(
