@@ -25,7 +25,7 @@ def register() -> None:
     _replace(rotary_embedding, "get_rope", lambda theirs: _refusing(theirs, unknown) if unknown else _with_plan(theirs))
     _replace(utils, "initialize_model", lambda theirs: _checked(theirs, unknown))
     if not unknown:
-        _register_attention()
+        _install_attention()
 
 
 def _replace(module: Any, name: str, made: Callable[[Any], Any]) -> None:
@@ -105,15 +105,7 @@ def _unknown(reason: str) -> DoesNotFit:
     return DoesNotFit.because("vLLM", reason, remedy="install a version that was tested, or a newer Ropewalk")
 
 
-def _register_attention() -> None:
-    """Our attention backend: on a CPU in place of vLLM's only one, elsewhere as CUSTOM, for --attention-backend."""
-    from importlib.util import find_spec
+def _install_attention() -> None:
+    from ropewalk.engines.vllm.attention import install
 
-    from vllm.platforms import current_platform
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
-
-    from ropewalk.engines.vllm.loading import ATTENTION
-
-    if find_spec(ATTENTION) is not None:
-        backend = AttentionBackendEnum.CPU_ATTN if current_platform.is_cpu() else AttentionBackendEnum.CUSTOM
-        register_backend(backend, f"{ATTENTION}.Backend")
+    install()

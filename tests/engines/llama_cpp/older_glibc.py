@@ -28,7 +28,9 @@ def text(data, offset):
 
 def renamed(data, table):
     """Gives the symbols of C23 their older names; returns how many there were."""
-    (symbols, size, _), (strings, *_), (versions, *_) = (table[name] for name in (b".dynsym", b".dynstr", b".gnu.version"))
+    (symbols, size, _), (strings, *_), (versions, *_) = (
+        table[name] for name in (b".dynsym", b".dynstr", b".gnu.version")
+    )
     count = 0
     for i in range(size // 24):
         (name,) = struct.unpack_from("<I", data, symbols + 24 * i)

@@ -30,7 +30,19 @@ CARRIED = {
     "log_n": "plugin",
     "scales.log_n:clipped=false": "plugin",
 }
-SMALL = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "granite", "olmo2", "stablelm", "gpt_neox", "glm4"]
+SMALL = [
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma3_text",
+    "phi3",
+    "granite",
+    "olmo2",
+    "stablelm",
+    "gpt_neox",
+    "glm4",
+]
 METHODS = ["yarn", "pi", "ntk", "frequencies.by_parts:factor=4,ramp=turns+scales.temperature:value=1.3", "yarn+log_n"]
 MORE = {"gemma3_text": {"num_hidden_layers": 6}}
 # Angles in float32 differ from ours in float64 by 1e-3 at most over these lengths; tables of the plugin are exact.
@@ -51,7 +63,11 @@ class Pair(NamedTuple):
 
 def exported(architecture, method, dtype, folder, plugin=None):
     """One pair; refused where the export refuses it."""
-    made = models.carried if architecture == "carried" else lambda dtype: models.small(architecture, dtype, **MORE.get(architecture, {}))
+    made = (
+        models.carried
+        if architecture == "carried"
+        else lambda dtype: models.small(architecture, dtype, **MORE.get(architecture, {}))
+    )
     ids = models.prompt(TARGET - 1) if architecture == "carried" else models.random_prompt(TARGET - 1)
     model = made(getattr(torch, dtype))
     rw.extend(model, method, target_len=TARGET)
@@ -89,6 +105,12 @@ def test_the_carried_model_under_every_method(tmp_path, records):
 
 def check(pairs, gaps, record):
     for pair, gap in zip(pairs, gaps, strict=True):
-        record.ran(pair.architecture, pair.method, pair.dtype, gap, bound_of(pair), kind=pair.exported.kind, tokens=TARGET)
-    wrong = [(pair.architecture, pair.method, gap) for pair, gap in zip(pairs, gaps, strict=True) if gap.largest > bound_of(pair)]
+        record.ran(
+            pair.architecture, pair.method, pair.dtype, gap, bound_of(pair), kind=pair.exported.kind, tokens=TARGET
+        )
+    wrong = [
+        (pair.architecture, pair.method, gap)
+        for pair, gap in zip(pairs, gaps, strict=True)
+        if gap.largest > bound_of(pair)
+    ]
     assert wrong == []
