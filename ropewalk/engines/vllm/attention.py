@@ -247,7 +247,8 @@ def install() -> None:
         values = signature.bind(self, *args, **kwargs).arguments
         plan = _plan_for(values.get("prefix", ""))
         if plan is None:
-            return theirs(self, *args, **kwargs)
+            theirs(self, *args, **kwargs)
+            return
         if type(self) is not Attention:
             raise DoesNotFit("attention layer", "vLLM's Attention", type(self).__name__)
         theirs(**{**values, "attn_backend": RopewalkBackend})

@@ -9,7 +9,7 @@ ones beside the last, so requests under such a reach do not use each other's pre
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from vllm.utils.math_utils import cdiv
