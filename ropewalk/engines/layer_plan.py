@@ -24,7 +24,7 @@ from ropewalk.reach import Causal, Window
 from ropewalk.record import parameters
 from ropewalk.spec import Json, Weights
 
-NUMBERS = ("scaling", "query_factor", "rotating_factor")
+NUMBERS, FLAGS = ("scaling", "query_factor", "rotating_factor"), ("rotates", "norm_follows")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,13 +42,9 @@ class LayerPlan:
     query_factor: float = 1.0
     rotating_factor: float = 1.0
     window: int | None = None  # the model's own, which the engine knows
+    rotates: bool = True  # whether it has a rotary module in the engine
     norm_follows: bool = False  # whether queries and keys pass a norm after the rotation
     weights: Mapping[str, Weights] = field(default_factory=dict)  # what biases and scales learned, by method
-
-    @property
-    def rotates(self) -> bool:
-        """Whether the layer has a rotary module in the engine."""
-        return self.extension.theta.name != "none"
 
     def row_scale(self, positions: Tensor) -> Tensor:
         """The factor of the queries at these positions, [heads or 1, positions], float64."""
@@ -61,7 +57,7 @@ class LayerPlan:
         """Every field; `from_json` is the inverse."""
         facts = {parameter.name: getattr(self.facts, parameter.name) for parameter in parameters(Facts)}
         weights = {name: {key: x.tolist() for key, x in group.items()} for name, group in self.weights.items()}
-        values = {name: getattr(self, name) for name in (*NUMBERS, "window", "norm_follows")}
+        values = {name: getattr(self, name) for name in (*NUMBERS, "window", *FLAGS)}
         return {"extension": self.extension.to_json(), "facts": facts, "weights": weights, **values}
 
     @classmethod
@@ -81,8 +77,9 @@ class LayerPlan:
                 raise Unreadable(name, "a number above 0", value)
         if self.window is not None and (isinstance(self.window, bool) or not isinstance(self.window, int)):
             raise Unreadable("window", "a whole number of keys, or nothing", self.window)
-        if not isinstance(self.norm_follows, bool):
-            raise Unreadable("norm_follows", "true or false", self.norm_follows)
+        for name in FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise Unreadable(name, "true or false", getattr(self, name))
         self.extension.check_against(self.facts)
         self.extension.check_weights(self.weights, self._without_sinks)
 

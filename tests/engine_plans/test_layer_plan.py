@@ -18,6 +18,7 @@ from examples import EXAMPLES, FACTS
 TABLES = [
     "yarn:factor=4",
     "yarn:factor=4+log_n",
+    "nope+log_n",
     "ntk:factor=3",
     "pi:factor=2+temperature:value=1.5",
     "scales.log_n:clipped=false",
@@ -67,10 +68,18 @@ def test_every_method_survives_the_config(extension):
 
 
 def test_the_numbers_of_a_layer_survive_the_config():
-    one = layer(parse("pi:factor=2"), scaling=0.3, query_factor=1.2, rotating_factor=0.9, window=7, norm_follows=True)
+    one = layer(
+        parse("pi:factor=2"),
+        scaling=0.3,
+        query_factor=1.2,
+        rotating_factor=0.9,
+        window=7,
+        rotates=False,
+        norm_follows=True,
+    )
     read = ModelPlan.from_json(plan(one, target_len=99).to_json())
     assert (read.target_len, read.line, read.ropewalk) == (99, "a line", "0.1.0")
-    for name in ("scaling", "query_factor", "rotating_factor", "window", "norm_follows"):
+    for name in ("scaling", "query_factor", "rotating_factor", "window", "rotates", "norm_follows"):
         assert getattr(read.layers[0], name) == getattr(one, name)
 
 
@@ -145,7 +154,9 @@ def test_layers_that_differ_need_attention():
 
 
 def test_a_scale_of_layers_that_do_not_rotate_needs_attention():
-    assert plan(layer(parse("nope+log_n"))).why_not_tables == "log_n scales layers that do not rotate"
+    still = layer(parse("nope+log_n"), rotates=False)
+    assert plan(still).why_not_tables == "log_n scales layers that do not rotate"
+    assert plan(layer(parse("nope+log_n"))).is_tables  # a rotary module that rotates by nothing
 
 
 @pytest.mark.parametrize("kwargs", [{"query_factor": 1.1}, {"rotating_factor": 1.1}])
@@ -169,6 +180,7 @@ def test_a_norm_after_the_rotation_undoes_factors(kwargs):
         (lambda values: values["plans"][0].update(scaling=-1), "scaling must be a number above 0"),
         (lambda values: values["plans"][0].update(window="8"), "window must be a whole number of keys"),
         (lambda values: values["plans"][0].update(norm_follows=1), "norm_follows must be true or false"),
+        (lambda values: values["plans"][0].update(rotates=None), "rotates must be true or false"),
         (lambda values: values["plans"][0]["facts"].pop("base"), "facts must be a JSON object of"),
         (lambda values: values["plans"][0]["facts"].update(head_dim=3), "head_dim must be a positive even number"),
         (lambda values: values["plans"][0].update(weights=[1]), "weights must be lists of numbers"),

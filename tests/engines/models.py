@@ -5,6 +5,7 @@ All of them were trained (or claim to be) on 512 tokens, and prompts are up to 8
 
 import argparse
 import ast
+import copy
 import inspect
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def carried_tokenizer():
 
 def small(name, dtype=torch.float32, **changed):
     """A model of this type with random weights, made from a seed."""
-    return tiny(name, **{**SIZES, **changed}).to(dtype)
+    return tiny(name, **{**copy.deepcopy(SIZES), **changed}).to(dtype)  # some configs change their rope parameters
 
 
 def prompt(length=LONGEST):

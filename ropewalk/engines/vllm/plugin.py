@@ -12,7 +12,7 @@ from ropewalk.engines.vllm.reading import plan_in, plans_of
 from ropewalk.engines.vllm.versions import why_unknown
 from ropewalk.errors import DoesNotFit
 
-_OURS = "_ropewalk"  # of a function of vLLM that was replaced: it was done already
+_OURS = "_from_ropewalk"  # of a function of vLLM that was replaced: it was done already
 
 
 def register() -> None:

@@ -35,19 +35,21 @@ class ScaledRows(Rows):
         self, rotary: RotaryPlan, head_size: int, rows: int, base: float, neox: bool, dtype: torch.dtype
     ) -> None:
         super().__init__(rotary, head_size, rows, base, neox, dtype)
-        assert rotary.row_scale is not None
-        scale = rotary.row_scale.float().to(torch.get_default_device())
-        self.register_buffer("row_scale", scale[:, None], persistent=False)
+        scale = torch.ones(rows) if rotary.row_scale is None else rotary.row_scale.float()
+        self.register_buffer("row_scale", scale[:, None].to(torch.get_default_device()), persistent=False)
 
     def forward_native(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Any:
+        """In torch's operations, which a compiler joins."""
         by = self._by(positions)
         query = (query.view(len(by), -1) * by).to(query.dtype).view_as(query)
         return super().forward_native(positions, query, key)
 
     def forward_cuda(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Any:
+        """By vLLM's kernel, in place."""
         return super().forward_cuda(positions, self._multiplied(positions, query), key)
 
     def forward_cpu(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Any:
+        """By vLLM's kernel, in place."""
         return super().forward_cpu(positions, self._multiplied(positions, query), key)
 
     def _multiplied(self, positions: Tensor, query: Tensor) -> Tensor:
@@ -65,6 +67,7 @@ class Unrotated(nn.Module):
     """Queries and keys as they are: Ropewalk's attention rotates them."""
 
     def forward(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Queries and keys, unchanged."""
         return query, key
 
 

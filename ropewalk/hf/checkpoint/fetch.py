@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import why
 from ropewalk.trust import trusted
@@ -57,5 +58,9 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
             raise
         if TRUST in str(reason):
             remedy = f"read the code that comes with it, then pass {TRUST}=True, or --trust-remote-code"
+        if isinstance(reason, KeyError) and reason.args == (ROPE_TYPE,):
+            sentence = f"{model} was written for vLLM with Ropewalk's plugin, and transformers cannot compute it"
+            remedy = "load the model that it was made of, and extend that"
+            raise Unreadable.because("model", sentence, remedy=remedy) from reason
         detail = f"{type(reason).__name__}: {why(reason)}; {remedy}"
         raise Unreadable("model", rule, str(model), remedy=detail) from reason

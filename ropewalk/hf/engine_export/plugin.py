@@ -25,8 +25,11 @@ from ropewalk.extension import Extension
 from ropewalk.facts import MODEL
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.attach.modes import require_supported
-from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, runs_own_code
+from ropewalk.hf.checkpoint.config_schedule import require_valid
+from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config, fetch_model, runs_own_code
+from ropewalk.hf.engine_export.engines.signature import QUERY_SCALE
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE, TwoTables
+from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
 from ropewalk.hf.use.save import save_weights
 
@@ -79,6 +82,7 @@ def config_with(host: PreTrainedModel, plans: Plans) -> Any:
             text.rope_parameters[kind] = stated
         else:
             text.rope_parameters = stated
+    require_valid(text)
     plan = next(iter(plans.values()))
     text.max_position_embeddings = plan.target_len
     setattr(text, KEY, plan.line)  # an engine whose options replace the rope parameters would leave no trace else
@@ -88,6 +92,8 @@ def config_with(host: PreTrainedModel, plans: Plans) -> Any:
 def _with_plan(part: dict[str, Any], plan: ModelPlan) -> dict[str, Any]:
     """Rope parameters with a plan in place of a schedule; the model's layout stays."""
     layout = {name: value for name, value in part.items() if name not in SCHEDULE}
+    if QUERY_SCALE in part:
+        layout["original_max_position_embeddings"] = part["original_max_position_embeddings"]
     return {**layout, "rope_type": ROPE_TYPE, "rope_theta": plan.planned[0].facts.base, KEY: plan.to_json()}
 
 
@@ -115,6 +121,7 @@ def _planned(layer: ExtendedLayer) -> LayerPlan:
         query_factor=layer.factor / (probed.scaling * math.sqrt(probed.head_dim)),
         rotating_factor=layer.rotating_factor,
         window=probed.window if layer.keeps_window else None,
+        rotates=probed.rotating > 0,
         norm_follows=probed.norm_follows,
         weights={name: {key: _stored(x) for key, x in group.items()} for name, group in weights.items()},
     )
@@ -143,7 +150,7 @@ def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int
     """The numbers of the attention layers in the model's list of layers, which may contain layers without attention."""
     names = {module: name for name, module in host.named_modules()}
     numbers = [[int(part) for part in names[layer.probed.module].split(".") if part.isdecimal()] for layer in layers]
-    indices = [found[0] for found in numbers if len(found) == 1]
+    indices = [of_layer[0] for of_layer in numbers if len(of_layer) == 1]
     if len(indices) < len(layers) or len(set(indices)) < len(layers):
         name = names[layers[0].probed.module]
         raise DoesNotFit("model", "one whose attention layers are numbered, one in each layer", name)
@@ -186,11 +193,26 @@ def _verify(host: PreTrainedModel, plans: Plans, place: Path) -> None:
     if info["missing_keys"] or changed:
         name = sorted([*info["missing_keys"], *changed])[0]
         raise DoesNotFit.because("model", f"the saved model is not the same when loaded: {name} differs")
-    text = type(host.config).from_pretrained(place).get_text_config()
+    config = fetch_config(place, **trusting)
+    _require_unknown_to_transformers(host, config)
+    text = config.get_text_config()
     for kind, plan in plans.items():
         part = text.rope_parameters[kind] if kind else text.rope_parameters
         if ModelPlan.from_json(part[KEY]).to_json() != plan.to_json():
             raise DoesNotFit.because("plan", "the plan is not the same when it is read again")
+
+
+def _require_unknown_to_transformers(host: PreTrainedModel, config: Any) -> None:
+    """Refuse a model class that ignores the rope type: transformers would load the folder as the base model."""
+    try:
+        with torch.device("meta"), quiet(host):
+            type(host)(config)
+    except KeyError as unknown:
+        if unknown.args == (ROPE_TYPE,):
+            return
+        raise
+    sentence = f"{type(host).__name__} in transformers ignores the plan, and would load as the base model"
+    raise DoesNotFit.because("model", sentence)
 
 
 def _equal(value: Tensor, other: Tensor | None) -> bool:

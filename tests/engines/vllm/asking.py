@@ -21,6 +21,8 @@ class Job(NamedTuple):
     scores_prompts: bool = True
     may_refuse: bool = False
     repeat: int = 1  # measured is the last time
+    setup: str = ""
+    keeps: bool = False
     options: str = "--enforce-eager --no-enable-prefix-caching"
 
     @property
@@ -29,7 +31,7 @@ class Job(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What vLLM said of one prompt: its likeliest tokens and their log-probabilities, of the prompt and of what it wrote."""
+    """What vLLM said of one prompt: the likeliest tokens with their log-probabilities, then of what it wrote."""
 
     ids: torch.Tensor | None
     values: torch.Tensor | None

@@ -4,7 +4,7 @@ A question holds jobs by name. A job has the `command` that the export printed, 
 `options` of the test machine behind it, `prompts`, the number of tokens to `decode`, and whether prompts are served
 `together` or one after the other. Each answer is named `job/prompt/...`: `ids` and `values` [tokens, k] of the prompt
 (row i says token i + 1), `chosen` [decoded], `decoded_ids` and `decoded_values` [decoded, k]. A job that is refused is
-answered by `job/refused`, the message.
+answered by `job/refused`, the message. `setup` names what is done before a job, `keeps` leaves its engine running.
 """
 
 import gc
@@ -22,6 +22,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 import numpy
+import torch
 from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -64,7 +65,30 @@ def rows(flat):
     return ids[order], values[order]
 
 
+def bypass_get_rope():
+    """A model class that makes its rotary module by itself, as some of vLLM's do."""
+    from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+    from vllm.model_executor.models.llama import LlamaAttention
+
+    def made(self, config, quant_config):
+        self.rotary_emb = RotaryEmbedding(self.head_dim, self.head_dim, 2048, 1e4, True, torch.float32)
+
+    LlamaAttention._init_rotary_emb = made
+
+
+def pretend_another_version():
+    """vLLM as it might be when this version of Ropewalk is old."""
+    import vllm
+
+    vllm.__version__ = "0.99.0"
+
+
+SETUPS = {"": lambda: None, "bypass": bypass_get_rope, "version": pretend_another_version}
+KEPT = []
+
+
 def run(name, job, answer):
+    SETUPS[job["setup"]]()
     try:
         llm = engine(job)
     except Exception as refusal:
@@ -72,6 +96,7 @@ def run(name, job, answer):
             raise
         answer[f"{name}/refused"] = numpy.array(f"{type(refusal).__name__}: {refusal}")
         return
+    KEPT.extend([llm] * job["keeps"])
     for _ in range(job["repeat"]):
         begin = time.perf_counter()
         outputs = served(llm, job)
@@ -88,7 +113,7 @@ def main():
     gc.freeze()  # what is imported stays; vLLM collects a dozen times while it loads a model
     answer = {}
     for name, job in json.loads(Path(sys.argv[1]).read_text()).items():
-        print(name, time.time(), flush=True)
+        print(name, flush=True)
         run(name, job, answer)
         gc.collect()
     numpy.savez(sys.argv[2], **answer)

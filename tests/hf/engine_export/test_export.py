@@ -238,8 +238,8 @@ def test_llama_cpp_needs_no_flags(tmp_path):
 @pytest.mark.parametrize(
     ("text", "target", "match"),
     [
-        ("rerope:window=8", "vllm", "reach"),
-        ("biases.alibi", "vllm", "biases"),
+        ("rerope:window=8", "sglang", "reach"),
+        ("biases.alibi", "sglang", "biases"),
         ("yarn:factor=4+log_n", "sglang", "log_n"),
         ("window:window=8+yarn:factor=4", "llama.cpp", "window"),
         ("rerope:window=8", "llama.cpp", "reach"),
