@@ -40,9 +40,10 @@ REQUESTS, PROMPT, DECODED = 16, 256, 64
 
 def main() -> None:
     """Export here, measure in the engine's environment."""
+    from transformers import AutoModelForCausalLM
+
     import ropewalk as rw
     from ropewalk.models import DEFAULT
-    from transformers import AutoModelForCausalLM
 
     with tempfile.TemporaryDirectory() as place:
         for number, (line, plugin) in enumerate(SERVED.values()):

@@ -55,6 +55,11 @@ class PagedBatch:
         self._results: dict[Hashable, Any] = {}
 
     @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """The page of every new token, and its place there."""
+        return self.once("places", lambda: (self.slot_t // self.size, self.slot_t % self.size))
+
+    @property
     def number_t(self) -> Tensor:
         """The position of every new token."""
         return self.once("numbers", lambda: torch.cat([request.numbers for request in self.requests]))

@@ -20,11 +20,11 @@ from ropewalk.attention.layout.retention import Retention, reach_retention
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.layout.shared import SharedLayout, sharing
 from ropewalk.attention.paged.batch import PagedBatch, PagedRequest
-from ropewalk.attention.paged.rows import SpanRows, attend_rows, span_rows
+from ropewalk.attention.paged.rows import RowReads, SpanRows, attend_rows, row_reads, span_rows
 from ropewalk.attention.paged.stages import PageStages
 from ropewalk.attention.problem import LayerTerms
 from ropewalk.attention.rotation.precision import compute_dtype, to_compute_dtype
-from ropewalk.attention.rotation.rotate import Rotation, is_identity, rotate, rotation_at
+from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, is_identity, rotate, rotate_few, rotation_at
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.frequencies import Table
 from ropewalk.positions import Sequential
@@ -51,6 +51,7 @@ class PagedLayer:
             raise DoesNotFit.because("frequencies", sentence)
         self.has_stages = len(terms.extension.theta.stages(terms.facts, 4 * terms.facts.trained_len)) > 1
         self.k_at, self.lane_of = self._lanes()
+        self._tables = {1: self.first_table}
 
     @property
     def lanes(self) -> int:
@@ -106,7 +107,7 @@ class PagedLayer:
     # Storing.
 
     def _store(self, pages: Tensor, k_tgd: Tensor, v_tgd: Tensor, batch: PagedBatch, stages: PageStages | None) -> None:
-        page_t, offset_t = batch.slot_t // batch.size, batch.slot_t % batch.size
+        page_t, offset_t = batch.places
         pages[:, :, self.values][page_t, :, offset_t] = v_tgd.to(pages.dtype)
         if self.has_stages:
             pages[:, :, self.unrotated][page_t, :, offset_t] = k_tgd.to(pages.dtype)
@@ -114,14 +115,25 @@ class PagedLayer:
             return
         for lane in range(len(self.k_at)):
             rotation = batch.once((id(self), "keys", lane), lambda n=lane: self._key_rotation(n, batch, pages))  # type: ignore[misc]
-            rotated = k_tgd if rotation is None else rotate(k_tgd, rotation, self.terms.facts.interleaved)
-            pages[:, :, lane][page_t, :, offset_t] = rotated.to(pages.dtype)
+            pages[:, :, lane][page_t, :, offset_t] = self._rotated_keys(k_tgd, rotation, batch).to(pages.dtype)
 
     def _key_rotation(self, lane: int, batch: PagedBatch, pages: Tensor) -> Rotation | None:
-        return self._rotation(self.k_at[lane](batch.number_t), self.first_table, pages)
+        rotation = self._rotation(self.k_at[lane](batch.number_t), self.first_table, pages)
+        return rotation if batch.chunks else self._expanded(rotation)
+
+    def _rotated_keys(self, k_tgd: Tensor, rotation: Rotation | None, batch: PagedBatch) -> Tensor:
+        if rotation is None:
+            return k_tgd
+        return (rotate if batch.chunks else rotate_few)(k_tgd, rotation, self.terms.facts.interleaved)
+
+    def _expanded(self, rotation: Rotation | None) -> Rotation | None:
+        return None if rotation is None else expand_rotation(rotation, self.terms.facts.interleaved)
 
     def _table(self, start: int) -> Table:
-        return self.terms.extension.theta.table(self.terms.facts, start)
+        """The table that is valid from a length on."""
+        if start not in self._tables:
+            self._tables[start] = self.terms.extension.theta.table(self.terms.facts, start)
+        return self._tables[start]
 
     def _rotation(self, at_t: Tensor, table: Table, pages: Tensor) -> Rotation | None:
         """The rotation to these positions, [tokens, 1, pairs]; nothing where it would change nothing."""
@@ -141,19 +153,19 @@ class PagedLayer:
         out_rhd = torch.empty_like(q_rhd)
         for start, chosen in batch.once((id(self), "stages"), lambda: self._rows_by_stage(batch.number_r)):
             reads = batch.once((id(self), "rows", start), lambda r=chosen, n=start: self._reads(pages, batch, r, n))  # type: ignore[misc]
-            for read in reads:
-                self._rotate_pages(pages, read, _present(stages), start)
+            for read in reads.spans:
+                self._rotate_pages(pages, read, batch, _present(stages), start)
             out_rhd[chosen] = attend_rows(self.terms, pages, queries[chosen], reads).to(q_rhd.dtype)
         return out_rhd
 
-    def _reads(self, pages: Tensor, batch: PagedBatch, chosen_r: Tensor, start: int) -> list[SpanRows]:
+    def _reads(self, pages: Tensor, batch: PagedBatch, chosen_r: Tensor, start: int) -> RowReads:
         """What these rows read, under the table that is valid from a length on."""
         i_r, request_r, table = batch.number_r[chosen_r], batch.request_r[chosen_r], self._table(start)
         biased, reads = bool(self.terms.extension.biases), []
         for span, lane in zip(self.spans, self.lane_of, strict=True):
-            rotation = self._rotation(span.q_at(i_r), table, pages)
+            rotation = self._expanded(self._rotation(span.q_at(i_r), table, pages))
             reads.append(span_rows(span, lane, rotation, batch, i_r, request_r, biased))
-        return [read for read in reads if len(read.row_e)]
+        return row_reads(len(i_r), reads)
 
     def _rows_by_stage(self, i_r: Tensor) -> list[tuple[int, Tensor]]:
         """The length from which each table is valid, with the rows of this table."""
@@ -161,22 +173,27 @@ class PagedLayer:
         stage_r = torch.searchsorted(starts, i_r + 1, right=True) - 1
         return [(int(starts[n]), (stage_r == n).nonzero().flatten()) for n in sorted(set(stage_r.tolist()))]
 
-    def _rotate_pages(self, pages: Tensor, read: SpanRows, stages: PageStages, start: int) -> None:
+    def _rotate_pages(self, pages: Tensor, read: SpanRows, batch: PagedBatch, stages: PageStages, start: int) -> None:
         """Rotate the keys of the pages that are not rotated by this table yet, in all lanes."""
         stale_e = stages.stale(read.page_e, start)
         if not stale_e.any():
             return
         page_n, place_n = read.page_e[stale_e.to(read.page_e.device)], read.place_e[stale_e]
-        at_n = (place_n[:, None] * pages.shape[3] + torch.arange(pages.shape[3])).flatten()
         k_ngsd = pages[:, :, self.unrotated][page_n]
-        for lane, k_at in enumerate(self.k_at):
-            rotation = self._rotation(k_at(at_n), self._table(start), pages)
-            if rotation is not None:
-                by_page = Rotation(*(part.view(len(page_n), 1, pages.shape[3], -1) for part in rotation))
-                pages[:, :, lane][page_n] = rotate(k_ngsd, by_page, self.terms.facts.interleaved)
-            else:
-                pages[:, :, lane][page_n] = k_ngsd
+        for lane in range(len(self.k_at)):
+            key = (id(self), "pages", lane, start, tuple(place_n.tolist()))
+            rotation = batch.once(key, lambda n=lane: self._page_rotation(n, place_n, start, pages))  # type: ignore[misc]
+            rotated = k_ngsd if rotation is None else rotate(k_ngsd, rotation, self.terms.facts.interleaved)
+            pages[:, :, lane][page_n] = rotated
         stages.set(page_n, start)
+
+    def _page_rotation(self, lane: int, place_n: Tensor, start: int, pages: Tensor) -> Rotation | None:
+        """The rotation of all tokens of pages, [pages, 1, tokens, pairs]."""
+        at_n = (place_n[:, None] * pages.shape[3] + torch.arange(pages.shape[3])).flatten()
+        rotation = self._rotation(self.k_at[lane](at_n), self._table(start), pages)
+        if rotation is None:
+            return None
+        return Rotation(*(part.view(len(place_n), 1, pages.shape[3], -1) for part in rotation))
 
     def _scaled(self, q_rhd: Tensor, batch: PagedBatch) -> Tensor:
         """Queries in the type to compute with, times the scales, divided by sqrt(d)."""

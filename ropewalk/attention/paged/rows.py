@@ -19,10 +19,9 @@ from torch import Tensor
 from ropewalk.attention.paged.batch import PagedBatch
 from ropewalk.attention.problem import LayerTerms
 from ropewalk.attention.rotation.precision import to_compute_dtype
-from ropewalk.attention.rotation.rotate import Rotation, rotate
+from ropewalk.attention.rotation.rotate import Rotation, rotate_few
 from ropewalk.attention.torch_kernels.softmax import capped
 from ropewalk.reach import Span
-
 
 RUN = 4  # pages that lie next to each other are read in place from this many on
 COPIED = 8  # pages that are copied at once
@@ -39,7 +38,7 @@ class SpanRows(NamedTuple):
     """The pages that rows see by one span: the same for all layers with these terms."""
 
     lane: int
-    rotation: Rotation | None  # of the queries
+    rotation: Rotation | None  # of the queries, expanded
     row_e: Tensor
     place_e: Tensor  # the page's place in its request
     page_e: Tensor
@@ -47,6 +46,20 @@ class SpanRows(NamedTuple):
     hidden_es: Tensor | None  # tokens that the row does not see; nothing where it sees whole pages
     distance_es: Tensor | None  # effective distances, where there are biases
     number_e: Tensor  # of the row
+
+
+class RowReads(NamedTuple):
+    """What rows read by all spans."""
+
+    rows: int
+    spans: Sequence[SpanRows]
+    row_e: Tensor
+
+
+def row_reads(rows: int, spans: Sequence[SpanRows]) -> RowReads:
+    """The entries of all spans one after the other; spans without entries are left out."""
+    seen = [span for span in spans if len(span.row_e)]
+    return RowReads(rows, seen, seen[0].row_e if len(seen) == 1 else torch.cat([span.row_e for span in seen]))
 
 
 def span_rows(
@@ -101,26 +114,46 @@ def _copied(page_e: Tensor, first: int, end: int) -> list[Piece]:
     return [Piece(slice(n, min(n + COPIED, end)), page_e[n : min(n + COPIED, end)]) for n in range(first, end, COPIED)]
 
 
-def attend_rows(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, reads: Sequence[SpanRows]) -> Tensor:
+def attend_rows(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, reads: RowReads) -> Tensor:
     """The output of every row, [rows, heads, value size]; queries are scaled and divided by sqrt(d)."""
-    groups, row_e = pages.shape[1], torch.cat([read.row_e for read in reads])
+    groups, spans = pages.shape[1], reads.spans
     sink_gk = None if terms.sink_h is None else terms.sink_h.view(groups, -1).to(q_rhd.device, q_rhd.dtype)
-    logit_egks = torch.cat([_logits(terms, pages, q_rhd, read) for read in reads])
-    most_rgk = _most(logit_egks, row_e, len(q_rhd), sink_gk)
-    weight_egks = logit_egks.sub_(most_rgk[row_e][..., None]).exp_()
-    total_rgk = torch.zeros_like(most_rgk).index_add_(0, row_e, weight_egks.sum(-1))
+    logits = [_logits(terms, pages, q_rhd, span) for span in spans]
+    weight_egks, total_rgk = _weights(logits[0] if len(logits) == 1 else torch.cat(logits), reads, sink_gk)
+    shares = [weight_egks] if len(spans) == 1 else torch.split(weight_egks, [len(span.row_e) for span in spans])
+    pairs = zip(spans, shares, strict=True)
+    parts = [_products(share, pages, pages.shape[2] - 1, span, transposed=False) for span, share in pairs]
+    out_egkd = parts[0] if len(parts) == 1 else torch.cat(parts)
+    if reads.rows == 1:
+        out_rgkd = out_egkd.sum(0, keepdim=True)
+    else:
+        out_rgkd = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)
+    return out_rgkd.div_(total_rgk[..., None]).flatten(1, 2)
+
+
+def _weights(logit_egks: Tensor, reads: RowReads, sink_gk: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The weights before they are divided by their sum, and that sum over every row."""
+    if reads.rows == 1:
+        most_rgk = logit_egks.amax((0, 3))[None]
+    else:
+        most_egk = logit_egks.amax(-1)
+        blank = most_egk.new_full((reads.rows, *most_egk.shape[1:]), -torch.inf)
+        most_rgk = blank.scatter_reduce_(0, reads.row_e[:, None, None].expand_as(most_egk), most_egk, "amax")
     if sink_gk is not None:
-        total_rgk += torch.exp(sink_gk - most_rgk)
-    out_rgkd = q_rhd.new_zeros(*most_rgk.shape, pages.shape[-1])
-    for read, weight in zip(reads, torch.split(weight_egks, [len(read.row_e) for read in reads]), strict=True):
-        out_rgkd.index_add_(0, read.row_e, _products(weight, pages, pages.shape[2] - 1, read, transposed=False))
-    return (out_rgkd / total_rgk[..., None]).flatten(1, 2)
+        most_rgk = torch.maximum(most_rgk, sink_gk)
+    most_egk = most_rgk if reads.rows == 1 else most_rgk[reads.row_e]
+    weight_egks = logit_egks.sub_(most_egk[..., None]).exp_()
+    if reads.rows == 1:
+        total_rgk = weight_egks.sum((0, 3))[None]
+    else:
+        total_rgk = torch.zeros_like(most_rgk).index_add_(0, reads.row_e, weight_egks.sum(-1))
+    return weight_egks, total_rgk if sink_gk is None else total_rgk + torch.exp(sink_gk - most_rgk)
 
 
 def _logits(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, read: SpanRows) -> Tensor:
     """The logits of a span's entries, minus infinity where a row does not see the token."""
     if read.rotation is not None:
-        q_rhd = rotate(q_rhd, read.rotation, terms.facts.interleaved)
+        q_rhd = rotate_few(q_rhd, read.rotation, terms.facts.interleaved)
     q_rgkd = q_rhd.unflatten(1, (pages.shape[1], -1))  # type: ignore[no-untyped-call]
     logit_egks = _products(q_rgkd[read.row_e], pages, read.lane, read, transposed=True)
     if read.distance_es is not None:
@@ -129,14 +162,6 @@ def _logits(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, read: SpanRows) -> 
         logit_egks = logit_egks + bias_ehs.expand(-1, terms.facts.heads, -1).unflatten(1, logit_egks.shape[1:3])  # type: ignore[no-untyped-call]
     logit_egks = capped(logit_egks, terms.facts.softcap)
     return logit_egks if read.hidden_es is None else logit_egks.masked_fill_(read.hidden_es[:, None, None], -torch.inf)
-
-
-def _most(logit_egks: Tensor, row_e: Tensor, rows: int, sink_gk: Tensor | None) -> Tensor:
-    """The largest logit of every row and head."""
-    blank = logit_egks.new_full((rows, *logit_egks.shape[1:3]), -torch.inf)
-    most_egk = logit_egks.amax(-1)
-    most_rgk = blank.scatter_reduce_(0, row_e[:, None, None].expand_as(most_egk), most_egk, "amax")
-    return most_rgk if sink_gk is None else torch.maximum(most_rgk, sink_gk)
 
 
 def _products(left_egkx: Tensor, pages: Tensor, lane: int, read: SpanRows, *, transposed: bool) -> Tensor:

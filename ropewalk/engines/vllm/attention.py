@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -29,20 +30,19 @@ from vllm.v1.attention.backend import (
     CommonAttentionMetadata,
     MultipleOf,
 )
-from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+from vllm.v1.attention.backends import registry
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.stages import PageStages
 from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.engines.layer_plan import LayerPlan
-from ropewalk.engines.vllm.pages import page_spec, register_pages
+from ropewalk.engines.vllm.pages import page_spec
 from ropewalk.engines.vllm.reading import plan_of_layer, plans_of
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import MODEL, SINKS
 
 FLOATS = ("auto", "float32", "float16", "bfloat16")
-_OURS = "_ropewalk"  # of a function of vLLM that was replaced: it was done already
 CLOSE = 1e-5  # relative: vLLM and transformers round a model's factor of the logits differently
 
 
@@ -54,18 +54,22 @@ class RopewalkBackend(AttentionBackend):
 
     @staticmethod
     def get_name() -> str:
+        """vLLM's name of this backend."""
         return "CPU_ATTN" if current_platform.is_cpu() else "CUSTOM"
 
     @staticmethod
     def get_impl_cls() -> type[AttentionImpl]:
+        """The implementation of one layer."""
         return RopewalkImpl
 
     @staticmethod
     def get_builder_cls() -> type[AttentionMetadataBuilder]:
+        """What makes a step's metadata."""
         return BatchBuilder
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[int | MultipleOf]:
+        """Pages of any size."""
         return [MultipleOf(1)]
 
     @classmethod
@@ -75,10 +79,12 @@ class RopewalkBackend(AttentionBackend):
 
     @classmethod
     def supports_sink(cls) -> bool:
+        """A model's own sinks are computed."""
         return True
 
     @classmethod
     def supports_sliding_window(cls) -> bool:
+        """A plan has the window that its layer keeps."""
         return True
 
 
@@ -235,15 +241,11 @@ class ExtendedAttention(Attention):
         return page_spec(super().get_kv_cache_spec(vllm_config), self.impl.paged)
 
 
-def install() -> None:
-    """Make vLLM build extended layers where the model's config has a plan for them; may be called again."""
-    theirs = Attention.__init__
-    if hasattr(theirs, _OURS):
-        return
+def following_plans(theirs: Callable[..., None]) -> Callable[..., None]:
+    """`Attention.__init__`: an extended layer where the model's config has a plan for it, else vLLM's."""
     signature = inspect.signature(theirs)
 
-    @wraps(theirs)
-    def __init__(self: Attention, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         values = signature.bind(self, *args, **kwargs).arguments
         plan = _plan_for(values.get("prefix", ""))
         if plan is None:
@@ -255,11 +257,13 @@ def install() -> None:
         self.__class__ = ExtendedAttention
         self.impl.follow(plan)
 
-    setattr(__init__, _OURS, True)
-    Attention.__init__ = __init__
-    register_pages()
+    return __init__
+
+
+def register_backend() -> None:
+    """Name the backend where vLLM looks names up; may be called again."""
     if not current_platform.is_cpu():
-        register_backend(AttentionBackendEnum.CUSTOM, f"{__name__}.{RopewalkBackend.__name__}")
+        registry.register_backend(registry.AttentionBackendEnum.CUSTOM, f"{__name__}.{RopewalkBackend.__name__}")
 
 
 def _plan_for(name: str) -> LayerPlan | None:

@@ -1,7 +1,7 @@
 """What vLLM's block manager is told of a layer's pages: how wide they are, and which may be freed.
 
 A page holds one lane of keys for every position that spans give them (ropewalk.attention.paged). Where the reach only
-sees the last tokens, and perhaps the first ones, the pages between are freed: memory is constant, however long the text.
+sees the last tokens, and perhaps the first ones, the pages between are freed: memory is constant at any length.
 
 vLLM's prefix cache finds blocks from the left and drops those that a window has left behind. It cannot keep the first
 ones beside the last, so requests under such a reach do not use each other's prefixes.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from engines import models
 from engines.vllm.asking import Job, ask
-from engines.vllm.test_exports import check, exported, measured
+from engines.vllm.test_exports import measured_or_refused
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
@@ -31,21 +31,20 @@ SERVED = ["rerope+log_n", "streaming", "dynamic_yarn", "dual_chunk"]
 TARGET = 2048
 
 
-def test_the_carried_model_under_every_method(tmp_path, records):
-    pairs = [exported("carried", method, "float32", tmp_path / str(n)) for n, method in enumerate(METHODS)]
-    assert {pair.exported.kind for pair in pairs} == {"plugin"}
-    check(pairs, measured(pairs, tmp_path), records("vllm", "0.32.0"))
+def test_the_carried_model_under_every_method_of_attention(tmp_path, records):
+    pairs = measured_or_refused([("carried", method, "float32") for method in METHODS], tmp_path, records)
+    assert [(pair.method, pair.exported.kind) for pair in pairs] == [(method, "plugin") for method in METHODS]
 
 
 @pytest.mark.parametrize("method", ["rerope+log_n", "dynamic_yarn", "streaming:window=200"])
-def test_architectures(method, tmp_path, records):
-    pairs = [exported(name, method, "float32", tmp_path / name) for name in SMALL]
-    check(pairs, measured(pairs, tmp_path), records("vllm", "0.32.0"))
+def test_architectures_under_attention(method, tmp_path, records):
+    pairs = measured_or_refused([(name, method, "float32") for name in SMALL], tmp_path, records)
+    assert [pair.architecture for pair in pairs] == SMALL
 
 
-def test_bfloat16(tmp_path, records):
-    pairs = [exported("carried", method, "bfloat16", tmp_path / str(n)) for n, method in enumerate(SERVED)]
-    check(pairs, measured(pairs, tmp_path), records("vllm", "0.32.0"))
+def test_bfloat16_under_attention(tmp_path, records):
+    pairs = measured_or_refused([("carried", method, "bfloat16") for method in SERVED], tmp_path, records)
+    assert [pair.method for pair in pairs] == SERVED
 
 
 def requests(count, longest, seed=5):
