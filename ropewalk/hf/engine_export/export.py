@@ -152,7 +152,7 @@ def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer
     ]
     if isinstance(plan.planned[0].extension.theta, Dynamic):
         notes.append("short texts stay exact; --no-plugin makes the schedule static, for vLLM without Ropewalk")
-    command = vllm.plugin_command(shlex.quote(str(directory)), plan.target_len, by_attention=bool(hindrance))
+    command = vllm.plugin_command(shlex.quote(str(directory)), plan.target_len)
     return Exported("plugin", directory, command, (*notes, *papers))
 
 

@@ -44,9 +44,9 @@ def command(place: str, stated: StatedModel) -> str:
     return f"vllm serve {place} --max-model-len {stated.length}"
 
 
-def plugin_command(place: str, length: int, *, by_attention: bool) -> str:
-    """The shell command that serves a model with Ropewalk's plugin. On a CPU vLLM has one backend, which is ours."""
-    return f"vllm serve {place} --max-model-len {length}{' --attention-backend CUSTOM' if by_attention else ''}"
+def plugin_command(place: str, length: int) -> str:
+    """The shell command that serves a model with Ropewalk's plugin."""
+    return f"vllm serve {place} --max-model-len {length}"
 
 
 def _ends_early(stated: StatedModel) -> bool:
