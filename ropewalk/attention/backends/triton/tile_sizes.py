@@ -6,12 +6,13 @@ rotated, and by the kernel. Nothing is ever searched at run time: a device that 
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+
+from ropewalk.files import read_record
 
 TUNED = Path(__file__).with_name("tuned.json")
 
@@ -65,8 +66,7 @@ def kind(size: int, rotates: bool) -> str:
 @cache
 def tuned_sizes() -> dict[str, dict[str, dict[str, list[int]]]]:
     """The table: device, kind of heads, kernel, and the four sizes of its launch."""
-    table: dict[str, Any] = json.loads(TUNED.read_text())
-    return table
+    return read_record(TUNED, "the table of tuned sizes")
 
 
 @cache
