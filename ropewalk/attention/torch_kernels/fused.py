@@ -37,7 +37,7 @@ CUDA_FORWARD = torch.ops.aten._flash_attention_forward
 CUDA_BACKWARD = torch.ops.aten._flash_attention_backward
 EIGHT = 8  # numbers of half precision that the cuda kernel reads at once
 IN_ORDER = Lock()
-FEW, MANY, WINDOW = 5, 150, 3  # rows of the small cases: within one tile of a kernel, and over several
+ONE, FEW, MANY, WINDOW = 1, 5, 150, 3  # rows of the small cases: of a step, within one tile of a kernel, over several
 
 # Attention by the kernel of a device.
 
@@ -145,7 +145,7 @@ def _is_right(entry: EntryPoint, dtype: torch.dtype) -> bool:
 
 def _small_cases(entry: EntryPoint, dtype: torch.dtype) -> Iterator[tuple[int, int, TileMask]]:
     """Small cases of all that the kernel must support: rows, keys and masks."""
-    for rows in (FEW, MANY):
+    for rows in (ONE, FEW, MANY):
         yield rows, rows, TileMask(triangle=True)
         yield rows, rows + 2, TileMask()
         if entry.windows:
