@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +29,7 @@ from ropewalk.attention.backends.triton.tile_sizes import Launch as Launch
 from ropewalk.attention.backends.triton.tile_sizes import Launches as Launches
 from ropewalk.attention.backends.triton.tile_sizes import device_name, launches
 from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.layout.shared import once
 from ropewalk.attention.layout.tile_ranges import key_tile_ranges, row_tile_ranges
 from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.torch_kernels.matmul import PartialAttention
@@ -114,6 +115,7 @@ class LaunchPlan(NamedTuple):
     pairs: int
     interleaved: bool
     launches: Launches
+    ranges: dict[tuple[str, int, int], Tensor]  # the tile ranges that were needed so far, by axis and sizes of tiles
 
 
 def why_not(problem: Problem) -> str | None:
@@ -165,6 +167,7 @@ def plan_for(segments: Sequence[Segment], q_bhid: Tensor, v_bgjd: Tensor, interl
         len(segments[0].table.inv_freq),
         interleaved,
         launches(largest, q_bhid.dtype, any(map(any, rotates)), device_name(q_bhid.device)),
+        {},
     )
 
 
@@ -246,17 +249,22 @@ def _sums(x: Tensor, segments: int) -> Tensor:
 
 def _query_ranges(launch: Launch, plan: LaunchPlan) -> Tensor:
     """The tile ranges of every block of queries in every segment."""
-    segment_bounds, device = zip(plan.start, plan.stop, strict=True), plan.spans.start.device
-    ranges = [key_tile_ranges(start, stop, launch.rows, launch.keys) for start, stop in segment_bounds]
-    return torch.stack(ranges).to(device, torch.int32)
+    return _ranges("queries", launch, plan, lambda start, stop: key_tile_ranges(start, stop, launch.rows, launch.keys))
 
 
 def _key_ranges(launch: Launch, plan: LaunchPlan) -> Tensor:
     """The tile ranges of every block of keys in every segment."""
-    segment_bounds, device = zip(plan.start, plan.stop, strict=True), plan.spans.start.device
-    keys = plan.spans.k_at.shape[1]
-    ranges = [row_tile_ranges(start, stop, launch.rows, launch.keys, keys) for start, stop in segment_bounds]
-    return torch.stack(ranges).to(device, torch.int32)
+    sizes = launch.rows, launch.keys, plan.spans.k_at.shape[1]
+    return _ranges("keys", launch, plan, lambda start, stop: row_tile_ranges(start, stop, *sizes))
+
+
+def _ranges(of: str, launch: Launch, plan: LaunchPlan, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Computed once for a plan: on the CPU, and copied to the device."""
+    key = of, launch.rows, launch.keys
+    if key not in plan.ranges:
+        ranges = [compute(start, stop) for start, stop in zip(plan.start, plan.stop, strict=True)]
+        plan.ranges[key] = torch.stack(ranges).to(plan.spans.start.device, torch.int32)
+    return plan.ranges[key]
 
 
 def _launch(
@@ -329,9 +337,21 @@ def _shared(x_hn: Tensor) -> StridedNumbers:
 
 def _run(inputs: AttentionInputs) -> Tensor:
     k_bgjd, v_bgjd, *_ = inputs.keys[0]
-    plan = plan_for(inputs.problem.segments, inputs.q_bhid, v_bgjd, inputs.terms.facts.interleaved)
     scale_hi = inputs.terms.scale(inputs.i)
-    return triton_attention(inputs.q_bhid, k_bgjd, v_bgjd, plan, scale_hi, inputs.bias_at, inputs.sink_h)
+    return triton_attention(inputs.q_bhid, k_bgjd, v_bgjd, _plan(inputs), scale_hi, inputs.bias_at, inputs.sink_h)
+
+
+def _plan(inputs: AttentionInputs) -> LaunchPlan:
+    """The plan, once for all layers that share the segments. It is stored with them: no others then have their id."""
+    segments, q_bhid, v_bgjd = inputs.problem.segments, inputs.q_bhid, inputs.keys[0].v_bgjd
+    interleaved, largest = inputs.terms.facts.interleaved, max(q_bhid.shape[-1], v_bgjd.shape[-1])
+
+    def compute() -> tuple[Sequence[Segment], LaunchPlan]:
+        return segments, plan_for(segments, q_bhid, v_bgjd, interleaved)
+
+    pairs, tokens = len(segments[0].table.inv_freq), q_bhid.shape[2] + len(segments[0].k_at)
+    spec = id(segments), q_bhid.shape[2], largest, q_bhid.dtype, str(q_bhid.device), interleaved
+    return once("triton plan", spec, (), compute, len(segments) * tokens * 2 * (1 + pairs))[1]
 
 
 WHY = "one kernel over all spans, which rotates, scales and adds biases itself"

@@ -15,6 +15,7 @@ from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.triton import launch as launch_module
 from ropewalk.attention.backends.triton.launch import Launch, Launches, why_not
 from ropewalk.attention.layout.segments import segments_of
+from ropewalk.attention.layout.shared import SharedLayout, sharing
 from ropewalk.attention.problem import Problem
 from ropewalk.inputs import PAD
 
@@ -257,6 +258,27 @@ def test_tables_of_more_numbers_than_32_bits_count(small):
     expected = launch_module.triton_attention(*inputs, plan, one, None)
     got = launch_module.triton_attention(*inputs, plan._replace(spans=plan.spans._replace(**far)), one, None)
     assert torch.equal(got, expected)
+
+
+def test_layers_share_a_plan_and_other_positions_do_not(by_triton, monkeypatch):
+    """Within a pass tables and tile ranges are worked out once; outside of one nothing is kept."""
+    original, plans = launch_module.plan_for, []
+    monkeypatch.setattr(launch_module, "plan_for", lambda *a: plans.append(original(*a)) or plans[-1])
+    extension, inputs = parse("rerope:window=5"), [x.to(DEVICE) for x in short()]
+    expected = reference_attention(*short(), extension, FACTS)
+    with sharing(SharedLayout()):
+        for _ in range(3):
+            close(attend(*inputs, extension, FACTS), expected)
+        assert len(plans) == 1
+        assert len(plans[0].ranges) == 1
+        later = torch.arange(18)[None] * 2
+        close(
+            attend(*inputs, extension, FACTS, positions_bj=later),
+            reference_attention(*short(), extension, FACTS, positions_bj=later),
+        )
+        assert len(plans) == 2
+    attend(*inputs, extension, FACTS)
+    assert len(plans) == 3
 
 
 def test_the_order_of_segments_does_not_matter(small):
