@@ -90,6 +90,7 @@ def call(gpu, monkeypatch, tmp_path):
         complete = run.Run(results, case.Place("cuda", False), worker=worker, **options).steps(["decode"], seconds)
         lines = results.path.read_text().splitlines()
         assert (tmp_path / "out" / "gpu.jsonl").read_text().splitlines() == lines
+        assert (tmp_path / "out" / "tuned.json").exists()
         return complete, {one["case"]: one for one in map(json.loads, lines[before:])}
 
     return calling
@@ -175,6 +176,14 @@ def test_a_case_is_not_begun_without_time_for_it_and_a_dead_device_ends_the_proc
     assert worker.work(["decode"], {}, case.Place("cuda", False), 10) == worker.BROKEN
     results = {event["case"]: event["status"] for event in reports if "case" in event}
     assert results == {"long": "out of time", "dies": "failed"}
+
+
+def test_errors_that_leave_no_usable_device_are_told_from_others(gpu):
+    is_fatal = gpu("timing").is_fatal
+    assert is_fatal(RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"))
+    assert is_fatal(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not is_fatal(torch.OutOfMemoryError("CUDA error: out of memory"))
+    assert not is_fatal(RuntimeError("out of resource: shared memory, Required: 262144, Hardware limit: 232448"))
 
 
 def test_the_tuning_table_gets_what_is_faster(gpu, monkeypatch, tmp_path):

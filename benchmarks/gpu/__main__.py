@@ -22,7 +22,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="a folder for copies of the results, the tuning table and the log")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="only these")
     parser.add_argument("--again", action="store_true", help="measure again what was measured with the same code")
-    parser.add_argument("--minutes", type=float, default=9.5, help="for all steps together")
+    parser.add_argument("--minutes", type=float, default=9.3, help="for all steps together")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)  # the process that measures
     return parser
 

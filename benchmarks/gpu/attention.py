@@ -34,7 +34,7 @@ from gpu.timing import compared
 
 FORWARD, BOTH = "forward", "forward + backward"
 TWO_ROTATIONS, PER_PAIR = 1.08, 1.25  # goals: times plain, and times plain for each pair that is seen
-LONGEST_DENSE = 8192
+LONGEST_DENSE, LONGEST_GRADIENTS = 8192, 32_768  # tokens, by the slower backends
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -144,7 +144,9 @@ def refusal(
 ) -> str | None:
     """Why a backend is not measured on a problem, or nothing."""
     if backend is DENSE and inputs[0].shape[2] > LONGEST_DENSE:
-        return f"measured up to {LONGEST_DENSE} tokens only"
+        return f"measured up to {LONGEST_DENSE:,} tokens only"
+    if backend is TRITON and inputs[0].requires_grad and inputs[0].shape[2] > LONGEST_GRADIENTS:
+        return f"with gradients measured up to {LONGEST_GRADIENTS:,} tokens only"
     problem = prepared(extension, facts, inputs, weights).problem
     # FlexAttention and fused kernels of cuda refuse a CPU; a dry run calls them all the same.
     return None if place.dry and backend.name == "flex" else backend.why_not(problem)

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpu.case import STEPS, Place
-from gpu.record import Results
+from gpu.record import ROOT, Results
 
 WORKER = (sys.executable, "-m", "gpu", "--work")
 GRACE = 8.0  # seconds beyond a share, in which a process may end by itself
 LOG = "gpu.log"
+TUNED = ROOT / "ropewalk" / "attention" / "backends" / "triton" / "tuned.json"
 OUT_OF_TIME = "out of time"
 
 
@@ -31,7 +32,7 @@ class Run:
 
     def __init__(self, results: Results, place: Place, *, again: bool = False, worker: Sequence[str] = WORKER) -> None:
         self.results, self.place, self.again, self.worker = results, place, again, worker
-        self.log = (results.out or results.path.parent) / LOG
+        self.log = (results.out or ROOT / "build") / LOG
 
     def steps(self, names: Sequence[str], seconds: float) -> bool:
         """Run the steps; whether every case has been measured, or cannot be here. A dry run has one process for all."""

@@ -16,6 +16,7 @@ from gpu.case import Place, Row
 from rounds import by_events, ratios
 
 FEWEST, MOST = 3, 12  # rounds
+FATAL = ("AcceleratorError", "CUDA error", "illegal memory access", "misaligned address", "launch failure")
 
 
 class Warmth(NamedTuple):
@@ -59,9 +60,7 @@ def seconds_of(run: Callable[[], object], place: Place) -> float:
 
 def is_fatal(error: BaseException) -> bool:
     """Whether an error of a kernel has left the process without a usable device."""
-    return not isinstance(error, torch.OutOfMemoryError) and (
-        type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
-    )
+    return not isinstance(error, torch.OutOfMemoryError) and any(sign in told(error) for sign in FATAL)
 
 
 def compared(
@@ -122,8 +121,9 @@ def _rounds(
 ) -> dict[str, list[float]]:
     """Seconds of a call in every round, as many rounds as there is time for."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    end, count = time.perf_counter() + seconds, 0
-    while count < place.either(FEWEST, 1) or (count < MOST and time.perf_counter() < end and not place.dry):
+    began, count, most = time.perf_counter(), 0, place.either(MOST, 1)
+    # At least three rounds, unless one takes longer than all should.
+    while count == 0 or (count < most and time.perf_counter() - began < seconds * (2 if count < FEWEST else 1)):
         for name, run in candidates.items():
             repeated = run if calls == 1 else _several(run, calls)
             times[name].append(seconds_of(repeated, place) / calls)

@@ -137,7 +137,9 @@ class LayerCache:
         fitting = values.dtype.itemsize == 2 and keys.shape[-1] == values.shape[-1]
         if not (plain and fitting and values.device.type in KERNEL_DEVICES):
             return False
-        return fused.why_no_kernel(values.device, values.dtype, values.shape[-1]) is None
+        if fused.why_no_kernel(values.device, values.dtype, values.shape[-1]):
+            return False
+        return fused.has_step_kernel(str(values.device), values.dtype)
 
     def _by_kernel(self, reads: list[BufferRead], queries: list[Tensor]) -> Tensor:
         """The output over all reads, [b, h, 1, d]: a call for each, merged by their log-sum-exp."""
