@@ -140,6 +140,11 @@ def test_a_step_that_cannot_start_is_a_failure(call, tmp_path):
     assert records["start"]["why"] == "its process ended: no such module (gpu.log)"
 
 
+def test_without_git_there_is_no_commit(gpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu("record").Results(tmp_path / "gpu.jsonl", "GPU A").here["commit"] == ""
+
+
 def test_goals_that_are_missed_are_marked(gpu, tmp_path):
     table, results = gpu("table"), gpu("record").Results(tmp_path / "gpu.jsonl", "GPU A")
     goal = gpu("case").goal

@@ -96,6 +96,7 @@ class Run:
         attempt.settle(step, event["case"], event["status"])
         seconds, why = event.get("seconds", 0.0), event.get("why", "")
         self.results.append(step, event["case"], event["status"], seconds, why=why, rows=event.get("rows", []))
+        self.results.copy_out(TUNED)
         print(
             f"  {seconds:6.1f} s  {event['status']:<11} {step}: {event['case']}" + (f": {why}" if why else ""),
             flush=True,

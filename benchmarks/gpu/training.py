@@ -66,9 +66,10 @@ def small_models() -> Any:
     if importlib.util.find_spec("transformers") is None:
         raise Skipped("transformers is not installed")
     try:
+        importlib.import_module("ropewalk.hf")
         return importlib.import_module("ropewalk.lab.small_models")
     except ImportError as error:
-        raise Skipped(f"transformers is too old: {error}") from error
+        raise Skipped(f"this transformers is not one that the package supports: {error}") from error
 
 
 def stepping(models: Any, length: int, name: str, ids: torch.Tensor, place: Place) -> Callable[[], None]:
