@@ -91,9 +91,22 @@ def export(
     require_engine(target)
     require_directory(directory, target)
     host, handle = extended_host(model)
+    place = None if directory is None else Path(directory)
     plans = _plans(host, handle, target, target_len, plugin)
-    if plans:
-        return _with_plugin(host, plans, Path(directory), tokenizer)
+    if plans and place:
+        return _with_plugin(host, plans, place, tokenizer)
+    return _with_config(host, handle, place, target, target_len, tokenizer)
+
+
+def _with_config(
+    host: PreTrainedModel,
+    handle: Handle,
+    directory: Path | None,
+    target: str,
+    target_len: int | None,
+    tokenizer: Any | None,
+) -> Exported:
+    """Write the model with a config that the engine reads, or only name the settings of a trainer."""
     extension = frozen(handle.extension, handle.facts, target_len)
     config, reading = _read(host, extension, handle.layers, target, target_len)
     kind = "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
@@ -104,7 +117,7 @@ def export(
     if target == "llama.cpp":
         require_writer(config)
     weights = _weights(host, handle, config, reading)
-    with appearing(Path(directory), FAILURES) as place:
+    with appearing(directory, FAILURES) as place:
         save_weights(host, place, weights)
         config.config.save_pretrained(place)
         _verify(host, handle, extension, place, config.length)
@@ -113,10 +126,10 @@ def export(
         notes += copy_papers(host, place)
         if target == "llama.cpp":
             notes += write_for_llama_cpp(config, weights or host.state_dict(), tokenizer, place)
-    return Exported(kind, Path(directory), TARGETS[target].command(_written(directory, target), config), tuple(notes))
+    return Exported(kind, directory, TARGETS[target].command(_written(directory, target), config), tuple(notes))
 
 
-def _written(directory: str | Path, target: str) -> str:
+def _written(directory: Path, target: str) -> str:
     """The folder as it is written in a command, or in a file of settings."""
     return str(directory) if target in TRAINERS else shlex.quote(str(directory))
 
