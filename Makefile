@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test engines lint bench docs site dist clean
+.PHONY: demo test engines lint bench gpu docs site dist clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
@@ -25,6 +25,12 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/training.py
+
+# Everything that only a GPU can show, in ten minutes; it goes on where it was stopped, and needs no network.
+# Without a GPU it is a dry run. docs/performance.md: OUT=folder STEPS="attention decode" AGAIN=1 DRY=1 WHEELS=folder
+gpu:
+	@PYTHON="$(PYTHON)" WHEELS="$(WHEELS)" sh benchmarks/gpu/start.sh $(if $(OUT),--out "$(OUT)") \
+		$(if $(STEPS),--steps $(STEPS)) $(if $(AGAIN),--again) $(if $(DRY),--dry-run)
 
 # Write the generated pages and pictures anew; the tests check that they are current.
 docs: .venv/installed

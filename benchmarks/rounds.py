@@ -83,11 +83,19 @@ def append(theme: str, rows: list[dict[str, Any]], device: str = "") -> Path:
 
 def machine(device: str = "") -> dict[str, Any]:
     """The machine and versions of the figures."""
-    described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     processor = f"{torch.backends.cpu.get_cpu_capability()}, one thread"
     return {
         "machine": f"{platform.machine()}, {device or processor}",
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "commit": described.stdout.strip(),
+        "commit": commit(),
     }
+
+
+def commit() -> str:
+    """The commit of the code; empty where there is no git or no repository."""
+    try:
+        command = ["git", "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""

@@ -62,7 +62,10 @@ def carried_tokenizer():
 def small(name, dtype=torch.float32, **changed):
     """A model of this type with random weights, made from a seed."""
     own = copy.deepcopy({**SIZES, **OWN.get(name, {}), **changed})  # some configs change their rope parameters
-    return tiny(name, **own).to(dtype)
+    model = tiny(name, **own)
+    for parameter in model.parameters():  # rotary tables stay in float32, as in a model that is loaded
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def prompt(length=LONGEST):

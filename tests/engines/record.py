@@ -36,7 +36,7 @@ class Record:
 
     def ran(self, architecture, method, dtype, gap, bound, **more):
         """A pair that ran: `more` is a kind (native, lowered, frozen, plugin), tokens, or a note."""
-        measured = {"inside": _rounded(gap.inside), "beyond": _rounded(gap.beyond), "bound": bound}
+        measured = {"inside": _rounded(gap.inside), "beyond": _rounded(gap.beyond), "bound": _rounded(bound)}
         self._row(architecture, method, dtype, **measured, **more)
 
     def refused(self, architecture, method, reason):

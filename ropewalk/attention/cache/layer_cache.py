@@ -19,11 +19,13 @@ from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.rotation.precision import to_compute_dtype
 from ropewalk.attention.rotation.rotate import rotate, rotate_few
-from ropewalk.attention.torch_kernels.softmax import capped, softmax
+from ropewalk.attention.torch_kernels import fused
+from ropewalk.attention.torch_kernels.softmax import capped, merged, softmax, with_sinks
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import require_kinship, require_shapes
 
 ROTATED, VALUES, RAW = 0, 1, 2  # the lanes of a buffer; unrotated keys only where the table may change
+KERNEL_DEVICES = ("cuda",)  # on a CPU two products are faster, and keep queries in float32
 
 
 class LayerCache:
@@ -115,6 +117,8 @@ class LayerCache:
             self._lanes[n] = self.session.buffers[n].push(self._lanes[n], new, self.count)
         # The query heads of a key head are rows of one product with it.
         queries = [x[:, :heads].view(len(x), k_bgjd.shape[1], -1, x.shape[-1]) for x in both]
+        if self._is_for_kernel(step.reads):
+            return self._by_kernel(step.reads, queries).to(v_bgjd.dtype)
         return self._weighted(step.reads, queries).reshape(*q_bhid.shape[:3], -1)
 
     def _rotated(self, step: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor) -> list[Tensor]:
@@ -124,6 +128,28 @@ class LayerCache:
             q_bhid = (q_bhid * step.scale_bhnd).to(q_bhid.dtype)
         both, interleaved = torch.cat([q_bhid, to_compute_dtype(k_bgjd)], 1), self.session.terms.facts.interleaved
         return [rotate_few(both, rotation, interleaved) if rotation else both for rotation in step.rotations]
+
+    def _is_for_kernel(self, reads: list[BufferRead]) -> bool:
+        """Whether torch's fused kernel computes a step. On a GPU it reads keys and values once, as they are stored."""
+        lanes, facts = self._lanes[reads[0].buffer], self.session.terms.facts
+        keys, values = lanes[ROTATED], lanes[VALUES]
+        plain = facts.softcap is None and all(read.mask_bgrn is None for read in reads)
+        fitting = values.dtype.itemsize == 2 and keys.shape[-1] == values.shape[-1]
+        if not (plain and fitting and values.device.type in KERNEL_DEVICES):
+            return False
+        if fused.why_no_kernel(values.device, values.dtype, values.shape[-1]):
+            return False
+        return fused.has_step_kernel(str(values.device), values.dtype)
+
+    def _by_kernel(self, reads: list[BufferRead], queries: list[Tensor]) -> Tensor:
+        """The output over all reads, [b, h, 1, d]: a call for each, merged by their log-sum-exp."""
+        parts = []
+        for read in reads:
+            keys, values = (self._lanes[read.buffer][lane][:, :, read.indices] for lane in (ROTATED, VALUES))
+            q_bh1d = (queries[read.query] * math.sqrt(keys.shape[-1])).flatten(1, 2)[:, :, None]  # the kernel scales
+            parts.append(fused.forward(q_bh1d.to(values.dtype), keys, values, triangle=False))
+        whole, sink_h = merged(parts), self.session.terms.sink_h
+        return (whole if sink_h is None else with_sinks(whole, sink_h.to(whole.lse_bhi.device))).out_bhid
 
     def _weighted(self, reads: list[BufferRead], queries: list[Tensor]) -> Tensor:
         """The output over all reads: one softmax, split over the buffers."""

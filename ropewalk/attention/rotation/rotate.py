@@ -59,6 +59,23 @@ def rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
     return once("rotation", None, (positions, *table, *decay), lambda: _rotation_at(positions, table, growth), size)
 
 
+def placed_rotation(spec: RotationSpec, device: torch.device, dtype: torch.dtype) -> Rotation:
+    """cos and sin on the device of the vectors and in the precision of their rotation, once for all layers of a pass.
+
+    A GPU computes them itself: at 128k tokens they are 128 MiB in float64, which take longer to copy than to compute.
+    """
+    where = device if device.type == "cuda" else torch.device("cpu")  # others may lack float64
+
+    def compute() -> Rotation:
+        table = Table(*(column.to(where) for column in spec.table))
+        rotation = _rotation_at(spec.positions.to(where), table, spec.growth.to(where))
+        return Rotation(*(part.to(device, dtype) for part in rotation))
+
+    decay = (spec.growth,) if spec.table.log_decay.any() else ()
+    size = 2 * len(spec.positions) * len(spec.table.inv_freq)
+    return once("placed rotation", (str(device), dtype), (spec.positions, *spec.table, *decay), compute, size)
+
+
 def _rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
     if len(positions) > FEW:
         positions, index = torch.unique_consecutive(positions, return_inverse=True)
@@ -178,7 +195,7 @@ def rotated_copies(
         for other, rotation in rotations:
             if spec.same(other):
                 return rotation
-        rotations.append((spec, rotation_at(*spec)))
+        rotations.append((spec, placed_rotation(spec, q_bhid.device, compute_dtype(q_bhid.dtype))))
         return rotations[-1][1]
 
     spans = sorted({segment.span for segment in segments})

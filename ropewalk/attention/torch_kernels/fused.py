@@ -15,7 +15,7 @@ Legend: b batch, h query head, g key head, n token, i query, j key, d head dimen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
@@ -37,7 +37,7 @@ CUDA_FORWARD = torch.ops.aten._flash_attention_forward
 CUDA_BACKWARD = torch.ops.aten._flash_attention_backward
 EIGHT = 8  # numbers of half precision that the cuda kernel reads at once
 IN_ORDER = Lock()
-FEW, MANY, WINDOW = 5, 150, 3  # rows of the small cases: within one tile of a kernel, and over several
+ONE, FEW, MANY, WINDOW = 1, 5, 150, 3  # rows of the small cases: of a step, within one tile of a kernel, over several
 
 # Attention by the kernel of a device.
 
@@ -101,6 +101,16 @@ def has_window_kernel(like: Tensor) -> bool:
 @cache
 def has_fused_kernel(device: str, dtype: torch.dtype) -> bool:
     """Whether the kernel exists for this device and type and computes what we expect."""
+    return _passes(device, dtype, (FEW, MANY))
+
+
+@cache
+def has_step_kernel(device: str, dtype: torch.dtype) -> bool:
+    """Whether it also does for a single query, which a kernel may compute in another way."""
+    return has_fused_kernel(device, dtype) and _passes(device, dtype, (ONE,))
+
+
+def _passes(device: str, dtype: torch.dtype, rows: Sequence[int]) -> bool:
     kind = torch.device(device).type
     entry = BY_DEVICE.get(kind)
     if entry is None:
@@ -108,7 +118,7 @@ def has_fused_kernel(device: str, dtype: torch.dtype) -> bool:
     try:
         # Tested once: the context of the first call must not change the result.
         with torch.autocast(kind, enabled=False), torch.device(device), torch.no_grad():
-            return _is_right(entry, dtype)
+            return _is_right(entry, dtype, rows)
     except torch.OutOfMemoryError:  # no fault of the kernel
         raise
     except (RuntimeError, AttributeError, TypeError, AssertionError):
@@ -124,11 +134,11 @@ def _entry(like: Tensor, tile_mask: TileMask) -> EntryPoint | None:
     return entry if supported and like.shape[-1] <= entry.largest_head else None
 
 
-def _is_right(entry: EntryPoint, dtype: torch.dtype) -> bool:
+def _is_right(entry: EntryPoint, dtype: torch.dtype, sizes: Sequence[int]) -> bool:
     """Forward and backward against a matmul, with two query heads a key head."""
     close = 1e-5 if dtype in (torch.float32, torch.float64) else 0.1
     rng = torch.Generator().manual_seed(0)
-    for rows, keys, tile_mask in _small_cases(entry, dtype):
+    for rows, keys, tile_mask in _small_cases(entry, dtype, sizes):
         q, grad, other = torch.randn(3, 2, 4, rows, 8, generator=rng, device="cpu").to(dtype)
         k, v = torch.randn(2, 2, 2, keys, 8, generator=rng, device="cpu").to(dtype)
         q, grad, other, k, v = (x.to(torch.get_default_device()) for x in (q, grad, other, k, v))
@@ -143,9 +153,9 @@ def _is_right(entry: EntryPoint, dtype: torch.dtype) -> bool:
     return True
 
 
-def _small_cases(entry: EntryPoint, dtype: torch.dtype) -> Iterator[tuple[int, int, TileMask]]:
+def _small_cases(entry: EntryPoint, dtype: torch.dtype, sizes: Sequence[int]) -> Iterator[tuple[int, int, TileMask]]:
     """Small cases of all that the kernel must support: rows, keys and masks."""
-    for rows in (FEW, MANY):
+    for rows in sizes:
         yield rows, rows, TileMask(triangle=True)
         yield rows, rows + 2, TileMask()
         if entry.windows:

@@ -13,6 +13,8 @@ Legend: b batch, h query head, i query, j key, d head dimension.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -31,6 +33,18 @@ def softmax(logit: Tensor, sink: Tensor | None) -> Tensor:
         return torch.softmax(logit, -1)
     with_sink = torch.cat([logit, sink.to(logit.dtype).expand(*logit.shape[:-1], 1)], -1)
     return torch.softmax(with_sink, -1)[..., :-1]
+
+
+def merged(parts: Sequence[PartialAttention]) -> PartialAttention:
+    """The attention to the keys of all parts together, at least in float32; every row sees a key of some part."""
+    if len(parts) == 1:
+        return parts[0]
+    lse_pbhi = torch.stack([part.lse_bhi for part in parts])
+    total_bhi = torch.logsumexp(lse_pbhi, 0)
+    share_pbhi = torch.exp(lse_pbhi - total_bhi)
+    pairs = zip(share_pbhi, parts, strict=True)
+    out_bhid = torch.stack([share[..., None] * to_compute_dtype(part.out_bhid) for share, part in pairs]).sum(0)
+    return PartialAttention(out_bhid, total_bhi)
 
 
 def with_sinks(part: PartialAttention, sink_h: Tensor) -> PartialAttention:

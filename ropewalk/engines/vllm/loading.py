@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 from torch import nn
@@ -15,8 +14,6 @@ from ropewalk.engines.layer_plan import LayerPlan, ModelPlan
 from ropewalk.engines.vllm.reading import KEY, plan_of_layer, plans_of
 from ropewalk.engines.vllm.rotary import Module
 from ropewalk.errors import DoesNotFit
-
-ATTENTION = "ropewalk.engines.vllm.attention"  # the module of the attention backend
 
 
 def require_loadable(model_config: Any) -> None:
@@ -37,8 +34,6 @@ def require_loadable(model_config: Any) -> None:
             rule = f"at most {plan.target_len}, the length that the model was exported for,"
             remedy = "export it for that length (--to)"
             raise DoesNotFit("max_model_len", rule, model_config.max_model_len, remedy=remedy)
-        if not plan.is_tables:
-            _require_backend(plan)
     if model_config.using_transformers_backend():
         sentence = f"transformers' model code in vLLM cannot compute {plans[0].line}"
         remedy = "leave out --model-impl transformers; without it, vLLM has no code of its own for this model"
@@ -85,20 +80,13 @@ def _require_layer(
         _require_our_attention(plan, name, module)
 
 
-def _require_backend(plan: ModelPlan) -> None:
-    """Refuse a plan that needs our attention where that is not there."""
-    if find_spec(ATTENTION) is None:
-        sentence = f"vLLM's rotary modules cannot carry {plan.line}: {plan.why_not_tables}"
-        raise DoesNotFit.because("plan", sentence, remedy="this version of Ropewalk has no attention of its own there")
-
-
 def _require_our_attention(plan: ModelPlan, name: str, module: Any) -> None:
-    """Refuse a layer that vLLM gave another attention backend."""
-    from ropewalk.engines.vllm.attention import Backend  # type: ignore[import-not-found,unused-ignore]
+    """Refuse a layer that was built without Ropewalk's attention."""
+    from ropewalk.engines.vllm.attention import ExtendedAttention
 
-    if not issubclass(module.attn_backend, Backend):
-        sentence = f"{name} has the backend {module.attn_backend.__name__}, but {plan.why_not_tables}"
-        raise DoesNotFit.because("attention backend", sentence, remedy="pass --attention-backend CUSTOM")
+    if not isinstance(module, ExtendedAttention):
+        sentence = f"{name} is a {type(module).__name__} of vLLM's, but {plan.why_not_tables}"
+        raise DoesNotFit.because("attention", sentence)
 
 
 def _is_mapping(overrides: Any) -> bool:

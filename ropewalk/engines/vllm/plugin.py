@@ -25,17 +25,23 @@ def register() -> None:
     _replace(rotary_embedding, "get_rope", lambda theirs: _refusing(theirs, unknown) if unknown else _with_plan(theirs))
     _replace(utils, "initialize_model", lambda theirs: _checked(theirs, unknown))
     if not unknown:
-        _register_attention()
+        from vllm.model_executor.layers.attention import Attention
+
+        from ropewalk.engines.vllm import attention, pages
+
+        _replace(Attention, "__init__", attention.following_plans)
+        attention.register_backend()
+        pages.register_pages()
 
 
 def _replace(module: Any, name: str, made: Callable[[Any], Any]) -> None:
-    """Replace a function where it is defined, and in modules that imported it already."""
+    """Replace a function where it is defined, a module or a class, and in modules that imported it already."""
     theirs = getattr(module, name)
     if hasattr(theirs, _OURS):
         return
     ours = wraps(theirs)(made(theirs))
     setattr(ours, _OURS, True)
-    for holder in list(sys.modules.values()):
+    for holder in [module, *sys.modules.values()]:
         if getattr(holder, "__dict__", {}).get(name) is theirs:
             setattr(holder, name, ours)
 
@@ -103,17 +109,3 @@ def _refusing(theirs: Callable[..., Any], unknown: str) -> Callable[..., Any]:
 
 def _unknown(reason: str) -> DoesNotFit:
     return DoesNotFit.because("vLLM", reason, remedy="install a version that was tested, or a newer Ropewalk")
-
-
-def _register_attention() -> None:
-    """Our attention backend: on a CPU in place of vLLM's only one, elsewhere as CUSTOM, for --attention-backend."""
-    from importlib.util import find_spec
-
-    from vllm.platforms import current_platform
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
-
-    from ropewalk.engines.vllm.loading import ATTENTION
-
-    if find_spec(ATTENTION) is not None:
-        backend = AttentionBackendEnum.CPU_ATTN if current_platform.is_cpu() else AttentionBackendEnum.CUSTOM
-        register_backend(backend, f"{ATTENTION}.Backend")

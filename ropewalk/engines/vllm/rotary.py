@@ -18,7 +18,7 @@ from ropewalk.errors import DoesNotFit
 AT_ONCE = 2**16  # rows whose angles are computed at once, in float64
 
 
-class Rows(RotaryEmbedding):  # type: ignore[misc]
+class Rows(RotaryEmbedding):
     """vLLM's own module, with another table. A factor of all logits is in it, so that it costs nothing."""
 
     def __init__(

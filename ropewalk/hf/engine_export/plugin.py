@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ropewalk.attention.paged import PagedLayer
+from ropewalk.attention.problem import layer_terms
 from ropewalk.engines.layer_plan import LayerPlan, ModelPlan
 from ropewalk.engines.vllm.reading import KEY, ROPE_TYPE
 from ropewalk.errors import DoesNotFit
@@ -175,6 +177,7 @@ def _require_for_attention(layers: Sequence[ExtendedLayer]) -> None:
     """Refuse layers whose queries and keys Ropewalk's attention would read in another order than vLLM has them in."""
     require_supported([layer.probed for layer in layers])
     for layer in layers:
+        PagedLayer(layer_terms(layer.extension, layer.facts, None, layer.weights))  # refuses what pages cannot hold
         if layer.probed.first or layer.probed.clockwise:
             sentence = f"layer {layer.depth} rotates {'clockwise' if layer.probed.clockwise else 'other dimensions'}"
             raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")

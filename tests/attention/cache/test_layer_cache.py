@@ -7,7 +7,9 @@ import torch
 
 from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import LayerCache, Session
+from ropewalk.attention.cache import layer_cache
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few
+from ropewalk.attention.torch_kernels import fused
 from ropewalk.inputs import PAD
 
 from attention.test_attend import CLOSE, EVERY, FACTS, learned, tensors
@@ -53,6 +55,38 @@ def test_rows_padded_on_the_left(extension, cuts):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_in_the_models_precision(extension, dtype):
     assert_reads(extension, tensors(60, dtype=dtype), CUTS["a prompt, then tokens"])
+
+
+BY_KERNEL = (
+    "rope",
+    "rerope:window=7",
+    "streaming:window=6,n_sink=2",
+    "self_extend:window=5,group=3",
+    "dynamic_yarn+log_n",
+)
+
+
+@pytest.mark.parametrize("text", BY_KERNEL)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_steps_by_the_fused_kernel_as_on_a_gpu(monkeypatch, text, groups, sinks):
+    facts = Facts(trained_len=16, head_dim=16, heads=4, kv_heads=groups, sinks=sinks)
+    calls, original = [], fused.forward
+    monkeypatch.setattr(layer_cache, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr(fused, "forward", lambda q, *a, **b: calls.append(q.shape) or original(q, *a, **b))
+    assert_reads(parse(text), tensors(60, facts, batch=2, dtype=torch.bfloat16), CUTS["a prompt, then tokens"], facts)
+    assert calls.count((2, 4, 1, 16)) >= 37
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "softcap"),
+    [("rope", torch.float32, None), ("biases.alibi", torch.bfloat16, None), ("rope", torch.bfloat16, 20.0)],
+)
+def test_what_the_fused_kernel_cannot_do_is_two_products(monkeypatch, text, dtype, softcap):
+    facts = Facts(trained_len=16, head_dim=16, heads=4, kv_heads=2, softcap=softcap)
+    monkeypatch.setattr(layer_cache, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setattr(layer_cache.LayerCache, "_by_kernel", None)
+    assert_reads(parse(text), tensors(60, facts, dtype=dtype), CUTS["token by token"], facts)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4, 8])

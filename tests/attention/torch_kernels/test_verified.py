@@ -31,6 +31,25 @@ def test_a_wrong_kernel_is_not_used(monkeypatch):
     assert fused.has_fused_kernel("cpu", torch.float32)
 
 
+def test_a_kernel_that_is_wrong_for_a_single_query_computes_no_steps(monkeypatch):
+    """CUDA's kernel takes another path there; what is wrong with it must not cost the kernel for whole texts."""
+    original = fused.CPU_FORWARD
+
+    def wrong_for_one(q, *arguments, **named):
+        out, lse = original(q, *arguments, **named)
+        return out, lse + (q.shape[2] == 1)
+
+    monkeypatch.setattr(fused, "CPU_FORWARD", wrong_for_one)
+    for check in (fused.has_fused_kernel, fused.has_step_kernel):
+        check.cache_clear()
+    assert fused.has_fused_kernel("cpu", torch.bfloat16)
+    assert not fused.has_step_kernel("cpu", torch.bfloat16)
+    monkeypatch.undo()
+    for check in (fused.has_fused_kernel, fused.has_step_kernel):
+        check.cache_clear()
+    assert fused.has_step_kernel("cpu", torch.bfloat16)
+
+
 def test_running_out_of_memory_is_no_fault_of_a_kernel(monkeypatch):
     def full(*arguments, **named):
         raise torch.OutOfMemoryError

@@ -54,7 +54,7 @@ def _absorbed(top, total, output, inputs, row, s, j, EDGE: tl.constexpr, ROTATE:
     if EDGE:
         shift = tl.where(higher == HIDDEN, 0.0, higher)
     weight, fade = tl.exp2(logit - shift[:, None]), tl.exp2(top - shift)
-    value = part(inputs.v, inputs.v_head, j, inputs.lengths.keys, shape.keys, EDGE, shape.values)
+    value = part(inputs.v, inputs.v_head, j, inputs.lengths.keys, shape.keys, EDGE, "values", shape)
     output = tl.dot(weight.to(value.dtype), value, output * fade[:, None], input_precision="ieee")
     return higher, total * fade + tl.sum(weight, 1), output
 
@@ -88,7 +88,7 @@ def forward(q, k, v, factor, line, spans, ranges, lengths, out, lse, shape: tl.c
             top, total, output = _read(top, total, output, inputs, row, s, ranges, block, False, shape)
     seeing = total > 0
     sure = tl.where(seeing, total, 1.0)
-    store(out, head_of(out, b, h), output / sure[:, None], first, lengths.queries, shape.rows, shape.values)
+    store(out, head_of(out, b, h), output / sure[:, None], first, lengths.queries, shape.rows, "values", shape)
     i = first + tl.arange(0, shape.rows)
     tl.store(head_of(lse, b, h) + i, tl.where(seeing, top + tl.log2(sure), HIDDEN), mask=i < lengths.queries)
 
@@ -99,7 +99,7 @@ def _slope_of(slopes, b, h, first, count, EDGE: tl.constexpr, shape: tl.constexp
     i = first + tl.arange(0, shape.rows)
     lse = tl.load(head_of(slopes.lse, b, h) + i, mask=i < count, other=0.0)
     delta = tl.load(head_of(slopes.delta, b, h) + i, mask=i < count, other=0.0)
-    grad = part(slopes.grad, head_of(slopes.grad, b, h), first, count, shape.rows, EDGE, shape.values)
+    grad = part(slopes.grad, head_of(slopes.grad, b, h), first, count, shape.rows, EDGE, "values", shape)
     return OutputGradient(grad, tl.where(lse == HIDDEN, 0.0, lse), delta)
 
 
@@ -119,7 +119,7 @@ def _by_query(by_a, by_b, by_c, inputs, row, slope, s, j, EDGE: tl.constexpr, sh
     """The gradient of rotated queries, without their factor, with one more tile of keys."""
     column = column_of(inputs, s, j, EDGE, shape.k_rotates, shape)
     weight = tl.exp2(logits(inputs, row, column, EDGE, 0, shape) - slope.lse[:, None])
-    value = part(inputs.v, inputs.v_head, j, inputs.lengths.keys, shape.keys, EDGE, shape.values)
+    value = part(inputs.v, inputs.v_head, j, inputs.lengths.keys, shape.keys, EDGE, "values", shape)
     by_weight = tl.dot(slope.grad, tl.trans(value), input_precision="ieee")
     return _added(by_a, by_b, by_c, weight * (by_weight - slope.delta[:, None]), column, shape)
 
@@ -195,7 +195,7 @@ def backward_keys(q, k, v, factor, line, spans, ranges, lengths, s, grad, lse, d
         slopes = OutputGradient(grad, lse, delta)
         inputs = inputs_of(q, k, v, factor, line, spans, lengths, b, g * shape.members, g)
         column = column_of(inputs, s, first, True, shape.k_rotates, shape)
-        value = part(v, inputs.v_head, first, lengths.keys, shape.keys, True, shape.values)
+        value = part(v, inputs.v_head, first, lengths.keys, shape.keys, True, "values", shape)
         by_a = tl.full([shape.keys, shape.firsts.wide], 0.0, tl.float32)
         by_b, by_c = by_a, tl.full([shape.keys, shape.unrotated.wide], 0.0, tl.float32)
         sum_v = tl.full([shape.keys, shape.values.wide], 0.0, tl.float32)
@@ -214,4 +214,4 @@ def backward_keys(q, k, v, factor, line, spans, ranges, lengths, s, grad, lse, d
             cos, sin = column_angles(inputs, s, first, shape)
             by_a, by_b = rotated(by_a, by_b, cos, -sin)
         add_vectors(by_k, head_of(by_k, b, g), by_a, by_b, by_c, first, lengths.keys, shape.keys, shape)
-        add(by_v, head_of(by_v, b, g), sum_v, first, lengths.keys, shape.keys, shape.values)
+        add(by_v, head_of(by_v, b, g), sum_v, first, lengths.keys, shape.keys, "values", shape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +25,11 @@ from ropewalk.attention.backends.triton.segment_tables import (
     segment_bounds,
     segment_tables,
 )
+from ropewalk.attention.backends.triton.tile_sizes import Launch as Launch
+from ropewalk.attention.backends.triton.tile_sizes import Launches as Launches
+from ropewalk.attention.backends.triton.tile_sizes import device_name, launches
 from ropewalk.attention.layout.segments import Segment
+from ropewalk.attention.layout.shared import once
 from ropewalk.attention.layout.tile_ranges import key_tile_ranges, row_tile_ranges
 from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.torch_kernels.matmul import PartialAttention
@@ -36,6 +40,7 @@ LARGEST_HEAD = 128
 LONGEST_LINE = 2**20  # numbers in a head's line of biases
 MOST_SEGMENTS = 64  # each costs four numbers for every token
 LARGEST_GROWTH = 80.0  # the exponent that float32 takes, with room for the vectors themselves
+MOST_ROWS = 65_535  # of a batch in a launch: the most that the second and third axis of a grid have
 NARROWEST = 16  # columns of a tile that a GPU multiplies
 LOG2E = math.log2(math.e)
 
@@ -99,35 +104,6 @@ class KernelInputs(NamedTuple):
     line_hx: Tensor | None
 
 
-class Launch(NamedTuple):
-    """The sizes of a launch: a program's rows and keys, its warps, how many tiles it loads ahead."""
-
-    rows: int
-    keys: int
-    warps: int
-    stages: int
-
-
-class Launches(NamedTuple):
-    """The launch of each kernel."""
-
-    forward: Launch
-    backward_queries: Launch
-    backward_keys: Launch
-
-
-# By the largest head. Rotation takes registers, so its tiles are smaller.
-HALF_UNROTATED = {
-    64: Launches(Launch(128, 64, 8, 2), Launch(64, 64, 4, 2), Launch(32, 128, 8, 1)),
-    128: Launches(Launch(128, 64, 8, 2), Launch(64, 64, 8, 2), Launch(64, 32, 8, 1)),
-}
-HALF_ROTATED = {
-    64: Launches(Launch(128, 32, 8, 2), Launch(64, 32, 8, 2), Launch(64, 16, 8, 1)),
-    128: Launches(Launch(64, 32, 8, 2), Launch(32, 64, 8, 2), Launch(64, 32, 8, 1)),
-}
-SINGLE = Launches(Launch(64, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 32, 8, 1))
-
-
 class LaunchPlan(NamedTuple):
     """What depends on positions alone."""
 
@@ -139,6 +115,7 @@ class LaunchPlan(NamedTuple):
     pairs: int
     interleaved: bool
     launches: Launches
+    ranges: dict[tuple[str, int, int], Tensor]  # the tile ranges that were needed so far, by axis and sizes of tiles
 
 
 def why_not(problem: Problem) -> str | None:
@@ -181,6 +158,7 @@ def _whole(segments: Sequence[Segment]) -> bool:
 def plan_for(segments: Sequence[Segment], q_bhid: Tensor, v_bgjd: Tensor, interleaved: bool) -> LaunchPlan:
     """What depends on positions alone: the same for every layer of a model and every step over equal sequences."""
     rotates = [rotation_flags(segment) for segment in segments]
+    largest = max(q_bhid.shape[-1], v_bgjd.shape[-1])
     return LaunchPlan(
         segment_tables(segments, q_bhid.shape[2], q_bhid.device),
         *segment_bounds(segments, q_bhid.shape[2]),
@@ -188,7 +166,8 @@ def plan_for(segments: Sequence[Segment], q_bhid: Tensor, v_bgjd: Tensor, interl
         furthest(segments),
         len(segments[0].table.inv_freq),
         interleaved,
-        launches(max(q_bhid.shape[-1], v_bgjd.shape[-1]), q_bhid.dtype, any(map(any, rotates))),
+        launches(largest, q_bhid.dtype, any(map(any, rotates)), device_name(q_bhid.device)),
+        {},
     )
 
 
@@ -202,22 +181,16 @@ def triton_attention(
     sink_h: Tensor | None = None,
 ) -> Tensor:
     """The attention of all segments together, on queries and keys that are neither rotated nor scaled."""
-    line_hx = None
-    if bias_at is not None:
-        distance = torch.arange(plan.furthest + 1, device=q_bhid.device)
-        line_hx = (bias_at(distance).detach() * LOG2E).float().contiguous()
+    line_hx = None if bias_at is None else bias_line(bias_at, plan, q_bhid.device)
     factor_hi = (scale_hi.to(q_bhid.device) / math.sqrt(q_bhid.shape[-1])).float()
-    arguments = (q_bhid, k_bgjd, v_bgjd, factor_hi, line_hx, sink_h, plan)
-    out: Tensor = TritonFunction.apply(*arguments)  # type: ignore[no-untyped-call]
-    return out
+    rows = zip(*(torch.split(x, MOST_ROWS) for x in (q_bhid, k_bgjd, v_bgjd)), strict=True)
+    outputs = [TritonFunction.apply(*vectors, factor_hi, line_hx, sink_h, plan) for vectors in rows]  # type: ignore[no-untyped-call]
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def launches(head_dim: int, dtype: torch.dtype, rotates: bool) -> Launches:
-    """In half precision the largest sizes for which ptxas spills almost nothing, on sm_80 and sm_90; not timed."""
-    if dtype == torch.float32:
-        return SINGLE
-    table = HALF_ROTATED if rotates else HALF_UNROTATED
-    return table[min(size for size in table if size >= head_dim)]
+def bias_line(bias_at: BiasAt, plan: LaunchPlan, device: torch.device) -> Tensor:
+    """The biases of all distances, [heads, distances], for logits in powers of two."""
+    return (bias_at(torch.arange(plan.furthest + 1, device=device)).detach() * LOG2E).float().contiguous()
 
 
 class TritonFunction(torch.autograd.Function):
@@ -276,17 +249,22 @@ def _sums(x: Tensor, segments: int) -> Tensor:
 
 def _query_ranges(launch: Launch, plan: LaunchPlan) -> Tensor:
     """The tile ranges of every block of queries in every segment."""
-    segment_bounds, device = zip(plan.start, plan.stop, strict=True), plan.spans.start.device
-    ranges = [key_tile_ranges(start, stop, launch.rows, launch.keys) for start, stop in segment_bounds]
-    return torch.stack(ranges).to(device, torch.int32)
+    return _ranges("queries", launch, plan, lambda start, stop: key_tile_ranges(start, stop, launch.rows, launch.keys))
 
 
 def _key_ranges(launch: Launch, plan: LaunchPlan) -> Tensor:
     """The tile ranges of every block of keys in every segment."""
-    segment_bounds, device = zip(plan.start, plan.stop, strict=True), plan.spans.start.device
-    keys = plan.spans.k_at.shape[1]
-    ranges = [row_tile_ranges(start, stop, launch.rows, launch.keys, keys) for start, stop in segment_bounds]
-    return torch.stack(ranges).to(device, torch.int32)
+    sizes = launch.rows, launch.keys, plan.spans.k_at.shape[1]
+    return _ranges("keys", launch, plan, lambda start, stop: row_tile_ranges(start, stop, *sizes))
+
+
+def _ranges(of: str, launch: Launch, plan: LaunchPlan, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Computed once for a plan: on the CPU, and copied to the device."""
+    key = of, launch.rows, launch.keys
+    if key not in plan.ranges:
+        ranges = [compute(start, stop) for start, stop in zip(plan.start, plan.stop, strict=True)]
+        plan.ranges[key] = torch.stack(ranges).to(plan.spans.start.device, torch.int32)
+    return plan.ranges[key]
 
 
 def _launch(
@@ -359,9 +337,21 @@ def _shared(x_hn: Tensor) -> StridedNumbers:
 
 def _run(inputs: AttentionInputs) -> Tensor:
     k_bgjd, v_bgjd, *_ = inputs.keys[0]
-    plan = plan_for(inputs.problem.segments, inputs.q_bhid, v_bgjd, inputs.terms.facts.interleaved)
     scale_hi = inputs.terms.scale(inputs.i)
-    return triton_attention(inputs.q_bhid, k_bgjd, v_bgjd, plan, scale_hi, inputs.bias_at, inputs.sink_h)
+    return triton_attention(inputs.q_bhid, k_bgjd, v_bgjd, _plan(inputs), scale_hi, inputs.bias_at, inputs.sink_h)
+
+
+def _plan(inputs: AttentionInputs) -> LaunchPlan:
+    """The plan, once for all layers that share the segments. It is stored with them: no others then have their id."""
+    segments, q_bhid, v_bgjd = inputs.problem.segments, inputs.q_bhid, inputs.keys[0].v_bgjd
+    interleaved, largest = inputs.terms.facts.interleaved, max(q_bhid.shape[-1], v_bgjd.shape[-1])
+
+    def compute() -> tuple[Sequence[Segment], LaunchPlan]:
+        return segments, plan_for(segments, q_bhid, v_bgjd, interleaved)
+
+    pairs, tokens = len(segments[0].table.inv_freq), q_bhid.shape[2] + len(segments[0].k_at)
+    spec = id(segments), q_bhid.shape[2], largest, q_bhid.dtype, str(q_bhid.device), interleaved
+    return once("triton plan", spec, (), compute, len(segments) * tokens * 2 * (1 + pairs))[1]
 
 
 WHY = "one kernel over all spans, which rotates, scales and adds biases itself"

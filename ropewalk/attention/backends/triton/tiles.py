@@ -69,20 +69,22 @@ def inputs_of(q, k, v, factor, line, spans, lengths, b, h, g):
 
 
 @triton.jit
-def _places(x, first, SIZE: tl.constexpr, columns: tl.constexpr):
-    """Where some columns of SIZE vectors are within a head, and which columns are not padding."""
-    n, column = tl.arange(0, SIZE), tl.arange(0, columns.wide)
-    place = tl.cast(first, tl.int64) * x.token + n[:, None] * x.token + (columns.begin + column * columns.step)[None, :]
-    return place, (column < columns.size)[None, :]
+def _places(x, first, SIZE: tl.constexpr, PART: tl.constexpr, shape: tl.constexpr):
+    """Where a part of SIZE vectors is within a head, and which of its columns are not padding. The part is named,
+    since triton before 3.7 takes no part of a constant as an argument."""
+    n, column = tl.arange(0, SIZE), tl.arange(0, getattr(shape, PART).wide)
+    columns = getattr(shape, PART).begin + column * getattr(shape, PART).step
+    place = tl.cast(first, tl.int64) * x.token + n[:, None] * x.token + columns[None, :]
+    return place, (column < getattr(shape, PART).size)[None, :]
 
 
 @triton.jit
-def part(x, head, first, count, SIZE: tl.constexpr, EDGE: tl.constexpr, columns: tl.constexpr):
-    """Some columns of SIZE vectors, padded with zeros to a width that kernels can have."""
-    place, real = _places(x, first, SIZE, columns)
+def part(x, head, first, count, SIZE: tl.constexpr, EDGE: tl.constexpr, PART: tl.constexpr, shape: tl.constexpr):
+    """A part of SIZE vectors, padded with zeros to a width that kernels can have."""
+    place, real = _places(x, first, SIZE, PART, shape)
     if EDGE:
         tile = tl.load(head + place, mask=real & (first + tl.arange(0, SIZE) < count)[:, None], other=0.0)
-    elif columns.size < columns.wide:
+    elif getattr(shape, PART).size < getattr(shape, PART).wide:
         tile = tl.load(head + place, mask=real, other=0.0)
     else:
         tile = tl.load(head + place)
@@ -92,45 +94,47 @@ def part(x, head, first, count, SIZE: tl.constexpr, EDGE: tl.constexpr, columns:
 @triton.jit
 def vectors(x, head, first, count, SIZE: tl.constexpr, EDGE: tl.constexpr, shape: tl.constexpr):
     """SIZE vectors in three parts; where all dimensions rotate, the third is the first, unused."""
-    a = part(x, head, first, count, SIZE, EDGE, shape.firsts)
-    b = part(x, head, first, count, SIZE, EDGE, shape.seconds)
+    a = part(x, head, first, count, SIZE, EDGE, "firsts", shape)
+    b = part(x, head, first, count, SIZE, EDGE, "seconds", shape)
     c = a
     if shape.unrotated.size > 0:
-        c = part(x, head, first, count, SIZE, EDGE, shape.unrotated)
+        c = part(x, head, first, count, SIZE, EDGE, "unrotated", shape)
     return a, b, c
 
 
 @triton.jit
-def store(x, head, tile, first, count, SIZE: tl.constexpr, columns: tl.constexpr):
-    """Store some columns."""
-    place, real = _places(x, first, SIZE, columns)
+def store(x, head, tile, first, count, SIZE: tl.constexpr, PART: tl.constexpr, shape: tl.constexpr):
+    """Store a part of SIZE vectors."""
+    place, real = _places(x, first, SIZE, PART, shape)
     mask = real & (first + tl.arange(0, SIZE) < count)[:, None]
     tl.store(head + place, tile.to(x.at.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def add(x, head, tile, first, count, SIZE: tl.constexpr, columns: tl.constexpr):
-    """Add to some columns, which no other program touches."""
-    store(x, head, tile + part(x, head, first, count, SIZE, True, columns), first, count, SIZE, columns)
+def add(x, head, tile, first, count, SIZE: tl.constexpr, PART: tl.constexpr, shape: tl.constexpr):
+    """Add to a part of SIZE vectors, which no other program touches."""
+    store(x, head, tile + part(x, head, first, count, SIZE, True, PART, shape), first, count, SIZE, PART, shape)
 
 
 @triton.jit
 def add_vectors(x, head, a, b, c, first, count, SIZE: tl.constexpr, shape: tl.constexpr):
     """Add to SIZE vectors, given in three parts."""
-    add(x, head, a, first, count, SIZE, shape.firsts)
-    add(x, head, b, first, count, SIZE, shape.seconds)
+    add(x, head, a, first, count, SIZE, "firsts", shape)
+    add(x, head, b, first, count, SIZE, "seconds", shape)
     if shape.unrotated.size > 0:
-        add(x, head, c, first, count, SIZE, shape.unrotated)
+        add(x, head, c, first, count, SIZE, "unrotated", shape)
 
 
 # Rotation.
 
 
 @triton.jit
-def _angles(table, row, visible, shape: tl.constexpr):
-    """cos and sin in these rows of the table; 0 for rows that are not visible."""
-    pair = tl.arange(0, shape.firsts.wide)
-    place = table + row[:, None] * (2 * shape.firsts.size) + pair[None, :]
+def _angles(table, first, visible, SIZE: tl.constexpr, shape: tl.constexpr):
+    """cos and sin in SIZE rows of the table; 0 for rows that are not visible. Tables of many segments together may hold
+    more numbers than 32 bits count."""
+    pair, row = tl.arange(0, shape.firsts.wide), tl.arange(0, SIZE)
+    begin = table + tl.cast(first, tl.int64) * (2 * shape.firsts.size)
+    place = begin + (row[:, None] * (2 * shape.firsts.size) + pair[None, :])
     mask = visible[:, None] & (pair < shape.firsts.size)[None, :]
     return tl.load(place, mask=mask, other=0.0), tl.load(place + shape.firsts.size, mask=mask, other=0.0)
 
@@ -138,17 +142,16 @@ def _angles(table, row, visible, shape: tl.constexpr):
 @triton.jit
 def row_angles(inputs, s, first, start, stop, shape: tl.constexpr):
     """The angles of a block of queries."""
-    row = tl.load(inputs.spans.q_first + s) + first + tl.arange(0, shape.rows)
-    return _angles(inputs.spans.q_rotations, row, start < stop, shape)
+    row = tl.load(inputs.spans.q_first + s) + first
+    return _angles(inputs.spans.q_rotations, row, start < stop, shape.rows, shape)
 
 
 @triton.jit
 def column_angles(inputs, s, first, shape: tl.constexpr):
     """The angles of a block of keys, as far as any query of the segment sees."""
-    j = first + tl.arange(0, shape.keys)
-    return _angles(
-        inputs.spans.k_rotations, tl.load(inputs.spans.k_first + s) + j, j < tl.load(inputs.spans.k_count + s), shape
-    )
+    row = tl.load(inputs.spans.k_first + s) + first
+    visible = first + tl.arange(0, shape.keys) < tl.load(inputs.spans.k_count + s)
+    return _angles(inputs.spans.k_rotations, row, visible, shape.keys, shape)
 
 
 @triton.jit

@@ -18,23 +18,13 @@ import math
 import torch
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.engine_check.engines.llama_cpp import DROPS, READS_DIVISORS, RUN, TENSOR
+from ropewalk.hf.engine_check.engines.standard import ROPE_FREQS
 from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, fold, lower, yarn_temperature
 from ropewalk.hf.engine_export.gguf.architectures import ARCHITECTURES
 
-# Run with the tensor, and equal to transformers. Others were run and stop, or were not run.
-READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
-TENSOR = "rope.freqs.weight"
-# Run by name too; others were not run, which a note says.
-RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
-# Their converters skip the common part that writes base and schedule: both are dropped.
-DROPS = {
-    *("gemma", "gemma2", "stablelm", "phi", "phi3", "phimoe", "gpt_neox", "falcon", "falcon_h1", "glm", "chatglm"),
-    *("dbrx", "codeshell", "minicpm3", "orion", "plamo", "plamo2", "openelm", "granitemoehybrid", "bamba", "jamba"),
-    "nemotron_h",
-}
-# Not a type of transformers, so that loading the folder there stops instead of missing the tensor. The converter warns
-# that it does not know the type, and writes none.
-ROPE_TYPE = "rope_freqs"
+__all__ = ["ROPE_FREQS", "TENSOR", "command", "read"]
+
 FILE = "model.gguf"
 EXACT = " -fa off -ctk f32 -ctv f32"  # for a float32 model
 
@@ -53,8 +43,8 @@ def read(stated: StatedModel) -> EngineReading:
         return EngineReading(lowered=False, unrun=unrun)
     if stated.text.model_type in READS_DIVISORS and not stated.kinds:
         lower(stated)
-        return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
-    if stated.type == "yarn" and not stated.reaches_all:
+        return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_FREQS)
+    if stated.type == "yarn" and not (stated.reaches_all and _all_rotate(stated)):
         sentence = f"llama.cpp gives YaRN's temperature to layers that rotate, and {stated.text.model_type} has others"
         raise DoesNotFit.because("temperature", sentence, remedy="use pi, ntk or abf")
     if temperature is None:
@@ -69,6 +59,11 @@ def command(place: str, stated: StatedModel) -> str:
     if stated.text.model_type in ARCHITECTURES:
         return f"llama-server -m {place}/{FILE} {served}"
     return f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf && llama-server -m {place}.gguf {served}"
+
+
+def _all_rotate(stated: StatedModel) -> bool:
+    """Whether all layers rotate, so that a factor of all queries makes up for one of cos and sin."""
+    return 0 not in (getattr(stated.text, "no_rope_layers", None) or ())
 
 
 def _temperature(stated: StatedModel) -> float | None:

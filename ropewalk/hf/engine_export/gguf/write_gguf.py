@@ -9,9 +9,10 @@ from typing import Any
 import gguf
 from torch import Tensor
 
+from ropewalk.hf.engine_export.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_export.engines.signature import StatedModel
 from ropewalk.hf.engine_export.gguf.architectures import ARCHITECTURES
-from ropewalk.hf.engine_export.gguf.metadata import add_metadata
+from ropewalk.hf.engine_export.gguf.metadata import add_metadata, periods
 from ropewalk.hf.engine_export.gguf.tensors import add_tensor, tensors
 from ropewalk.hf.engine_export.gguf.vocabulary import add_vocabulary
 
@@ -22,7 +23,8 @@ def write_gguf(stated: StatedModel, weights: Mapping[str, Tensor], tokenizer: An
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture.name]])
     add_metadata(writer, architecture, stated)
     notes = add_vocabulary(writer, tokenizer, stated.text.vocab_size)
-    for name, value in tensors(architecture, stated.text, weights):
+    table = {TENSOR: periods(stated)} if TENSOR in weights else {}
+    for name, value in tensors(architecture, stated.text, {**weights, **table}):
         add_tensor(writer, name, value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

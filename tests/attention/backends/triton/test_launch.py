@@ -15,6 +15,7 @@ from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.triton import launch as launch_module
 from ropewalk.attention.backends.triton.launch import Launch, Launches, why_not
 from ropewalk.attention.layout.segments import segments_of
+from ropewalk.attention.layout.shared import SharedLayout, sharing
 from ropewalk.attention.problem import Problem
 from ropewalk.inputs import PAD
 
@@ -232,6 +233,54 @@ def test_a_row_that_sees_nothing_gives_zeros_and_takes_no_part(small):
         close(got, expected)
 
 
+def test_a_batch_larger_than_a_grid_is_launched_in_parts(by_triton, monkeypatch):
+    """The second and third axis of a CUDA grid end at 65,535, and a row of a batch is an index of the third."""
+    assert launch_module.MOST_ROWS == 2**16 - 1
+    original, batches = launch_module._launch, []
+    monkeypatch.setattr(launch_module, "MOST_ROWS", 2)
+    monkeypatch.setattr(launch_module, "_launch", lambda *a: batches.append(len(a[4].q_bhid)) or original(*a))
+    assert_equal(parse("biases.alibi+window:window=5"), short(batch=5))
+    assert set(batches) == {2, 1}
+
+
+def test_tables_of_more_numbers_than_32_bits_count(small):
+    """As those of many segments together: the rows that are read begin after 2^31 numbers, none of which is touched."""
+    extension, inputs, one = parse("rope"), [x.to(DEVICE) for x in short()], torch.ones(1, 18)
+    segments = segments_of(extension, FACTS, torch.arange(18), [torch.arange(18)])
+    plan = launch_module.plan_for(segments, inputs[0], inputs[2], False)
+    before = 2**31 // plan.spans.q_rotations.shape[1]
+    far = {}
+    for name in ("q", "k"):
+        table = getattr(plan.spans, f"{name}_rotations")
+        far[f"{name}_rotations"] = torch.empty(before + len(table), table.shape[1], device=DEVICE)
+        far[f"{name}_rotations"][before:] = table
+        far[f"{name}_first"] = getattr(plan.spans, f"{name}_first") + before
+    expected = launch_module.triton_attention(*inputs, plan, one, None)
+    got = launch_module.triton_attention(*inputs, plan._replace(spans=plan.spans._replace(**far)), one, None)
+    assert torch.equal(got, expected)
+
+
+def test_layers_share_a_plan_and_other_positions_do_not(by_triton, monkeypatch):
+    """Within a pass tables and tile ranges are worked out once; outside of one nothing is kept."""
+    original, plans = launch_module.plan_for, []
+    monkeypatch.setattr(launch_module, "plan_for", lambda *a: plans.append(original(*a)) or plans[-1])
+    extension, inputs = parse("rerope:window=5"), [x.to(DEVICE) for x in short()]
+    expected = reference_attention(*short(), extension, FACTS)
+    with sharing(SharedLayout()):
+        for _ in range(3):
+            close(attend(*inputs, extension, FACTS), expected)
+        assert len(plans) == 1
+        assert len(plans[0].ranges) == 1
+        later = torch.arange(18)[None] * 2
+        close(
+            attend(*inputs, extension, FACTS, positions_bj=later),
+            reference_attention(*short(), extension, FACTS, positions_bj=later),
+        )
+        assert len(plans) == 2
+    attend(*inputs, extension, FACTS)
+    assert len(plans) == 3
+
+
 def test_the_order_of_segments_does_not_matter(small):
     """Tables are as long as the segment that sees furthest needs, in any order."""
     segments = segments_of(parse("dual_chunk:chunk=8,local=3"), FACTS, torch.arange(33), [torch.arange(33)] * 3)
@@ -261,13 +310,6 @@ def refused(extension, facts=FACTS, learning=False, length=18, dtype=torch.float
     return why and why.removeprefix("triton: ")
 
 
-def test_tiles_are_those_of_the_next_larger_head():
-    for head_dim, size in ((8, 64), (64, 64), (65, 128), (128, 128)):
-        assert launch_module.launches(head_dim, torch.bfloat16, False) == launch_module.HALF_UNROTATED[size]
-        assert launch_module.launches(head_dim, torch.float16, True) == launch_module.HALF_ROTATED[size]
-        assert launch_module.launches(head_dim, torch.float32, True) == launch_module.SINGLE
-
-
 def test_what_is_carried_is_not_refused():
     for text in ("rerope:window=5", "dynamic_yarn+biases.alibi", "leaky_rerope:window=5,leak=4", "xpos", "log_n"):
         assert refused(text) is None
@@ -294,17 +336,6 @@ def test_what_is_not_carried_is_named(monkeypatch):
     assert refused("rerope:window=5", one_key_set=False) == "the keys are rotated already"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert refused("rope") == "triton is not installed"
-
-
-def test_tiles_and_warps_are_powers_of_two():
-    """Triton accepts no others, which only a GPU would show."""
-    tables = (*launch_module.HALF_UNROTATED.values(), *launch_module.HALF_ROTATED.values(), launch_module.SINGLE)
-    for launch in (launch for launches in tables for launch in launches):
-        for size in (launch.rows, launch.keys, launch.warps):
-            assert size & (size - 1) == 0 < size
-        assert min(launch.rows, launch.keys) >= 16  # the least of tl.dot
-        assert 1 <= launch.warps <= 32
-        assert launch.stages >= 1
 
 
 def test_a_cpu_knows_nothing_of_it():
