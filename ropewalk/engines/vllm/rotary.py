@@ -59,7 +59,7 @@ class ScaledRows(Rows):
         return query
 
     def _by(self, positions: Tensor) -> Tensor:
-        by: Tensor = self.row_scale[positions.flatten()]
+        by: Tensor = self.row_scale.index_select(0, positions.flatten())
         return by
 
 

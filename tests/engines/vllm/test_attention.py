@@ -26,7 +26,7 @@ METHODS = [
     "rerope:window=128+yarn",
     "hwfa",
 ]
-SMALL = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "granite", "olmo2", "stablelm", "gpt_neox"]
+SMALL = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "granite", "stablelm", "glm4"]
 SERVED = ["rerope+log_n", "streaming", "dynamic_yarn", "dual_chunk"]
 TARGET = 2048
 

@@ -75,7 +75,7 @@ def test_what_tables_do_not_carry_needs_our_attention(tmp_path, text, reason):
     result, config, handle = exported(tiny("llama", num_hidden_layers=2), tmp_path / "out", text)
     assert result.kind == "plugin"
     assert f"computed by Ropewalk's attention: {reason}" in str(result)
-    assert result.command.endswith("--attention-backend CUSTOM")
+    assert result.command.endswith(f"--max-model-len {TARGET}")
     assert [layer.extension for layer in plan_of(config["rope_parameters"]).layers] == [
         layer.extension for layer in handle.layers
     ]
