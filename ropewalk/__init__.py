@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ropewalk.extension import Extension
     from ropewalk.facts import Facts
     from ropewalk.hf import (
+        check,
         convert,
         export,
         extend,
@@ -47,6 +48,7 @@ __all__ = [
     "UnknownName",
     "Unreadable",
     "attend",
+    "check",
     "convert",
     "export",
     "extend",
@@ -63,7 +65,7 @@ __all__ = [
 ]
 
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
-_OF_MODELS = ("convert", "export", "extend", "extended", "inspect", "load", "save", "score", "stream")
+_OF_MODELS = ("check", "convert", "export", "extend", "extended", "inspect", "load", "save", "score", "stream")
 _LATER = {
     "Extension": "extension",
     "Facts": "facts",

@@ -29,6 +29,7 @@ EXTRAS = {
     "ray": "cluster",
     "lm_eval": "eval",
     "triton": "triton",
+    "gguf": "llama-cpp",
 }
 
 LONGEST = 400  # characters of a value in a message

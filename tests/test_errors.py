@@ -58,7 +58,9 @@ def test_what_is_missing_is_named_with_what_brings_it(package, remedy):
 
 
 def test_extras_are_those_of_the_project():
-    extras = dict(re.findall(r"^(\w+) = (\[.*\])$", PROJECT.split("[project.optional-dependencies]")[1], re.MULTILINE))
+    extras = dict(
+        re.findall(r"^([\w-]+) = (\[.*\])$", PROJECT.split("[project.optional-dependencies]")[1], re.MULTILINE)
+    )
     assert all(f'"{package.replace("_", "-")}' in extras[extra] for package, extra in errors.EXTRAS.items())
 
 
@@ -72,6 +74,20 @@ def test_a_missing_package_is_met_when_it_is_asked_for():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "transformers is not installed; pip install transformers\n"
+
+
+def test_attention_needs_no_transformers():
+    """As in an engine's plugin, whose transformers may be another."""
+    code = (
+        "import sys; sys.modules['transformers'] = None\n"
+        "import torch, ropewalk as rw\n"
+        "x = torch.randn(1, 2, 40, 16, generator=torch.Generator().manual_seed(1))\n"
+        "extension, facts = rw.parse('yarn:factor=4+log_n'), rw.Facts(trained_len=32, head_dim=16, heads=2)\n"
+        "out = rw.attend(x, x, x, extension, facts)\n"
+        "print(torch.allclose(out.double(), rw.reference_attention(x, x, x, extension, facts), atol=1e-5))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.filterwarnings(
+    r"ignore:.*gradient_checkpointing. is deprecated:FutureWarning"
+)  # trl 1.16 uses the old name
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_guides_run(guide, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -110,7 +110,7 @@ def tokenizer_of(model: str) -> Any:
     """The model's tokenizer."""
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 
-    return _quietly(fetch_tokenizer, model)
+    return quietly(fetch_tokenizer, model)
 
 
 def weights_of(model: str) -> Any:
@@ -118,7 +118,7 @@ def weights_of(model: str) -> Any:
     from ropewalk.hf import load
     from ropewalk.hf.probe.facts import correct
 
-    loaded = _quietly(load, model)
+    loaded = quietly(load, model)
     if stated() is not None:  # stored on the model, for other processes and machines too
         correct(loaded, stated())
     return loaded
@@ -151,10 +151,10 @@ def _keep_memory() -> None:
 def _config(model: str) -> Any:
     from ropewalk.hf.checkpoint.fetch import fetch_config
 
-    return _quietly(fetch_config, model)
+    return quietly(fetch_config, model)
 
 
-def _quietly(how: Callable[[str], Any], model: str) -> Any:
+def quietly(how: Callable[[str], Any], model: str) -> Any:
     """Call a loader of transformers without its warnings, and without progress bars outside a terminal."""
     from transformers.utils import logging
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ropewalk.cli.models import of_models
+from ropewalk.cli.verbs.check import check
 from ropewalk.cli.verbs.compare import compare
 from ropewalk.cli.verbs.diagnose import diagnose
 from ropewalk.cli.verbs.eval import eval
@@ -29,6 +30,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     inspect: "ropewalk inspect ./model --to 32k",
     extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",
     export: "ropewalk export ./model yarn --to 32k --target vllm -o ./served",
+    check: "ropewalk check ./model --engine vllm@0.32 --to 128k",
     generate: "ropewalk generate ./model rerope+log_n --prompt-file book.txt",
     stream: "ropewalk stream ./model streaming --tokens 1m",
     train: "ropewalk train pretrain --out ./model --set steps=1000",

@@ -1,20 +1,51 @@
-"""Any causal language model of transformers: probed, extended, generated with. The only importer of transformers."""
+"""Any causal language model of transformers: probed, extended, generated with. The only importer of transformers.
 
-from ropewalk.hf.attach.extend import extend as extend
-from ropewalk.hf.attach.extend import extended as extended
-from ropewalk.hf.attach.handle import Handle as Handle
-from ropewalk.hf.engine_export.export import Exported as Exported
-from ropewalk.hf.engine_export.export import export as export
-from ropewalk.hf.use.contexts import ContextAnswer as ContextAnswer
-from ropewalk.hf.use.contexts import nbce_generate as nbce_generate
-from ropewalk.hf.use.contexts import nbce_stream as nbce_stream
-from ropewalk.hf.use.convert import convert as convert
-from ropewalk.hf.use.inspect import Inspection as Inspection
-from ropewalk.hf.use.inspect import inspect as inspect
-from ropewalk.hf.use.long_text import TokenScores as TokenScores
-from ropewalk.hf.use.long_text import read as read
-from ropewalk.hf.use.long_text import score as score
-from ropewalk.hf.use.long_text import score_tokens as score_tokens
-from ropewalk.hf.use.long_text import stream as stream
-from ropewalk.hf.use.save import load as load
-from ropewalk.hf.use.save import save as save
+Each name is imported when it is first asked for: `check` runs beside an engine that comes with an older transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ropewalk.hf.attach.extend import extend as extend
+    from ropewalk.hf.attach.extend import extended as extended
+    from ropewalk.hf.attach.handle import Handle as Handle
+    from ropewalk.hf.engine_check.check import check as check
+    from ropewalk.hf.engine_check.report import EngineCheck as EngineCheck
+    from ropewalk.hf.engine_export.export import Exported as Exported
+    from ropewalk.hf.engine_export.export import export as export
+    from ropewalk.hf.use.contexts import ContextAnswer as ContextAnswer
+    from ropewalk.hf.use.contexts import nbce_generate as nbce_generate
+    from ropewalk.hf.use.contexts import nbce_stream as nbce_stream
+    from ropewalk.hf.use.convert import convert as convert
+    from ropewalk.hf.use.inspect import Inspection as Inspection
+    from ropewalk.hf.use.inspect import inspect as inspect
+    from ropewalk.hf.use.long_text import TokenScores as TokenScores
+    from ropewalk.hf.use.long_text import read as read
+    from ropewalk.hf.use.long_text import score as score
+    from ropewalk.hf.use.long_text import score_tokens as score_tokens
+    from ropewalk.hf.use.long_text import stream as stream
+    from ropewalk.hf.use.save import load as load
+    from ropewalk.hf.use.save import save as save
+
+_HOMES = {
+    "attach.extend": ("extend", "extended"),
+    "attach.handle": ("Handle",),
+    "engine_check.check": ("check",),
+    "engine_check.report": ("EngineCheck",),
+    "engine_export.export": ("Exported", "export"),
+    "use.contexts": ("ContextAnswer", "nbce_generate", "nbce_stream"),
+    "use.convert": ("convert",),
+    "use.inspect": ("Inspection", "inspect"),
+    "use.long_text": ("TokenScores", "read", "score", "score_tokens", "stream"),
+    "use.save": ("load", "save"),
+}
+_LATER = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'ropewalk.hf' has no attribute {name!r}")
+    return getattr(import_module(f"ropewalk.hf.{_LATER[name]}"), name)

@@ -22,6 +22,7 @@ RANKS = [
     ("inputs", "presets"),
     ("equation",),
     ("parsing", "attention"),
+    ("engines",),
     ("hf",),
     ("corpora",),
     ("evaluation",),
@@ -32,6 +33,8 @@ RANKS = [
 ]
 # The one foreign package below hf/, loaded when a kernel is launched and not before.
 KERNELS = {"ropewalk.attention.backends.triton.tiles", "ropewalk.attention.backends.triton.kernels"}
+# A plugin knows its engine, which may be missing, and nothing else knows it.
+PLUGINS = {"vllm": "ropewalk.engines.vllm"}
 RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
 
 
@@ -74,9 +77,18 @@ def test_only_hf_and_above_know_transformers(path):
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_the_core_needs_torch_alone(path):
     if RANK.get(part_of(module_of(path)), 0) < RANK["hf"]:
-        allowed = {"ropewalk", "torch", *(["triton"] if module_of(path) in KERNELS else [])}
+        mine = module_of(path)
+        engines = {engine for engine, folder in PLUGINS.items() if mine.startswith(f"{folder}.")}
+        allowed = {"ropewalk", "torch", *(["triton"] if mine in KERNELS else []), *engines}
         foreign = {name.split(".")[0] for name in imports(path)} - allowed
         assert foreign <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_an_engine_is_imported_by_its_plugin_alone(path):
+    for engine, folder in PLUGINS.items():
+        known = engine in {name.split(".")[0] for name in imports(path)}
+        assert not known or module_of(path).startswith(f"{folder}.")
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 import ropewalk as rw
 
 NAMES = [
-    *("Extension", "Facts", "convert", "export", "extend", "extended", "inspect", "load", "nbce_generate"),
+    *("Extension", "Facts", "check", "convert", "export", "extend", "extended", "inspect", "load", "nbce_generate"),
     *("nbce_stream", "parse", "reference_attention", "save", "score", "stream"),
 ]
 

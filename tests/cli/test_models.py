@@ -43,6 +43,25 @@ def test_extend_and_export(folder, tmp_path, capsys):
     assert (tmp_path / "served" / "tokenizer.json").exists()
 
 
+def test_a_trainer_gets_lines_instead_of_a_folder(folder, tmp_path, capsys):
+    assert run(["export", str(folder), "yarn", "--to", "128", "--target", "axolotl"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("native")
+    assert f"base_model: {folder}\nsequence_len: 128\n" in printed
+    assert "rope_type: yarn" in printed
+    out = str(tmp_path / "long")
+    assert run(["export", str(folder), "yarn", "--to", "128", "--target", "llama-factory", "-o", out]) == 0
+    assert f"model_name_or_path: {out}\ncutoff_len: 128\n" in capsys.readouterr().out
+    assert (tmp_path / "long" / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize(("options", "kind"), [([], "plugin"), (["--plugin"], "plugin"), (["--no-plugin"], "frozen")])
+def test_a_dynamic_schedule_for_vllm_is_exact_by_the_plugin_or_static(folder, tmp_path, capsys, options, kind):
+    line = ["export", str(folder), "dynamic_yarn", "--to", "128", "-o", str(tmp_path / "out"), *options]
+    assert run(line) == 0
+    assert capsys.readouterr().out.startswith(f"{kind} (")
+
+
 def test_engines_are_those_that_export_knows():
     assert set(ENGINES) == set(WRITERS)
 
@@ -60,6 +79,11 @@ def test_engines_are_those_that_export_knows():
         ("extend {folder} yarn -o {out}", "yarn needs factor; write yarn:factor=..."),
         ("extend {folder} yarn --to 128 -o {folder}", "must be new or empty"),
         ("export {folder} yarn --to 128 -o {out} --target olama", "Known: transformers, vllm, sglang, llama.cpp"),
+        ("export {folder} yarn --to 128", "vllm reads a folder, so --out must be a new one"),
+        (
+            "export {folder} yarn --to 128 -o {out} --target torchtitan",
+            "so --out must be left out",
+        ),
         ("generate {folder} yarn", "give exactly one of --prompt, --prompt-file, --contexts"),
         (
             "generate {folder} yarn --prompt w1 --prompt-file x",

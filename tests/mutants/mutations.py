@@ -198,4 +198,12 @@ MUTATIONS = (
     Mutation("an answer for padding alone", "attention/layout/sequences.py", "groups[0].batch == list(range(len(x_bhnd)))", "True", "attention/layout/test_sequences.py"),
     Mutation("large logits for large errors", "hf/probe/identity.py", "square().mean().sqrt() / expected", "square().mean().sqrt() * expected", "hf/test_softmax.py::test_however_large_logits_are"),
     Mutation("the first layer for the one that turns", "hf/attach/handle.py", "if layer.rotating and layer.window is None)", "if layer.window is None)", "hf/use/test_inspect.py::test_the_first_layer_that_turns_speaks_for_all"),
+    Mutation("vLLM's old temperature for the new", "hf/engine_check/engines/vllm.py", "= (0, 22), (0, 30), (0, 31)", "= (0, 22), (0, 29), (0, 31)", "hf/engine_check/test_recorded.py"),
+    Mutation("vLLM's dynamic base without its factor", "hf/engine_check/engines/vllm.py", "factor**2 - factor + 1", "factor**2", "hf/engine_check/test_recorded.py"),
+    Mutation("vLLM's table without an end", "hf/engine_check/engines/vllm.py", "math.ceil(config.original(name) * config.factor(name))", "math.ceil(config.max_len * config.factor(name))", "hf/engine_check/test_recorded.py"),
+    Mutation("SGLang's attn_factor forgotten", "hf/engine_check/engines/sglang.py", 'scaled * float(part.get("attn_factor", 1.0))', "scaled", "hf/engine_check/test_recorded.py"),
+    Mutation("llama.cpp's betas from the config", "hf/engine_check/engines/llama_cpp.py", "factor, config.original(name))", "factor, config.original(name), formulas.betas_of(config.parts[name]))", "hf/engine_check/test_check.py::test_betas_that_llama_cpp_ignores"),
+    Mutation("a short text never compared", "hf/engine_check/compare.py", "(min(config.original(name), served), served)", "(served, served)", "hf/engine_check/test_check.py::test_released_configs"),
+    Mutation("a remedy that is not tried", "hf/engine_check/mend.py", "if is_right(changed, config, rules, version, served):", "if True:", "hf/engine_check/test_check.py::test_flags_mend_what_they_are_printed_for"),
+    Mutation("what is not known passes", "hf/engine_check/report.py", '= ("refused", "differs", "unknown")', '= ("refused", "differs")', "hf/engine_check/test_check.py::test_an_architecture_that_was_not_read"),
 )  # fmt: skip

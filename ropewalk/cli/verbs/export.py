@@ -1,4 +1,4 @@
-"""`ropewalk export`: write a model with an extension for an engine, with the command that starts it."""
+"""`ropewalk export`: write a model with an extension for an engine or a trainer, with the command or the settings."""
 
 from __future__ import annotations
 
@@ -7,26 +7,40 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.cli.models import Extension, Model, Out, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.models import Extension, Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.errors import UnknownName
 from ropewalk.folders import require_new
 
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
-Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help="transformers, vllm, sglang or llama.cpp")]
+TRAINERS = ("llama-factory", "axolotl", "torchtitan")
+TARGETS = "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan"
+Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help=TARGETS)]
+FOLDER = "a new folder, such as ./model-32k; axolotl and torchtitan need none"
+Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDER)]
+
+Plugin = Annotated[
+    bool | None,
+    typer.Option("--plugin/--no-plugin", help="vllm: by Ropewalk's plugin always, or never; if needed without either"),
+]
 
 
-def export(model: Model, extension: Extension, out: Out, engine: Target = "vllm", to: To = "") -> None:
-    """Write the model so that the engine runs it under the extension, or say why the engine cannot."""
+def export(
+    model: Model, extension: Extension, out: Folder = "", engine: Target = "vllm", to: To = "", plugin: Plugin = None
+) -> None:
+    """Write the model so that an engine or a trainer runs it under the extension, or say why it cannot."""
     target_len = target(to)
-    if engine not in ENGINES:
-        raise UnknownName("engine", engine, known=ENGINES)
-    require_new(Path(out))
+    if engine not in (*ENGINES, *TRAINERS):
+        raise UnknownName("engine", engine, known=(*ENGINES, *TRAINERS))
+    if out:
+        require_new(Path(out))
     line = require_plausible(model, extension)
-    fitted, tokenizer = fitting(model, line or extension, to), tokenizer_of(model)
+    fitted = fitting(model, line or extension, to)
     from ropewalk.hf import export as write
     from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.engine_export.export import require_directory
 
-    host = weights_of(model)
+    require_directory(out or None, engine, "--out")
+    tokenizer, host = tokenizer_of(model) if out else None, weights_of(model)
     taken_off(host).put_on(host, fitted, target_len=target_len)
-    result = write(host, out, target=engine, target_len=target_len, tokenizer=tokenizer)
+    result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
     typer.echo(str(result))

@@ -76,7 +76,7 @@ def extend(
     with undo:
         handle = Handle(host, wanted, tuple(changed), lift_windows, ExitStack(), mode, reason, trained_len, schedule)
         undo.enter_context(attach_handle(handle))
-        undo.enter_context(replaced(host, handle.keep))
+        undo.enter_context(replaced(host, handle.keep, ours=mode == ATTENTION))
         handle.undo.enter_context(undo.pop_all())
     return handle
 

@@ -1,4 +1,4 @@
-"""`generate` and `save_pretrained` of an extended model, replaced on the instance."""
+"""`generate`, `save_pretrained` and continuous batching of an extended model, replaced on the instance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.hf.checkpoint.closed_config import close
 from ropewalk.hf.runtime.caches import SPARE
+from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.scoped import scoped
 
@@ -23,10 +25,13 @@ ROOM = 256  # proposed tokens that may be rejected at once; twice the stated num
 Keep = Callable[[Path, dict[str, Tensor]], None]
 
 
-def replaced(host: PreTrainedModel, keep: Keep) -> ExitStack:
-    """Replace both methods; `keep` writes the extension into a folder."""
+def replaced(host: PreTrainedModel, keep: Keep, *, ours: bool) -> ExitStack:
+    """Replace the methods; `keep` writes the extension into a folder, `ours` says whether our attention runs."""
     undo = ExitStack()
-    for name, method in (("generate", _generate(host)), ("save_pretrained", _save_pretrained(host, keep))):
+    methods = {"generate": _generate(host), "save_pretrained": _save_pretrained(host, keep)}
+    if ours:
+        methods["init_continuous_batching"] = _refuse_continuous_batching
+    for name, method in methods.items():
         before = {name: host.__dict__[name]} if name in host.__dict__ else {}
         host.__dict__[name] = method
         undo.callback(host.__dict__.update, before)
@@ -65,6 +70,11 @@ def _spare(host: PreTrainedModel, arguments: dict[str, Any]) -> int:
     return max(ROOM, 2 * stated("prompt_lookup_num_tokens"), 2 * stated("num_assistant_tokens"))
 
 
+def _refuse_continuous_batching(*_: Any, **__: Any) -> Any:
+    """`generate_batch` and `continuous_batching_context_manager` begin here."""
+    raise DoesNotFit.because("continuous batching", CONTINUOUS, remedy=STATIC_OR_GENERATE)
+
+
 def _save_pretrained(host: PreTrainedModel, keep: Keep) -> Callable[..., Any]:
     of_class: Any = host.save_pretrained
 
@@ -78,6 +88,7 @@ def _save_pretrained(host: PreTrainedModel, keep: Keep) -> Callable[..., Any]:
         answer = of_class(save_directory, *args, **kwargs)
         if kwargs.get("is_main_process", True):
             keep(Path(save_directory), learned)
+            close(Path(save_directory))
         return answer
 
     return save_pretrained

@@ -73,11 +73,11 @@ def _stated(
     else:
         text.rope_parameters = _alike_in_all(extension, rotating_layers, parts, length, by_name)
     text.max_position_embeddings = length
-    _require_valid(text)
+    require_valid(text)
     return stated
 
 
-def _require_valid(text: Any) -> None:
+def require_valid(text: Any) -> None:
     """Refuse what the config's own class would refuse when it is read again."""
     try:
         text.validate_rope()

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
+from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import why
+from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
 from ropewalk.trust import trusted
 
 TRUST = "trust_remote_code"
+OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
 OWN_CODE = "transformers_modules"  # the package in which transformers stores the code that came with a model
 
 
@@ -29,25 +32,46 @@ def runs_own_code(model: nn.Module) -> bool:
 def fetch_config(model: str | Path, **kwargs: Any) -> Any:
     """The config."""
     rule = "one whose config transformers reads"
-    return _fetched(AutoConfig.from_pretrained, model, kwargs, rule, "correct its config.json")
+    return _fetched(_config, model, kwargs, rule, "correct its config.json")
+
+
+def _config(model: str | Path, **kwargs: Any) -> Any:
+    """The config by transformers, opened where Ropewalk closed it."""
+    if not is_closed(model):
+        return AutoConfig.from_pretrained(model, **kwargs)
+    values = opened(PreTrainedConfig.get_config_dict(model)[0])
+    if "auto_map" not in values:
+        return CONFIG_MAPPING[values["model_type"]].from_dict(values)
+    config = AutoConfig.from_pretrained(model, **kwargs)  # its own code reads it
+    opened(vars(config))
+    return config
 
 
 def fetch_tokenizer(model: str | Path, **kwargs: Any) -> Any:
     """The tokenizer."""
     rule, remedy = "one with a tokenizer beside its weights", "put its files there; save_pretrained writes them"
+    if is_closed(model):  # Phi-3's config refuses a type that it does not know, before there is a tokenizer
+        kwargs.setdefault("config", fetch_config(model, **{TRUST: kwargs.get(TRUST)}))
     return _fetched(AutoTokenizer.from_pretrained, model, kwargs, rule, remedy)
 
 
 def fetch_model(model: str | Path, **kwargs: Any) -> Any:
     """The causal language model, with what `kwargs` ask for besides."""
     rule, remedy = "a causal model that transformers loads", "fetch again what is missing or incomplete"
+    if is_closed(model) and kwargs.get("config") is None:
+        config = fetch_config(model, **{TRUST: kwargs.get(TRUST)})
+        stated = [name for name in kwargs if hasattr(config, name) and name not in OF_LOADING]
+        for name in stated:  # as transformers does, which takes them for the model's own where a config is passed
+            setattr(config, name, kwargs.pop(name))
+        kwargs["config"] = config
     return _fetched(AutoModelForCausalLM.from_pretrained, model, kwargs, rule, remedy)
 
 
 def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any], rule: str, remedy: str) -> Any:
     trust = kwargs.get(TRUST)
     try:
-        return how(model, **{**kwargs, TRUST: trusted() if trust is None else trust})
+        with without_warning():
+            return how(model, **{**kwargs, TRUST: trusted() if trust is None else trust})
     except (RopewalkError, MemoryError):
         raise
     except ModuleNotFoundError as missing:
@@ -57,5 +81,11 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
             raise
         if TRUST in str(reason):
             remedy = f"read the code that comes with it, then pass {TRUST}=True, or --trust-remote-code"
+        if SENTENCE in str(reason):
+            remedy = "download the folder first, and load that: an extension is not read from the hub"
+        if isinstance(reason, KeyError) and reason.args == (ROPE_TYPE,):
+            sentence = f"{model} was written for vLLM with Ropewalk's plugin, and transformers cannot compute it"
+            remedy = "load the model that it was made of, and extend that"
+            raise Unreadable.because("model", sentence, remedy=remedy) from reason
         detail = f"{type(reason).__name__}: {why(reason)}; {remedy}"
         raise Unreadable("model", rule, str(model), remedy=detail) from reason

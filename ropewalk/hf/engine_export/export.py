@@ -1,11 +1,12 @@
-"""Export to serving engines: what each reads of a schedule, and the command that starts it.
+"""Export to serving engines and trainers: what each reads of a schedule, and the command or the settings.
 
     native    the engine knows the schedule by its name and computes the same
     lowered   any static table, pair by pair: as longrope with equal factors, or as divisors among the weights
+    plugin    Ropewalk's plugin in the engine computes it (vLLM)
     frozen    a dynamic schedule made static for one length, which changes short texts; a note says so
     refused   what the engine would compute differently, with the reason
 
-Source: each engine's rule is in its file in engines/, with the version that was read or run.
+Source: each rule is in its file in engines/ and trainers/, with the version that was read or run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from ropewalk.errors import DoesNotFit, UnknownName
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import appearing
@@ -30,64 +31,129 @@ from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.model_card import copy_papers
 from ropewalk.hf.engine_export.config_for_engine import stated
-from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel
+from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel, vllm
 from ropewalk.hf.engine_export.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_export.fold_temperature import folded_weights, require_foldable
-from ropewalk.hf.engine_export.tokenizer import of_llama_cpp
+from ropewalk.hf.engine_export.gguf.files import require_writer, write_for_llama_cpp
+from ropewalk.hf.engine_export.plugin import Plans, line_of, plans_for, write_plans
+from ropewalk.hf.engine_export.trainers import TRAINERS
+from ropewalk.hf.engine_export.trainers.torchtitan import SCRIPT
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.scales import DynamicTemperature
 
+PLUGGED = "vllm"  # the engine with a plugin of ours
 KINDS = {
     "native": "the engine computes the same from the config",
     "lowered": "the schedule is written pair by pair",
+    "plugin": "Ropewalk's plugin computes it inside the engine",
     "frozen": "a dynamic schedule, made static",
 }
+TARGETS = ENGINES | TRAINERS
 
 
 class Exported(NamedTuple):
-    """What was written, and the command that starts it."""
+    """What was written, and the command that starts it; for a trainer, its settings."""
 
     kind: str
-    directory: Path
+    directory: Path | None  # None where a trainer's settings carry the schedule alone
     command: str
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.kind} ({KINDS[self.kind]}): {self.directory}", *self.notes, self.command])
+        head = f"{self.kind} ({KINDS[self.kind]})"
+        head += "" if self.directory is None else f": {self.directory}"
+        return "\n".join([head, *self.notes, self.command])
 
 
 def export(
     model: nn.Module,
-    directory: str | Path,
+    directory: str | Path | None = None,
     *,
     target: str,
     target_len: int | None = None,
     tokenizer: Any | None = None,
+    plugin: bool | None = None,
 ) -> Exported:
-    """Write an extended model for a serving engine, verified in transformers.
+    """Write an extended model for a serving engine or a trainer, verified in transformers.
 
         rw.extend(model, "yarn", target_len=32768)
         print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
 
-    `target` is transformers, vllm, sglang or llama.cpp; `directory` must be new or empty. `target_len` (tokens) goes
-    into the config, and is needed for a dynamic schedule. Returns an `Exported`: its kind, directory, command, notes.
+    `target` is transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan. `directory`
+    must be new or empty; axolotl and torchtitan take none, since settings are all they need. `target_len` (tokens) goes
+    into the config, and is needed for a dynamic schedule. `plugin` (vLLM) puts the extension into the config for
+    Ropewalk's plugin: None does it where vLLM alone cannot compute the same, True always, and False never: then a
+    dynamic schedule is made static, and other methods are refused. For llama.cpp the folder holds a GGUF file and
+    Ollama's Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command (of a
+    trainer, the settings), notes.
     """
     require_engine(target)
+    require_directory(directory, target)
     host, handle = extended_host(model)
+    plans = _plans(host, handle, target, target_len, plugin)
+    if plans:
+        return _with_plugin(host, plans, Path(directory), tokenizer)
     extension = frozen(handle.extension, handle.facts, target_len)
     config, reading = _read(host, extension, handle.layers, target, target_len)
+    kind = "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
+    notes = _notes(kind, extension, config, reading, host)
+    if directory is None:
+        name = host.name_or_path or "MODEL"
+        return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
+    if target == "llama.cpp":
+        require_writer(config)
+    weights = _weights(host, handle, config, reading)
     with appearing(Path(directory), FAILURES) as place:
-        save_weights(host, place, _weights(host, handle, config, reading))
+        save_weights(host, place, weights)
         config.config.save_pretrained(place)
         _verify(host, handle, extension, place, config.length)
         _settle(config, reading, place)
         save_tokenizer(tokenizer, place)
+        notes += copy_papers(host, place)
+        if target == "llama.cpp":
+            notes += write_for_llama_cpp(config, weights or host.state_dict(), tokenizer, place)
+    return Exported(kind, Path(directory), TARGETS[target].command(_written(directory, target), config), tuple(notes))
+
+
+def _written(directory: str | Path, target: str) -> str:
+    """The folder as it is written in a command, or in a file of settings."""
+    return str(directory) if target in TRAINERS else shlex.quote(str(directory))
+
+
+def _plans(host: PreTrainedModel, handle: Handle, target: str, target_len: int | None, plugin: bool | None) -> Plans:
+    """The plans for the engine's plugin, where it is to compute the extension; empty where the config carries it."""
+    if target != PLUGGED:
+        if plugin:
+            raise DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
+        return {}
+    if plugin is None and not isinstance(handle.extension.theta, Dynamic):
+        try:
+            _read(host, handle.extension, handle.layers, target, target_len)
+            return {}
+        except DoesNotFit as reason:
+            if reason.field == "target_len":
+                raise
+            plugin = True
+    return {} if plugin is False else plans_for(host, handle, target_len)
+
+
+def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
+    """Write the model for the engine's plugin."""
+    with appearing(directory, FAILURES) as place:
+        write_plans(host, plans, place)
+        save_tokenizer(tokenizer, place)
         papers = copy_papers(host, place)
-    kind = "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
-    notes = [*_notes(kind, extension, config, reading, host), *papers]
-    notes += of_llama_cpp(tokenizer) if target == "llama.cpp" else []
-    return Exported(kind, Path(directory), ENGINES[target].command(shlex.quote(str(directory)), config), tuple(notes))
+    plan = next(iter(plans.values()))
+    hindrance = next((plan.why_not_tables for plan in plans.values() if not plan.is_tables), "")
+    notes = [
+        "vLLM needs Ropewalk in its environment: pip install 'ropewalk[vllm]'; without it vLLM refuses the folder",
+        f"computed by Ropewalk's attention: {hindrance}" if hindrance else "computed by vLLM's own kernels",
+    ]
+    if isinstance(plan.planned[0].extension.theta, Dynamic):
+        notes.append("short texts stay exact; --no-plugin makes the schedule static, for vLLM without Ropewalk")
+    command = vllm.plugin_command(shlex.quote(str(directory)), plan.target_len)
+    return Exported("plugin", directory, command, (*notes, *papers))
 
 
 def require_exportable(
@@ -106,9 +172,18 @@ def require_exportable(
 
 
 def require_engine(target: str) -> None:
-    """Refuse an unknown engine."""
-    if target not in ENGINES:
-        raise UnknownName("engine", target, known=ENGINES)
+    """Refuse an unknown engine or trainer."""
+    if target not in TARGETS:
+        raise UnknownName("engine", target, known=TARGETS)
+
+
+def require_directory(directory: str | Path | None, target: str, field: str = "directory") -> None:
+    """Refuse a folder where none is written, and none where one is."""
+    folder = TARGETS[target].folder
+    if folder and directory is None:
+        raise InvalidValue.because(field, f"{target} reads a folder, so {field} must be a new one")
+    if not folder and directory is not None:
+        raise InvalidValue.because(field, f"the settings of {target} need no folder, so {field} must be left out")
 
 
 def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
@@ -133,11 +208,13 @@ def _read(
     try:
         config = stated(host, extension, layers, target_len)
     except DoesNotFit as reason:
+        if target in TRAINERS and reason.field != "target_len":
+            raise DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT) from reason
         if reason.field not in ("reach", "biases"):
             raise
         remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
         raise DoesNotFit.because(reason.field, str(reason), remedy=remedy) from reason
-    reading = ENGINES[target].read(config)
+    reading = TARGETS[target].read(config)
     if reading.folded != 1:
         require_foldable(layers)
     return config, reading
@@ -176,13 +253,10 @@ def _notes(
 ) -> list[str]:
     notes = []
     if kind == "frozen":
-        specs = "+".join(str(spec) for specs in extension.specs.values() for spec in specs)
-        static = f"made static for {config.length:,} tokens, as {specs}"
+        static = f"made static for {config.length:,} tokens, as {line_of(extension)}"
         notes.append(f"{static}; the model's answers to short texts change")
     if reading.divisors:
-        notes.append(
-            f"the frequencies are in {TENSOR}, for llama.cpp's converter only: transformers refuses the folder"
-        )
+        notes.append(f"the frequencies are in {TENSOR}, for llama.cpp only: transformers refuses the folder")
     if reading.folded != 1:
         rounded = "" if host.dtype == torch.float32 else f", rounded to {host.dtype}".replace("torch.", "")
         notes.append(f"a temperature of {reading.folded:.4f} is folded into the weights of the queries{rounded}")

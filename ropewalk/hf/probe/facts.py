@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -11,9 +11,11 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import formula
-from ropewalk.hf.probe.probe import ProbedLayer
 from ropewalk.presets.lengths import require_whole
 from ropewalk.trained_to import stated
+
+if TYPE_CHECKING:
+    from ropewalk.hf.probe.probe import ProbedLayer  # which needs more of transformers than reading a config does
 
 CLOSE = 1e-5  # relative: the error of tables in float32
 USUAL_BASE = 10_000.0

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import masking_utils
 from transformers.masking_utils import (
     and_masks,
     causal_mask_function,
     or_masks,
     packed_sequence_mask_function,
-    remap_positions_for_packed_sequence,
     sdpa_mask,
     sliding_window_overlay,
 )
@@ -29,7 +29,9 @@ _NONE = torch.zeros(1, 1)
 _BOTH, _EITHER = and_masks(causal_mask_function).__code__, or_masks(causal_mask_function).__code__
 _WINDOW = sliding_window_overlay(1).__code__
 _TEXTS = packed_sequence_mask_function(_NONE).__code__
-_RENUMBERED = remap_positions_for_packed_sequence(causal_mask_function, _NONE).__code__
+# Packed texts are renumbered from transformers 5.20 on; before, they are only kept apart.
+_RENUMBER = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+_RENUMBERED = _RENUMBER(causal_mask_function, _NONE).__code__ if _RENUMBER else None
 _KEPT = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "use_vmap", "device")
 
 
@@ -49,7 +51,7 @@ def recognize(function: Any) -> MaskReach | None:
         return MaskReach(False, inside["sliding_window"])
     if code is _TEXTS:  # we read packed texts from the position ids too
         return MaskReach(False)
-    if code is _RENUMBERED:
+    if code is not None and code is _RENUMBERED:
         return recognize(inside["mask_function"])
     return _both([recognize(part) for part in inside["mask_functions"]]) if code is _BOTH else None
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
-from transformers.cache_utils import CacheLayerMixin, DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
+from transformers import DynamicCache, cache_utils
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from ropewalk.attention import LayerCache, Session
 from ropewalk.attention.cache.kv_buffers import RingBuffer
@@ -19,6 +19,7 @@ from ropewalk.hf.runtime.cache_owner import REMEDY, REMOVED
 
 # How many tokens may be removed again, because an assistant proposed them and the model rejected them.
 SPARE: ContextVar[int] = ContextVar("spare", default=0)
+SHARING = getattr(cache_utils, "DummyLayer", None)  # of a layer that shares another's keys, from transformers 5.20 on
 PLAIN = (DynamicLayer, DynamicSlidingWindowLayer)  # what `generate` makes by default
 
 
@@ -102,7 +103,7 @@ def is_fresh(cache: Any, slots: Sequence[int]) -> bool:
 
 def _is_empty(layer: Any) -> bool:
     """A layer that shares another's keys has none itself, and counts as empty."""
-    return type(layer) is DummyLayer or (type(layer) in (*PLAIN, ExtendedCacheLayer) and layer.get_seq_length() == 0)
+    return type(layer) is SHARING or (type(layer) in (*PLAIN, ExtendedCacheLayer) and layer.get_seq_length() == 0)
 
 
 def held_bytes(cache: DynamicCache) -> int:

@@ -20,6 +20,10 @@ from ropewalk.positions import Positions
 
 PASS = "ropewalk_pass"  # the keyword that carries a pass from the model to its layers
 STATIC = "use a static schedule, which keeps the model's attention"
+# Continuous batching keeps keys in pages, and reads them by attention functions of its own.
+PAGES = "cache"  # the keyword with its pages
+CONTINUOUS = "transformers' continuous batching runs attention of its own, which would leave the extension out"
+STATIC_OR_GENERATE = "use generate, or a static schedule, which keeps the model's attention"
 DOCUMENTS = "documents"  # the keyword that says which text of its row a token belongs to
 
 

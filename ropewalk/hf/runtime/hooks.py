@@ -15,12 +15,23 @@ from transformers import DynamicCache, PreTrainedModel
 
 from ropewalk.attention import Session
 from ropewalk.attention.layout.retention import reach_retention
-from ropewalk.errors import Conflict, InvalidValue
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.runtime.cache_owner import NeverCopied, Owner
 from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, adopt, is_fresh
-from ropewalk.hf.runtime.forward_pass import CURRENT, DOCUMENTS, PASS, ForwardPass, make_pass, size, states_numbers
+from ropewalk.hf.runtime.forward_pass import (
+    CONTINUOUS,
+    CURRENT,
+    DOCUMENTS,
+    PAGES,
+    PASS,
+    STATIC_OR_GENERATE,
+    ForwardPass,
+    make_pass,
+    size,
+    states_numbers,
+)
 from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, fetched, lifted
 from ropewalk.inputs import PAD
 
@@ -46,6 +57,8 @@ class ForwardPreHook(NeverCopied):
         _require_ours(self._config)
         arguments = dict(self._signature.bind_partial(*args, **kwargs).arguments)
         arguments |= arguments.pop(self._rest, {}) if self._rest else {}
+        if PAGES in arguments:  # batching that began before the model was extended
+            raise DoesNotFit.because("continuous batching", CONTINUOUS, remedy=STATIC_OR_GENERATE)
         cache = arguments["past_key_values"] = self._cache(module, arguments)
         positions = _training_positions(self._owner.mark.extension, module)
         weights = _wants_weights(self._config, arguments)
@@ -93,6 +106,8 @@ def check_position_ids(
     transformers takes every gap as the border of two texts, and ignores borders where there is a cache.
     """
     positions = kwargs.get("position_ids")
+    if PAGES in kwargs:  # continuous batching states the borders of texts itself
+        return None
     if positions is None or positions.dim() > 2 or torch.compiler.is_compiling() or not states_numbers(kwargs):
         return None  # several numbers per token are those of images, which the model handles
     steps, cached = kwargs["position_ids"].diff(dim=-1), kwargs.get("past_key_values") is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from ropewalk.folders import appearing, require_plausible
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.checkpoint import sidecar
+from ropewalk.hf.checkpoint.closed_config import close
 from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, runs_own_code
 from ropewalk.hf.probe.identity import CLOSE, HALF
@@ -34,9 +37,10 @@ def save(
         rw.extend(model, "yarn:factor=4")
         print(rw.save(model, "model-32k", tokenizer=tokenizer))
 
-    `directory` must be new or empty. A static schedule becomes a standard config, which plain transformers loads; any
-    other extension goes into `ropewalk.json`, for `rw.load`. `target_len` (tokens) is written into the config. The
-    saved model is loaded and compared before this returns; a failure leaves no files.
+    `directory` must be new or empty. A static schedule becomes a standard config, which plain transformers loads. Any
+    other extension goes into `ropewalk.json`, for `rw.load`; everything else stops at the config of that folder.
+    `target_len` (tokens) is written into the config. The saved model is loaded and compared before this returns; a
+    failure leaves no files.
     """
     host, handle = extended_host(model)
     with appearing(Path(directory), FAILURES) as place:
@@ -49,6 +53,7 @@ def save(
             if reason.field == "target_len":  # only the caller can state a length
                 raise
             handle.keep(place, target_len=target_len)
+            close(place)
             how = f"ropewalk.load: {reason}"
         reached = min(handle.facts.trained_len * handle.extension.theta.stretch, FAR)
         require_same(host, place, target_len or int(reached))
@@ -124,9 +129,22 @@ def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
     for first in sorted({0, min(length, FAR) - count}):
         places = torch.arange(first, first + count, device=host.device)[None]
         inputs = {"input_ids": ids, "position_ids": places, "use_cache": False}
-        with quiet(host), quiet(again), torch.no_grad():
+        with _in_its_own_precision(host), quiet(host), quiet(again), torch.no_grad():
             expected, got = host(**inputs).logits.double(), again(**inputs).logits.double()
         error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
         if not error <= CLOSE.get(host.dtype, HALF):
             sentence = f"the saved model is not the same when loaded: relative error {error:.1e} from token {first} on"
             raise DoesNotFit.because("model", sentence)
+
+
+@contextmanager
+def _in_its_own_precision(host: PreTrainedModel) -> Iterator[None]:
+    """Trainer leaves autocast around the forward of a model that it trained in mixed precision."""
+    wrapped, plain = host.__dict__.get("forward"), host.__dict__.get("_original_forward")
+    try:
+        if wrapped is not None and plain is not None:
+            host.__dict__["forward"] = plain
+        yield
+    finally:
+        if wrapped is not None:
+            host.__dict__["forward"] = wrapped

@@ -43,6 +43,10 @@ from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Check
 WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that do not change the result
 LONGER = ("steps", *WATCHING)  # settings that may change when a run is resumed
 PLAN = "plan.json"
+# Its name in TrainingArguments from transformers 5.20 on, and before.
+CHECKPOINTING = next(
+    name for name in ("activation_checkpointing", "gradient_checkpointing") if name in TrainingArguments.__annotations__
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +198,7 @@ def arguments(plan: TrainingPlan, out: Path, **more: Any) -> TrainingArguments:
         "adam_beta2": 0.95,
         "bf16": plan.bf16,
         "torch_compile": plan.compile,
-        "activation_checkpointing": plan.checkpointing,
+        CHECKPOINTING: plan.checkpointing,
         "use_cpu": not torch.cuda.is_available(),
         "train_sampling_strategy": "sequential",  # the data set shuffles its rows
         "save_steps": plan.save_every,

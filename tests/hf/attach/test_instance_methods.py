@@ -4,9 +4,9 @@ import pytest
 import torch
 from hf.models import tiny
 from hf.traces import logits, trace
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, DynamicCache, GenerationConfig
 
-from ropewalk import InvalidValue
+from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.attach.instance_methods import ROOM
 
@@ -162,3 +162,50 @@ def test_a_folder_is_uploaded_in_a_step_of_its_own(tmp_path):
     with extended(model, "yarn:factor=4"), pytest.raises(InvalidValue, match="push_to_hub"):
         model.save_pretrained(tmp_path, push_to_hub=True)
     assert not list(tmp_path.iterdir())
+
+
+PAGES = ContinuousBatchingConfig(page_size=32, num_blocks=64, max_batch_tokens=64)
+GREEDY = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0, max_new_tokens=24)
+UNEQUAL = [IDS[0, :count].tolist() for count in (5, 30, 63)]
+
+
+def together(model):
+    """What transformers writes to several prompts in one batch that is filled up as texts end."""
+    answers = model.generate_batch(UNEQUAL, GREEDY, PAGES, warmup=False)
+    assert not [answer.error for answer in answers.values() if answer.error]
+    return {tuple(answer.prompt_ids): answer.generated_tokens for answer in answers.values()}
+
+
+@pytest.mark.parametrize("text", ["yarn:factor=4", "pi:factor=4", "abf:new_base=100000"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_static_schedule_is_in_force_in_continuous_batching(llama, text):
+    base = together(llama)
+    with extended(llama, text) as handle:
+        assert handle.mode == "tables"
+        got = together(llama)
+        for prompt in UNEQUAL:
+            alone = llama.generate(torch.tensor([prompt]), generation_config=GREEDY)[0, len(prompt) :]
+            assert got[tuple(prompt)] == alone.tolist()
+    assert got != base
+    assert together(llama) == base
+
+
+@pytest.mark.parametrize("text", ["dynamic_yarn", "rerope:window=8+log_n", "biases.alibi", "window:window=9"])
+def test_continuous_batching_is_refused_under_our_attention(llama, text):
+    with extended(llama, text):
+        for refused in (llama.init_continuous_batching, lambda: llama.generate_batch(UNEQUAL, GREEDY)):
+            with pytest.raises(DoesNotFit, match=r"continuous batching runs attention of its own.*use generate"):
+                refused()
+    assert "init_continuous_batching" not in llama.__dict__
+
+
+def test_continuous_batching_that_began_before_the_extension_writes_nothing_under_it(llama):
+    manager = llama.init_continuous_batching(GREEDY, PAGES)
+    with extended(llama, "rerope:window=8"):
+        manager.start()
+        manager.add_request(UNEQUAL[1])
+        answer = manager.get_result(timeout=60)
+        manager.stop(block=True)
+    manager.destroy()
+    assert answer.generated_tokens == []
+    assert "would leave the extension out" in answer.error

@@ -123,7 +123,7 @@ def test_llama_cpp_has_one_yarn():
 
 
 @pytest.mark.parametrize("name", ["qwen3", "olmo2", "granite"])
-@pytest.mark.parametrize("text", ["by_parts:factor=4", "llama3:factor=4"])
+@pytest.mark.parametrize("text", ["by_parts:factor=4,low_turns=2", "llama3:factor=4"])
 def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
     model = tiny(name, num_hidden_layers=1)
     layers = probe(model)
@@ -132,6 +132,23 @@ def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
     said = stated(model, extension, attached_all(layers, facts, extension), None)
     with pytest.raises(DoesNotFit, match=f"what llama.cpp knows of {name}"):
         ENGINES["llama.cpp"].read(said)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "olmo2", "granite", "gemma3_text"])
+@pytest.mark.parametrize("text", ["by_parts:factor=4", "yarn:factor=4+scales.temperature:value=1.3"])
+def test_llama_cpp_has_its_own_temperature_and_the_rest_is_folded(name, text):
+    """YaRN's table is known by name wherever divisors are not read; the config keeps what llama.cpp computes."""
+    model = tiny(name, num_hidden_layers=1, layer_types=["full_attention"])
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse(text, trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    reading = ENGINES["llama.cpp"].read(said)
+    left = said.parameters[0]
+    computed = 0.1 * math.log(4) + 1
+    assert (left["rope_type"], left["attn_factor"]) == ("yarn", 1.0)
+    assert left["attention_factor"] == pytest.approx(computed)
+    assert computed**2 * reading.folded == pytest.approx(constant_scale(extension, facts[0]))
 
 
 @pytest.mark.parametrize("name", ["gemma", "stablelm", "phi3", "gpt_neox"])

@@ -170,7 +170,7 @@ def test_licence_and_card_come_along(tmp_path):
 def test_a_tokenizer_of_its_own_is_unknown_to_llama_cpp(tmp_path):
     """Its converter knows tokenizers by the tokens of one text. The line it needs is said."""
     tokenizer = AutoTokenizer.from_pretrained(Path(rw.__file__).parent / "models" / "default")
-    with extended(tiny("llama", num_hidden_layers=1), "pi:factor=4") as handle:
+    with extended(tiny("mixtral", num_hidden_layers=1, sliding_window=None), "pi:factor=4") as handle:
         given = {"target": "llama.cpp", "tokenizer": tokenizer}
         result = export(handle.model, tmp_path / "out", **given)
     line = 'if chkhsh == "c99bb8614babbf928995e11272bb45c3bab657c012cad3d010091a70a7fbb7d5": res = "smollm"'
@@ -187,8 +187,11 @@ def test_a_folder_with_spaces_is_quoted(tmp_path):
     place = tmp_path / "my model"
     result, *_ = exported(tiny("llama", num_hidden_layers=1), place, "pi:factor=4", target="llama.cpp")
     words = shlex.split(result.command)
-    assert str(place) in words
-    assert f"{place}.gguf" in words
+    assert f"{place}/model.gguf" in words
+    result, *_ = exported(tiny("cohere", num_hidden_layers=1), tmp_path / "a b", "pi:factor=4", target="llama.cpp")
+    words = shlex.split(result.command)
+    assert str(tmp_path / "a b") in words
+    assert f"{tmp_path / 'a b'}.gguf" in words
 
 
 def test_a_dynamic_schedule_is_frozen_and_said_to_be(tmp_path):
@@ -228,18 +231,20 @@ def test_vllm_has_no_table_beyond_the_factor(tmp_path):
     require_reloaded(tmp_path / "out", expected)
 
 
-def test_llama_cpp_needs_no_flags(tmp_path):
-    """The file holds the schedule."""
+def test_llama_cpp_needs_no_flags_for_the_schedule(tmp_path):
+    """The file holds the schedule; float32 has to be asked for."""
     result, *_ = exported(tiny("llama"), tmp_path / "out", "yarn:factor=4", target="llama.cpp")
     assert result.kind == "native"
-    assert result.command.endswith(".gguf -c 128")
+    assert result.command.endswith("model.gguf -c 128 -fa off -ctk f32 -ctv f32")
+    result, *_ = exported(tiny("llama").bfloat16(), tmp_path / "half", "yarn:factor=4", target="llama.cpp")
+    assert result.command.endswith("model.gguf -c 128")
 
 
 @pytest.mark.parametrize(
     ("text", "target", "match"),
     [
-        ("rerope:window=8", "vllm", "reach"),
-        ("biases.alibi", "vllm", "biases"),
+        ("rerope:window=8", "sglang", "reach"),
+        ("biases.alibi", "sglang", "biases"),
         ("yarn:factor=4+log_n", "sglang", "log_n"),
         ("window:window=8+yarn:factor=4", "llama.cpp", "window"),
         ("rerope:window=8", "llama.cpp", "reach"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import masking_utils
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
@@ -12,7 +13,6 @@ from transformers.masking_utils import (
     chunked_overlay,
     or_masks,
     packed_sequence_mask_function,
-    remap_positions_for_packed_sequence,
     sdpa_mask,
     sliding_window_causal_mask_function,
     sliding_window_overlay,
@@ -38,6 +38,12 @@ def required(function, queries=LENGTH):
     require_causal(function, use_vmap=False, device="cpu", **places)
 
 
+def renumbered(function):
+    """As transformers does with packed texts, from 5.20 on."""
+    remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+    return remap(function, torch.arange(LENGTH)[None]) if remap else function
+
+
 LEAVES = st.one_of(
     st.just(causal_mask_function),
     st.integers(1, LENGTH + 2).map(sliding_window_overlay),
@@ -52,7 +58,7 @@ FUNCTIONS = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map(lambda parts: and_masks(*parts)),
         st.lists(inner, min_size=1, max_size=3).map(lambda parts: or_masks(*parts)),
-        inner.map(lambda part: remap_positions_for_packed_sequence(part, torch.arange(LENGTH)[None])),
+        inner.map(renumbered),
     ),
     max_leaves=6,
 )

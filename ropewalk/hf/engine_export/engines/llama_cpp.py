@@ -2,33 +2,31 @@
 
 default, linear    unchanged
 yarn               with betas 32 and 1, truncated, at the temperature 0.1 ln(factor) + 1, whatever a config, a key
-                   or a flag says
+                   or a flag says; another temperature goes into the weights of the queries
 nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM, Phi)
 any table          as the tensor rope.freqs.weight, a divisor for each pair, where the architecture reads it;
                    elsewhere the converter or the loader stops at it, and llama3 is dropped silently
+
+Its server keeps keys and values in float16, and computes attention in it, unless it is told otherwise:
+log-probabilities of a float32 model are then off by 2e-2 to 6e-2.
 """
 
 from __future__ import annotations
 
 import math
 
-from ropewalk.errors import DoesNotFit
-from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, fold, lower, yarn_temperature
+import torch
 
-# Run with the tensor, and equal to transformers. Others were run and stop, or were not run.
-READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
-TENSOR = "rope.freqs.weight"
-# Run by name too; others were not run, which a note says.
-RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
-# Their converters skip the common part that writes base and schedule: both are dropped.
-DROPS = {
-    *("gemma", "gemma2", "stablelm", "phi", "phi3", "phimoe", "gpt_neox", "falcon", "falcon_h1", "glm", "chatglm"),
-    *("dbrx", "codeshell", "minicpm3", "orion", "plamo", "plamo2", "openelm", "granitemoehybrid", "bamba", "jamba"),
-    "nemotron_h",
-}
-# Not a type of transformers, so that loading the folder there stops instead of missing the tensor. The converter warns
-# that it does not know the type, and writes none.
-ROPE_TYPE = "rope_freqs"
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.engine_check.engines.llama_cpp import DROPS, READS_DIVISORS, RUN, TENSOR
+from ropewalk.hf.engine_check.engines.standard import ROPE_FREQS
+from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, fold, lower, yarn_temperature
+from ropewalk.hf.engine_export.gguf.architectures import ARCHITECTURES
+
+__all__ = ["ROPE_FREQS", "TENSOR", "command", "read"]
+
+FILE = "model.gguf"
+EXACT = " -fa off -ctk f32 -ctv f32"  # for a float32 model
 
 
 def read(stated: StatedModel) -> EngineReading:
@@ -40,28 +38,41 @@ def read(stated: StatedModel) -> EngineReading:
     if stated.text.model_type in DROPS:
         rule = "of a model whose base and schedule llama.cpp's converter writes down"
         raise DoesNotFit("schedule", rule, f"{stated.type} of {stated.text.model_type}")
-    if _computes(stated):
-        return EngineReading(lowered=False, unrun=stated.text.model_type not in RUN)
-    if stated.text.model_type not in READS_DIVISORS or stated.kinds:
-        rule = "linear, another base, or yarn with betas 32 and 1, truncated, at its own temperature, "
+    temperature, unrun = _temperature(stated), stated.text.model_type not in RUN
+    if temperature is not None and math.isclose(stated.temperature, temperature, rel_tol=1e-6):
+        return EngineReading(lowered=False, unrun=unrun)
+    if stated.text.model_type in READS_DIVISORS and not stated.kinds:
+        lower(stated)
+        return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_FREQS)
+    if stated.type == "yarn" and not (stated.reaches_all and _all_rotate(stated)):
+        sentence = f"llama.cpp gives YaRN's temperature to layers that rotate, and {stated.text.model_type} has others"
+        raise DoesNotFit.because("temperature", sentence, remedy="use pi, ntk or abf")
+    if temperature is None:
+        rule = "linear, another base, or yarn with betas 32 and 1, truncated, "
         raise DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
-    lower(stated)
-    return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_TYPE)
+    return EngineReading(lowered=False, folded=fold(stated, temperature), unrun=unrun)
 
 
 def command(place: str, stated: StatedModel) -> str:
-    """Converts and serves it. The file holds the schedule; flags could only contradict it."""
-    converted = f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf"
-    return f"{converted} && llama-server -m {place}.gguf -c {stated.length}"
+    """Serves it, converted first where we write no GGUF. The file holds the schedule; no flag is to contradict it."""
+    served = f"-c {stated.length}{EXACT if stated.config.dtype == torch.float32 else ''}"
+    if stated.text.model_type in ARCHITECTURES:
+        return f"llama-server -m {place}/{FILE} {served}"
+    return f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf && llama-server -m {place}.gguf {served}"
 
 
-def _computes(stated: StatedModel) -> bool:
-    """Whether llama.cpp's schedule of this name computes the same."""
+def _all_rotate(stated: StatedModel) -> bool:
+    """Whether all layers rotate, so that a factor of all queries makes up for one of cos and sin."""
+    return 0 not in (getattr(stated.text, "no_rope_layers", None) or ())
+
+
+def _temperature(stated: StatedModel) -> float | None:
+    """The factor of cos and sin under llama.cpp's schedule of this name; None if its table is another."""
     if stated.type in ("default", "linear"):
-        return stated.temperature == 1
+        return 1.0
     if stated.type != "yarn" or not stated.reaches_all:
-        return False
+        return None
     parameters = stated.parameters[0]
     betas = (parameters.get("beta_fast") or 32, parameters.get("beta_slow") or 1)
     usual = betas == (32, 1) and parameters.get("truncate", True)
-    return usual and math.isclose(stated.temperature, yarn_temperature(parameters["factor"]), rel_tol=1e-6)
+    return yarn_temperature(parameters["factor"]) if usual else None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.checkpoint.config_schedule import STILL
+from ropewalk.hf.engine_check.engines.formulas import yarn_temperature as yarn_temperature
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
 
 LONGROPE = "longrope"
@@ -81,10 +82,11 @@ class EngineReading(NamedTuple):
 
 
 class EngineRules(NamedTuple):
-    """The rules of one engine."""
+    """The rules of one engine, or of one trainer."""
 
     read: Callable[[StatedModel], EngineReading]  # rewrites the config
-    command: Callable[[str, StatedModel], str]  # the command that starts it with a folder
+    command: Callable[[str, StatedModel], str]  # the command that starts it with a folder, or a trainer's settings
+    folder: bool = True  # whether a folder is written; some settings carry the schedule alone
 
 
 def is_lowered(stated: StatedModel) -> bool:
@@ -112,13 +114,15 @@ def lower(stated: StatedModel) -> None:
         stated.text.original_max_position_embeddings = stated.length
 
 
-def fold(stated: StatedModel) -> float:
-    """Remove the temperature from the config, and return the factor for the weights of the queries."""
-    factor = stated.temperature**2
+def fold(stated: StatedModel, computed: float = 1.0) -> float:
+    """Leave the temperature that the engine computes in the config; return the rest, for the weights of the queries."""
+    factor = (stated.temperature / computed) ** 2
     for parameters in stated.parameters:
         for name in ("attention_factor", "short_mscale", "long_mscale"):
             if name in parameters:
-                parameters[name] = 1.0
+                parameters[name] = computed
+        if "attn_factor" in parameters:  # of YaRN's own temperature, which is what is left
+            parameters["attn_factor"] = 1.0
     return factor
 
 
@@ -135,11 +139,6 @@ def state_mscale(stated: StatedModel) -> None:
     """vLLM and SGLang read the temperature of longrope under other names."""
     for parameters in stated.parameters if is_lowered(stated) else ():
         parameters |= {"short_mscale": stated.temperature, "long_mscale": stated.temperature}
-
-
-def yarn_temperature(factor: float, coefficient: float = 1.0) -> float:
-    """YaRN's own: 0.1 ln(factor) + 1, with mscale as its coefficient where a config has one."""
-    return 0.1 * coefficient * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def yarn_mscale(parameters: dict[str, Any], all_dim: float) -> float:

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import math
 
-from ropewalk.hf.engine_export.engines.signature import EngineReading, StatedModel, lower, read_as_deepseek_and_phi
+from ropewalk.hf.engine_export.engines.signature import (
+    QUERY_SCALE,
+    EngineReading,
+    StatedModel,
+    lower,
+    read_as_deepseek_and_phi,
+)
 
 
 def read(stated: StatedModel) -> EngineReading:
@@ -19,14 +25,28 @@ def read(stated: StatedModel) -> EngineReading:
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
     reading = read_as_deepseek_and_phi(stated)
+    _state_query_scale(stated)
     if stated.type == "linear" and multiplies:
         stated.text.max_position_embeddings = math.ceil(stated.length / stated.parameters[0]["factor"])
     return reading
 
 
+def _state_query_scale(stated: StatedModel) -> None:
+    """Ministral 3's scale of queries, which vLLM reads under another name."""
+    for part in stated.parameters:
+        if QUERY_SCALE in part:
+            length = part["original_max_position_embeddings"]
+            stated.text.llama_4_scaling = {"beta": part[QUERY_SCALE], "original_max_position_embeddings": length}
+
+
 def command(place: str, stated: StatedModel) -> str:
     """The shell command that serves the model."""
     return f"vllm serve {place} --max-model-len {stated.length}"
+
+
+def plugin_command(place: str, length: int) -> str:
+    """The shell command that serves a model with Ropewalk's plugin."""
+    return f"vllm serve {place} --max-model-len {length}"
 
 
 def _ends_early(stated: StatedModel) -> bool:

@@ -1,0 +1,174 @@
+"""Single tokens of many requests, computed together: every page that a row sees is one entry of a few batched products.
+
+No request waits for a longer one, and nothing is padded beyond a page. The entries of all rows lie next to each other,
+and softmax is taken over the entries of each row. An entry's numbers do not depend on the other rows of the batch.
+
+Legend: e entry (a page that a row sees by one span), r row, n page, g key head, s token of a page, h query head,
+k query heads of one key head, d head dimension.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.paged.batch import PagedBatch
+from ropewalk.attention.problem import LayerTerms
+from ropewalk.attention.rotation.precision import to_compute_dtype
+from ropewalk.attention.rotation.rotate import Rotation, rotate_few
+from ropewalk.attention.torch_kernels.softmax import capped
+from ropewalk.reach import Span
+
+RUN = 4  # pages that lie next to each other are read in place from this many on
+COPIED = 8  # pages that are copied at once
+
+
+class Piece(NamedTuple):
+    """Some entries, and their pages: a slice where the pages lie next to each other, which are read in place."""
+
+    entries: slice
+    pages: slice | Tensor
+
+
+class SpanRows(NamedTuple):
+    """The pages that rows see by one span: the same for all layers with these terms."""
+
+    lane: int
+    rotation: Rotation | None  # of the queries, expanded
+    row_e: Tensor
+    place_e: Tensor  # the page's place in its request
+    page_e: Tensor
+    pieces: Sequence[Piece]
+    hidden_es: Tensor | None  # tokens that the row does not see; nothing where it sees whole pages
+    distance_es: Tensor | None  # effective distances, where there are biases
+    number_e: Tensor  # of the row
+
+
+class RowReads(NamedTuple):
+    """What rows read by all spans."""
+
+    rows: int
+    spans: Sequence[SpanRows]
+    row_e: Tensor
+
+
+def row_reads(rows: int, spans: Sequence[SpanRows]) -> RowReads:
+    """The entries of all spans one after the other; spans without entries are left out."""
+    seen = [span for span in spans if len(span.row_e)]
+    return RowReads(rows, seen, seen[0].row_e if len(seen) == 1 else torch.cat([span.row_e for span in seen]))
+
+
+def span_rows(
+    span: Span, lane: int, rotation: Rotation | None, batch: PagedBatch, i_r: Tensor, request_r: Tensor, biased: bool
+) -> SpanRows:
+    """The pages that rows numbered i see by a span."""
+    start_r, stop_r = span.bounds(i_r)
+    row_e, place_e = _pages_between(start_r, stop_r, batch.size)
+    j_es = place_e[:, None] * batch.size + torch.arange(batch.size)
+    hidden_es = (j_es < start_r[row_e, None]) | (j_es >= stop_r[row_e, None])
+    distance_es = (span.q_at(i_r)[row_e, None] - span.k_at(j_es)).where(~hidden_es, 0) if biased else None
+    device = batch.table_rp.device
+    page_e = batch.table_rp[request_r[row_e].to(device), place_e.to(device)].long()
+    return SpanRows(
+        lane,
+        rotation,
+        row_e.to(device),
+        place_e,
+        page_e,
+        _pieces(page_e),
+        hidden_es.to(device) if hidden_es.any() else None,
+        distance_es,
+        i_r[row_e],
+    )
+
+
+def _pages_between(start_r: Tensor, stop_r: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Every page with a token from start to stop: its row, and its place in the row's request."""
+    first_r = start_r // size
+    count_r = ((stop_r + size - 1) // size - first_r).where(stop_r > start_r, 0)
+    row_e = torch.repeat_interleave(torch.arange(len(start_r)), count_r)
+    before_r = count_r.cumsum(0) - count_r
+    return row_e, torch.arange(len(row_e)) - before_r[row_e] + first_r[row_e]
+
+
+def _pieces(page_e: Tensor) -> list[Piece]:
+    """All entries, on a CPU in pieces whose copies stay in its cache. Elsewhere one copy is cheaper than to look."""
+    if page_e.device.type != "cpu":
+        return [Piece(slice(0, len(page_e)), page_e)]
+    edges = [0, *(1 + (page_e.diff() != 1).nonzero().flatten()).tolist(), len(page_e)]
+    pieces: list[Piece] = []
+    waiting = 0  # the first entry that is not in a piece yet
+    for first, end in itertools.pairwise(edges):
+        if end - first >= RUN:
+            pieces += _copied(page_e, waiting, first)
+            pieces.append(Piece(slice(first, end), slice(int(page_e[first]), int(page_e[first]) + end - first)))
+            waiting = end
+    return pieces + _copied(page_e, waiting, len(page_e))
+
+
+def _copied(page_e: Tensor, first: int, end: int) -> list[Piece]:
+    return [Piece(slice(n, min(n + COPIED, end)), page_e[n : min(n + COPIED, end)]) for n in range(first, end, COPIED)]
+
+
+def attend_rows(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, reads: RowReads) -> Tensor:
+    """The output of every row, [rows, heads, value size]; queries are scaled and divided by sqrt(d)."""
+    groups, spans = pages.shape[1], reads.spans
+    sink_gk = None if terms.sink_h is None else terms.sink_h.view(groups, -1).to(q_rhd.device, q_rhd.dtype)
+    logits = [_logits(terms, pages, q_rhd, span) for span in spans]
+    weight_egks, total_rgk = _weights(logits[0] if len(logits) == 1 else torch.cat(logits), reads, sink_gk)
+    shares = [weight_egks] if len(spans) == 1 else torch.split(weight_egks, [len(span.row_e) for span in spans])
+    pairs = zip(spans, shares, strict=True)
+    parts = [_products(share, pages, pages.shape[2] - 1, span, transposed=False) for span, share in pairs]
+    out_egkd = parts[0] if len(parts) == 1 else torch.cat(parts)
+    if reads.rows == 1:
+        out_rgkd = out_egkd.sum(0, keepdim=True)
+    else:
+        out_rgkd = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)
+    return out_rgkd.div_(total_rgk[..., None]).flatten(1, 2)
+
+
+def _weights(logit_egks: Tensor, reads: RowReads, sink_gk: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The weights before they are divided by their sum, and that sum over every row."""
+    if reads.rows == 1:
+        most_rgk = logit_egks.amax((0, 3))[None]
+    else:
+        most_egk = logit_egks.amax(-1)
+        blank = most_egk.new_full((reads.rows, *most_egk.shape[1:]), -torch.inf)
+        most_rgk = blank.scatter_reduce_(0, reads.row_e[:, None, None].expand_as(most_egk), most_egk, "amax")
+    if sink_gk is not None:
+        most_rgk = torch.maximum(most_rgk, sink_gk)
+    most_egk = most_rgk if reads.rows == 1 else most_rgk[reads.row_e]
+    weight_egks = logit_egks.sub_(most_egk[..., None]).exp_()
+    if reads.rows == 1:
+        total_rgk = weight_egks.sum((0, 3))[None]
+    else:
+        total_rgk = torch.zeros_like(most_rgk).index_add_(0, reads.row_e, weight_egks.sum(-1))
+    return weight_egks, total_rgk if sink_gk is None else total_rgk + torch.exp(sink_gk - most_rgk)
+
+
+def _logits(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, read: SpanRows) -> Tensor:
+    """The logits of a span's entries, minus infinity where a row does not see the token."""
+    if read.rotation is not None:
+        q_rhd = rotate_few(q_rhd, read.rotation, terms.facts.interleaved)
+    q_rgkd = q_rhd.unflatten(1, (pages.shape[1], -1))  # type: ignore[no-untyped-call]
+    logit_egks = _products(q_rgkd[read.row_e], pages, read.lane, read, transposed=True)
+    if read.distance_es is not None:
+        bias_hes = terms.bias(read.distance_es, read.number_e[:, None].expand_as(read.distance_es))
+        bias_ehs = bias_hes.movedim(0, 1).to(logit_egks.device, logit_egks.dtype)
+        logit_egks = logit_egks + bias_ehs.expand(-1, terms.facts.heads, -1).unflatten(1, logit_egks.shape[1:3])  # type: ignore[no-untyped-call]
+    logit_egks = capped(logit_egks, terms.facts.softcap)
+    return logit_egks if read.hidden_es is None else logit_egks.masked_fill_(read.hidden_es[:, None, None], -torch.inf)
+
+
+def _products(left_egkx: Tensor, pages: Tensor, lane: int, read: SpanRows, *, transposed: bool) -> Tensor:
+    """The product of each entry's rows with one lane of its page."""
+    width = pages.shape[3] if transposed else pages.shape[4]
+    out = left_egkx.new_empty(*left_egkx.shape[:3], width)
+    for entries, chosen in read.pieces:
+        right_egsd = to_compute_dtype(pages[:, :, lane][chosen])
+        torch.matmul(left_egkx[entries], right_egsd.mT if transposed else right_egsd, out=out[entries])
+    return out

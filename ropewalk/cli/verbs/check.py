@@ -1,0 +1,44 @@
+"""`ropewalk check`: what a serving engine will compute from a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from ropewalk.cli.exit_status import NOT_THE_SAME
+from ropewalk.cli.models import To, quietly, target
+from ropewalk.models import path_of
+
+Checkpoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG_OR_MODEL",
+        callback=path_of,
+        help="a config.json, a folder with one, a name on the hub, or default: the model that comes with Ropewalk",
+        show_default=False,
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(metavar="ENGINE", help="vllm, sglang, llama.cpp or transformers, with a version such as vllm@0.32"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, with every pair")]
+
+
+def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJson = False) -> None:
+    """Print what an engine will compute from a checkpoint, and how that differs from what its authors meant.
+
+    Without --to the length is the trained one. No weights are loaded. The exit status is 0 where it is the same, 1
+    where it differs, is refused or is not known, and 2 for wrong use.
+    """
+    target_len = target(to)
+    from ropewalk.hf.engine_check.check import check as look
+    from ropewalk.hf.engine_check.versions import chosen
+
+    chosen(engine)
+    checked = quietly(lambda name: look(name, engine=engine, target_len=target_len), model)
+    typer.echo(json.dumps(checked.to_json(), indent=2) if as_json else str(checked))
+    if not checked.is_same:
+        raise typer.Exit(NOT_THE_SAME)

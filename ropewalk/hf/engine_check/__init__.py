@@ -1,0 +1,1 @@
+"""What a serving engine will compute from a checkpoint."""

@@ -1,0 +1,138 @@
+"""Read what engines read of a checkpoint: its config, and small files beside it. No weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from ropewalk import folders
+from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.extension import Extension
+from ropewalk.files import holds, read_record
+from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.engine_check.engines.llama_cpp import TENSOR
+from ropewalk.hf.engine_check.engines.signature import RopeConfig
+from ropewalk.hf.engine_check.engines.standard import ROPE_FREQS
+from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
+
+PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
+SIDECAR = "ropewalk.json"
+LARGEST = 10**9  # tokens: a larger model_max_length of a tokenizer means that it states none
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadCheckpoint:
+    """One checkpoint."""
+
+    name: str
+    config: Any  # transformers' own
+    rope: RopeConfig
+    lengths: TrainedLengths
+    within: str  # the key of the language model's config in the whole; empty where it is the whole
+    sidecar: str = ""  # the extension in ropewalk.json
+    plugin: str = ""  # the extension in the config, for Ropewalk's plugin
+
+
+def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
+    """A config.json, a folder with one, a name on the hub, or a config of transformers."""
+    place = Path(model) if isinstance(model, str | Path) else None
+    config: Any = model if place is None else _fetched(place, str(model))
+    folder = place.parent if place is not None and holds(place.is_file) else place
+    text = config.get_text_config()
+    return ReadCheckpoint(
+        name=type(config).__name__ if place is None else str(model),
+        config=config,
+        rope=_rope_config(text, folder),
+        lengths=lengths_of(text),
+        within=_within(config, text),
+        sidecar=_in_sidecar(folder),
+        plugin=_in_config(text),
+    )
+
+
+def _fetched(place: Path, model: str) -> Any:
+    if not holds(place.is_file):
+        folders.require_plausible(model)
+        return fetch_config(model)
+    if place.suffix != ".json":
+        raise Unreadable("model", "a config.json, a folder with one, or a name on the hub", model)
+    return fetch_config(place)
+
+
+def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
+    longest = getattr(text, "max_position_embeddings", None)
+    if not getattr(text, "rope_parameters", None):
+        sentence = f"{text.model_type} has no rope_parameters in its config: there are no rotations to check"
+        raise DoesNotFit.because("model", sentence)
+    if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
+        raise DoesNotFit("config.max_position_embeddings", "a length of at least 1", longest)
+    parts = parts_of(text)
+    return RopeConfig(
+        model_type=text.model_type,
+        parts=parts,
+        head_dims={name: _head_dim(text, name) for name in parts},
+        max_len=longest,
+        text=text.to_dict(),
+        tokenizer_len=_tokenizer_len(folder),
+        divisors=_divisors(folder, parts),
+    )
+
+
+def _head_dim(text: Any, name: str) -> int:
+    """The dimensions of a head that rope parameters speak of."""
+    if getattr(text, "kv_lora_rank", None):
+        return int(text.qk_rope_head_dim)
+    if name and getattr(text, "is_heterogeneous", False):  # Gemma 4, whose heads differ between layer types
+        text = text.per_layer_config[name]
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+
+
+def _within(config: Any, text: Any) -> str:
+    """The key under which the language model's config stands."""
+    names = (name for name in vars(config) if getattr(config, name) is text)
+    return "" if text is config else next(names, "text_config")
+
+
+def _tokenizer_len(folder: Path | None) -> int | None:
+    path = None if folder is None else folder / "tokenizer_config.json"
+    if path is None or not holds(path.is_file):
+        return None
+    length = read_record(path, "the tokenizer's own").get("model_max_length")
+    return int(length) if isinstance(length, int | float) and length < LARGEST else None
+
+
+def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tuple[float, ...] | None:
+    """llama.cpp's divisors, where the config announces them: one small tensor of the weights."""
+    if folder is None or not any(part.get("rope_type") == ROPE_FREQS for part in parts.values()):
+        return None
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as weights:
+            if TENSOR in weights.keys():  # noqa: SIM118
+                return tuple(weights.get_tensor(TENSOR).double().tolist())
+    return None
+
+
+def _in_sidecar(folder: Path | None) -> str:
+    """The extension of ropewalk.json, which an engine does not read."""
+    path = None if folder is None else folder / SIDECAR
+    if path is None or not holds(path.is_file):
+        return ""
+    extension = Extension.from_json(read_record(path, "what save wrote").get("extension", {}))
+    return _named(extension)
+
+
+def _in_config(text: Any) -> str:
+    """The extension that Ropewalk's plugin is to compute; nothing where the config has none.
+
+    Its line stands beside the rope parameters too: an option that replaces these leaves a trace.
+    """
+    in_force = any(part.get("rope_type") == PLUGIN for part in parts_of(text).values())
+    return str(getattr(text, PLUGIN, None) or ("an extension" if in_force else ""))
+
+
+def _named(extension: Extension) -> str:
+    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs)

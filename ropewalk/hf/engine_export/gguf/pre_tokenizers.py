@@ -1,0 +1,80 @@
+"""The rules by which byte-level tokenizers split texts, under the names that llama.cpp has for them.
+
+Its converter recognizes a tokenizer by the hash of the tokens of one text, so a new vocabulary is unknown even under
+common rules; it then stops with "BPE pre-tokenizer was not recognized". Here the rules themselves are compared.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from ropewalk.files import read_json
+
+# The text of get_vocab_base_pre in llama.cpp's conversion/base.py (2026-08).
+TEXT = (
+    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n🚀 (normal) 😶\u200d🌫️ (multiple emojis concatenated) ✅ 🦙🦙 "
+    "3 33 333 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 កាន់តែពិសេសអាច😁 ?我想在apple工作1314151天～ "
+    "------======= нещо на Български "
+    "''''''```````\"\"\"\"......!!!!!!?????? I've been 'told he's there, 'RE you sure? 'M not sure I'll make it, "
+    "'D you like some tea? We'Ve a'lL"
+)
+BYTES = {"type": "ByteLevel", "use_regex": False, "add_prefix_space": False}
+GPT2 = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}
+DIGITS = {"type": "Digits", "individual_digits": True}
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _split(digits: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": WORDS % digits}, "behavior": "Isolated", "invert": False}
+
+
+class Rules(NamedTuple):
+    """Rules of a tokenizer, and llama.cpp's name for them."""
+
+    name: str
+    parts: tuple[dict[str, Any], ...]
+    ignores_merges: bool = False  # whether a word that is a token is taken whole
+
+
+RULES = (
+    Rules("smollm", (DIGITS, GPT2)),
+    Rules("gpt-2", (GPT2,)),
+    Rules("qwen2", (_split(""), BYTES)),
+    Rules("llama-bpe", (_split("{1,3}"), BYTES), ignores_merges=True),
+    Rules("dbrx", (_split("{1,3}"), BYTES)),
+)
+
+
+def name_of(tokenizer: Any | None) -> str | None:
+    """What llama.cpp calls the rules of this tokenizer; None where it has no name for them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    stated = read_json(backend.to_str(), "tokenizer")
+    model, rules = stated["model"], stated["pre_tokenizer"] or {}
+    if model["type"] != "BPE" or model.get("byte_fallback") or model.get("dropout"):
+        return None
+    if (stated.get("normalizer") or {"type": "NFC"})["type"] != "NFC":  # composed texts are the usual ones
+        return None
+    parts, whole = rules.get("pretokenizers", [rules]), bool(model.get("ignore_merges"))
+    return next((rule.name for rule in RULES if rule.ignores_merges == whole and _alike(parts, rule.parts)), None)
+
+
+def converter_line(tokenizer: Any | None) -> list[str]:
+    """The line that llama.cpp's converter needs for this tokenizer, where the rules have a name; else nothing."""
+    name = name_of(tokenizer)
+    if name is None:
+        return []
+    digest = sha256(str(tokenizer.encode(TEXT)).encode()).hexdigest()  # type: ignore[union-attr]
+    line = f'if chkhsh == "{digest}": res = "{name}"'
+    return [f"if convert_hf_to_gguf.py does not recognize the pre-tokenizer, add to its get_vocab_base_pre: {line}"]
+
+
+def _alike(parts: list[dict[str, Any]], rules: tuple[dict[str, Any], ...]) -> bool:
+    return len(parts) == len(rules) and all(
+        part.get(key) == value for part, rule in zip(parts, rules, strict=True) for key, value in rule.items()
+    )

@@ -1,0 +1,190 @@
+"""Attention over pages equals the oracle, for any mix of requests, chunks, page orders and extensions."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropewalk import Facts, parse, reference_attention
+from ropewalk.attention.paged import PagedBatch, PagedLayer
+from ropewalk.attention.paged.stages import PageStages
+from ropewalk.attention.problem import layer_terms
+from ropewalk.errors import DoesNotFit, InvalidValue
+
+FACTS = Facts(trained_len=32, head_dim=8, heads=4, kv_heads=2)
+LINES = [
+    "rope",
+    "log_n",
+    "yarn:factor=4+log_n",
+    "window:window=12",
+    "streaming:window=12",
+    "rerope:window=8",
+    "leaky_rerope:window=8,leak=4",
+    "self_extend:window=8,group=4",
+    "dual_chunk:chunk=16,local=4",
+    "lm_infinite:window=12",
+    "bca:block=12",
+    "dynamic_yarn",
+    "dynamic_ntk+rerope:window=8",
+    "alibi",
+    "rerope:window=8+alibi",
+    "nope",
+]
+
+
+def line(text):
+    return parse(text, trained_len=FACTS.trained_len, target_len=4 * FACTS.trained_len)
+
+
+class Server:
+    """A pool of pages, and requests that grow; each token is compared with the oracle over the request's whole text."""
+
+    def __init__(self, extension, facts=FACTS, *, size=4, pages=1000, seed=0, dtype=torch.float64, weights=None):
+        self.generator = torch.Generator().manual_seed(seed)
+        self.extension, self.facts, self.size, self.weights = extension, facts, size, weights
+        self.layer = PagedLayer(layer_terms(extension, facts, None, weights))
+        # What is not stored yet may be any number.
+        self.pages = torch.full((pages, facts.groups, self.layer.lanes, size, facts.head_dim), 1e30, dtype=dtype)
+        self.stages = PageStages(pages) if self.layer.has_stages else None
+        self.free = torch.randperm(pages, generator=self.generator).tolist()
+        self.texts, self.tables, self.lengths = [], [], []
+
+    def add(self, length):
+        groups, d = self.facts.groups, self.facts.head_dim
+        sizes = [(self.facts.heads, d), (groups, d), (groups, d)]
+        text = [torch.randn(length, *size, generator=self.generator, dtype=self.pages.dtype) for size in sizes]
+        self.texts.append(text)
+        self.tables.append([])
+        self.lengths.append(0)
+
+    def step(self, counts):
+        """Read the next tokens of every request; returns their outputs by request."""
+        starts, slots = [0], []
+        for n, count in enumerate(counts):
+            while len(self.tables[n]) * self.size < self.lengths[n] + count:
+                self.tables[n].append(self.free.pop())
+            places = range(self.lengths[n], self.lengths[n] + count)
+            slots += [self.tables[n][place // self.size] * self.size + place % self.size for place in places]
+            starts.append(starts[-1] + count)
+            self.lengths[n] += count
+        widest = max(len(table) for table in self.tables)
+        table = torch.tensor([table + [0] * (widest - len(table)) for table in self.tables])
+        batch = PagedBatch(starts, self.lengths, table, torch.tensor(slots, dtype=torch.long), size=self.size)
+        new = zip(*(self.new(n, count) for n, count in enumerate(counts)), strict=True)
+        out = self.layer.read(self.pages, *(torch.cat(parts) for parts in new), batch, self.stages)
+        return torch.split(out, counts)
+
+    def new(self, n, count):
+        return [part[self.lengths[n] - count : self.lengths[n]] for part in self.texts[n]]
+
+    def expected(self, n, count):
+        q, k, v = (part[: self.lengths[n]].transpose(0, 1)[None] for part in self.texts[n])
+        q = q[:, :, self.lengths[n] - count :]
+        out = reference_attention(q, k, v, self.extension, self.facts, weights=self.weights)
+        return out[0].transpose(0, 1)
+
+    def check(self, counts, tolerance=1e-11):
+        for n, (out, count) in enumerate(zip(self.step(counts), counts, strict=True)):
+            if count:
+                torch.testing.assert_close(out.double(), self.expected(n, count), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_equals_the_oracle(text):
+    """Chunks, single tokens and a few at once, of requests with unequal lengths, in one batch."""
+    server = Server(line(text))
+    for length in (120, 90, 40):
+        server.add(length)
+    for counts in ([50, 9, 1], [1, 1, 1], [30, 3, 20], [8, 60, 1], [1, 1, 0], [1, 1, 9], [1, 1, 1]):
+        server.check(counts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_schedule_of_requests(data):
+    extension = line(data.draw(st.sampled_from(LINES)))
+    server = Server(extension, size=data.draw(st.sampled_from([1, 2, 5, 16])), seed=data.draw(st.integers(0, 99)))
+    steps = data.draw(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=5))
+    most = max(len(step) for step in steps)
+    for _ in range(most):
+        server.add(200)
+    for step in steps:
+        server.check([*step, *[0] * (most - len(step))])
+
+
+@pytest.mark.parametrize("text", ["rope", "streaming:window=12", "rerope:window=8", "dynamic_yarn", "log_n"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lower_precision(text, dtype):
+    server = Server(line(text), dtype=dtype)
+    server.add(70)
+    for counts in ([60], [1], [1], [3]):
+        server.check(counts, 5e-6 if dtype == torch.float32 else 4e-2)
+
+
+def test_sinks_cap_partial_rotation_and_neighbours():
+    facts = replace(FACTS, rotary_dim=4, interleaved=True, softcap=3.0, sinks=True)
+    server = Server(line("rerope:window=8"), facts, weights={"model": {"sinks": torch.randn(4)}})
+    server.add(70)
+    for counts in ([50], [1], [1], [3]):
+        server.check(counts)
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_a_row_does_not_depend_on_its_neighbours(text):
+    """Bit for bit, alone or together."""
+    alone, together = (Server(line(text), dtype=torch.float32, seed=3) for _ in range(2))
+    for server in (alone, together):
+        server.add(70)
+    together.add(70)
+    for count, neighbour in ((40, 25), (1, 1), (1, 1)):
+        assert torch.equal(alone.step([count])[0], together.step([count, neighbour])[0])
+
+
+def test_pages_shared_at_different_lengths():
+    """Two requests begin with the same pages, and stand in different stages of a dynamic schedule."""
+    server = Server(line("dynamic_yarn"), size=8)
+    for _ in range(2):
+        server.add(120)
+    server.texts[1] = [part.clone() for part in server.texts[0]]
+    server.step([16, 0])
+    server.tables[1], server.lengths[1] = list(server.tables[0]), 16
+    for counts in ([80, 0], [1, 1], [1, 1], [1, 1]):
+        server.check(counts)
+
+
+def test_freed_pages_are_not_read():
+    """What the retention lets go may hold any number."""
+    server = Server(line("streaming:window=12"))
+    server.add(120)
+    server.step([60])
+    keep = server.layer.retention
+    assert (keep.first, keep.last) == (4, 12)
+    for place in range(1, (60 - keep.last) // server.size):
+        server.pages[server.tables[0][place]] = 1e30
+    for counts in ([1], [1], [20], [1]):
+        server.check(counts)
+
+
+def test_memory_is_stated_by_the_lanes():
+    lanes = {text: PagedLayer(layer_terms(line(text), FACTS, None, None)).lanes for text in LINES}
+    assert {
+        lanes[text] for text in ("rope", "log_n", "streaming:window=12", "dual_chunk:chunk=16,local=4", "nope")
+    } == {2}
+    assert {lanes[text] for text in ("rerope:window=8", "self_extend:window=8,group=4", "dynamic_yarn")} == {3}
+
+
+def test_stages_are_needed_where_the_table_changes():
+    server = Server(line("dynamic_yarn"))
+    server.stages = None
+    server.add(10)
+    with pytest.raises(InvalidValue, match="stages must be stated where the table changes with the row"):
+        server.step([10])
+
+
+def test_refusals():
+    with pytest.raises(DoesNotFit, match="xpos decays with the position, which pages cannot hold"):
+        PagedLayer(layer_terms(parse("xpos"), FACTS, None, None))
+    with pytest.raises(InvalidValue, match="positions must be sequential with pages"):
+        PagedLayer(layer_terms(parse("randomized:limit=64"), FACTS, None, None))

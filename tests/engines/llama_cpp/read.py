@@ -1,0 +1,93 @@
+"""Runs in llama.cpp's environment: the log-probabilities of every token that a GGUF file gives to prompts.
+
+A question holds the command that the export printed, and a list of prompts of token ids, or texts to tokenize. The
+command's options are those of llama-server; one that is not known here stops the run. libllama is the server's.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import numpy
+from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib
+
+ffi, lib = get_ffi(), get_lib()
+TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # enum ggml_type
+FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
+
+
+def options(command):
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("-m", dest="model", required=True)
+    parser.add_argument("-c", dest="context", type=int, required=True)
+    parser.add_argument("-fa", dest="flash", default="auto", choices=FLASH)
+    parser.add_argument("-ctk", dest="keys", default="f16", choices=TYPES)
+    parser.add_argument("-ctv", dest="values", default="f16", choices=TYPES)
+    parser.add_argument("-np", dest="parallel", type=int, default=1)
+    program, *flags = shlex.split(command)
+    assert program == "llama-server", program
+    return parser.parse_args(flags)
+
+
+def load(said):
+    model = lib.llama_model_load_from_file(said.model.encode(), lib.llama_model_default_params())
+    if model == ffi.NULL:
+        sys.exit(f"llama.cpp does not load {said.model}")
+    params = lib.llama_context_default_params()
+    params.n_ctx, params.n_seq_max, params.kv_unified = said.context, said.parallel, True
+    params.n_threads = params.n_threads_batch = int(os.environ.get("OMP_NUM_THREADS", "2"))
+    params.type_k, params.type_v, params.flash_attn_type = TYPES[said.keys], TYPES[said.values], FLASH[said.flash]
+    context = lib.llama_init_from_model(model, params)
+    if context == ffi.NULL:
+        sys.exit("llama.cpp makes no context")
+    return model, context
+
+
+def log_probabilities(model, context, ids):
+    words = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
+    lib.llama_memory_clear(lib.llama_get_memory(context), True)
+    size, rows = lib.llama_n_batch(context), []
+    for start in range(0, len(ids), size):
+        part = ids[start : start + size]
+        batch = lib.llama_batch_init(len(part), 0, 1)
+        for i, token in enumerate(part):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, start + i, 1
+            batch.seq_id[i][0], batch.logits[i] = 0, True
+        batch.n_tokens = len(part)
+        status = lib.llama_decode(context, batch)
+        assert status == 0, f"llama_decode answers {status}"
+        logits = ffi.buffer(lib.llama_get_logits(context), 4 * words * len(part))
+        rows.append(numpy.frombuffer(logits, numpy.float32).reshape(len(part), words).astype(numpy.float64))
+        lib.llama_batch_free(batch)
+    logits = numpy.concatenate(rows)
+    logits -= logits.max(-1, keepdims=True)
+    return (logits - numpy.log(numpy.exp(logits).sum(-1, keepdims=True))).astype(numpy.float32)
+
+
+def tokens(model, text):
+    data = text.encode()
+    out = ffi.new("llama_token[]", len(data) + 8)
+    count = lib.llama_tokenize(lib.llama_model_get_vocab(model), data, len(data), out, len(data) + 8, True, True)
+    assert count >= 0
+    return numpy.array([out[i] for i in range(count)], numpy.int64)
+
+
+def main():
+    question = json.loads(Path(sys.argv[1]).read_text())
+    lib.llama_backend_init()
+    answer = {}
+    for name, job in question.items():
+        model, context = load(options(job["command"]))
+        if "ids" in job:
+            answer[f"{name}"] = log_probabilities(model, context, job["ids"])
+        for i, text in enumerate(job.get("texts", [])):
+            answer[f"{name}/{i}"] = tokens(model, text)
+        lib.llama_free(context)
+        lib.llama_model_free(model)
+    numpy.savez(sys.argv[2], **answer)
+
+
+main()
