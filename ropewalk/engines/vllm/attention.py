@@ -246,14 +246,13 @@ def following_plans(theirs: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(theirs)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        values = signature.bind(self, *args, **kwargs).arguments
-        plan = _plan_for(values.get("prefix", ""))
+        plan = _plan_for(signature.bind(self, *args, **kwargs).arguments.get("prefix", ""))
         if plan is None:
             theirs(self, *args, **kwargs)
             return
         if type(self) is not Attention:
             raise DoesNotFit("attention layer", "vLLM's Attention", type(self).__name__)
-        theirs(**{**values, "attn_backend": RopewalkBackend})
+        theirs(self, *args, **{**kwargs, "attn_backend": RopewalkBackend})
         self.__class__ = ExtendedAttention
         self.impl.follow(plan)
 

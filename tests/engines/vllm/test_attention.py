@@ -62,26 +62,28 @@ def folder_of(method, place):
 
 
 def require_equal(answers, others):
-    """The same tokens, and log-probabilities within 1e-4."""
-    for one, other in zip(answers, others, strict=True):
-        assert one.chosen == other.chosen
-        assert torch.equal(one.decoded_ids, other.decoded_ids)
-        assert (one.decoded_values - other.decoded_values).abs().max() < 1e-4
+    """The same tokens, and log-probabilities within 1e-4, as far as the shorter ones were decoded."""
+    for one, other in zip(answers, others, strict=False):
+        count = len(other.chosen)
+        assert one.chosen[:count] == other.chosen
+        assert torch.equal(one.decoded_ids[:count], other.decoded_ids)
+        assert (one.decoded_values[:count] - other.decoded_values).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("method", SERVED)
 def test_32_requests_served_alone_and_together(method, tmp_path):
-    """Prompts in chunks of 256 beside decoding, 256 tokens decoded each; then with prefixes that were served before,
-    and with drafts of a few tokens."""
+    """Prompts in chunks of 256 beside decoding, 256 tokens decoded each; then the first of them with prefixes that were
+    served before, and with drafts of a few tokens."""
     command, prompts = folder_of(method, tmp_path / "served"), requests(32, 900)
     common = {"prompts": prompts, "decode": 256, "scores_prompts": False}
+    fewer = {"prompts": prompts[:12], "decode": 48, "scores_prompts": False}
     small = "--enforce-eager --max-num-batched-tokens 256"
     drafts = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}'"""
     jobs = {
         "together": Job(command, **common, options=f"{small} --no-enable-prefix-caching"),
         "alone": Job(command, **common, together=False, options=f"{small} --no-enable-prefix-caching"),
-        "prefixes": Job(command, **common, repeat=2, options=f"{small} --enable-prefix-caching"),
-        "drafts": Job(command, **common, options=f"{small} --no-enable-prefix-caching {drafts}"),
+        "prefixes": Job(command, **fewer, repeat=2, options=f"{small} --enable-prefix-caching"),
+        "drafts": Job(command, **fewer, options=f"{small} --no-enable-prefix-caching {drafts}"),
     }
     served = ask(jobs, tmp_path, seconds=1200)
     for name in ("alone", "prefixes", "drafts"):
