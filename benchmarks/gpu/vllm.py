@@ -1,4 +1,4 @@
-"""The vLLM plugin on CUDA: speed and log-probabilities of what it serves (`vllm_plugin.py`), where vLLM is installed."""
+"""The vLLM plugin on CUDA, where vLLM is installed: speed and log-probabilities of what it serves (vllm_plugin.py)."""
 
 from __future__ import annotations
 

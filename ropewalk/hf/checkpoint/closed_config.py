@@ -15,10 +15,9 @@ from typing import Any
 
 from ropewalk.files import holds, read_bytes, read_json
 from ropewalk.folders import write_whole
-from ropewalk.hf.checkpoint.sidecar import FILE as SIDECAR
 
 SENTENCE = "this folder has an extension in ropewalk.json: load it with ropewalk.load"
-FILE = "config.json"
+FILE, SIDECAR = "config.json", "ropewalk.json"
 TYPE, ARCHITECTURES, KEPT = "rope_type", "architectures", "ropewalk_"  # KEPT begins the names of what was replaced
 
 

@@ -17,7 +17,7 @@ from ropewalk.folders import appearing, require_plausible
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.checkpoint import sidecar
-from ropewalk.hf.checkpoint.closed_config import close
+from ropewalk.hf.checkpoint.closed_config import SIDECAR, close
 from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, runs_own_code
 from ropewalk.hf.probe.identity import CLOSE, HALF
@@ -71,7 +71,7 @@ def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
     """
     require_plausible(str(directory))
     place = Path(directory)
-    stored = sidecar.read(place) if (place / sidecar.FILE).exists() else None
+    stored = sidecar.read(place) if (place / SIDECAR).exists() else None
     read = fetch_model(directory, output_loading_info=True, **kwargs)
     model: PreTrainedModel = read[0]
     missing = sorted(read[1]["missing_keys"])  # they would stay random

@@ -70,12 +70,14 @@ def require_equal(answers, others):
         assert (one.decoded_values[:count] - other.decoded_values).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("method", SERVED)
-def test_32_requests_served_alone_and_together(method, tmp_path):
-    """Prompts in chunks of 256 beside decoding, 256 tokens decoded each; then the first of them with prefixes that were
-    served before, and with drafts of a few tokens."""
+@pytest.mark.parametrize(
+    ("method", "decoded"), [("rerope+log_n", 256), ("dynamic_yarn", 256), ("streaming", 64), ("dual_chunk", 64)]
+)
+def test_32_requests_served_alone_and_together(method, decoded, tmp_path):
+    """Prompts in chunks of 256 beside decoding, up to 256 tokens decoded each; then the first ones with prefixes that
+    were served before, and with drafts of a few tokens."""
     command, prompts = folder_of(method, tmp_path / "served"), requests(32, 900)
-    common = {"prompts": prompts, "decode": 256, "scores_prompts": False}
+    common = {"prompts": prompts, "decode": decoded, "scores_prompts": False}
     fewer = {"prompts": prompts[:12], "decode": 48, "scores_prompts": False}
     small = "--enforce-eager --max-num-batched-tokens 256"
     drafts = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}'"""

@@ -48,7 +48,8 @@ def test_an_export_is_the_same_in_its_engine(tmp_path, name, target):
         checked = rw.check(folder, engine=target, target_len=128)
         assert checked.verdict == "same", f"{text}\n{checked}"
         ran += 1
-    assert ran >= (0 if (name, target) == ("phi3", "llama.cpp") else 2)
+    # llama.cpp drops Phi-3's schedule, and fixes a pattern of windows for Gemma 3 that this small one has not.
+    assert ran >= (0 if name in ("phi3", "gemma3_text") and target == "llama.cpp" else 2)
 
 
 @pytest.mark.parametrize("text", EXTENSIONS)
@@ -99,7 +100,8 @@ def for_the_plugin(folder, rope_type="ropewalk"):
     return folder / "config.json"
 
 
-def test_a_config_for_the_plugin(tmp_path):
+def test_a_config_for_the_plugin(tmp_path, monkeypatch):
+    monkeypatch.setattr(check_module, "entry_points", lambda group: [])
     checked = rw.check(for_the_plugin(tmp_path), engine="vllm")
     assert checked.verdict == "refused"
     assert "needs Ropewalk's plugin in vLLM, for rerope:window=8+log_n" in checked.findings[0].sentence
