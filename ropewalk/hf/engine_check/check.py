@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ropewalk.engines.layer_plan import ModelPlan
+from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.engine_check.by_plugin import ANEW, is_missing, planned
 from ropewalk.hf.engine_check.compare import Difference, compared_texts, differences
 from ropewalk.hf.engine_check.engines import ENGINES
@@ -33,9 +34,9 @@ from ropewalk.hf.engine_check.engines.signature import (
 )
 from ropewalk.hf.engine_check.engines.standard import has_two_tables, stated
 from ropewalk.hf.engine_check.installed import installed_version, matches, own_rotation, vllm_length
-from ropewalk.hf.engine_check.mend import Changes, mended
+from ropewalk.hf.engine_check.mend import Changes, is_right, mended
 from ropewalk.hf.engine_check.reading import PLUGIN, ReadCheckpoint, read_checkpoint
-from ropewalk.hf.engine_check.report import EngineCheck, Finding, LayerCheck
+from ropewalk.hf.engine_check.report import EngineCheck, Finding, Kind, LayerCheck
 from ropewalk.hf.engine_check.versions import ChosenEngine, chosen
 from ropewalk.presets.lengths import require_whole
 
@@ -91,8 +92,8 @@ def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | No
     present = installed_version(which.rules.name)
     called = present if matches(which.version, present) else ""
     question = CheckRequest(checkpoint, which, target_len or checkpoint.lengths.trained, called)
-    layers, findings = _layers(question)
-    findings += [*_of_length(question), *_of_the_files(question)]
+    layers, findings = ([], [_closed()]) if checkpoint.is_closed else _judged(question, target_len is None)
+    refused = any(finding.kind == "refused" for finding in findings)
     return EngineCheck(
         model=checkpoint.name,
         engine=which.rules.name,
@@ -103,9 +104,23 @@ def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | No
         length=question.length,
         layers=tuple(layers),
         ignored=tuple(_ignored(question, layers)),
-        findings=(*_mended(question, findings), *_warnings(question)),
-        command=which.rules.flags({}, question.served),
+        findings=tuple(findings),
+        command="" if refused else which.rules.flags({}, question.served),
     )
+
+
+def _closed() -> Finding:
+    """What every engine stops at."""
+    return Finding(kind="refused", sentence=SENTENCE, remedy="ropewalk.load runs it")
+
+
+def _judged(question: CheckRequest, by_default: bool) -> tuple[list[LayerCheck], list[Finding]]:
+    """The layers, and all that is to be known of them. `by_default`: no length was asked for."""
+    layers, findings = _layers(question)
+    findings += [*_of_length(question), *_of_the_files(question)]
+    kind: Kind = "differs" if by_default else "warning"
+    ends = [one for layer in layers if layer.engine for one in _without_flags(question, layer.layers, kind)]
+    return layers, [*_mended(question, findings), *ends, *_warnings(question)]
 
 
 def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
@@ -183,19 +198,18 @@ def _of_layer(question: CheckRequest, name: str, layer: LayerCheck) -> Iterator[
     if engine.rows < served:
         sentence = f"the table ends at {engine.rows:,} positions, and rows beyond it are wrong or not numbers"
         yield Finding(kind="differs", sentence=_of(name, sentence))
-    yield from _without_flags(question, name)
     asked = Asked(question.engine.version, served, served)
     for caution in question.rules.cautions(question.config, name, asked):
         yield Finding(kind="differs" if caution.harmful else "warning", sentence=_of(name, caution.sentence))
 
 
-def _without_flags(question: CheckRequest, name: str) -> Iterator[Finding]:
+def _without_flags(question: CheckRequest, name: str, kind: Kind) -> Iterator[Finding]:
     """A table that ends before the length that is served by default."""
     default, version = question.length.default, question.engine.version
     rows = question.rules.rotation(question.config, name, Asked(version, default, default)).rows
     if rows < default:
         sentence = f"without flags {default:,} tokens are served, and the table ends at {rows:,} positions"
-        yield Finding(kind="warning", sentence=_of(name, sentence))
+        yield Finding(kind=kind, sentence=_of(name, sentence), remedy=question.rules.flags({}, int(min(rows, default))))
 
 
 def _of(name: str, sentence: str) -> str:
@@ -217,10 +231,7 @@ def _of_the_files(question: CheckRequest) -> Iterator[Finding]:
         yield Finding(kind="differs", sentence=sentence, remedy="leave out the option that replaces rope_parameters")
     if checkpoint.sidecar:
         sentence = f"{question.rules.name} does not read ropewalk.json, which adds {checkpoint.sidecar}"
-        target = question.rules.name
-        line = f"{shlex.quote(checkpoint.name)} {shlex.quote(checkpoint.sidecar)}"
-        remedy = f"ropewalk export {line} --target {target} -o FOLDER; or rw.load runs it"
-        yield Finding(kind="differs", sentence=sentence, remedy=remedy)
+        yield Finding(kind="differs", sentence=sentence, remedy="rw.load runs it")
 
 
 def _ignored(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[str]:
@@ -263,9 +274,13 @@ def _other_way(question: CheckRequest) -> str:
     checkpoint, rules, config = question.checkpoint, question.rules, question.config
     if any(config.kind(name) == PLUGIN for name in config.parts):
         return f"{ANEW}, with --to {question.served}"
-    write = f"ropewalk export {shlex.quote(checkpoint.name)} {{}} --target {rules.name} -o FOLDER"
+    source = shlex.quote(checkpoint.source) if checkpoint.source else "MODEL"
+    write = f"ropewalk export {source} {{}} --target {rules.name} -o FOLDER"
     if question.served > checkpoint.lengths.trained:
-        return write.format(f"yarn --to {question.served}")
+        carried = is_right(
+            _under_yarn(question), _under_yarn(question), rules, question.engine.version, question.served
+        )
+        return write.format(f"yarn --to {question.served}") if carried else "no export for this engine; rw.load runs it"
     if any(config.kind(name) == "dynamic" for name in config.parts):
         return write.format(f"ntk --to {question.served}")
     if any(has_two_tables(config, name) for name in config.parts):
@@ -274,6 +289,20 @@ def _other_way(question: CheckRequest) -> str:
     if rules.name == "llama.cpp" and config.model_type in READS_DIVISORS and "" in config.parts:
         return write.format("rope")
     return "no key of the config mends it; rw.load computes what was meant"
+
+
+def _under_yarn(question: CheckRequest) -> RopeConfig:
+    """The config that an export of YaRN for the served length writes."""
+    config, served = question.config, question.served
+    trained = question.checkpoint.lengths.trained
+    schedule = {"rope_type": "yarn", "factor": served / trained, "original_max_position_embeddings": trained}
+    kept = ("rope_theta", "partial_rotary_factor")
+    parts = {
+        name: schedule | {key: part[key] for key in kept if key in part}
+        for name, part in config.parts.items()
+        if name != "sliding_attention"
+    }
+    return replace(config, max_len=served, parts={**config.parts, **parts})
 
 
 def _warnings(question: CheckRequest) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from ropewalk import folders
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.extension import Extension
 from ropewalk.files import holds, read_record
+from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
 from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.engine_check.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_check.engines.signature import RopeConfig
@@ -42,31 +43,48 @@ class ReadCheckpoint:
     rope: RopeConfig
     lengths: TrainedLengths
     within: str  # the key of the language model's config in the whole; empty where it is the whole
+    source: str = ""  # what `ropewalk export` is to be called with; empty where that has no weights
     sidecar: str = ""  # the extension in ropewalk.json
+    is_closed: bool = False  # whether the config says that only Ropewalk reads it
     plugin: str = ""  # the extension in the config, for Ropewalk's plugin
 
 
 def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
     """A config.json, a folder with one, a name on the hub, or a config of transformers."""
     place = Path(model) if isinstance(model, str | Path) else None
-    config: Any = model if place is None else _fetched(place, str(model))
     folder = place.parent if place is not None and holds(place.is_file) else place
+    within_closed = folder is not None and is_closed(folder) and place in (folder, folder / FILE)
+    where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
+    config: Any = model if where is None else _fetched(where, str(folder if within_closed else model))
     text = config.get_text_config()
+    rope = _rope_config(text, folder)
     return ReadCheckpoint(
         name=type(config).__name__ if place is None else str(model),
         config=config,
-        rope=_rope_config(text, folder),
+        rope=rope,
         lengths=lengths_of(text),
         within=_within(config, text),
+        source=_source(model, place, folder),
         sidecar=_in_sidecar(folder),
+        is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
         plugin=_in_config(text),
     )
+
+
+def _source(model: str | Path | Any, place: Path | None, folder: Path | None) -> str:
+    """A name on the hub, a class, or a folder with weights."""
+    if place is None or folder is None:
+        return type(model).__name__
+    if not holds(folder.is_dir):
+        return str(model)
+    is_config = place in (folder, folder / FILE)
+    return str(folder) if is_config and any(folder.glob("*.safetensors")) else ""
 
 
 def _fetched(place: Path, model: str) -> Any:
     if not holds(place.is_file):
         folders.require_plausible(model)
-        return _config_at(place, place / "config.json") if holds(place.is_dir) else fetch_config(model)
+        return _config_at(place, place / FILE) if holds(place.is_dir) else fetch_config(model)
     if place.suffix != ".json":
         raise Unreadable("model", "a config.json, a folder with one, or a name on the hub", model)
     return _config_at(place, place)

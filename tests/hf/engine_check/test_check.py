@@ -20,7 +20,8 @@ from ropewalk.trained_to import trained_to
 
 K = 1024
 ENGINE_NAMES = ("vllm", "vllm@0.29", "sglang", "llama.cpp", "transformers")
-# What each engine makes of a released config at its own length. Llama 4's queries are scaled by the model's own code.
+# What each engine makes of a released config without flags, at its own length. vLLM's table for `dynamic` ends before
+# the length that it then serves. Llama 4's queries are scaled by the model's own code.
 VERDICTS = {
     "Llama-3.1-8B": ("same", "same", "same", "same", "same"),
     "Llama-3.2-1B": ("same", "same", "same", "same", "same"),
@@ -36,7 +37,7 @@ VERDICTS = {
     "Ministral-3-8B": ("differs", "differs", "same", "unknown", "same"),
     "Llama-4-Scout": ("same", "same", "same", "unknown", "same"),
     "GLM-4-9B-0414": ("same", "same", "same", "unknown", "same"),
-    "internlm2.5-like, dynamic": ("same", "same", "differs", "same", "same"),
+    "internlm2.5-like, dynamic": ("differs", "differs", "differs", "same", "same"),
     "deepseek-coder-6.7b": ("same", "same", "same", "same", "same"),
 }
 
@@ -149,15 +150,49 @@ def test_a_plain_model_beyond_its_length():
 def test_a_dynamic_config():
     """Static in vLLM before 0.22, plain since; dropped by llama.cpp; by the batch in transformers."""
     config, beyond = llama("dynamic", factor=4.0), 16 * K
-    assert [rw.check(config, engine=name).verdict for name in ("vllm", "vllm@0.21", "sglang", "llama.cpp")] == [
-        *("same", "differs", "differs", "same")
-    ]
+    names = ("vllm", "vllm@0.21", "sglang", "llama.cpp")
+    asked = [rw.check(config, engine=name, target_len=8 * K).verdict for name in names]
+    assert asked == ["same", "differs", "differs", "same"]
     assert {rw.check(config, engine=name, target_len=beyond).verdict for name in ENGINE_NAMES} == {"differs"}
     assert "the table ends at 8,192 positions" in text(rw.check(config, engine="vllm", target_len=beyond))
-    assert "without flags 32,768 tokens are served, and the table ends" in text(rw.check(config, engine="vllm"))
     assert "keys in the cache keep the table of their step" in text(
         rw.check(config, engine="transformers", target_len=beyond)
     )
+
+
+def test_the_length_that_is_served_without_flags():
+    """It is judged where no length was asked for: what a server without flags does."""
+    config, sentence = llama("dynamic", factor=4.0), "without flags 32,768 tokens are served, and the table ends"
+    by_default = rw.check(config, engine="vllm")
+    (finding,) = said(by_default, "differs")
+    assert (sentence in finding.sentence, finding.remedy) == (True, "--max-model-len 8192")
+    asked = rw.check(config, engine="vllm", target_len=8 * K)
+    assert (asked.verdict, asked.command) == ("same", finding.remedy)
+    assert any(sentence in warning.sentence for warning in said(asked, "warning"))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_no_flags_where_the_engine_refuses(engine):
+    """Flags that do not work are not printed."""
+    for checked in (rw.check(llama(), engine=engine, target_len=32 * K), rw.check(llama("ntk"), engine=engine)):
+        assert (checked.verdict, checked.command, checked.to_json()["flags"]) == ("refused", "", "")
+    assert rw.check(llama(), engine=engine).command
+
+
+def test_no_remedy_that_the_tool_refuses(tmp_path):
+    """`ropewalk export` takes a model, not a config; and what an engine does not read, it does not carry."""
+    llama().save_pretrained(tmp_path)
+    (tmp_path / "other.json").write_text((tmp_path / "config.json").read_text())
+    for place in (tmp_path, tmp_path / "config.json", tmp_path / "other.json"):
+        assert "-> ropewalk export MODEL yarn --to 32768" in text(rw.check(place, target_len=32 * K))
+    (tmp_path / "model.safetensors").touch()
+    for place in (tmp_path, tmp_path / "config.json"):
+        assert f"-> ropewalk export {tmp_path} yarn" in str(rw.check(place, target_len=32 * K))
+    mixtral = AutoConfig.for_model("mixtral", max_position_embeddings=8 * K)
+    checked = rw.check(mixtral, engine="sglang", target_len=32 * K)
+    assert checked.verdict == "refused"
+    assert "no export for this engine" in text(checked)
+    assert "ropewalk export MixtralConfig" not in text(checked)
 
 
 def test_longrope_of_another_architecture_than_phi():

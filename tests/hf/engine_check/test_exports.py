@@ -80,9 +80,28 @@ def test_divisors_that_are_announced_and_are_not_there(tmp_path):
     assert rw.check(tmp_path / "out", engine="llama.cpp", target_len=128).verdict in ("refused", "unknown")
 
 
-def test_a_sidecar_that_no_engine_reads(tmp_path):
-    model = rw.extend(tiny("llama", num_hidden_layers=1), "rerope:window=8").model
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize("name", ["llama", "phi3"])
+def test_a_saved_folder_is_refused_by_every_engine(tmp_path, engine, name):
+    """The folder, its config, and the config alone."""
+    model = rw.extend(tiny(name, num_hidden_layers=1), "rerope:window=8").model
     rw.save(model, tmp_path / "out")
+    places = [tmp_path / "out", tmp_path / "out" / "config.json"]
+    if name != "phi3":  # transformers stops at Phi-3's alone
+        places.append(tmp_path / "config.json")
+        places[-1].write_text(places[1].read_text())
+    for place in places:
+        checked = rw.check(place, engine=engine)
+        assert (checked.verdict, checked.command) == ("refused", "")
+        (finding,) = checked.findings
+        assert finding.sentence == "this folder has an extension in ropewalk.json: load it with ropewalk.load"
+
+
+def test_a_sidecar_beside_an_open_config(tmp_path):
+    model = rw.extend(tiny("llama", num_hidden_layers=1), "rerope:window=8").model
+    config = model.config.to_json_string()
+    rw.save(model, tmp_path / "out")
+    (tmp_path / "out" / "config.json").write_text(config)
     checked = rw.check(tmp_path / "out", engine="vllm")
     assert checked.verdict == "differs"
     assert "ropewalk.json, which adds rerope" in str(checked)
