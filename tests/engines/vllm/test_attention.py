@@ -140,5 +140,5 @@ def test_what_is_refused(tmp_path):
     assert "not quantised" in ask({"fp8": job}, tmp_path)["fp8"].refused
     model = models.carried()
     rw.extend(model, "xpos", target_len=TARGET)
-    with pytest.raises(DoesNotFit, match="xpos decays"):
+    with pytest.raises(DoesNotFit, match="keys of xpos decay"):
         rw.export(model, tmp_path / "xpos", target="vllm", target_len=TARGET)
