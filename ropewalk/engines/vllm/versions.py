@@ -1,8 +1,20 @@
-"""The versions of vLLM that `make engines` tested the plugin with. Another version is refused, not guessed."""
+"""What of vLLM the plugin reaches: the versions that `make engines` tested, and the models that vLLM has code of.
+
+Another version is refused, not guessed.
+"""
 
 from __future__ import annotations
 
 TESTED = ("0.32",)
+# By model type. Source: _TRANSFORMERS_SUPPORTED_MODELS in model_executor/models/registry.py of vLLM 0.32.0.
+BY_TRANSFORMERS = frozenset(
+    (
+        *("arcee", "cwm", "flex_olmo", "glm", "gpt_neox", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2", "nanbeige"),
+        *("olmo", "olmo2", "olmo3", "phi", "seed_oss", "smollm3", "starcoder2", "vaultgemma"),
+    )
+)
+# Source: model_executor/models/gpt_oss.py of vLLM 0.32.0, which hands get_rope rope parameters of its own.
+ALWAYS_YARN = "gpt_oss"
 
 
 def why_unknown(version: str) -> str:
@@ -11,3 +23,12 @@ def why_unknown(version: str) -> str:
         return ""
     tested = ", ".join(f"{known}.x" for known in TESTED)
     return f"this version of Ropewalk was tested with vLLM {tested}, and vLLM is {version}"
+
+
+def why_not_reached(model_type: str) -> str:
+    """Why the plugin cannot compute a type of model; empty where it can."""
+    if model_type in BY_TRANSFORMERS:
+        return f"vLLM has no code of its own for {model_type}, and the plugin cannot reach transformers'"
+    if model_type == ALWAYS_YARN:
+        return f"vLLM computes YaRN for {model_type} whatever its config says, and the plugin cannot replace it"
+    return ""

@@ -14,10 +14,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from ropewalk.engines.layer_plan import ModelPlan
+from ropewalk.hf.engine_check.by_plugin import ANEW, is_missing, planned
 from ropewalk.hf.engine_check.compare import Difference, compared_texts, differences
 from ropewalk.hf.engine_check.engines import ENGINES
 from ropewalk.hf.engine_check.engines.llama_cpp import READS_DIVISORS
@@ -112,6 +113,11 @@ def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
     layers, findings = [], list[Finding]()
     for name in question.config.parts:
         try:
+            if question.config.kind(name) == PLUGIN:
+                plan = planned(question.config, name, question.engine, question.served)
+                layers.append(LayerCheck(layers=name, rope_type=PLUGIN, engine=None, meant=None, transformers=None))
+                findings.append(_of_plan(question, plan))
+                continue
             layer = _layer(question, name)
         except NotServed as reason:
             findings.append(Finding(kind="refused", sentence=str(reason), remedy=reason.remedy))
@@ -127,8 +133,6 @@ def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
 
 def _layer(question: CheckRequest, name: str) -> LayerCheck:
     config, served = question.config, question.served
-    if config.kind(name) == PLUGIN:
-        return _by_plugin(question, name)
     engine, meant = question.rotation(name, served), stated(config, name, served)
     transformers = _transformers(question, name, served)
     texts = compared_texts(config, name, served)
@@ -161,16 +165,14 @@ def _transformers(question: CheckRequest, name: str, text: int) -> EngineRotatio
         return None
 
 
-def _by_plugin(question: CheckRequest, name: str) -> LayerCheck:
-    """A config for Ropewalk's plugin, which only vLLM has."""
-    if question.rules.name != "vllm":
-        raise NotServed(f"{question.rules.name} knows no rope type {PLUGIN!r}; Ropewalk's plugin is for vLLM")
-    if not any(point.name == PLUGIN for point in entry_points(group="vllm.general_plugins")):
-        sentence = f"the config needs Ropewalk's plugin in vLLM, for {question.checkpoint.plugin}"
-        raise NotServed(
-            f"{sentence}; it is not installed in this environment", "install Ropewalk in vLLM's environment"
-        )
-    return LayerCheck(layers=name, rope_type=PLUGIN, engine=None, meant=None, transformers=None)
+def _of_plan(question: CheckRequest, plan: ModelPlan) -> Finding:
+    """What vLLM needs to compute a plan."""
+    remedy = "pip install 'ropewalk[vllm]' there"
+    if is_missing(installed_version("vllm")):
+        sentence = f"the config needs Ropewalk's plugin in vLLM, for {plan.line}; vLLM is installed here without it"
+        return Finding(kind="refused", sentence=sentence, remedy=remedy)
+    sentence = f"the config is for {plan.line}, and needs Ropewalk in vLLM's environment"
+    return Finding(kind="warning", sentence=sentence, remedy=remedy)
 
 
 def _of_layer(question: CheckRequest, name: str, layer: LayerCheck) -> Iterator[Finding]:
@@ -235,7 +237,7 @@ def _ignored(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[str]:
 def _mended(question: CheckRequest, findings: list[Finding]) -> list[Finding]:
     """The findings with a remedy where keys of the config mend them all."""
     bare = [finding for finding in findings if finding.kind in ("refused", "differs") and not finding.remedy]
-    if not bare or any(finding.remedy for finding in findings):
+    if not bare or any(finding.remedy for finding in findings if finding.kind != "warning"):
         return findings
     remedy = _remedy(question)
     last = bare[-1]
@@ -259,6 +261,8 @@ def _flags(question: CheckRequest, changes: Changes) -> str:
 def _other_way(question: CheckRequest) -> str:
     """What to do where no key mends it."""
     checkpoint, rules, config = question.checkpoint, question.rules, question.config
+    if any(config.kind(name) == PLUGIN for name in config.parts):
+        return f"{ANEW}, with --to {question.served}"
     write = f"ropewalk export {shlex.quote(checkpoint.name)} {{}} --target {rules.name} -o FOLDER"
     if question.served > checkpoint.lengths.trained:
         return write.format(f"yarn --to {question.served}")

@@ -17,6 +17,15 @@ from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.engine_check.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_check.engines.signature import RopeConfig
 from ropewalk.hf.engine_check.engines.standard import ROPE_FREQS
+from ropewalk.hf.engine_check.valid_rope import (
+    explain,
+    require_lengths,
+    require_longest,
+    require_object,
+    require_pairs,
+    valid_part,
+    valid_size,
+)
 from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
 
 PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
@@ -57,38 +66,56 @@ def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
 def _fetched(place: Path, model: str) -> Any:
     if not holds(place.is_file):
         folders.require_plausible(model)
-        return fetch_config(model)
+        return _config_at(place, place / "config.json") if holds(place.is_dir) else fetch_config(model)
     if place.suffix != ".json":
         raise Unreadable("model", "a config.json, a folder with one, or a name on the hub", model)
-    return fetch_config(place)
+    return _config_at(place, place)
+
+
+def _config_at(place: Path, file: Path) -> Any:
+    """The config. What transformers stops at is said by its field where that is a rope parameter."""
+    try:
+        return fetch_config(place)
+    except Unreadable:
+        if holds(file.is_file):
+            explain(read_record(file, "what transformers wrote"))
+        raise
 
 
 def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
-    longest = getattr(text, "max_position_embeddings", None)
-    if not getattr(text, "rope_parameters", None):
+    stated = getattr(text, "rope_parameters", None)
+    if not stated:
         sentence = f"{text.model_type} has no rope_parameters in its config: there are no rotations to check"
         raise DoesNotFit.because("model", sentence)
-    if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
-        raise DoesNotFit("config.max_position_embeddings", "a length of at least 1", longest)
-    parts = parts_of(text)
-    return RopeConfig(
+    require_object(stated)
+    longest = require_longest(getattr(text, "max_position_embeddings", None))
+    values = text.to_dict()
+    require_lengths(values)
+    parts = {name: valid_part(name, part) for name, part in parts_of(text).items()}
+    config = RopeConfig(
         model_type=text.model_type,
         parts=parts,
         head_dims={name: _head_dim(text, name) for name in parts},
         max_len=longest,
-        text=text.to_dict(),
+        text=values,
         tokenizer_len=_tokenizer_len(folder),
         divisors=_divisors(folder, parts),
     )
+    for name, part in parts.items():
+        require_pairs(name, part, config.kind(name), config.head_dims[name], config.dims(name))
+    return config
 
 
 def _head_dim(text: Any, name: str) -> int:
     """The dimensions of a head that rope parameters speak of."""
     if getattr(text, "kv_lora_rank", None):
-        return int(text.qk_rope_head_dim)
+        return valid_size("qk_rope_head_dim", text.qk_rope_head_dim)
     if name and getattr(text, "is_heterogeneous", False):  # Gemma 4, whose heads differ between layer types
         text = text.per_layer_config[name]
-    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+    if getattr(text, "head_dim", None) is not None:
+        return valid_size("head_dim", text.head_dim)
+    heads = valid_size("num_attention_heads", text.num_attention_heads)
+    return valid_size("hidden_size", text.hidden_size) // heads
 
 
 def _within(config: Any, text: Any) -> str:
@@ -102,7 +129,7 @@ def _tokenizer_len(folder: Path | None) -> int | None:
     if path is None or not holds(path.is_file):
         return None
     length = read_record(path, "the tokenizer's own").get("model_max_length")
-    return int(length) if isinstance(length, int | float) and length < LARGEST else None
+    return int(length) if isinstance(length, int | float) and 1 <= length < LARGEST else None
 
 
 def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tuple[float, ...] | None:

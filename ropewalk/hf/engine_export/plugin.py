@@ -20,9 +20,11 @@ from ropewalk.attention.paged import PagedLayer
 from ropewalk.attention.problem import layer_terms
 from ropewalk.engines.layer_plan import LayerPlan, ModelPlan
 from ropewalk.engines.vllm.reading import KEY, ROPE_TYPE
+from ropewalk.engines.vllm.versions import why_not_reached
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import MODEL
+from ropewalk.frequencies import Dynamic
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.attach.modes import require_supported
 from ropewalk.hf.checkpoint.config_schedule import require_valid
@@ -159,6 +161,9 @@ def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int
 
 def _require_plannable(text: Any, handle: Handle) -> None:
     """Refuse what vLLM would compute otherwise, whatever the plan says."""
+    if reason := why_not_reached(text.model_type):
+        static = "--no-plugin makes the schedule static" if isinstance(handle.extension.theta, Dynamic) else ""
+        raise DoesNotFit.because("model", reason, remedy=static)
     if getattr(text, "kv_lora_rank", None):
         raise DoesNotFit.because("model", "the plugin for vLLM cannot extend attention whose keys are latent (MLA)")
     parts = text.rope_parameters or {}

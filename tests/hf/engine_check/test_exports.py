@@ -1,8 +1,5 @@
 """What `rw.export` writes for an engine is the same there, and is told apart under the others."""
 
-import json
-from importlib.metadata import EntryPoint
-
 import pytest
 import torch
 from hf.engine_export import test_engines as schedules
@@ -11,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import ropewalk as rw
-import ropewalk.hf.engine_check.check as check_module
 from ropewalk import DoesNotFit
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.modes import attached_all
@@ -90,35 +86,6 @@ def test_a_sidecar_that_no_engine_reads(tmp_path):
     checked = rw.check(tmp_path / "out", engine="vllm")
     assert checked.verdict == "differs"
     assert "ropewalk.json, which adds rerope" in str(checked)
-
-
-def for_the_plugin(folder, rope_type="ropewalk"):
-    """A config whose rope parameters are for Ropewalk's plugin, or were replaced by an option."""
-    values = tiny("llama", num_hidden_layers=1).config.to_dict()
-    values["rope_parameters"] |= {"rope_type": rope_type, "ropewalk": "{}"}
-    (folder / "config.json").write_text(json.dumps({**values, "ropewalk": "rerope:window=8+log_n"}))
-    return folder / "config.json"
-
-
-def test_a_config_for_the_plugin(tmp_path, monkeypatch):
-    monkeypatch.setattr(check_module, "entry_points", lambda group: [])
-    checked = rw.check(for_the_plugin(tmp_path), engine="vllm")
-    assert checked.verdict == "refused"
-    assert "needs Ropewalk's plugin in vLLM, for rerope:window=8+log_n" in checked.findings[0].sentence
-    assert checked.findings[0].remedy == "install Ropewalk in vLLM's environment"
-    assert rw.check(tmp_path, engine="sglang").verdict == "refused"
-
-
-def test_the_plugin_is_here(tmp_path, monkeypatch):
-    installed = EntryPoint("ropewalk", "ropewalk.engines.vllm:register", "vllm.general_plugins")
-    monkeypatch.setattr(check_module, "entry_points", lambda group: [installed])
-    assert rw.check(for_the_plugin(tmp_path), engine="vllm").verdict == "same"
-
-
-def test_an_option_that_replaces_what_the_plugin_reads(tmp_path):
-    checked = rw.check(for_the_plugin(tmp_path, "default"), engine="vllm")
-    assert checked.verdict == "differs"
-    assert "was written for rerope:window=8+log_n" in checked.findings[0].sentence
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -102,6 +102,8 @@ def _phi3(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """LongRoPE as its authors compute it, but for `attention_factor`; the context chooses the divisors."""
     if config.kind(name) == "default":
         return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
+    if config.kind(name) != "longrope":
+        raise NotKnown(f"what llama.cpp's converter does with {config.kind(name)!r} in phi3 was not run")
     original = config.original(name)
     temperature = formulas.longrope_temperature(config.max_len / original, original)
     return EngineRotation(divided(config, name, asked.served > original), temperature)

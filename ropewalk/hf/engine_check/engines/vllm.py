@@ -20,6 +20,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS
 from ropewalk.hf.engine_check.engines import formulas
 from ropewalk.hf.engine_check.engines.signature import (
     LAYOUT,
@@ -56,11 +57,6 @@ AS_WRITTEN = {
     *("cohere", "cohere2", "nemotron", "minicpm3", "glm4", "olmoe", "exaone4", "apertus", "llama4_text", "internlm3"),
 }
 NEIGHBOURS = ("glm4", "cohere", "cohere2", *LATENT)  # pairs are neighbours
-# Their rotary module is that of transformers, since 0.32 at the latest.
-BY_TRANSFORMERS = {
-    *("arcee", "cwm", "flex_olmo", "glm", "gpt_neox", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2", "nanbeige"),
-    *("olmo", "olmo2", "olmo3", "phi", "seed_oss", "smollm3", "starcoder2", "vaultgemma"),
-}
 GPT_OSS = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow")
 UNSCALED = ("longrope", "llama3")  # whose length is max_position_embeddings
 DUAL_CHUNK = "dual_chunk_attention_config"
@@ -84,7 +80,7 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
         raise NotServed(f"vLLM stops at {DUAL_CHUNK}: the attention for it was removed in 0.11", remedy)
     if config.model_type in BY_TRANSFORMERS:
         return _by_transformers(config, name, asked)
-    if config.model_type == "gpt_oss":
+    if config.model_type == ALWAYS_YARN:
         return _gpt_oss(config, name)
     if config.model_type in LATENT:
         return _latent(config, name, asked.version)
@@ -232,7 +228,7 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     """The keys of a part that get_rope and the model hand on."""
     if config.model_type in BY_TRANSFORMERS:
         return frozenset(config.parts[name])
-    if config.model_type == "gpt_oss":
+    if config.model_type == ALWAYS_YARN:
         return LAYOUT | {*GPT_OSS, "truncate"}
     latent = config.model_type in LATENT and config.kind(name) != "default"
     keys = {*YARN, "mscale", "mscale_all_dim"} - {"truncate"} if latent else {*READS.get(config.kind(name), YARN)}
