@@ -47,7 +47,9 @@ class PagedLayer:
         self.terms, self.spans = terms, terms.extension.spans.spans()
         self.first_table = terms.extension.theta.table(terms.facts, 1)
         if self.first_table.log_decay.any():
-            sentence = f"{terms.extension.theta.name} decays with the position, which pages cannot hold"
+            sentence = (
+                f"keys of {terms.extension.theta.name} decay with the position, and cannot be kept in an engine's pages"
+            )
             raise DoesNotFit.because("frequencies", sentence)
         self.has_stages = len(terms.extension.theta.stages(terms.facts, 4 * terms.facts.trained_len)) > 1
         self.k_at, self.lane_of = self._lanes()

@@ -160,8 +160,8 @@ def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer
     plan = next(iter(plans.values()))
     hindrance = next((plan.why_not_tables for plan in plans.values() if not plan.is_tables), "")
     notes = [
-        "vLLM needs Ropewalk in its environment: pip install 'ropewalk[vllm]'; without it vLLM refuses the folder",
-        f"computed by Ropewalk's attention: {hindrance}" if hindrance else "computed by vLLM's own kernels",
+        "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
+        f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
     ]
     if isinstance(plan.planned[0].extension.theta, Dynamic):
         notes.append("short texts stay exact; --no-plugin makes the schedule static, for vLLM without Ropewalk")
@@ -226,6 +226,8 @@ def _read(
         if reason.field not in ("reach", "biases"):
             raise
         remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
+        if target == PLUGGED:
+            remedy = f"{target} alone cannot run it; leave out --no-plugin (plugin=False), or use yarn"
         raise DoesNotFit.because(reason.field, str(reason), remedy=remedy) from reason
     reading = TARGETS[target].read(config)
     if reading.folded != 1:

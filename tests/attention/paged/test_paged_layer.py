@@ -184,7 +184,7 @@ def test_stages_are_needed_where_the_table_changes():
 
 
 def test_refusals():
-    with pytest.raises(DoesNotFit, match="xpos decays with the position, which pages cannot hold"):
+    with pytest.raises(DoesNotFit, match="keys of xpos decay with the position, and cannot be kept"):
         PagedLayer(layer_terms(parse("xpos"), FACTS, None, None))
     with pytest.raises(InvalidValue, match="positions must be sequential with pages"):
         PagedLayer(layer_terms(parse("randomized:limit=64"), FACTS, None, None))

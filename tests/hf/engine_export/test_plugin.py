@@ -40,8 +40,8 @@ def test_what_only_the_plugin_carries_rides_in_the_config(tmp_path):
     before = trace(model)
     result, config, handle = exported(model, tmp_path / "out", "yarn:factor=4+log_n")
     assert result.kind == "plugin"
-    assert "pip install 'ropewalk[vllm]'" in str(result)
-    assert "computed by vLLM's own kernels" in str(result)
+    assert "vLLM needs Ropewalk installed in its environment" in str(result)
+    assert "by vLLM's own kernels, with tables from the plugin" in str(result)
     assert result.command == f"vllm serve {tmp_path / 'out'} --max-model-len {TARGET}"
     assert config["max_position_embeddings"] == TARGET
     plan = plan_of(config["rope_parameters"])
@@ -75,7 +75,7 @@ def test_transformers_stops_at_such_a_folder(tmp_path):
 def test_what_tables_do_not_carry_needs_our_attention(tmp_path, text, reason):
     result, config, handle = exported(tiny("llama", num_hidden_layers=2), tmp_path / "out", text)
     assert result.kind == "plugin"
-    assert f"computed by Ropewalk's attention: {reason}" in str(result)
+    assert f"by Ropewalk's attention: {reason}" in str(result)
     assert result.command.endswith(f"--max-model-len {TARGET}")
     assert [layer.extension for layer in plan_of(config["rope_parameters"]).layers] == [
         layer.extension for layer in handle.layers
