@@ -15,17 +15,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rounds import append, ratios, rounds
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE = ROOT / ".venv-vllm" / "bin" / "python"
+EXPORTS = "ROPEWALK_EXPORTS"  # the folder of the exported models, in the environment of the second process
 LENGTH, SIZE, TARGET = 2048, 128, 2048
-SHAPES = {"4 heads": (4, 4, 64), "32 heads, 8 key heads": (32, 8, 64)}
+SHAPES = {"4 heads": (4, 4, 64), "32 heads, 8 key heads": (32, 8, 64)}  # heads, key heads, size of a head
 LINES = ("rope", "rerope:window=128", "self_extend:window=128,group=8", "streaming:window=128", "dynamic_yarn", "alibi")
 SERVED = {
     "vLLM's own yarn": ("yarn", False),
@@ -53,8 +57,8 @@ def main() -> None:
         paths = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")])
         quiet = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
         space = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-        environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", **quiet, **space}
-        subprocess.run([ENGINE, __file__, "--inside", place, *sys.argv[1:]], env=environment, check=True)
+        environment = {**os.environ, "PYTHONPATH": paths, EXPORTS: place, "HF_HUB_OFFLINE": "1", **quiet, **space}
+        subprocess.run([ENGINE, "benchmarks/engines.py", *sys.argv[1:]], cwd=ROOT, env=environment, check=True)
 
 
 def inside(place: Path, quick: bool) -> None:
@@ -70,55 +74,82 @@ def inside(place: Path, quick: bool) -> None:
 def steps(count: int) -> list[dict[str, Any]]:
     """A step of attention, planning included as in one of six layers."""
     rows = []
-    for shape, (heads, groups, size) in SHAPES.items():
-        for dtype in (torch.float32, torch.bfloat16):
-            for requests in (1, 8, 32):
-                candidates = {"vLLM": theirs(requests, heads, groups, size, dtype)}
-                candidates |= {line: ours(line, requests, heads, groups, size, dtype) for line in LINES}
-                result = ratios(rounds(candidates, count), "vLLM")
-                name = f"step at {LENGTH}, {requests} requests, {shape}, {str(dtype)[6:]}"
-                rows.append({"case": name, "to vLLM": {key: value["median"] for key, value in result.items()}})
+    for shape, dtype, requests in product(SHAPES, (torch.float32, torch.bfloat16), (1, 8, 32)):
+        step = Step(requests, *SHAPES[shape], dtype)
+        candidates = {"vLLM": theirs(step), **{line: ours(line, step) for line in LINES}}
+        result = ratios(rounds(candidates, count), "vLLM")
+        name = f"step at {LENGTH}, {requests} requests, {shape}, {str(dtype)[6:]}"
+        rows.append({"case": name, "to vLLM": {key: value["median"] for key, value in result.items()}})
     return rows
 
 
-def ours(line: str, requests: int, heads: int, groups: int, size: int, dtype: torch.dtype) -> Callable[[], object]:
+@dataclass(frozen=True)
+class Step:
+    """The last of LENGTH tokens of each request, and the pages of all of them."""
+
+    requests: int
+    heads: int
+    groups: int
+    size: int
+    dtype: torch.dtype
+
+    @property
+    def table(self) -> Tensor:
+        """The pages of each request; the first page of all is vLLM's own."""
+        return torch.arange(1, self.pages, dtype=torch.int32).view(self.requests, -1)
+
+    @property
+    def pages(self) -> int:
+        """Of all requests, and vLLM's own."""
+        return self.requests * (LENGTH // SIZE + 1) + 1
+
+    @property
+    def slots(self) -> Tensor:
+        """Where each request's token is stored."""
+        return self.table[:, (LENGTH - 1) // SIZE].long() * SIZE + (LENGTH - 1) % SIZE
+
+    def random(self, *shape: int) -> Tensor:
+        """Normal numbers in the type of the step."""
+        return torch.randn(*shape).to(self.dtype)
+
+
+def ours(line: str, at: Step) -> Callable[[], object]:
     """Six layers, as a model has them: the first one plans the step."""
     from ropewalk import Facts, parse
     from ropewalk.attention.paged import PagedBatch, PagedLayer
     from ropewalk.attention.paged.stages import PageStages
     from ropewalk.attention.problem import layer_terms
 
-    facts = Facts(trained_len=512, head_dim=size, heads=heads, kv_heads=groups)
+    facts = Facts(trained_len=512, head_dim=at.size, heads=at.heads, kv_heads=at.groups)
     layer = PagedLayer(layer_terms(parse(line, trained_len=512, target_len=4096), facts, None, None))
-    count = LENGTH // SIZE + 1
-    pages = torch.randn(requests * count + 1, groups, layer.lanes, SIZE, size).to(dtype)
-    table = torch.arange(1, requests * count + 1, dtype=torch.int32).view(requests, count)
-    slots = table[:, (LENGTH - 1) // SIZE].long() * SIZE + (LENGTH - 1) % SIZE
-    q, k = (torch.randn(requests, n, size).to(dtype) for n in (heads, groups))
+    pages = at.random(at.pages, at.groups, layer.lanes, SIZE, at.size)
+    table, slots = at.table, at.slots
+    q, k = (at.random(at.requests, heads, at.size) for heads in (at.heads, at.groups))
     stages = PageStages(len(pages)) if layer.has_stages else None
 
     def step() -> None:
-        batch = PagedBatch(list(range(requests + 1)), [LENGTH] * requests, table, slots, size=SIZE)
+        batch = PagedBatch(list(range(at.requests + 1)), [LENGTH] * at.requests, table, slots, size=SIZE)
         for _ in range(6):
             layer.read(pages, q, k, k, batch, stages)
 
     return step
 
 
-def theirs(requests: int, heads: int, groups: int, size: int, dtype: torch.dtype) -> Callable[[], object]:
+def theirs(at: Step) -> Callable[[], object]:
     """The same by vLLM's kernels: storing, the plan of a step once, and attention."""
     from vllm import _custom_ops as ops
     from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
-    isa, count = _get_attn_isa(dtype, SIZE, size, "auto"), LENGTH // SIZE + 1
-    cache = torch.randn(requests * count + 1, groups, SIZE, 2 * size).to(dtype)
-    keys, values = cache.view(-1, groups, SIZE * 2, size).chunk(2, dim=2)
-    table = torch.arange(1, requests * count + 1, dtype=torch.int32).view(requests, count)
-    slots = table[:, (LENGTH - 1) // SIZE].long() * SIZE + (LENGTH - 1) % SIZE
-    q, k = (torch.randn(requests, n, size).to(dtype) for n in (heads, groups))
-    starts, lengths, out = torch.arange(requests + 1, dtype=torch.int32), torch.full((requests,), LENGTH), q.clone()
-    lengths, scales = lengths.int(), {"k_scale": 1.0, "v_scale": 1.0, "kv_cache_dtype": "auto"}
-    sizes = {"num_reqs": requests, "num_heads": heads, "num_kv_heads": groups, "head_dim": size, "dtype": dtype}
+    isa = _get_attn_isa(at.dtype, SIZE, at.size, "auto")
+    cache = at.random(at.pages, at.groups, SIZE, 2 * at.size)
+    keys, values = cache.view(-1, at.groups, SIZE * 2, at.size).chunk(2, dim=2)
+    table, slots = at.table, at.slots
+    q, k = (at.random(at.requests, heads, at.size) for heads in (at.heads, at.groups))
+    out, starts = q.clone(), torch.arange(at.requests + 1, dtype=torch.int32)
+    lengths = torch.full((at.requests,), LENGTH, dtype=torch.int32)
+    scales = {"k_scale": 1.0, "v_scale": 1.0, "kv_cache_dtype": "auto"}
+    heads = {"num_heads": at.heads, "num_kv_heads": at.groups, "head_dim": at.size}
+    sizes = {"num_reqs": at.requests, **heads, "dtype": at.dtype}
     plain = {"causal": True, "dynamic_causal": None}
 
     def step() -> None:
@@ -130,7 +161,7 @@ def theirs(requests: int, heads: int, groups: int, size: int, dtype: torch.dtype
             ops.cpu_attn_reshape_and_cache(k, k, keys, values, slots, isa, **scales)
             ops.cpu_attention_with_kv_cache(
                 query=q, key_cache=keys, value_cache=values, output=out, query_start_loc=starts, seq_lens=lengths,
-                scale=size**-0.5, alibi_slopes=None, sliding_window=-1, block_table=table, softcap=0.0,
+                scale=at.size**-0.5, alibi_slopes=None, sliding_window=-1, block_table=table, softcap=0.0,
                 scheduler_metadata=plan, s_aux=None, **plain, **scales,
             )  # fmt: skip
 
@@ -160,7 +191,7 @@ def throughput(place: Path, count: int) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    if "--inside" in sys.argv:
-        inside(Path(sys.argv[sys.argv.index("--inside") + 1]), "--quick" in sys.argv)
+    if EXPORTS in os.environ:
+        inside(Path(os.environ[EXPORTS]), "--quick" in sys.argv)
     else:
         main()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -81,12 +81,7 @@ class LayerPlan:
             if not isinstance(getattr(self, name), bool):
                 raise Unreadable(name, "true or false", getattr(self, name))
         self.extension.check_against(self.facts)
-        self.extension.check_weights(self.weights, self._without_sinks)
-
-    @property
-    def _without_sinks(self) -> Facts:
-        values = {parameter.name: getattr(self.facts, parameter.name) for parameter in parameters(Facts)}
-        return Facts(**{**values, "sinks": False})
+        self.extension.check_weights(self.weights, replace(self.facts, sinks=False))
 
 
 class RotaryPlan(NamedTuple):

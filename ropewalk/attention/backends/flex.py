@@ -28,6 +28,8 @@ from ropewalk.attention.layout.segments import Segment
 from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs
+from ropewalk.attention.torch_kernels.matmul import PartialAttention
+from ropewalk.attention.torch_kernels.softmax import merged
 from ropewalk.errors import DoesNotFit
 
 SMALLEST_HEAD = 16  # of FlexAttention's kernels
@@ -178,19 +180,9 @@ def _scored(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> C
 
 
 def _merged(parts: Sequence[SegmentOutput], sink_h: Tensor | None) -> Tensor:
-    """The parts of one softmax, weighted by their sums of exponentials; zeros in a row that sees nothing."""
-    if len(parts) == 1 and sink_h is None:
+    if len(parts) == 1 and sink_h is None:  # its log-sum-exp was not computed
         return parts[0].out_bhid
-    lse_sbhi = torch.stack([part.lse_bhi for part in parts if part.lse_bhi is not None])
-    seeing_bhi = (lse_sbhi > -torch.inf).any(0)
-    lse_sbhi = lse_sbhi.where(seeing_bhi, 0)
-    if sink_h is not None:  # a part whose values are zero
-        lse_sbhi = torch.cat([lse_sbhi, sink_h[:, None].to(lse_sbhi.dtype).expand_as(lse_sbhi[:1])])
-    share_sbhi = torch.softmax(lse_sbhi, 0)
-    total = torch.zeros_like(parts[0].out_bhid, dtype=compute_dtype(parts[0].out_bhid.dtype))
-    for share_bhi, part in zip(share_sbhi[: len(parts)], parts, strict=True):
-        total = total + share_bhi[..., None] * part.out_bhid
-    return total.to(parts[0].out_bhid.dtype)
+    return merged([PartialAttention(out, lse) for out, lse in parts if lse is not None], sink_h)
 
 
 def _zeros(copies: RotatedCopies, rows: int) -> Tensor:

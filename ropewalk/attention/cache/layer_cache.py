@@ -20,7 +20,7 @@ from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.rotation.precision import to_compute_dtype
 from ropewalk.attention.rotation.rotate import rotate, rotate_few
 from ropewalk.attention.torch_kernels import fused
-from ropewalk.attention.torch_kernels.softmax import capped, merged, softmax, with_sinks
+from ropewalk.attention.torch_kernels.softmax import capped, merged, softmax
 from ropewalk.errors import InvalidValue
 from ropewalk.inputs import require_kinship, require_shapes
 
@@ -148,8 +148,7 @@ class LayerCache:
             keys, values = (self._lanes[read.buffer][lane][:, :, read.indices] for lane in (ROTATED, VALUES))
             q_bh1d = (queries[read.query] * math.sqrt(keys.shape[-1])).flatten(1, 2)[:, :, None]  # the kernel scales
             parts.append(fused.forward(q_bh1d.to(values.dtype), keys, values, triangle=False))
-        whole, sink_h = merged(parts), self.session.terms.sink_h
-        return (whole if sink_h is None else with_sinks(whole, sink_h.to(whole.lse_bhi.device))).out_bhid
+        return merged(parts, self.session.terms.sink_h)
 
     def _weighted(self, reads: list[BufferRead], queries: list[Tensor]) -> Tensor:
         """The output over all reads: one softmax, split over the buffers."""

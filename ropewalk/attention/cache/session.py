@@ -114,10 +114,15 @@ class Session:
         return Rotation(cos.to(compute_dtype(dtype)), sin.to(compute_dtype(dtype)))
 
 
+def key_positions(spans: Sequence[Span]) -> list[bytes]:
+    """For each span what is equal where keys have equal positions."""
+    return [span.k_at(PROBED).double().numpy().tobytes() for span in spans]
+
+
 def _buffers(spans: Sequence[Span], begins: Sequence[int], spare: int) -> tuple[list[KVBuffer], list[At], list[int]]:
     """The buffers, the key positions of each, and the buffer of each span. Spans with equal key positions share one."""
     needs = [span_retention(span) for span in spans]
-    positions = [span.k_at(PROBED).double().numpy().tobytes() for span in spans]
+    positions = key_positions(spans)
     full = {at for at, need in zip(positions, needs, strict=True) if need.last is None}
     keys = [(at, at in full or bool(need.last)) for at, need in zip(positions, needs, strict=True)]
     total: dict[tuple[bytes, bool], Retention] = {}

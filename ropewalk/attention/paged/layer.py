@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.session import PROBED
+from ropewalk.attention.cache.session import key_positions
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.retention import Retention, reach_retention
 from ropewalk.attention.layout.segments import SpanKeys
@@ -102,7 +102,7 @@ class PagedLayer:
     def _lanes(self) -> tuple[list[At], list[int]]:
         """The different positions that spans give to keys, and the lane of each span."""
         turns = self.has_stages or bool(self.first_table.inv_freq.any())
-        positions = [span.k_at(PROBED).double().numpy().tobytes() if turns else b"" for span in self.spans]
+        positions = key_positions(self.spans) if turns else [b""] * len(self.spans)
         different = list(dict.fromkeys(positions))
         return [self.spans[positions.index(at)].k_at for at in different], [different.index(at) for at in positions]
 

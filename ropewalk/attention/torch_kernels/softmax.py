@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.attention.rotation.precision import to_compute_dtype
+from ropewalk.attention.rotation.precision import compute_dtype, to_compute_dtype
 from ropewalk.attention.torch_kernels.matmul import PartialAttention
 
 
@@ -35,16 +35,20 @@ def softmax(logit: Tensor, sink: Tensor | None) -> Tensor:
     return torch.softmax(with_sink, -1)[..., :-1]
 
 
-def merged(parts: Sequence[PartialAttention]) -> PartialAttention:
-    """The attention to the keys of all parts together, at least in float32; every row sees a key of some part."""
-    if len(parts) == 1:
-        return parts[0]
+def merged(parts: Sequence[PartialAttention], sink_h: Tensor | None) -> Tensor:
+    """The parts of one softmax, weighted by their sums of exponentials; zeros in a row that sees nothing."""
+    if len(parts) == 1 and sink_h is None:
+        return parts[0].out_bhid
     lse_pbhi = torch.stack([part.lse_bhi for part in parts])
-    total_bhi = torch.logsumexp(lse_pbhi, 0)
-    share_pbhi = torch.exp(lse_pbhi - total_bhi)
-    pairs = zip(share_pbhi, parts, strict=True)
-    out_bhid = torch.stack([share[..., None] * to_compute_dtype(part.out_bhid) for share, part in pairs]).sum(0)
-    return PartialAttention(out_bhid, total_bhi)
+    seeing_bhi = (lse_pbhi > -torch.inf).any(0)
+    lse_pbhi = lse_pbhi.where(seeing_bhi, 0)
+    if sink_h is not None:  # a part whose values are zero
+        lse_pbhi = torch.cat([lse_pbhi, sink_h[:, None].to(lse_pbhi.device, lse_pbhi.dtype).expand_as(lse_pbhi[:1])])
+    share_pbhi = torch.softmax(lse_pbhi, 0)
+    total = torch.zeros_like(parts[0].out_bhid, dtype=compute_dtype(parts[0].out_bhid.dtype))
+    for share_bhi, part in zip(share_pbhi[: len(parts)], parts, strict=True):
+        total = total + share_bhi[..., None] * part.out_bhid
+    return total.to(parts[0].out_bhid.dtype)
 
 
 def with_sinks(part: PartialAttention, sink_h: Tensor) -> PartialAttention:

@@ -35,7 +35,7 @@ from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.stages import PageStages
-from ropewalk.attention.problem import LayerTerms, layer_terms
+from ropewalk.attention.problem import layer_terms
 from ropewalk.engines.layer_plan import LayerPlan
 from ropewalk.engines.vllm.pages import page_spec
 from ropewalk.engines.vllm.reading import plan_of_layer, plans_of
@@ -43,7 +43,6 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.facts import MODEL, SINKS
 
 FLOATS = ("auto", "float32", "float16", "bfloat16")
-CLOSE = 1e-5  # relative: vLLM and transformers round a model's factor of the logits differently
 
 
 class RopewalkBackend(AttentionBackend):
@@ -110,7 +109,7 @@ class BatchBuilder(AttentionMetadataBuilder[StepMetadata]):
         """The requests of this step."""
         step = common_attn_metadata
         if step.causal is not True:
-            raise DoesNotFit.because("attention", "ropewalk attends causally, and this model asks for more")
+            raise DoesNotFit.because("attention", "Ropewalk's attention is causal, and this model needs another mask")
         starts = step.query_start_loc_cpu[: step.num_reqs + 1].tolist()
         lengths = step.seq_lens[: step.num_reqs].tolist()
         size = self.kv_cache_spec.block_size
@@ -143,12 +142,12 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         for name, value in {"alibi_slopes": alibi_slopes, **more}.items():
             if value is not None:
                 raise DoesNotFit.because(
-                    "attention", f"this model passes {name} to vLLM's attention, which ropewalk lacks"
+                    "attention", f"this model passes {name} to vLLM's attention, which Ropewalk's does not support"
                 )
         if attn_type != AttentionType.DECODER or kv_sharing_target_layer_name is not None:
-            raise DoesNotFit.because("attention", "ropewalk serves decoder layers with keys of their own in vLLM")
+            raise DoesNotFit.because("attention", "Ropewalk supports decoder layers with their own keys in vLLM")
         if kv_cache_dtype not in FLOATS:
-            raise DoesNotFit("kv_cache_dtype", "one of floating numbers, not quantised", kv_cache_dtype)
+            raise DoesNotFit("kv_cache_dtype", "a floating type, not quantised,", kv_cache_dtype)
         self._stages: PageStages | None = None
 
     def follow(self, plan: LayerPlan) -> None:
@@ -157,9 +156,8 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         extra = plan.query_factor * plan.scaling * math.sqrt(self.head_size)
         self.query_factor, self.rotating_factor = extra, plan.rotating_factor
         self.rotating = plan.facts.rotating
-        self.paged = paged_layer(plan, self.num_heads, self.num_kv_heads)
-        if self.sinks is not None:
-            self.paged = PagedLayer(_terms(plan, self.num_heads, self.num_kv_heads, self.sinks))
+        build = shared_layer if self.sinks is None else paged_layer  # sinks are the layer's own weights
+        self.paged = build(plan, self.num_heads, self.num_kv_heads, self.sinks)
 
     def _require_alike(self, plan: LayerPlan) -> None:
         facts = plan.facts
@@ -169,9 +167,7 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
             raise DoesNotFit.because(
                 "heads", f"vLLM's layer has {theirs} heads, key heads and size, the export has {ours}"
             )
-        if not math.isclose(self.scale, plan.scaling, rel_tol=CLOSE):
-            raise DoesNotFit.because("scaling", f"vLLM scales logits by {self.scale}, transformers by {plan.scaling}")
-        if (self.softcap or None) != facts.softcap or (self.sinks is not None) != facts.sinks:
+        if self.softcap != facts.softcap or (self.sinks is not None) != facts.sinks:
             raise DoesNotFit.because("attention", "vLLM's cap on the logits, or its sinks, are not those of the export")
         divided = self.num_heads != facts.heads
         if divided and (plan.extension.biases or len(plan.row_scale(torch.arange(2))) > 1):
@@ -194,7 +190,7 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         if attn_metadata is None:  # vLLM only measures memory
             return output.zero_()
         if output_scale is not None or output_block_scale is not None:
-            raise DoesNotFit.because("attention", "ropewalk writes no quantised outputs")
+            raise DoesNotFit.because("attention", "Ropewalk's attention writes no quantised outputs")
         count = attn_metadata.num_actual_tokens
         blocks, groups = kv_cache.shape[:2]
         pages = kv_cache.view(blocks, groups, self.paged.lanes, -1, self.head_size)
@@ -217,17 +213,16 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         return self._stages
 
 
-@lru_cache(maxsize=256)
-def paged_layer(plan: LayerPlan, heads: int, groups: int) -> PagedLayer:
-    """The layer's attention; layers of one plan share it, and with it what a step computes once."""
-    return PagedLayer(_terms(plan, heads, groups, None))
-
-
-def _terms(plan: LayerPlan, heads: int, groups: int, sink_h: Tensor | None) -> LayerTerms:
+def paged_layer(plan: LayerPlan, heads: int, groups: int, sink_h: Tensor | None) -> PagedLayer:
+    """The layer's attention, for the heads of this device."""
     facts = replace(plan.facts, heads=heads, kv_heads=groups)
+    sinks = {} if sink_h is None else {MODEL: {SINKS: sink_h}}
     with torch.device("cpu"):  # vLLM builds models under a default device
-        sinks = {} if sink_h is None else {MODEL: {SINKS: sink_h}}
-        return layer_terms(plan.extension, facts, None, {**plan.weights, **sinks})
+        return PagedLayer(layer_terms(plan.extension, facts, None, {**plan.weights, **sinks}))
+
+
+# Layers of one plan share their attention, and with it what a step computes once.
+shared_layer = lru_cache(maxsize=256)(paged_layer)
 
 
 class ExtendedAttention(Attention):
@@ -237,7 +232,6 @@ class ExtendedAttention(Attention):
 
     def get_kv_cache_spec(self, vllm_config: VllmConfig) -> KVCacheSpec | None:
         """The layer's pages."""
-        self.sliding_window = None  # the plan has it, where the layer keeps it
         return page_spec(super().get_kv_cache_spec(vllm_config), self.impl.paged)
 
 
@@ -253,7 +247,7 @@ def following_plans(theirs: Callable[..., None]) -> Callable[..., None]:
         if type(self) is not Attention:
             raise DoesNotFit("attention layer", "vLLM's Attention", type(self).__name__)
         theirs(self, *args, **{**kwargs, "attn_backend": RopewalkBackend})
-        self.__class__ = ExtendedAttention
+        self.__class__, self.sliding_window = ExtendedAttention, None  # the plan has the window, if the layer keeps it
         self.impl.follow(plan)
 
     return __init__

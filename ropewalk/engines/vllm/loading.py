@@ -35,8 +35,8 @@ def require_loadable(model_config: Any) -> None:
             remedy = "export it for that length (--to)"
             raise DoesNotFit("max_model_len", rule, model_config.max_model_len, remedy=remedy)
     if model_config.using_transformers_backend():
-        sentence = f"transformers' model code in vLLM cannot compute {plans[0].line}"
-        remedy = "leave out --model-impl transformers; without it, vLLM has no code of its own for this model"
+        sentence = f"vLLM runs this model by transformers' code, where the plugin cannot compute {plans[0].line}"
+        remedy = "leave out --model-impl transformers; if it was not given, vLLM has no code of its own for the model"
         raise DoesNotFit.because("model_impl", sentence, remedy=remedy)
     if model_config.use_mla:
         raise DoesNotFit.because("model", f"{plans[0].line} cannot be computed where keys are latent (MLA)")

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from ropewalk.engines.vllm.reading import plan_in, plans_of
-from ropewalk.engines.vllm.versions import why_unknown
+from ropewalk.engines.vllm.versions import UNSUPPORTED, why_unknown
 from ropewalk.errors import DoesNotFit
 
 _OURS = "_from_ropewalk"  # of a function of vLLM that was replaced: it was done already
@@ -70,7 +70,7 @@ def _with_plan(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _require_plain(parameters: dict[str, Any], dual_chunk: Any) -> None:
     """Refuse what else a rotary module of vLLM may do."""
-    other = [name for name in ("mrope_section", "xdrope_section", "use_fope") if parameters.get(name)]
+    other = [name for name in UNSUPPORTED if parameters.get(name)]
     other += ["dual_chunk_attention_config"] * bool(dual_chunk)
     if other:
         raise DoesNotFit.because("rope_parameters", f"Ropewalk's rotary module for vLLM does not support {other[0]}")

@@ -13,6 +13,8 @@ BY_TRANSFORMERS = frozenset(
         *("olmo", "olmo2", "olmo3", "phi", "seed_oss", "smollm3", "starcoder2", "vaultgemma"),
     )
 )
+# Rope parameters by which vLLM's modules do what Ropewalk's do not: positions of several axes, and sums of waves.
+UNSUPPORTED = ("mrope_section", "xdrope_section", "use_fope")
 # Source: model_executor/models/gpt_oss.py of vLLM 0.32.0, which hands get_rope rope parameters of its own.
 ALWAYS_YARN = "gpt_oss"
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.vllm.reading import KEY
-from ropewalk.engines.vllm.versions import why_not_reached, why_unknown
+from ropewalk.engines.vllm.versions import UNSUPPORTED, why_not_reached, why_unknown
 from ropewalk.errors import RopewalkError
 from ropewalk.hf.engine_check.engines.signature import NotServed, RopeConfig
 from ropewalk.hf.engine_check.versions import ChosenEngine
 
 ANEW = "export it again from the original model"
-AXES = ("mrope_section", "xdrope_section", "use_fope")
 ATTENTION = ("attention", "full_attention", "sliding_attention", "chunked_attention")
 
 
@@ -48,7 +47,7 @@ def _reasons(plan: ModelPlan, config: RopeConfig, name: str, version: str, serve
         yield f"{not_reached}: it does not compute {plan.line}", "rw.load the original model with it"
     if config.latent:
         yield f"{plan.line} cannot be computed where keys are latent (MLA)", "rw.load the original model with it"
-    for key in AXES:
+    for key in UNSUPPORTED:
         if config.parts[name].get(key):
             yield f"Ropewalk's rotary module for vLLM does not support {key}", ANEW
     if wrong := _wrong_layers(plan, config.text):

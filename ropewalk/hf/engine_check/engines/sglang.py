@@ -22,6 +22,7 @@ from typing import Any
 from ropewalk.hf.engine_check.engines import formulas
 from ropewalk.hf.engine_check.engines.signature import (
     LAYOUT,
+    READS,
     Asked,
     Caution,
     EngineFormulas,
@@ -38,20 +39,8 @@ from ropewalk.hf.engine_check.engines.standard import TABLES, divided, has_two_t
 
 LATENT = ("deepseek_v2", "deepseek_v3")
 AS_WRITTEN = {
-    *(
-        "llama",
-        "mistral",
-        "ministral3",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "qwen3_moe",
-        "phi3",
-        "phimoe",
-        "gpt_oss",
-        "glm4",
-    ),
-    *("granite", "olmo2", "exaone4", "llama4_text", "cohere", "cohere2", "apertus"),
+    *("llama", "mistral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3", "phimoe"),
+    *("gpt_oss", "glm4", "granite", "olmo2", "exaone4", "llama4_text", "cohere", "cohere2", "apertus"),
 }
 BASE_ALONE = {"mixtral", "gemma", "gemma2", "starcoder2", "stablelm"}
 BY_TRANSFORMERS = {"gemma3_text"}  # its rotary module calls ROPE_INIT_FUNCTIONS
@@ -60,14 +49,6 @@ QUERY_LENGTH = 16_384  # of Ministral 3, where the config states none beside its
 LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")  # before max_position_embeddings
 MSCALES = ("mscale", "mscale_all_dim")
 YARN = ("factor", "original_max_position_embeddings", "attn_factor", "extrapolation_factor", "beta_fast", "beta_slow")
-READS = {
-    "default": (),
-    "proportional": (),
-    "linear": ("factor",),
-    "dynamic": ("factor", "alpha"),
-    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
-    "longrope": ("original_max_position_embeddings", "short_factor", "long_factor", "short_mscale", "long_mscale"),
-}
 
 
 def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:

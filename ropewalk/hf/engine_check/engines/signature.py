@@ -14,6 +14,15 @@ from ropewalk.hf.engine_check.engines.formulas import USUAL_BASE
 Version = tuple[int, ...]
 # Keys that say which dimensions rotate, and where positions have several axes. Every engine here reads them.
 LAYOUT = frozenset(("type", "rope_type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"))
+# By type of schedule, what get_rope reads of it in vLLM and in SGLang. YaRN differs, and is in their files.
+READS = {
+    "default": (),
+    "proportional": (),
+    "linear": ("factor",),
+    "dynamic": ("factor", "alpha"),
+    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
+    "longrope": ("original_max_position_embeddings", "short_factor", "long_factor", "short_mscale", "long_mscale"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

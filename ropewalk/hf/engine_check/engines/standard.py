@@ -15,10 +15,8 @@ from ropewalk.hf.engine_check.engines.signature import EngineRotation, NotKnown,
 # Written by `ropewalk export --target llama.cpp`. Not a type of transformers, so that loading the folder there stops
 # instead of missing the tensor. llama.cpp's converter warns that it does not know the type, and writes none.
 ROPE_FREQS = "rope_freqs"
-SCALED_LOGITS = (
-    "deepseek_v2",
-    "deepseek_v3",
-)  # their attention is scaled by the square of mscale_all_dim's temperature
+# Their attention is scaled by the square of mscale_all_dim's temperature.
+SCALED_LOGITS = ("deepseek_v2", "deepseek_v3")
 
 
 def stated(config: RopeConfig, name: str, text: int) -> EngineRotation:

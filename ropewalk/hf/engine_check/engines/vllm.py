@@ -24,6 +24,7 @@ from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS
 from ropewalk.hf.engine_check.engines import formulas
 from ropewalk.hf.engine_check.engines.signature import (
     LAYOUT,
+    READS,
     Asked,
     EngineFormulas,
     EngineRotation,
@@ -42,33 +43,15 @@ LATENT = ("deepseek_v2", "deepseek_v3")
 # Their attention calls get_rope with the config's rope parameters, or with those of the layer's type.
 AS_WRITTEN = {
     *("llama", "mistral", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2"),
-    *(
-        "gemma3_text",
-        "gemma3",
-        "gemma4_text",
-        "gemma4",
-        "phi3",
-        "phimoe",
-        "granite",
-        "granitemoe",
-        "stablelm",
-        "falcon",
-    ),
-    *("cohere", "cohere2", "nemotron", "minicpm3", "glm4", "olmoe", "exaone4", "apertus", "llama4_text", "internlm3"),
+    *("gemma3_text", "gemma3", "gemma4_text", "gemma4", "phi3", "phimoe", "granite", "granitemoe", "stablelm"),
+    *("falcon", "cohere", "cohere2", "nemotron", "minicpm3", "glm4", "olmoe", "exaone4", "apertus"),
+    *("llama4_text", "internlm3"),
 }
 NEIGHBOURS = ("glm4", "cohere", "cohere2", *LATENT)  # pairs are neighbours
 GPT_OSS = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow")
 UNSCALED = ("longrope", "llama3")  # whose length is max_position_embeddings
 DUAL_CHUNK = "dual_chunk_attention_config"
 YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")
-READS = {
-    "default": (),
-    "proportional": (),
-    "linear": ("factor",),
-    "dynamic": ("factor", "alpha"),
-    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
-    "longrope": ("original_max_position_embeddings", "short_factor", "long_factor", "short_mscale", "long_mscale"),
-}
 
 
 def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
