@@ -24,7 +24,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """One request to the engine.
 
     `extension` is one of `Engine.extensions`. `prompts` has one text as token ids; several are read separately, and
@@ -58,25 +58,25 @@ class Usage(NamedTuple):
     forgotten_tokens: int | None = None  # of these, which no later token can see
 
 
-class Piece(NamedTuple):
-    """New text of an answer; the last piece has the reason and the usage.
+class Delta(NamedTuple):
+    """New text of an answer; the last delta has the reason and the usage.
 
     Text that may be the beginning of a stop text is held back until it is known. `tokens` are those read so far that
-    no piece had before, so a piece may have tokens without text.
+    no delta had before, so a delta may have tokens without text.
     """
 
     text: str
     tokens: tuple[Token, ...]
     finish_reason: str | None = None  # "stop", "length" or "cancelled"
     usage: Usage | None = None
-    prompt: tuple[Token, ...] = ()  # in the first piece, where prompt_logprobs were asked for
+    prompt: tuple[Token, ...] = ()  # in the first delta, where prompt_logprobs were asked for
 
 
 class Answer(Protocol):
-    """The pieces of an answer while they are written: `async for piece in answer`."""
+    """The deltas of an answer while they are written: `async for delta in answer`."""
 
-    def __aiter__(self) -> AsyncIterator[Piece]:
-        """The pieces; a failure of the engine is raised here."""
+    def __aiter__(self) -> AsyncIterator[Delta]:
+        """The deltas; a failure of the engine is raised here."""
         ...
 
     def cancel(self) -> None:
