@@ -1,6 +1,10 @@
 """A server on a real socket, in a thread of its own."""
 
 import asyncio
+import http.client
+import json
+import shutil
+import subprocess
 import threading
 import time
 from contextlib import contextmanager
@@ -88,3 +92,40 @@ def server():
 def client_of(server, **options):
     """OpenAI's client."""
     return openai.OpenAI(base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
+
+
+class Reply:
+    """A whole response."""
+
+    def __init__(self, response):
+        self.status, self.body = response.status, response.read()
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        return self.json()["error"]
+
+
+def call(server, method, path, body=None, headers=None):
+    """One request by Python's own client; a body that is no bytes is sent as JSON."""
+    headers = dict(headers or {})
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    if body is not None:
+        headers = {"Content-Type": "application/json", **headers}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        connection.request(method, path, body, headers)
+        return Reply(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def curl(*arguments):
+    """What curl prints; the test is skipped where there is no curl."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    return subprocess.run(["curl", "-sS", *arguments], capture_output=True, timeout=60)

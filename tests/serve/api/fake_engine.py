@@ -73,16 +73,20 @@ class FakeAnswer:
         prompt = tuple(Token(id, None if n == 0 else -1.0) for n, id in enumerate(ids))
         prompt = prompt if question.prompt_logprobs else ()
         await self.wait(engine.before_first)
-        count = question.sampling.max_tokens
+        count, says = question.sampling.max_tokens, ids
+        if engine.answer is not None:
+            says = engine.tokenizer(engine.answer)["input_ids"]
+            count = len(says)
         for n in range(count):
             if self.stopped.is_set():
                 yield Delta("", (), "cancelled", self.usage(n))
                 return
-            token = self.token(ids[n % len(ids)])
+            token = self.token(says[n % len(says)])
             engine.written += 1
             yield Delta(engine.tokenizer.decode([token.id]), (token,), prompt=prompt if n == 0 else ())
             await self.wait(engine.pace)
-        yield Delta("", (), "length", self.usage(count), prompt=prompt if count == 0 else ())
+        reason = "length" if engine.answer is None else "stop"
+        yield Delta("", (), reason, self.usage(count), prompt=prompt if count == 0 else ())
 
     def token(self, id):
         wanted = self.question.sampling.logprobs
@@ -123,6 +127,7 @@ class FakeEngine:
     open: set = field(default_factory=set)
     sessions: dict = field(default_factory=dict)
     gone: set = field(default_factory=set)
+    answer: str | None = None  # what is written; the prompt's own tokens where there is none
     written: int = 0
     closed: float | None = None
 

@@ -53,7 +53,7 @@ def _name(host: str) -> str:
 
 def _has_key(authorization: str, key: bytes) -> bool:
     scheme, _, sent = authorization.partition(" ")
-    secret = _password(sent) if scheme.lower() == "basic" else sent.strip().encode()
+    secret = _password(sent) if scheme.lower() == "basic" else sent.strip().encode("latin-1")  # as it was sent
     return scheme.lower() in ("bearer", "basic") and hmac.compare_digest(secret, key)
 
 

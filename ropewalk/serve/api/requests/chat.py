@@ -87,7 +87,7 @@ def _message(value: Any, field: str) -> Message:
     if not isinstance(value, dict):
         raise InvalidValue(field, 'an object such as {"role": "user", "content": "Hello"}', value)
     filled = {name: part for name, part in value.items() if part is not None and not (name in BESIDE and not part)}
-    fields = accepted(filled, ["role", "content", "name"])
+    fields = accepted(filled, ["role", "content", "name"], field)
     role, content = fields.get("role"), fields.get("content")
     if role not in ROLES:
         raise InvalidValue(f"{field}.role", f"one of {', '.join(ROLES)}", role)

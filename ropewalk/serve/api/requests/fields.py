@@ -15,11 +15,10 @@ from ropewalk.serve.generation.request import Sampling
 MOST_CHOICES, MOST_STOPS, MOST_CONTEXTS, MOST_LOGPROBS = 16, 16, 64, 20
 LONGEST_STOP = 1_000  # characters
 SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-SEEDS = 2**63
+SEEDS = 2**62
 
 _UP_TO_TWO = Rule("from 0 to 2", lambda value: 0 <= value <= 2)
 _CHOICES = Rule(f"from 1 to {MOST_CHOICES}", lambda value: 1 <= value <= MOST_CHOICES)
-_SEED = Rule("a whole number of at most 63 bits", lambda value: -SEEDS <= value < SEEDS)
 _SESSION = Rule(
     "a name of at most 128 letters, digits, dots, dashes and underscores", lambda value: bool(SESSION.fullmatch(value))
 )
@@ -38,7 +37,7 @@ class RequestFields(Checked):
     temperature: Annotated[float, _UP_TO_TWO, "0 takes the likeliest token"] = 1.0
     top_p: Annotated[float, A_SHARE, "share of probability to sample from"] = 1.0
     top_k: Annotated[int, NOT_NEGATIVE, "how many of the likeliest tokens to sample from; 0 takes all"] = 0
-    seed: Annotated[int | None, _SEED, "of sampling; the answers to one prompt count on from it"] = None
+    seed: Annotated[int | None, "of sampling; the answers to one prompt count on from it"] = None
     stop: Annotated[tuple[str, ...], _STOP, "texts that end the answer"] = ()
     ignore_eos: Annotated[bool, "write on after the model's end token"] = False
     session: Annotated[str | None, _SESSION, "continue this session; only what is new is sent"] = None
@@ -92,6 +91,9 @@ def unpacked(values: Mapping[str, Any]) -> dict[str, Any]:
     fields = dict(values)
     if isinstance(fields.get("stop"), str):
         fields["stop"] = (fields["stop"],)
+    seed = fields.get("seed")
+    if type(seed) is int and not -SEEDS <= seed < SEEDS:
+        raise InvalidValue("seed", "a whole number of at most 62 bits", seed)
     if "stream_options" in fields:
         fields["include_usage"] = _includes_usage(fields.pop("stream_options"))
     return fields
@@ -101,7 +103,7 @@ def _includes_usage(options: Any) -> Any:
     if not isinstance(options, dict):
         raise InvalidValue("stream_options", 'an object such as {"include_usage": true}', options)
     options = {name: value for name, value in options.items() if name != "include_obfuscation"}
-    usage = accepted(options, ["include_usage"]).get("include_usage", False)
+    usage = accepted(options, ["include_usage"], "stream_options").get("include_usage", False)
     if not isinstance(usage, bool):
         raise InvalidValue("stream_options.include_usage", "true or false", usage)
     return usage

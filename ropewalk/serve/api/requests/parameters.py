@@ -56,7 +56,7 @@ UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def accepted(values: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+def accepted(values: Mapping[str, Any], known: Iterable[str], owner: str = "the request") -> dict[str, Any]:
     """The parameters that are used; null counts as left out, and nothing is ignored that would change the answer.
 
     accepted({"n": 2, "user": "me", "seed": None}, ["n", "seed"]) == {"n": 2}
@@ -70,7 +70,7 @@ def accepted(values: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
         elif name in UNSUPPORTED:
             _require_neutral(name, value)
         elif name not in HARMLESS:
-            raise UnknownName("parameter", name[:100], known=sorted(names), owner="the request")
+            raise UnknownName("parameter", name[:100], known=sorted(names), owner=owner)
     return kept
 
 
