@@ -26,6 +26,10 @@ class _Patient(H11Protocol):
     _heading: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.access_log = False  # paths have names of sessions
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The headers are waited for."""
         super().connection_made(transport)

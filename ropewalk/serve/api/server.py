@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -41,10 +41,12 @@ def bound(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 is any free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
+        with ExitStack() as undo:
+            listening = undo.enter_context(socket.socket(family, kind, protocol))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+            undo.pop_all()
     except (OSError, OverflowError) as reason:
         detail = f"{type(reason).__name__}: {reason}"
         raise InvalidValue("--host and --port", "free to be bound", f"{host}:{port}", remedy=detail) from reason
@@ -141,6 +143,7 @@ def _config(service: Service) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=LAST_WRITES,
     )
 

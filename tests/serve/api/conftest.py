@@ -50,13 +50,16 @@ class Running:
         if self.thread.is_alive():
             self.loop.call_soon_threadsafe(self.server.stop)
 
-    def tasks(self):
-        """The tasks of the server's loop."""
-        return asyncio.run_coroutine_threadsafe(_tasks(), self.loop).result(5)
+    def working(self):
+        """What the server's loop still does for requests."""
+        return asyncio.run_coroutine_threadsafe(_working(), self.loop).result(5)
 
 
-async def _tasks():
-    return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+async def _working():
+    names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]
+    return [
+        name for name in names if name.startswith(("RequestResponseCycle", "Answers", "unless_gone", "_disconnected"))
+    ]
 
 
 @contextmanager

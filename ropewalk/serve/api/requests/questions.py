@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.serve.api.answering import Answering
 from ropewalk.serve.api.names import NamedModel
-from ropewalk.serve.api.requests.chat import ChatRequest, Message
+from ropewalk.serve.api.requests.chat import ChatRequest
 from ropewalk.serve.api.requests.completion import USUAL, CompletionRequest
 from ropewalk.serve.api.requests.fields import RequestFields
 from ropewalk.serve.api.requests.texts import Texts
@@ -25,7 +25,7 @@ LONGEST_LINE = 200  # characters of a line of decoding
 async def of_completion(asked: CompletionRequest, model: NamedModel, texts: Texts, *, begun: bool) -> list[Request]:
     """Requests to the engine, `n` for every prompt. `begun`: the session has read something before."""
     questions = []
-    for prompts in await _completion_prompts(asked, texts, begun):
+    for prompts in await _completion_prompts(asked, model.carried.carried, texts, begun):
         count = min(USUAL, _remaining(model, max(map(len, prompts)))) if asked.max_tokens is None else asked.max_tokens
         for choice in range(asked.n):
             sampling = asked.sampling(choice, count, asked.logprobs)
@@ -34,13 +34,15 @@ async def of_completion(asked: CompletionRequest, model: NamedModel, texts: Text
     return questions
 
 
-async def _completion_prompts(asked: CompletionRequest, texts: Texts, begun: bool) -> list[tuple[Ids, ...]]:
+async def _completion_prompts(
+    asked: CompletionRequest, most: int | None, texts: Texts, begun: bool
+) -> list[tuple[Ids, ...]]:
     if asked.contexts is None:
-        return [(await texts.prompt_ids(prompt, begins=not begun),) for prompt in asked.prompt.items]
-    question = await texts.prompt_ids(asked.prompt.items[0], begins=False)
+        return [(await texts.prompt_ids(prompt, begins=not begun, most=most),) for prompt in asked.prompt.items]
+    question = await texts.prompt_ids(asked.prompt.items[0], begins=False, most=most)
     if not question:
         raise InvalidValue("prompt", "not empty with contexts: it is the question", "")
-    return [tuple([(*await texts.ids(context), *question) for context in (*asked.contexts, "")])]
+    return [tuple([(*await texts.ids(context, most=most), *question) for context in (*asked.contexts, "")])]
 
 
 async def of_chat(asked: ChatRequest, model: NamedModel, texts: Texts, new: str, read: int) -> list[Request]:
@@ -48,23 +50,19 @@ async def of_chat(asked: ChatRequest, model: NamedModel, texts: Texts, new: str,
 
     `new` is the text to read, `read` how many tokens the session has read before.
     """
-    prompts: tuple[Ids, ...] = (await texts.ids(new, begins=False),)
-    if asked.contexts is not None:
-        prompts = await _chat_contexts(asked, texts)
+    written = [new] if asked.contexts is None else _with_contexts(asked, texts)
+    prompts = tuple([await texts.ids(text, begins=False, most=model.carried.carried) for text in written])
     count = asked.most or _remaining(model, max(map(len, prompts)) + read)
     alternatives = (asked.top_logprobs or 0) if asked.logprobs else None
     samplings = [asked.sampling(choice, count, alternatives) for choice in range(asked.n)]
     return [_request(asked, model, prompts, sampling) for sampling in samplings]
 
 
-async def _chat_contexts(asked: ChatRequest, texts: Texts) -> tuple[Ids, ...]:
+def _with_contexts(asked: ChatRequest, texts: Texts) -> list[str]:
     """The conversation with every context before its last message, and at the end the conversation alone."""
     *before, last = asked.messages.items
-    rows = list[Ids]()
-    for context in asked.contexts or ():
-        content: Message = {**last, "content": f"{context}\n\n{last['content']}"}
-        rows.append(await texts.ids(texts.rendered([*before, content]), begins=False))
-    return (*rows, await texts.ids(texts.rendered(asked.messages.items), begins=False))
+    asked_of = [{**last, "content": f"{context}\n\n{last['content']}"} for context in asked.contexts or ()]
+    return [texts.rendered([*before, message]) for message in (*asked_of, last)]
 
 
 def _remaining(model: NamedModel, read: int) -> int:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.serve.api.requests.chat import Message
 from ropewalk.serve.api.requests.completion import Prompt
 
 SHORT = 4_000  # characters that are read within a few milliseconds
+SLACK = 4  # a tokenizer may drop some of a text, such as white space
 HALF = "\ufffd"  # what a decoder writes for a part of a character
+
+Result = TypeVar("Result")
 
 
 class Texts:
@@ -22,6 +25,7 @@ class Texts:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = copy.deepcopy(tokenizer)  # the engine decodes in a thread of its own
         self._words = len(self._tokenizer)
+        self._longest = max(map(len, self._tokenizer.get_vocab()))
         self._reader = ThreadPoolExecutor(1, "tokenizer")
 
     @property
@@ -33,16 +37,20 @@ class Texts:
         """End the thread."""
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def ids(self, text: str, *, begins: bool = True) -> tuple[int, ...]:
-        """The tokens of a text, with the special tokens that begin one."""
-        if len(text) <= SHORT:
-            return self._encoded(text, begins)
-        return await asyncio.get_running_loop().run_in_executor(self._reader, self._encoded, text, begins)
+    async def ids(self, text: str, *, begins: bool = True, most: int | None = None) -> tuple[int, ...]:
+        """The tokens of a text, with the special tokens that begin one.
 
-    async def prompt_ids(self, prompt: Prompt, *, begins: bool = True) -> tuple[int, ...]:
+        A text that is far longer than `most` tokens can be is refused before it is read.
+        """
+        if most is not None and len(text) > SLACK * self._longest * most:
+            remedy = "shorten it, or take another extension"
+            raise DoesNotFit("prompt", f"at most {most:,} tokens", f"{len(text):,} characters", remedy=remedy)
+        return await self._beside(len(text), self._encoded, text, begins)
+
+    async def prompt_ids(self, prompt: Prompt, *, begins: bool = True, most: int | None = None) -> tuple[int, ...]:
         """The tokens of a prompt, which may be tokens already."""
         if isinstance(prompt, str):
-            return await self.ids(prompt, begins=begins)
+            return await self.ids(prompt, begins=begins, most=most)
         if not 0 <= min(prompt) <= max(prompt) < self._words:
             wrong = next(token for token in prompt if not 0 <= token < self._words)
             raise DoesNotFit("prompt", f"token ids from 0 to {self._words - 1:,}", wrong)
@@ -75,9 +83,17 @@ class Texts:
 
     async def strings_of(self, ids: Sequence[int]) -> list[str]:
         """The same, beside the event loop where there are many."""
-        if len(ids) <= SHORT // 8:
-            return self.strings(ids)
-        return await asyncio.get_running_loop().run_in_executor(self._reader, self.strings, ids)
+        return await self._beside(8 * len(ids), self.strings, ids)
+
+    async def text_of(self, prompt: Prompt) -> str:
+        """The text of a prompt, which may be text already."""
+        return prompt if isinstance(prompt, str) else await self._beside(len(prompt), self.decoded, prompt)
+
+    async def _beside(self, length: int, work: Callable[..., Result], *arguments: Any) -> Result:
+        """The result of work on a text, in the thread where the text is long."""
+        if length <= SHORT:
+            return work(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work, *arguments)
 
     def rendered(self, messages: Sequence[Message], *, answering: bool = True) -> str:
         """A conversation as the model's chat template writes it."""

@@ -56,8 +56,9 @@ class Answers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watch.cancel()
-        for answer in self._answers:
-            answer.cancel()
+        for answer, pump in zip(self._answers, self._pumps, strict=True):
+            if not pump.done():
+                answer.cancel()
         await asyncio.wait(self._pumps, timeout=LAST)
         for pump in self._pumps:
             pump.cancel()
@@ -73,19 +74,16 @@ class Answers:
         """All deltas that wait, as soon as there is one; the connection's end and failures are raised."""
         missing = len(self._answers)
         while missing:
-            batch = list[Numbered]()
             taken, self._first = self._first or [await self._waiting.get()], []
             while not self._waiting.empty():
                 taken.append(self._waiting.get_nowait())
+            missing -= sum(item is None for item in taken)
+            batch = [item for item in taken if isinstance(item, Numbered)]
+            if batch:
+                yield batch
             for item in taken:
                 if isinstance(item, BaseException):
                     raise item
-                if item is None:
-                    missing -= 1
-                else:
-                    batch.append(item)
-            if batch:
-                yield batch
 
     async def _pump(self, index: int, answer: Answer) -> None:
         """Hand on the deltas of one answer, and note when they came."""
@@ -117,9 +115,7 @@ class Answers:
         return now
 
     async def _watched(self) -> None:
-        """Cancel everything as soon as the client has gone, even while the request waits in the queue."""
+        """Notice that the client has gone, even while the request waits in the queue."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        for answer in self._answers:
-            answer.cancel()
         self._waiting.put_nowait(ClientGone())

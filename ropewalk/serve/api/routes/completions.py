@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from ropewalk.serve.api.requests.completion import CompletionRequest, read_completion
+from ropewalk.serve.api.requests.completion import read_completion
 from ropewalk.serve.api.requests.questions import ask_all, of_completion
-from ropewalk.serve.api.requests.texts import Texts
 from ropewalk.serve.api.responses.delivery import EventStream, whole
 from ropewalk.serve.api.responses.shapes import CompletionShape, Wanted
 from ropewalk.serve.api.responses.written import Answers
@@ -23,21 +22,12 @@ async def completions(request: Request) -> Response:
     model = ready.names.resolve(asked.model)
     begun = asked.session is not None and ready.engine.session_state(asked.session) is not None
     questions = await of_completion(asked, model, ready.texts, begun=begun)
+    echoes = [await ready.texts.text_of(prompt) for prompt in asked.prompt.items] if asked.echo else []
     answers = ask_all(ready.engine, questions)
     if asked.session is not None:
         ready.conversations.drop(asked.session)  # its text is no longer that of its messages
     wanted = Wanted(asked.n, asked.logprobs is not None, asked.include_usage)
-    shape = CompletionShape(model.id, ready.texts.decoded, wanted, _echoes(asked, ready.texts))
+    shape = CompletionShape(model.id, ready.texts.decoded, wanted, echoes)
     written = Answers(answers, request.receive, service_of(request).metrics)
-    return await deliver(written, shape, len(questions), asked.stream)
-
-
-async def deliver(answers: Answers, shape: CompletionShape, count: int, stream: bool) -> Response:
-    """The answers, as they come or whole."""
-    return EventStream(answers, shape, count) if stream else await whole(answers, shape, count)
-
-
-def _echoes(asked: CompletionRequest, texts: Texts) -> list[str]:
-    if not asked.echo:
-        return []
-    return [prompt if isinstance(prompt, str) else texts.decoded(prompt) for prompt in asked.prompt.items]
+    count = len(questions)
+    return EventStream(written, shape, count) if asked.stream else await whole(written, shape, count)

@@ -38,7 +38,7 @@ async def detokenize(request: Request) -> Response:
     fields = accepted(await json_of(request), ["model", "tokens"])
     ready.names.resolve(text_or_none(fields, "model"))
     ids = await ready.texts.prompt_ids(_ids(fields.get("tokens"), ready.texts))
-    return reply({"prompt": ready.texts.decoded(ids)})
+    return reply({"prompt": await ready.texts.text_of(ids)})
 
 
 def _ids(value: Any, texts: Texts) -> tuple[int, ...]:
