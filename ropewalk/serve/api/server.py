@@ -72,6 +72,7 @@ class HttpServer:
         self._drain, self._ready = drain, ready
         self.address = Address(*listening.getsockname()[:2])
         self.loads = False  # whether the engine is being loaded
+        self.interrupted = False  # by Ctrl-C
         self._server = _Quiet(_config(self.service))
 
     def run(self) -> None:
@@ -82,7 +83,7 @@ class HttpServer:
         """The same, in a loop that runs already."""
         self._stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        with _signalled(loop, self.stop):
+        with _signalled(loop, self._signalled):
             serving: asyncio.Future[None] = asyncio.create_task(self._server.serve(sockets=[self._listening]))
             loading, self.loads = _in_thread(self._load), True
             stopping = asyncio.create_task(self._stop.wait())
@@ -103,6 +104,10 @@ class HttpServer:
             self._drain = 0
         self.service.phase = Phase.DRAINING
         self._stop.set()
+
+    def _signalled(self, number: int) -> None:
+        self.interrupted = number == signal.SIGINT
+        self.stop()
 
     def _begin(self, loaded: Loaded) -> None:
         self.service.begin(loaded)
@@ -149,12 +154,12 @@ def _config(service: Service) -> uvicorn.Config:
 
 
 @contextmanager
-def _signalled(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[None]:
+def _signalled(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> Iterator[None]:
     """Signals end the server in order, where it runs in the main thread."""
     main = threading.current_thread() is threading.main_thread()
     for number in SIGNALS if main else ():
         with suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop, number)
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import To, require_plausible, target
 from ropewalk.cli.verbs.serving.engine import TYPES, Serving, load
 from ropewalk.errors import InvalidValue, not_installed
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ropewalk.serve.api.service import Loaded
 
 START = "rerope+log_n"  # of the model that comes with Ropewalk
+MESSAGE = "ropewalk: stopped\n"
 KEY = "ROPEWALK_API_KEY"  # the environment's variable
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
@@ -121,8 +123,10 @@ def _run(
     loaded = partial(copy_context().run, load, wanted)  # the options of all verbs, in the thread that loads
     server = HttpServer(settings, bound(host, port), loaded, drain=drain, ready=_announce)
     server.run()
-    if server.loads:
-        os._exit(0)  # its thread may be inside an import, which nothing can interrupt
+    if server.loads:  # its thread may be inside an import, which nothing can interrupt
+        sys.stderr.write(MESSAGE if server.interrupted else "")
+        sys.stderr.flush()
+        os._exit(STOPPED if server.interrupted else 0)
 
 
 def _announce(loaded: Loaded, address: Address) -> None:

@@ -67,10 +67,12 @@ def refusal_of(error: BaseException) -> Refusal:
 def unknown_model(name: str, known: Iterable[str], why: str = "") -> Refusal:
     """A model or an extension that is not served, with the nearest one that is."""
     names = list(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]!r}?" if close else ""
-    sentence = f"the model {name[:200]!r} is not served here; {hint} Served: {', '.join(names)}"
-    return Refusal(404, f"{sentence}; {why}" if why else sentence, param="model", code="model_not_found")
+    longer = [served for served in names if len(name) > 1 and served.startswith(name)]
+    close = longer or get_close_matches(name[:200].lower(), names, n=1, cutoff=0.4)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    sentence = f"the model {name[:200]!r} is not served here{hint} Served: {', '.join(names)}"
+    reason = f"; {why.partition(' Known:')[0]}" if why else ""
+    return Refusal(404, sentence + reason, param="model", code="model_not_found")
 
 
 def unavailable(sentence: str, *, seconds: int) -> Refusal:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import RopewalkError
 from ropewalk.serve.api.requests.body import parsed
 
-WRONG = [
+WRONG: list[tuple[bytes, str]] = [
     (b"", "must be JSON"),
     (b"{", "must be JSON"),
     (b"{'a': 1}", "must be JSON"),
