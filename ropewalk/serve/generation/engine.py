@@ -236,15 +236,12 @@ class Engine:
         length, name = max(run.longest), run.extension
         carried = self._served(name).carried
         if carried is not None and length > carried and not run.request.prompt_logprobs:
-            rule = f"at most {carried} with its answer, the length that {name} carries,"
+            rule = f"at most {carried} with its answer, the length that {name} carries"
             raise DoesNotFit("tokens of the prompt", rule, length, remedy="shorten it, or take another extension")
         most = self._scheduler.never_fits(run)
         if most is not None:
-            rule, remedy = (
-                f"at most about {most} with its answer, by --cache-memory,",
-                "raise that, or lower max_tokens",
-            )
-            raise DoesNotFit("tokens of the prompt", rule, length, remedy=remedy)
+            rule = f"at most about {most} with its answer, which --cache-memory has room for"
+            raise DoesNotFit("tokens of the prompt", rule, length, remedy="raise it, or lower max_tokens")
 
     def _text(self, extension: str, ids: Sequence[int] = ()) -> Text:
         return Text(self._spaces[extension], self._served(extension).retention, ids)

@@ -46,7 +46,7 @@ class SlabPool:
         self.slab_bytes = numbers * dtype.itemsize
         count = limit // self.slab_bytes
         if count < 1:
-            rule = f"at least {self.slab_bytes / 2**20:.3g} MiB, one slab of pages,"
+            rule = f"at least {self.slab_bytes / 2**20:.3g} MiB, one slab of pages"
             raise DoesNotFit("cache_memory", rule, f"{limit / 2**20:.3g} MiB")
         self.free = list(range(count - 1, -1, -1))
         self.count = count

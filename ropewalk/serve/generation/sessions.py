@@ -140,6 +140,8 @@ class Sessions:
                 pages = new.restore(about["length"], about["places"], about["unread"])
                 for layer, whole in enumerate(self._model.pages_of(extension)):
                     whole[pages] = file.get_tensor(str(layer)).to(whole.device)
+        except Conflict:
+            raise
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as wrong:
             new.close()
             sentence = f"the file of session {name!r} cannot be read: {why(wrong)}"

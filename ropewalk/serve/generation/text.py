@@ -46,12 +46,12 @@ class TextWriter:
         return text[: len(text) - keep]
 
     def _cut(self, text: str) -> str:
-        """The text before the first stop text."""
-        places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
-        if not places:
+        """The text before the stop text that is whole first."""
+        ends = [(place + len(stop), place) for stop in self._stop if (place := text.find(stop)) >= 0]
+        if not ends:
             return text
         self.stopped, self._held = True, ""
-        return text[: min(places)]
+        return text[: min(ends)[1]]
 
     def _decode(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
