@@ -119,6 +119,17 @@ def test_a_second_request_may_come_on_the_same_connection(server):
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
+def test_a_connection_that_begins_a_second_request(server):
+    with connected(server) as connection:
+        connection.sendall(HEAD + b'Content-Length: 15\r\n\r\n{"prompt": "x"}')
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        time.sleep(0.2)
+        connection.sendall(b"POST /v1/comp")
+        begun = time.monotonic()
+        everything(connection)
+        assert time.monotonic() - begun < 5
+
+
 def test_what_is_no_http_is_refused_in_json(server):
     with connected(server) as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")

@@ -48,6 +48,6 @@ def policy_of(html: str) -> str:
         allowed[kind.lower()].append(f"'sha256-{digest}'")
     scripts, styles = (" ".join(allowed[kind]) or "'none'" for kind in ("script", "style"))
     return (
-        f"default-src 'none'; script-src {scripts}; style-src {styles}; style-src-attr 'unsafe-inline'; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
