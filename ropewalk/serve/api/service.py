@@ -54,6 +54,10 @@ class Ready:
         self.names = Names(loaded.engine, loaded.start, loaded.target_len)
         self.conversations = Conversations(loaded.sessions)
 
+    def has_begun(self, session: str) -> bool:
+        """Whether a session has read something, in memory or on disk."""
+        return self.engine.session_state(session) is not None or self.conversations.is_stored(session)
+
 
 class Service:
     """The state of one server."""

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from http.client import HTTPConnection
 
 import openai
 import pytest
+from transformers import AutoTokenizer
 
 from ropewalk.cli.main import run
 from ropewalk.cli.verbs.serving.engine import name_of
@@ -277,3 +279,25 @@ def health(port):
         except ConnectionRefusedError:
             return None
         return json.loads(connection.getresponse().read())
+
+
+def test_a_chat_outlives_the_server(tmp_path):
+    shutil.copytree(DEFAULT, tmp_path / "chatty", ignore=shutil.ignore_patterns("*.md"))
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
+    (tmp_path / "chatty" / "chat_template.jinja").write_text(template)
+    line = [str(tmp_path / "chatty"), "streaming", "--port", "0", "--sessions", str(tmp_path / "sessions")]
+    message = {"role": "user", "content": "import os"}
+    read = []
+    for _ in range(2):
+        one = Server(*line).ready()
+        client = openai.OpenAI(base_url=f"{one.url}/v1", api_key="none", max_retries=0)
+        done = client.chat.completions.create(
+            model="chatty", messages=[message], max_tokens=3, extra_body={"session": "long"}
+        )
+        read.append((done.usage.prompt_tokens, done.usage.session["tokens"]))
+        assert one.end() == (0, "", "")
+    (first, total), (second, both) = read
+    assert total == first + 3
+    assert both == total + second + 3
+    end = AutoTokenizer.from_pretrained(DEFAULT)("</>")["input_ids"]
+    assert second == first + len(end)  # the end of the answer before the new message, and nothing twice

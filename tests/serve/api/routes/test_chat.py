@@ -1,6 +1,7 @@
 """`/v1/chat/completions`, asked by OpenAI's own client over a socket."""
 
 import asyncio
+import hashlib
 
 import openai
 import pytest
@@ -209,11 +210,16 @@ def test_a_template_may_strip_an_answer():
 
 
 def test_a_conversation_outlives_the_server(tmp_path):
-    engine = FakeEngine(template=TEMPLATE)
-    with running(engine, sessions=tmp_path) as one:
+    with running(FakeEngine(template=TEMPLATE), sessions=tmp_path) as one:
         ask(client_of(one), "Hello", "kept")
-    with running(engine, sessions=tmp_path) as one:
+        ask(client_of(one), "Hello", "lost")
+    kept = tmp_path / f"{hashlib.blake2b(b'kept', digest_size=16).hexdigest()}.safetensors"
+    kept.touch()  # as the engine stores it
+    with running(FakeEngine(template=TEMPLATE), sessions=tmp_path) as one:
         ask(client_of(one), "Bye", "kept")
         assert said(one) == ["</assistant><user>Bye</user><assistant>"]
+        ask(client_of(one), "Bye", "lost")  # whose keys were not saved: it begins anew
+        assert said(one) == ["<user>Bye</user><assistant>"]
+        client_of(one).delete("/sessions/lost", cast_to=object)
         client_of(one).delete("/sessions/kept", cast_to=object)
     assert list(tmp_path.glob("*.chat.json")) == []
