@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -13,8 +12,8 @@ from ropewalk.files import read_record
 from ropewalk.folders import write_whole
 from ropewalk.serve.api.requests.chat import Message
 from ropewalk.serve.api.responses.errors import Refusal
+from ropewalk.serve.session_files import CHAT, KEYS, session_file
 
-CHAT, KEYS = ".chat.json", ".safetensors"  # endings of files: the messages, and what the engine stores
 MOST = 10_000  # conversations; the engine evicts its sessions long before
 
 
@@ -54,19 +53,12 @@ class Conversations:
         if path is not None:
             path.unlink(missing_ok=True)
 
-    def is_stored(self, session: str) -> bool:
-        """Whether the engine has the session's keys on disk: by its own name for the file."""
-        path = self._path(session, KEYS)
-        return path is not None and path.exists()
-
     def _path(self, session: str, ending: str = CHAT) -> Path | None:
-        """A file of a session; not by its name, since some systems do not tell capitals from small letters."""
-        digest = hashlib.blake2b(session.encode(), digest_size=16).hexdigest()
-        return None if self._folder is None else self._folder / f"{digest}{ending}"
+        return None if self._folder is None else session_file(self._folder, session, ending)
 
     def _restored(self, session: str) -> Conversation | None:
-        path = self._path(session)
-        if path is None or not path.exists() or not self.is_stored(session):  # a server that was killed saved no keys
+        path, keys = self._path(session), self._path(session, KEYS)
+        if path is None or keys is None or not path.exists() or not keys.exists():  # a killed server saved no keys
             return None
         stored = read_record(path, "a conversation")
         return Conversation(tuple(stored["messages"]), stored["read"], stored["answer"])

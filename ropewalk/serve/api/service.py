@@ -56,7 +56,7 @@ class Ready:
 
     def has_begun(self, session: str) -> bool:
         """Whether a session has read something, in memory or on disk."""
-        return self.engine.session_state(session) is not None or self.conversations.is_stored(session)
+        return self.engine.session_state(session) is not None
 
 
 class Service:
