@@ -7,6 +7,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ropewalk import __version__
 from ropewalk.page.catalogue import catalogue
 
 # The scripts mirror the equation: one file for each slot, and what stands around the slots.
@@ -14,7 +15,10 @@ EQUATION = (
     *("errors", "notation", "record", "facts", "frequencies", "reach", "scales", "biases"),
     *("presets", "extension", "diagnostics", "config"),
 )
-VIEW = ("words",)
+VIEW = (
+    *("dom", "words", "chinese", "state", "charts", "schedule", "matrix", "logits", "engines", "use"),
+    *("server", "chat", "live", "main"),
+)
 SCRIPTS = (*(f"equation/{name}.js" for name in EQUATION), "library/uPlot.iife.min.js")
 SCRIPTS += tuple(f"view/{name}.js" for name in VIEW)
 STYLES = ("library/uPlot.min.css", "style.css")
@@ -36,5 +40,5 @@ def html() -> str:
         return Markup(loader.get_source(environment, name)[0])
 
     return environment.get_template("page.html").render(
-        catalogue=catalogue(), scripts=map(source, SCRIPTS), styles=map(source, STYLES)
+        version=__version__, catalogue=catalogue(), scripts=map(source, SCRIPTS), styles=map(source, STYLES)
     )
