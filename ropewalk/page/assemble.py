@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import version
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ropewalk import __version__
 from ropewalk.page.catalogue import catalogue
 
 # The scripts mirror the equation: one file for each slot, and what stands around the slots.
@@ -40,5 +40,5 @@ def html() -> str:
         return Markup(loader.get_source(environment, name)[0])
 
     return environment.get_template("page.html").render(
-        version=__version__, catalogue=catalogue(), scripts=map(source, SCRIPTS), styles=map(source, STYLES)
+        version=version("ropewalk"), catalogue=catalogue(), scripts=map(source, SCRIPTS), styles=map(source, STYLES)
     )

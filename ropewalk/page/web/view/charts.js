@@ -21,7 +21,7 @@ Ropewalk.charts = (() => {
 
   function options(figure, place, { series, x, y, marks = [], bands, draw, describe, sync }) {
     const readout = figure.querySelector(".readout");
-    readout.textContent = Ropewalk.words.t("hint");
+    readout.textContent = hint(figure);
     return {
       ...sizeOf(place),
       padding: [8, 10, 0, 0],
@@ -33,12 +33,14 @@ Ropewalk.charts = (() => {
       bands,
       hooks: {
         drawClear: [(chart) => draw?.(chart)],
-        draw: [(chart) => marks.forEach((mark) => drawMark(chart, mark))],
-        setCursor: [(chart) => (readout.textContent = (chart.cursor.idx ?? null) === null ? Ropewalk.words.t("hint") : describe(chart.cursor.idx))],
+        draw: [(chart) => marks.forEach((mark, row) => drawMark(chart, mark, row))],
+        setCursor: [(chart) => (readout.textContent = (chart.cursor.idx ?? null) === null ? hint(figure) : describe(chart.cursor.idx))],
       },
     };
   }
 
+  // What stands under a figure before anything is pointed at: once in each row.
+  const hint = (figure) => (figure.previousElementSibling ? "" : Ropewalk.words.t("hint"));
   const sizeOf = (place) => ({ width: Math.max(place.clientWidth, 120), height: place.clientHeight || 250 });
   const scale = ({ log, range }) => ({ time: false, distr: log ? 3 : 1, log: 10, ...(range && { range }) });
   const line = ({ accent, width = 1.75, dash, hidden, stepped }) => ({
@@ -55,6 +57,7 @@ Ropewalk.charts = (() => {
       grid: { stroke: () => colour("faint"), width: 1 },
       ticks: { stroke: () => colour("line"), width: 1, size: 4 },
       values: (_, all) => all.map((value) => (value === null ? "" : tick(value))),
+      ...(log && { filter: (_, shown) => shown }),
       ...(splits && { splits: (chart, _, min, max) => splits(min, max, side === "x" ? chart.bbox.width : chart.bbox.height) }),
       space: side === "x" ? 55 : 28,
     };
@@ -74,7 +77,7 @@ Ropewalk.charts = (() => {
   };
 
   // A dashed line across the chart with its name: {x or y, label}.
-  function drawMark(chart, { x, y, label = "", accent = "soft" }) {
+  function drawMark(chart, { x, y, label = "", accent = "soft" }, row) {
     const { ctx, bbox } = chart, at = x ?? y, way = x === undefined ? "y" : "x";
     const { min, max } = chart.scales[way];
     if (!(at >= min && at <= max)) return;
@@ -92,7 +95,7 @@ Ropewalk.charts = (() => {
     ctx.textAlign = way === "x" && room > width + 8 * ratio ? "left" : "right";
     const side = ctx.textAlign === "left" ? 4 * ratio : -4 * ratio;
     if (!label) return ctx.restore();
-    if (way === "x") ctx.fillText(label, place + side, bbox.top + 11 * ratio);
+    if (way === "x") ctx.fillText(label, place + side, bbox.top + (11 + 14 * row) * ratio);
     else ctx.fillText(label, bbox.left + bbox.width - 3 * ratio, place - 4 * ratio);
     ctx.restore();
   }
@@ -126,5 +129,5 @@ Ropewalk.charts = (() => {
     for (const [figure, chart] of drawn) chart.setSize(sizeOf(figure.querySelector(".chart")));
   });
 
-  return { show, caption, multiples, powersOf };
+  return { show, caption, hint, multiples, powersOf };
 })();

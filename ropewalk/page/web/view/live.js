@@ -5,7 +5,7 @@ Ropewalk.live = (() => {
   const { show, caption } = Ropewalk.charts;
   const { t } = Ropewalk.words;
   const BARE = "@bare", COMMAND = "ropewalk serve default yarn rerope+log_n";
-  const FULL_SHADE = 7, BREAK = 0.5, CELL = 512; // nats of the darkest token; nats that count as broken
+  const FULL_SHADE = 7, BREAK = 0.5; // nats of the darkest token; nats that count as broken
   const live = { found: null, text: "", models: {}, losses: null, attention: null, token: null };
 
   async function start() {
@@ -160,22 +160,26 @@ Ropewalk.live = (() => {
     });
   }
 
-  // The first position from which the base model's loss stays above what it was within the trained length.
-  function breaking(curve, trained) {
+  // Where the base model breaks: the first position from which its loss, on the whole, is above what it was within the
+  // trained length, and at which a stretch of the curve is.
+  function breaking(curve, trained, window) {
+    const mean = (losses) => losses.reduce((sum, loss) => sum + loss, 0) / losses.length;
     const within = curve.slice(Math.floor(trained / 4), trained).filter((loss) => loss !== null);
-    if (curve.length <= trained || !within.length) return null;
-    const usual = within.reduce((sum, loss) => sum + loss, 0) / within.length;
-    const over = (loss) => loss === null || loss > usual + BREAK;
-    let place = curve.length;
-    while (place > trained / 2 && over(curve[place - 1])) place--;
-    return place < curve.length - 1 ? place : null;
+    if (curve.length < trained + window || !within.length) return null;
+    const limit = mean(within) + BREAK, rest = curve.slice(trained);
+    if (mean(rest) <= limit) return null;
+    for (let place = Math.floor(trained / 2); place + window <= curve.length; place++) {
+      const stretch = curve.slice(place, place + window);
+      if (stretch.every((loss) => loss > limit) && mean(curve.slice(place)) > limit) return place;
+    }
+    return null;
   }
 
   function drawLosses() {
     if (!live.losses) return;
     const { losses, ids, bare, trained_len: trained, tokens } = live.losses, window = Math.max(8, Math.round(tokens.length / 40));
     const curves = [losses[ids[0]], losses[ids[1]], bare ?? []].map((one) => smoothed(one, window));
-    const place = bare ? breaking(curves[2], trained) : null, figure = byId("curve");
+    const place = bare ? breaking(curves[2], trained, window) : null, figure = byId("curve");
     const words = bare ? (place === null ? t("breaks_not") : t("breaks", { place: whole(place) })) : "";
     caption(figure, make("b", {}, t("curve_title", { window })), words, true);
     const data = [tokens.map((_, index) => index), curves[0], curves[1], ...(bare ? [curves[2]] : [])];
@@ -212,7 +216,8 @@ Ropewalk.live = (() => {
     const button = make("button", { type: "button", onclick: () => attend(button, said) }, t("show_attention"));
     const both = [["a", `A ${live.models.a.id}`], ["b", `B ${live.models.b.id}`]];
     const row = make("div", { class: "picks" }, options("side", both), options("layer", upTo(layers)), options("head", upTo(heads)));
-    return part("attention", row, make("div", { class: "run" }, button, said), ...(live.attention ? [figureOf("heat", "heat")] : []));
+    const controls = make("div", {}, row, make("div", { class: "run" }, button, said));
+    return part("attention", live.attention ? make("div", { class: "two" }, controls, figureOf("heat", "heat")) : controls);
   }
 
   async function attend(button, said) {
@@ -231,19 +236,22 @@ Ropewalk.live = (() => {
     button.disabled = false;
   }
 
-  // Darker is more; the square root shows small weights too.
+  // Darker is more, beside the largest of its row; the square root shows small weights too.
   function drawAttention() {
     if (!live.attention) return;
     const { weights, tokens, side } = live.attention, count = weights.length, figure = byId("heat");
     const canvas = make("canvas", { width: count, height: count, tabindex: 0, role: "img", "aria-label": `${t("attention")}. ${t("keyboard")}` });
-    canvas.style.maxWidth = `${CELL}px`;
+    caption(figure, make("b", {}, t("attention_axes")));
     figure.querySelector(".heat").append(canvas);
     const context = canvas.getContext("2d");
     context.fillStyle = colour(side);
-    weights.forEach((row, query) => row.forEach((weight, key) => {
-      context.globalAlpha = Math.sqrt(Math.min(Math.max(weight, 0), 1));
-      context.fillRect(key, query, 1, 1);
-    }));
+    weights.forEach((row, query) => {
+      const most = Math.max(...row, 1e-9);
+      row.forEach((weight, key) => {
+        context.globalAlpha = Math.sqrt(Math.min(Math.max(weight / most, 0), 1));
+        context.fillRect(key, query, 1, 1);
+      });
+    });
     const place = { row: count - 1, column: 0 }, readout = figure.querySelector(".readout");
     const read = (row, column) => {
       place.row = Math.min(Math.max(row, 0), count - 1);

@@ -32,7 +32,7 @@ Ropewalk.logits = (() => {
     };
     const [one, other] = [curve(a), curve(b)], xs = groups.map((group) => group[Math.floor(group.length / 2)]);
     const learns = [a, b].some(({ view }) => Object.keys(view.weights).length), layered = a.layered || b.layered;
-    const words = [learns && t("decay_learned"), layered && t("a_layer")].filter(Boolean).join(" ");
+    const words = [t("decay_band"), learns && t("decay_learned"), layered && t("a_layer")].filter(Boolean).join(" ");
     caption(figure, make("b", {}, t("decay_title")), words, true);
     const faint = (accent) => ({ accent, width: 0 });
     show(figure, {

@@ -2,7 +2,7 @@
 "use strict";
 Ropewalk.matrix = (() => {
   const { byId, make, fill, number, whole, tokens, colour } = Ropewalk.dom;
-  const { show, caption, multiples } = Ropewalk.charts;
+  const { show, caption, hint, multiples } = Ropewalk.charts;
   const { t } = Ropewalk.words;
   const CELLS = 192, POINTS = 240;
   const cursor = { row: CELLS - 1, column: 0, shown: false }; // one for both, so that they can be compared
@@ -77,7 +77,7 @@ Ropewalk.matrix = (() => {
     const context = canvas.getContext("2d", { willReadFrequently: true });
     const image = context.createImageData(CELLS, CELLS);
     const near = rgb(context, colour(side)), far = mixed(near, rgb(context, colour("sheet")), 0.78);
-    const red = rgb(context, colour("new")), most = Math.max(Math.min(known, view.length), 1);
+    const red = mixed(rgb(context, colour("new")), rgb(context, colour("sheet")), 0.2), most = Math.max(Math.min(known, view.length), 1);
     for (let row = 0; row < CELLS; row++) {
       const query = queryOf(view, row);
       for (const span of [...view.spans].reverse()) {
@@ -136,7 +136,7 @@ Ropewalk.matrix = (() => {
       context.putImageData(canvas.picture, 0, 0);
       const readout = figure.querySelector(".readout");
       readout.setAttribute("aria-live", document.activeElement === canvas ? "polite" : "off");
-      readout.textContent = cursor.shown ? describe(drawn[side].view) : t("hint");
+      readout.textContent = cursor.shown ? describe(drawn[side].view) : hint(figure);
       if (!cursor.shown) continue;
       context.fillStyle = colour("ink");
       context.globalAlpha = 0.55;
