@@ -21,6 +21,7 @@ VIEW = (
 )
 SCRIPTS = (*(f"equation/{name}.js" for name in EQUATION), "library/uPlot.iife.min.js")
 SCRIPTS += tuple(f"view/{name}.js" for name in VIEW)
+LICENCE = "library/LICENSE"  # of the charts; it goes where they go
 STYLES = ("library/uPlot.min.css", "style.css")
 
 
@@ -40,5 +41,9 @@ def html() -> str:
         return Markup(loader.get_source(environment, name)[0])
 
     return environment.get_template("page.html").render(
-        version=version("ropewalk"), catalogue=catalogue(), scripts=map(source, SCRIPTS), styles=map(source, STYLES)
+        version=version("ropewalk"),
+        catalogue=catalogue(),
+        licence=source(LICENCE),
+        scripts=map(source, SCRIPTS),
+        styles=map(source, STYLES),
     )

@@ -75,6 +75,8 @@ class Handler(BaseHTTPRequestHandler):
             "/v1/chat/completions": lambda: self._stream(request, True),
             "/v1/completions": lambda: self._stream(request, False),
         }
+        if "be strange" in json.dumps(request):
+            return self._send(b"data: {not json\n\n", "text/event-stream")
         if "refuse me" in json.dumps(request):
             return self._error(400, "text must be shorter <img src=x onerror=alert(1)>")
         self._guarded(routes[self.path])
@@ -108,6 +110,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.wfile.write(data[9:])
             self.wfile.flush()
+            if "be slow" in json.dumps(request) and part == "heard ":
+                self.server.stopped.wait(10)
         self.wfile.write(b"data: [DONE]\n\n")
 
 
@@ -115,12 +119,14 @@ class Handler(BaseHTTPRequestHandler):
 def serving(*, key="", chat=True):
     """The server while the block runs: its address, and the requests that it got."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.key, server.chat, server.requests = key, chat, []
+    server.key, server.chat, server.requests, server.stopped = key, chat, [], threading.Event()
+    server.handle_error = lambda *arguments: None  # a browser may go away in the middle of an answer
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/", server.requests
     finally:
+        server.stopped.set()
         server.shutdown()
         server.server_close()
         thread.join()

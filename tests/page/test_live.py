@@ -208,3 +208,44 @@ def test_in_chinese_what_was_measured_stays(live):
     assert page.locator(".tokens").count() == 2
     assert page.input_value("#text") == TEXT
     assert json.dumps(requests) == before
+
+
+def test_an_answer_that_is_not_understood_is_said_and_nothing_hangs(live):
+    page, _ = live()
+    page.fill("#text", "be strange")
+    page.click("button:text-is('Measure')")
+    page.wait_for_selector("#losses-said.wrong")
+    assert page.text_content("#losses-said") == "The server's answer was not understood."
+    page.fill("#message", "be strange")
+    page.click("#send")
+    page.wait_for_function("() => document.querySelector('#chat-a').textContent.includes('not understood')")
+    page.wait_for_function("() => document.querySelector('#send').textContent === 'Send'")
+    page.fill("#text", TEXT)
+    page.click("button:text-is('Measure')")
+    page.wait_for_selector("#curve canvas")
+    page.fill("#message", "hello")
+    page.click("#send")
+    page.wait_for_function("() => document.querySelector('#chat-a').textContent.includes('heard hello')")
+
+
+def test_an_answer_is_stopped(live):
+    page, _ = live()
+    page.fill("#message", "be slow")
+    page.click("#send")
+    page.wait_for_function("() => document.querySelector('#chat-a').textContent.includes('heard')")
+    assert page.text_content("#send") == "Stop"
+    page.click("#send")
+    page.wait_for_function("() => document.querySelector('#send').textContent === 'Send'")
+    assert "bold" not in page.text_content("#chat-a")
+
+
+def test_sliding_leaves_what_was_measured_alone(live):
+    page, _ = live()
+    page.fill("#text", TEXT)
+    page.click("button:text-is('Measure')")
+    page.wait_for_selector("#curve canvas")
+    page.evaluate("() => (document.querySelector('.tokens').dataset.mark = 'same')")
+    page.focus("#to")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.hash.includes('to=13')")
+    assert page.get_attribute(".tokens", "data-mark") == "same"

@@ -1,10 +1,13 @@
 """The page as people use it, from a file: in a real browser, with an empty console and no network."""
 
+import hashlib
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from ropewalk import page as package
 from ropewalk import parse
 from ropewalk.page import html
 from ropewalk.pages import FACTORS
@@ -12,6 +15,12 @@ from ropewalk.parsing import PRESETS
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
 PHONE, TABLET, DESK = ({"viewport": {"width": width, "height": 800}} for width in (390, 768, 1280))
+LIBRARIES = Path(package.__file__).parent / "web" / "library"
+LIBRARY = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -20,7 +29,7 @@ def test_it_is_one_file_without_a_network(file):
     assert file.read_text("utf-8") == text
     assert len(text.encode()) < 300_000
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
-    assert "Copyright" in text or "(c)" in text  # uPlot's licence names its author in its own header
+    assert "Copyright (c) 2022 Leon Sorokin" in text  # the licence of uPlot goes where uPlot goes
     assert all(name in text for name in [*FACTORS, *PRESETS])
     assert text.count("</script>") == text.count("<script>")
 
@@ -35,6 +44,12 @@ def test_it_loads_at_every_size_in_both_modes_and_languages(opened, size, scheme
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     light = sum(map(int, re.findall(r"\d+", background)[:3])) > 384
     assert light == (scheme == "light")
+
+
+@pytest.mark.parametrize(("name", "digest"), LIBRARY.items())
+def test_the_library_is_as_it_was_released(name, digest):
+    """From the package index of npm, uplot 1.6.32: nothing of it was edited here."""
+    assert hashlib.sha256((LIBRARIES / name).read_bytes()).hexdigest() == digest
 
 
 def test_every_canvas_has_been_drawn_on(opened):
@@ -96,7 +111,7 @@ def test_chinese_at_first_where_the_browser_speaks_it_and_by_the_switch(opened):
 def test_every_word_is_there_in_both_languages(scripts):
     words = scripts.evaluate("Ropewalk.words.WORDS")
     for name, (english, chinese) in words.items():
-        assert re.findall(r"\{\w+\}", english).sort() == re.findall(r"\{\w+\}", chinese).sort(), name
+        assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese)), name
         assert chinese
     named = scripts.evaluate("[...document.querySelectorAll('[data-word]')].map((each) => each.dataset.word)")
     assert set(named) <= set(words)
@@ -121,7 +136,18 @@ def test_a_link_shows_the_same_again(opened):
     assert again.input_value("#line-a") == "self_extend+log_n"
 
 
-@pytest.mark.parametrize("fragment", ["#to=9e9&trained=x", "#trained=-4&own={", "#a=%00&b=&heads=1e99", "#own=[1]"])
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "#to=9e9&trained=x",
+        "#trained=-4&own={",
+        "#a=%00&b=&heads=1e99",
+        "#own=[1]",
+        '#own={"type":"yarn","factor":"x"}',
+        "#a=sandwich:width=2000000000&trained=1e300",
+        "#a=alibi&heads=99999999&dim=1e9&to=28&trained=1e12",
+    ],
+)
 def test_a_broken_link_shows_something_all_the_same(opened, fragment):
     page = opened(fragment, **DESK)
     assert page.locator(".uplot").count() == 6
@@ -276,3 +302,22 @@ def test_every_preset_is_drawn(opened):
 def test_less_motion_is_respected(opened):
     still = opened(reduced_motion="reduce", **DESK)
     assert still.evaluate("getComputedStyle(document.querySelector('.language button')).transitionDuration") == "0s"
+
+
+def test_a_method_that_the_page_cannot_draw_is_refused_by_name(scripts):
+    """A method of the reader's own, listed by Python and without a formula here."""
+    said = scripts.evaluate(
+        """() => {
+          const {methods} = Ropewalk.catalogue.slots.reach;
+          methods.push({name: "spiral", idea: "", formula: "", source: "", parameters: []});
+          try {
+            const facts = Ropewalk.facts.make({}), extension = Ropewalk.extension.parse("spiral", facts, 8192);
+            Ropewalk.diagnostics.view(extension, facts, 8192);
+          } catch (refused) {
+            return refused instanceof Ropewalk.Refusal && refused.message;
+          } finally {
+            methods.pop();
+          }
+        }"""
+    )
+    assert said == "this page has no formula for reach.spiral; ropewalk show prints it"

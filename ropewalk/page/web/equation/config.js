@@ -127,7 +127,11 @@ Ropewalk.config = (() => {
   // The facts with the table that the checkpoint came with.
   function withTable(stated, own) {
     const facts = Ropewalk.facts.make({ ...stated, inv_freq: null });
-    return own ? { ...facts, inv_freq: tableOf(facts, own) } : facts;
+    if (!own) return facts;
+    const inv_freq = tableOf(facts, own);
+    const sound = inv_freq.every((theta) => Number.isFinite(theta) && theta >= 0);
+    if (!sound) throw because(`the values of rope type ${shown(own.type)} give no table`);
+    return { ...facts, inv_freq };
   }
 
   function tableOf(facts, own) {

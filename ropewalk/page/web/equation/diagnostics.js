@@ -3,6 +3,7 @@
 Ropewalk.diagnostics = (() => {
   const { theta, reach, atLayer, ground } = Ropewalk.extension;
   const { tableOf } = Ropewalk.frequencies;
+  const WIDEST = 4096;
 
   // A generator of numbers from 0 to 1 with a fixed start: learned numbers before training look the same every time.
   function steady(seed = 1) {
@@ -28,6 +29,13 @@ Ropewalk.diagnostics = (() => {
   // What a text of a length looks like under an extension: of the first layer if layers differ.
   function view(extension, stated, length) {
     const facts = ground(extension, stated), first = atLayer(extension, 0, facts);
+    for (const { slot, name, values } of Ropewalk.extension.specs(first)) {
+      const size = values.width ?? values.buckets ?? 0;
+      if (size > WIDEST) throw Ropewalk.errors.must(`the width of ${name}`, `at most ${WIDEST} on this page`, size);
+      if (Ropewalk.methods[slot] && !Ropewalk.methods[slot][name]) {
+        throw Ropewalk.errors.because(`this page has no formula for ${slot}.${name}`, { remedy: "ropewalk show prints it" });
+      }
+    }
     const spans = Ropewalk.reach.spansOf(reach(first));
     return { extension: first, facts, length, spans, weights: initialWeights(first, facts) };
   }

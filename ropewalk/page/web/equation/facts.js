@@ -8,9 +8,16 @@ Ropewalk.facts = (() => {
   };
   const WHOLE = ["trained_len", "head_dim", "heads", "layers", "original_len", "rotary_dim", "kv_heads"];
 
+  // The largest numbers that the page draws: a link must not stop the browser.
+  const MOST = { trained_len: 2 ** 40, original_len: 2 ** 40, head_dim: 4096, rotary_dim: 4096, heads: 1024, kv_heads: 1024, layers: 4096 };
+
   function make(stated) {
     const facts = { ...DEFAULTS, ...stated };
-    for (const name of WHOLE) if (facts[name] !== null) requireWhole(name, facts[name]);
+    for (const name of WHOLE) {
+      if (facts[name] === null) continue;
+      requireWhole(name, facts[name]);
+      if (facts[name] > MOST[name]) throw must(name, `at most ${MOST[name].toLocaleString("en-US")} on this page`, facts[name]);
+    }
     for (const name of ["head_dim", "rotary_dim"]) {
       if (facts[name] !== null && facts[name] % 2) throw must(name, "a positive even number", facts[name]);
     }

@@ -116,7 +116,7 @@ Ropewalk.charts = (() => {
 
   function move(chart, wanted) {
     const xs = chart.data[0], index = Math.min(Math.max(wanted, 0), xs.length - 1);
-    chart.setCursor({ left: chart.valToPos(xs[index], "x"), top: chart.bbox.height / 4 });
+    chart.setCursor({ left: chart.valToPos(xs[index], "x"), top: chart.bbox.height / 4 }, true, true);
   }
 
   // The heading of a figure: lines of text, and a key of the two accents where both are drawn.
@@ -126,7 +126,10 @@ Ropewalk.charts = (() => {
   }
 
   addEventListener("resize", () => {
-    for (const [figure, chart] of drawn) chart.setSize(sizeOf(figure.querySelector(".chart")));
+    for (const [figure, chart] of drawn) {
+      const size = sizeOf(figure.querySelector(".chart"));
+      if (size.width !== chart.width || size.height !== chart.height) chart.setSize(size);
+    }
   });
 
   return { show, caption, hint, multiples, powersOf };

@@ -65,9 +65,8 @@ Ropewalk.chat = (() => {
       }
     } catch (refused) {
       if (refused.name === "AbortError") return;
-      if (!(refused instanceof Ropewalk.Refusal)) throw refused;
       history.splice(-2);
-      showLast(side, refused.message, "said wrong");
+      showLast(side, refused instanceof Ropewalk.Refusal ? refused.message : t("strange"), "said wrong");
     }
   }
 

@@ -4,7 +4,7 @@ Ropewalk.live = (() => {
   const { byId, make, fill, number, whole, colour } = Ropewalk.dom;
   const { show, caption } = Ropewalk.charts;
   const { t } = Ropewalk.words;
-  const BARE = "@bare", COMMAND = "ropewalk serve default yarn rerope+log_n";
+  const BARE = "@bare", COMMAND = "ropewalk serve";
   const FULL_SHADE = 7, BREAK = 0.5; // nats of the darkest token; nats that count as broken
   const live = { found: null, text: "", models: {}, losses: null, attention: null, token: null };
 
@@ -17,13 +17,15 @@ Ropewalk.live = (() => {
     build();
   }
 
-  // Words may have changed; what was typed and measured stays.
-  function redraw() {
-    if (byId("live-body").childElementCount) build();
+  // Where words or colours have changed; what was typed and measured stays.
+  function redraw(recoloured = false) {
+    const isOther = live.language !== Ropewalk.words.current();
+    if (byId("live-body").childElementCount && (isOther || recoloured)) build();
   }
 
   function build() {
     const place = byId("live-body");
+    live.language = Ropewalk.words.current();
     if (!live.found) return fill(place, make("p", { class: "said" }, t("live_none")), make("pre", {}, COMMAND));
     if (live.found.locked) return fill(place, keyForm());
     fill(place, picks(), lossesPart(), attentionPart(), Ropewalk.chat.part(live));
@@ -86,19 +88,26 @@ Ropewalk.live = (() => {
   }
 
   async function measure(button, said) {
-    if (!live.text.trim()) return report(said, t("no_text"), true);
-    button.disabled = true;
-    report(said, t("measuring"));
-    try {
+    await attempt(button, said, async () => {
       const ids = [live.models.a.id, live.models.b.id], bare = live.found.models.find(({ id }) => id.endsWith(BARE))?.id;
       const read = await Ropewalk.server.json("api/losses", { text: live.text, models: [...new Set(ids)] });
       const alone = bare && !ids.includes(bare) ? await bareLosses(bare) : null;
       live.losses = { ...read, ids, bare: alone ?? read.losses[bare] ?? null };
       live.token = null;
+    });
+  }
+
+  // Ask the server about the text, and draw what it answers; what goes wrong is said beside the button.
+  async function attempt(button, said, asking) {
+    if (!live.text.trim()) return report(said, t("no_text"), true);
+    button.disabled = true;
+    report(said, t("measuring"));
+    try {
+      await asking();
       build();
     } catch (refused) {
-      if (!(refused instanceof Ropewalk.Refusal)) throw refused;
-      report(said, refused.message, true);
+      live.losses = live.attention = null; // an answer that cannot be drawn is not kept
+      report(said, refused instanceof Ropewalk.Refusal ? refused.message : t("strange"), true);
     }
     button.disabled = false;
   }
@@ -221,19 +230,11 @@ Ropewalk.live = (() => {
   }
 
   async function attend(button, said) {
-    if (!live.text.trim()) return report(said, t("no_text"), true);
-    button.disabled = true;
-    report(said, t("measuring"));
-    try {
+    await attempt(button, said, async () => {
       const { side, layer, head } = live.chosen;
       const read = await Ropewalk.server.json("api/attention", { text: live.text, model: live.models[side].id, layer, head });
       live.attention = { ...read, side };
-      build();
-    } catch (refused) {
-      if (!(refused instanceof Ropewalk.Refusal)) throw refused;
-      report(said, refused.message, true);
-    }
-    button.disabled = false;
+    });
   }
 
   // Darker is more, beside the largest of its row; the square root shows small weights too.

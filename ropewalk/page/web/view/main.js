@@ -19,7 +19,10 @@
     for (const button of document.querySelectorAll("[data-language]")) {
       button.addEventListener("click", () => change({ language: button.dataset.language }));
     }
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      redraw();
+      Ropewalk.live.redraw(true);
+    });
     Ropewalk.state.listen(later);
     redraw();
     Ropewalk.live.start();
@@ -91,9 +94,11 @@
   // The idea of every term, and what it is made of.
   function description(line, { extension }) {
     const ideas = Ropewalk.notation.read(line).map(({ name }) => entryOf(name)).filter(Boolean).map(Ropewalk.words.idea);
-    const made = Ropewalk.extension.specs(extension).map(Ropewalk.record.line).join(" + ");
+    const made = madeOf(extension) + [...extension.layers].map(([key, one]) => `; ${t("in_layer", { key })}: ${madeOf(one)}`).join("");
     return [make("span", {}, ideas.join(" ")), ...(made && made !== line ? [make("code", {}, `= ${made}`)] : []), formulas(extension)];
   }
+
+  const madeOf = (extension) => Ropewalk.extension.specs(extension).map(Ropewalk.record.line).join(" + ");
 
   // The page of every method in it: the formula as its source file has it.
   function formulas(extension) {

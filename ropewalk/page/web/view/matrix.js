@@ -67,9 +67,9 @@ Ropewalk.matrix = (() => {
   }
 
   function label(place, view) {
-    const middle = tokens(view.length / 2), end = tokens(view.length);
+    const end = tokens(view.length);
     fill(place.querySelector(".rows"), ...["0", t("query_axis"), end].map((text) => make("span", {}, text)));
-    fill(place.querySelector(".columns"), ...["0", `${t("key_axis")} · ${middle}`, end].map((text) => make("span", {}, text)));
+    fill(place.querySelector(".columns"), ...["0", t("key_axis"), end].map((text) => make("span", {}, text)));
   }
 
   // A cell is the last query of its rows; it shows the nearest key of its columns that the query sees.

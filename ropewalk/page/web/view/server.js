@@ -49,18 +49,31 @@ Ropewalk.server = (() => {
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let kept = "";
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(broken);
       const lines = (kept + (value ?? "")).split(/\r?\n/);
       kept = done ? "" : lines.pop();
       for (const line of lines) {
         if (!line.startsWith("data:")) continue;
         const data = line.slice(5).trim();
         if (data === "[DONE]") return;
-        const part = JSON.parse(data);
+        const part = read(data);
         if (part.error) throw new Ropewalk.Refusal(Ropewalk.words.t("failed", { message: String(part.error.message) }));
         yield part;
       }
       if (done) return;
+    }
+  }
+
+  // A connection that ends in the middle; what the reader stopped is no error of the server's.
+  function broken(reason) {
+    throw reason.name === "AbortError" ? reason : new Ropewalk.Refusal(Ropewalk.words.t("unreachable"));
+  }
+
+  function read(text) {
+    try {
+      return JSON.parse(text);
+    } catch {
+      throw new Ropewalk.Refusal(Ropewalk.words.t("strange"));
     }
   }
 

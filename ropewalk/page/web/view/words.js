@@ -56,6 +56,7 @@ Ropewalk.words = (() => {
     footer: ["Made by Ropewalk", "由 Ropewalk 生成"],
     licences: ["Charts by uPlot (MIT).", "图表使用 uPlot（MIT）。"],
 
+    in_layer: ["in layer {key}", "第 {key} 层"],
     formula: ["Formula and source", "公式与出处"],
     hint: ["Move over it, or use the arrow keys.", "移动指针或按方向键查看数值。"],
     compare_both: ["Compare both by measurement", "实测比较两者"],
@@ -197,6 +198,7 @@ Ropewalk.words = (() => {
     clear: ["Clear", "清空"],
     you: ["You", "你"],
     failed: ["The server said: {message}", "服务器返回：{message}"],
+    strange: ["The server's answer was not understood.", "无法理解服务器的应答。"],
     unreachable: ["The server does not answer.", "服务器没有应答。"],
   };
   const LANGUAGES = ["en", "zh"];
