@@ -15,12 +15,10 @@ EQUATION = (
     *("errors", "notation", "record", "facts", "frequencies", "reach", "scales", "biases"),
     *("presets", "extension", "diagnostics", "config"),
 )
-VIEW = (
-    *("dom", "words", "chinese", "state", "charts", "schedule", "matrix", "logits", "engines", "use"),
-    *("server", "chat", "live", "main"),
-)
+VIEW = ("dom", "words", "chinese", "state", "charts", "schedule", "matrix", "logits", "engines", "use")
+LIVE = ("server", "panel", "losses", "attention", "chat", "live")
 SCRIPTS = (*(f"equation/{name}.js" for name in EQUATION), "library/uPlot.iife.min.js")
-SCRIPTS += tuple(f"view/{name}.js" for name in VIEW)
+SCRIPTS += (*(f"view/{name}.js" for name in VIEW), *(f"live/{name}.js" for name in LIVE), "view/main.js")
 LICENCE = "library/LICENSE"  # of the charts; it goes where they go
 STYLES = ("library/uPlot.min.css", "style.css")
 

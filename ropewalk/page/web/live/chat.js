@@ -19,21 +19,17 @@ Ropewalk.chat = (() => {
       send();
     });
     const button = make("button", { type: "button", id: "send", onclick: () => (running ? running.abort() : send()) }, t(running ? "stop" : "send"));
-    const clear = make("button", { type: "button", onclick: () => (forget("a"), forget("b")) }, t("clear"));
+    const clear = make("button", { type: "button", class: "quiet", onclick: () => (forget("a"), forget("b")) }, t("clear"));
     const plain = ["a", "b"].some((side) => !live.models[side].ropewalk.chat);
-    return make(
-      "section", { class: "live-part", "aria-label": t("chat") },
-      make("h3", {}, t("chat")),
-      make("p", {}, t("chat_about"), " ", plain ? t("plain_model") : ""),
-      make("div", { class: "two" }, ["a", "b"].map(column)),
-      make("div", { class: "send" }, area, button, clear),
-    );
+    const columns = make("div", { class: "two" }, ["a", "b"].map(column));
+    const said = plain ? [make("p", {}, t("plain_model"))] : [];
+    return Ropewalk.panel.part("chat", ...said, columns, make("div", { class: "send" }, area, button, clear));
   }
 
   function column(side) {
     const log = make("div", { class: "chat", id: `chat-${side}`, role: "log", tabindex: 0, "aria-label": `${side.toUpperCase()}: ${t("chat")}` });
     log.append(...said[side].map(({ role, content }) => line(role, content)));
-    const heading = make("h3", {}, make("b", { class: "badge" }, side.toUpperCase()), " ", live.models[side].id);
+    const heading = make("h3", {}, Ropewalk.panel.badge(side), " ", live.models[side].id);
     return make("div", { class: `cell side-${side}` }, heading, log);
   }
 
