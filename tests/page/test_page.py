@@ -12,6 +12,9 @@ from ropewalk import parse
 from ropewalk.page import html
 from ropewalk.pages import FACTORS
 from ropewalk.parsing import PRESETS
+from ropewalk.slots import SLOTS
+
+from examples import EXAMPLES
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
 PHONE, TABLET, DESK = ({"viewport": {"width": width, "height": 800}} for width in (390, 768, 1280))
@@ -70,8 +73,8 @@ def test_the_slider_moves_the_target_and_the_angles(opened):
     page.focus("#to")
     for _ in range(8):
         page.keyboard.press("ArrowRight")
-    assert "32,768 tokens · 8×" in page.text_content("#to-shown")
-    page.wait_for_function("() => !document.location.hash.includes('to=4')")
+    page.wait_for_function("() => document.querySelector('#to-shown').textContent === '32,768 tokens · 8×'")
+    assert "to=" not in page.evaluate("location.hash")  # the target at first
     # 4,096 trained tokens, base 10,000, 64 pairs: pair 46 is the first whose full turn, 2 pi 10000^(46/64) = 4,712
     # tokens, is longer than that; 46 to 63 are 18 pairs.
     assert page.text_content("#angles-a figcaption b:not(.badge)") == "18 of 64 pairs meet new angles"
@@ -115,7 +118,8 @@ def test_every_word_is_there_in_both_languages(scripts):
         assert chinese
     named = scripts.evaluate("[...document.querySelectorAll('[data-word]')].map((each) => each.dataset.word)")
     assert set(named) <= set(words)
-    assert set(scripts.evaluate("Object.keys(Ropewalk.chinese)")) == set(PRESETS)
+    methods = {f"{slot}.{method.name}" for slot, content in SLOTS.items() for method in content.methods}
+    assert set(scripts.evaluate("Object.keys(Ropewalk.chinese)")) == {*PRESETS, *methods}
     used = set(re.findall(r"\bt\(\"(\w+)\"", html()))
     assert used <= set(words)
 
@@ -297,6 +301,26 @@ def test_every_preset_is_drawn(opened):
         page.wait_for_function("(name) => document.title.startsWith(name + ' |')", arg=name)
         assert page.get_attribute("#line-a", "aria-invalid") == "false", page.text_content("#about-a")
         assert page.locator(".uplot").count() == 6
+
+
+def test_every_method_is_drawn_in_both_languages(opened):
+    lines = [f"{slot}.{spec}" for slot, specs in EXAMPLES.items() for spec in specs]
+    for language in ("en", "zh"):
+        page = opened(f"#lang={language}&trained=32&dim=16&heads=4&layers=4", **DESK)
+        for line in lines:
+            page.fill("#line-b", line)
+            page.wait_for_function("(line) => document.title.endsWith('| ' + line + ' · Ropewalk')", arg=line)
+            assert page.get_attribute("#line-b", "aria-invalid") == "false", page.text_content("#about-b")
+            chinese = any("\u4e00" <= letter <= "\u9fff" for letter in page.text_content("#about-b > span"))
+            assert chinese == (language == "zh")
+
+
+def test_a_plus_in_an_address_is_a_plus(opened):
+    page = opened("#a=rerope+log_n&b=yarn:factor=4,low_turns=2", **DESK)
+    assert page.input_value("#line-a") == "rerope+log_n"
+    page.focus("#to")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.hash === '#a=rerope+log_n&b=yarn:factor=4,low_turns=2&to=13'")
 
 
 def test_less_motion_is_respected(opened):

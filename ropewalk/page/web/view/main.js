@@ -82,13 +82,14 @@
     }
   }
 
-  const entryOf = (name) => Ropewalk.catalogue.presets.find((preset) => preset.name === name) ?? methodOf(name);
-
-  function methodOf(name) {
-    const methods = Object.entries(Ropewalk.catalogue.slots).flatMap(([slot, { methods }]) => {
-      return methods.map((method) => [slot, method]);
+  // The preset or method of a name; its key is the name that is unique.
+  function entryOf(name) {
+    const preset = Ropewalk.catalogue.presets.find((candidate) => candidate.name === name);
+    if (preset) return { ...preset, key: name };
+    const methods = Object.entries(Ropewalk.catalogue.slots).flatMap(([slot, content]) => {
+      return content.methods.map((method) => ({ ...method, key: `${slot}.${method.name}` }));
     });
-    return methods.find(([slot, method]) => method.name === name || `${slot}.${method.name}` === name)?.[1];
+    return methods.find((method) => method.name === name || method.key === name);
   }
 
   // The idea of every term, and what it is made of.

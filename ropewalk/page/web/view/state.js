@@ -12,7 +12,7 @@ Ropewalk.state = (() => {
   const facts = () => Ropewalk.config.withTable(state.stated, state.own);
 
   function read(hash) {
-    const values = new URLSearchParams(hash.replace(/^#/, ""));
+    const values = readable(hash.replace(/^#/, ""));
     const stated = {};
     for (const [short, name] of Object.entries(WHOLE)) {
       if (values.has(short)) stated[name] = Number(values.get(short));
@@ -35,6 +35,27 @@ Ropewalk.state = (() => {
     Object.assign(state, next);
   }
 
+  // name=value&name=value, in which + is a plus: people write lines like rerope+log_n into addresses.
+  function readable(text) {
+    const values = new Map();
+    for (const part of text.split("&")) {
+      const place = part.indexOf("=");
+      if (place > 0) values.set(part.slice(0, place), decoded(part.slice(place + 1)));
+    }
+    return values;
+  }
+
+  function decoded(text) {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  }
+
+  // Readable where an address allows it.
+  const encoded = (value) => encodeURIComponent(value).replace(/%(2B|3A|2C|3D|5B|5D)/g, (code) => decodeURIComponent(code));
+
   function ownOf(text) {
     try {
       return text ? JSON.parse(text) : null;
@@ -45,7 +66,7 @@ Ropewalk.state = (() => {
 
   // Only what differs from the default, so that links stay short.
   function written() {
-    const values = new URLSearchParams();
+    const values = new Map();
     for (const name of ["a", "b", "to"]) if (state[name] !== DEFAULTS[name]) values.set(name, state[name]);
     for (const [short, name] of Object.entries({ ...WHOLE, base: "base" })) {
       const value = state.stated[name] ?? null;
@@ -53,7 +74,7 @@ Ropewalk.state = (() => {
     }
     if (state.own) values.set("own", JSON.stringify(state.own));
     if (state.language) values.set("lang", state.language);
-    return values.size ? `#${values}` : "#";
+    return `#${[...values].map(([name, value]) => `${name}=${encoded(value)}`).join("&")}`;
   }
 
   function change(values) {

@@ -222,7 +222,7 @@ Ropewalk.words = (() => {
   const ofBrowser = () => (/^zh\b/i.test(navigator.language) ? "zh" : "en");
 
   // The line that says what a method is; in Chinese where there is one.
-  const idea = (entry) => (language === "zh" && Ropewalk.chinese[entry.name]) || entry.idea;
+  const idea = (entry) => (language === "zh" && Ropewalk.chinese[entry.key]) || entry.idea;
 
   return { t, choose, ofBrowser, idea, current: () => language, WORDS };
 })();
