@@ -4,7 +4,10 @@
 "use strict";
 Ropewalk.methods.biases = (() => {
   const { must } = Ropewalk.errors;
-  const SMALLEST = 0.01, LARGEST_POWER = 2, SPREAD = 0.02, TINY = 1e-6;
+  const SMALLEST = 0.01,
+    LARGEST_POWER = 2,
+    SPREAD = 0.02,
+    TINY = 1e-6;
   const list = (count, draw) => Array.from({ length: count }, (_, index) => draw(index));
   const normal = (random) => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
   const geometric = (heads) => list(heads, (h) => 2 ** ((-8 * (h + 1)) / heads));
@@ -58,7 +61,8 @@ Ropewalk.methods.biases = (() => {
         return a.map((one, h) => {
           let total = 0;
           for (let c = 0; c < width / 2; c++) {
-            const angle = distance * base ** ((-2 * c) / width), [x, y] = [one[2 * c], one[2 * c + 1]];
+            const angle = distance * base ** ((-2 * c) / width),
+              [x, y] = [one[2 * c], one[2 * c + 1]];
             const [u, v] = [b[h][2 * c], b[h][2 * c + 1]];
             total += Math.cos(angle) * (x * u + y * v) + Math.sin(angle) * (x * v - y * u);
           }
@@ -86,7 +90,8 @@ Ropewalk.methods.biases = (() => {
         out_bias: list(facts.heads, () => uniform(random, width)),
       }),
       bias({ threshold }, distance, query, facts, learned) {
-        const rate = Math.abs(learned.c), furthest = Math.max(query, Math.abs(learned.multiplier * threshold));
+        const rate = Math.abs(learned.c),
+          furthest = Math.max(query, Math.abs(learned.multiplier * threshold));
         const share = Math.log(rate * distance + 1) / (Math.log(rate * furthest + 1) + TINY);
         const hidden = learned.in_bias.map((bias, n) => Math.max(share * learned.in_weight[n][0] + bias, 0));
         return learned.out_weight.map((row, h) => {

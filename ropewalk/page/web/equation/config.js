@@ -1,4 +1,5 @@
-// The facts of a model from its config.json, as ropewalk/hf/probe/facts.py reads them; notes say what was not understood.
+// The facts of a model from its config.json, as ropewalk/hf/probe/facts.py reads them; notes say what was not
+// understood.
 "use strict";
 Ropewalk.config = (() => {
   const { because, must, shown } = Ropewalk.errors;
@@ -15,7 +16,9 @@ Ropewalk.config = (() => {
 
   // {facts to be made, own: the checkpoint's schedule or null, notes: [word, values] for what is to be said}
   function read(text) {
-    const whole = object(text), config = whole.text_config ?? whole, notes = [];
+    const whole = object(text),
+      config = whole.text_config ?? whole,
+      notes = [];
     const [kind, part] = ropeOf(config, notes);
     const type = typeOf(part, notes);
     const [trained, original] = lengths(config, part, type);
@@ -52,9 +55,18 @@ Ropewalk.config = (() => {
 
   // The rope parameters: those of full attention where layer types have their own.
   function ropeOf(config, notes) {
-    const top = { rope_theta: config.rope_theta, partial_rotary_factor: config.partial_rotary_factor ?? config.rotary_pct };
-    const stated = { ...withoutNothing(top), ...withoutNothing(config.rope_scaling ?? {}), ...withoutNothing(config.rope_parameters ?? {}) };
-    const nested = Object.entries(stated).filter(([, part]) => part && typeof part === "object" && !Array.isArray(part));
+    const top = {
+      rope_theta: config.rope_theta,
+      partial_rotary_factor: config.partial_rotary_factor ?? config.rotary_pct,
+    };
+    const stated = {
+      ...withoutNothing(top),
+      ...withoutNothing(config.rope_scaling ?? {}),
+      ...withoutNothing(config.rope_parameters ?? {}),
+    };
+    const nested = Object.entries(stated).filter(
+      ([, part]) => part && typeof part === "object" && !Array.isArray(part),
+    );
     if (!nested.length) return ["", stated];
     const [kind, part] = nested.find(([name]) => name === FULL) ?? nested[0];
     const others = nested.map(([name]) => name).filter((name) => name !== kind);
@@ -62,7 +74,8 @@ Ropewalk.config = (() => {
     return [kind, withoutNothing(part)];
   }
 
-  const withoutNothing = (part) => Object.fromEntries(Object.entries(part).filter(([, value]) => (value ?? null) !== null));
+  const withoutNothing = (part) =>
+    Object.fromEntries(Object.entries(part).filter(([, value]) => (value ?? null) !== null));
 
   function typeOf(part, notes) {
     const stated = part.rope_type ?? part.type ?? "default";
@@ -77,11 +90,19 @@ Ropewalk.config = (() => {
     const before = part.original_max_position_embeddings ?? config.original_max_position_embeddings;
     const position = config.max_position_embeddings ?? before;
     if (!(position >= 1)) {
-      throw must("max_position_embeddings", "a length of at least 1", position, "write the trained length above instead");
+      throw must(
+        "max_position_embeddings",
+        "a length of at least 1",
+        position,
+        "write the trained length above instead",
+      );
     }
-    const factor = part.factor ?? 1, original = before ?? position, stretched = Math.round(original * factor);
+    const factor = part.factor ?? 1,
+      original = before ?? position,
+      stretched = Math.round(original * factor);
     if (type === "yarn") return [stretched, Math.trunc(original)];
-    if (type === "llama3" || type === "longrope") return [position > original ? position : stretched, Math.trunc(original)];
+    if (type === "llama3" || type === "longrope")
+      return [position > original ? position : stretched, Math.trunc(original)];
     return [position, type === "linear" ? Math.max(Math.round(position / factor), 1) : position];
   }
 
@@ -91,9 +112,10 @@ Ropewalk.config = (() => {
       const rotary_dim = positive("qk_rope_head_dim", config.qk_rope_head_dim);
       return { head_dim: rotary_dim + (config.qk_nope_head_dim ?? 0), rotary_dim };
     }
-    const own = type === "proportional" ? config.global_head_dim ?? config.head_dim : config.head_dim;
-    const head_dim = own ?? positive("hidden_size", config.hidden_size) / positive("num_attention_heads", config.num_attention_heads);
-    const share = type === "proportional" ? 1 : part.partial_rotary_factor ?? 1;
+    const own = type === "proportional" ? (config.global_head_dim ?? config.head_dim) : config.head_dim;
+    const head_dim =
+      own ?? positive("hidden_size", config.hidden_size) / positive("num_attention_heads", config.num_attention_heads);
+    const share = type === "proportional" ? 1 : (part.partial_rotary_factor ?? 1);
     return { head_dim, rotary_dim: config.rotary_dim ?? Math.trunc(head_dim * share) };
   }
 
@@ -143,7 +165,13 @@ Ropewalk.config = (() => {
         return method("interpolation", { factor });
       case "yarn": {
         const turns = { low_turns: own.beta_slow ?? 1, high_turns: own.beta_fast ?? 32 };
-        return method("by_parts", { factor, ...turns, ramp: "index", mix: "frequency", truncate: own.truncate ?? true });
+        return method("by_parts", {
+          factor,
+          ...turns,
+          ramp: "index",
+          mix: "frequency",
+          truncate: own.truncate ?? true,
+        });
       }
       case "llama3":
         return method("llama3", { factor, low_turns: own.low_freq_factor, high_turns: own.high_freq_factor });

@@ -6,7 +6,9 @@ Ropewalk.Refusal = class extends Error {};
 
 // A number that was written with a fraction or an exponent. A plain number here is a whole one, as in Python.
 Ropewalk.Float = class {
-  constructor(value) { this.value = value; }
+  constructor(value) {
+    this.value = value;
+  }
 };
 
 Ropewalk.errors = (() => {
@@ -93,7 +95,8 @@ Ropewalk.errors = (() => {
   }
 
   function longestBlock(one, two) {
-    let best = [0, 0, 0], lengths = [];
+    let best = [0, 0, 0],
+      lengths = [];
     for (let i = 0; i < one.length; i++) {
       const row = [];
       for (let j = 0; j < two.length; j++) {

@@ -4,7 +4,8 @@ Ropewalk.extension = (() => {
   const { because, must, unknown, closest, shown } = Ropewalk.errors;
   const { line, same } = Ropewalk.record;
   const WORDS = { frequencies: "schedules", reach: "reaches", positions: "numberings", decoding: "decoding methods" };
-  const INSTEAD = "instead", CONTEXT = ["trained_len", "target_len", "layers"];
+  const INSTEAD = "instead",
+    CONTEXT = ["trained_len", "target_len", "layers"];
   const slots = () => Object.keys(Ropewalk.catalogue.slots);
   const several = (slot) => Ropewalk.catalogue.slots[slot].several;
   const methodNames = (slot) => Ropewalk.catalogue.slots[slot].methods.map((method) => method.name);
@@ -93,7 +94,7 @@ Ropewalk.extension = (() => {
     const terms = Ropewalk.notation.read(text);
     terms.forEach(requireKnown);
     const instead = terms.some((term) => term.name === INSTEAD);
-    const trained = instead ? facts.original_len ?? facts.trained_len : facts.trained_len;
+    const trained = instead ? (facts.original_len ?? facts.trained_len) : facts.trained_len;
     const context = { trained_len: trained, target_len: targetLen, layers: facts.layers };
     return terms.map((term) => built(term, context)).reduce(add);
   }
@@ -161,10 +162,12 @@ Ropewalk.extension = (() => {
   }
 
   function fromPreset({ name, values }, context) {
-    const parameters = preset(name).parameters, filled = {};
+    const parameters = preset(name).parameters,
+      filled = {};
     for (const { name: key, default: value } of parameters) if (value !== undefined) filled[key] = value;
     for (const key of CONTEXT) {
-      const stated = values.get(key), known = context[key];
+      const stated = values.get(key),
+        known = context[key];
       requireWhole(key, stated);
       if ((stated ?? null) !== null && (known ?? null) !== null && stated !== known) {
         const sentence = `${name}:${key} is ${stated}, but the model or the call says ${known}`;

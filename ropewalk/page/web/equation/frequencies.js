@@ -36,7 +36,8 @@ Ropewalk.methods.frequencies = (() => {
   }
 
   function keepByIndex(values, facts) {
-    let first = indexOf(values.high_turns, facts), last = indexOf(values.low_turns, facts);
+    let first = indexOf(values.high_turns, facts),
+      last = indexOf(values.low_turns, facts);
     if (values.truncate) [first, last] = [Math.floor(first), Math.ceil(last)];
     first = Math.max(first, 0);
     last = Math.max(Math.min(last, rotating(facts) - 1), first);
@@ -57,7 +58,8 @@ Ropewalk.methods.frequencies = (() => {
   }
 
   const innerFacts = (values, facts) => {
-    const dims = values.over === "head" ? facts.head_dim : Math.floor(Math.floor(values.share * facts.head_dim) / 2) * 2;
+    const dims =
+      values.over === "head" ? facts.head_dim : Math.floor(Math.floor(values.share * facts.head_dim) / 2) * 2;
     return { ...facts, rotary_dim: dims };
   };
 
@@ -82,7 +84,9 @@ Ropewalk.methods.frequencies = (() => {
       table: ({ factor }, facts) => slowed(facts, (pair) => factor ** ((2 * pair) / (rotating(facts) - 2))),
     },
     ntk_old: { table: ({ factor }, facts) => slowed(facts, (pair) => factor ** ((2 * pair) / rotating(facts))) },
-    ntk_fixed: { table: ({ factor }, facts) => slowed(facts, (pair) => factor ** ((pair + 1) / (rotating(facts) / 2))) },
+    ntk_fixed: {
+      table: ({ factor }, facts) => slowed(facts, (pair) => factor ** ((pair + 1) / (rotating(facts) / 2))),
+    },
     ntk_mixed: {
       table: ({ factor, power }, facts) =>
         slowed(facts, (pair) => Math.exp(Math.log(factor) * ((pair + 1) / (rotating(facts) / 2)) ** power)),
@@ -168,7 +172,7 @@ Ropewalk.methods.frequencies = (() => {
   // How many trained lengths a schedule covers.
   function stretchOf(spec) {
     const method = methods[spec.name];
-    return method.stretch ? method.stretch(spec.values) : spec.values.factor ?? 1;
+    return method.stretch ? method.stretch(spec.values) : (spec.values.factor ?? 1);
   }
 
   Ropewalk.frequencies = { tableOf, stretchOf, trained, formula };

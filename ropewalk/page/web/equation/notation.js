@@ -2,9 +2,14 @@
 "use strict";
 Ropewalk.notation = (() => {
   const { because, must } = Ropewalk.errors;
-  const CONSTANTS = new Map([["true", true], ["false", false], ["nothing", null]]);
+  const CONSTANTS = new Map([
+    ["true", true],
+    ["false", false],
+    ["nothing", null],
+  ]);
   const UNITS = { "": 1, k: 1024, m: 1024 ** 2 };
-  const LONGEST_NUMBER = 30, DEEPEST = 8;
+  const LONGEST_NUMBER = 30,
+    DEEPEST = 8;
   const FLOAT = /^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[+-]?\d+(_\d+)*)?$/i;
   const SPECIAL = /^([+-]?)(inf(inity)?|nan)$/i;
 
@@ -34,7 +39,8 @@ Ropewalk.notation = (() => {
     const values = new Map();
     for (const part of text.includes(":") ? split(rest, ",") : []) {
       const place = part.indexOf("=");
-      const key = part.slice(0, Math.max(place, 0)).trim(), content = part.slice(place + 1).trim();
+      const key = part.slice(0, Math.max(place, 0)).trim(),
+        content = part.slice(place + 1).trim();
       if (place < 0 || !key || !content) throw must(`parameter of ${name}`, "written key=value", part);
       if (values.has(key)) throw because(`${name} has ${key} twice in ${Ropewalk.errors.shown(text)}`);
       values.set(key, value(content));
@@ -72,7 +78,8 @@ Ropewalk.notation = (() => {
   // Parts between separators outside brackets; the sign of an exponent (1e+5) is not a separator.
   function split(text, separator) {
     const parts = [];
-    let depth = 0, start = 0;
+    let depth = 0,
+      start = 0;
     for (let place = 0; place < text.length && depth >= 0; place++) {
       const character = text[place];
       depth += "([".includes(character) - ")]".includes(character);

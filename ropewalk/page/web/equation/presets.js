@@ -33,7 +33,8 @@ Ropewalk.presets = (() => {
   // The value, by default a share of the trained length minus `less`.
   function shareOf(preset, name, value, trained, share = 1, less = 0) {
     if (is(value)) return value;
-    if (!is(trained)) throw because(`${preset} needs ${name}`, { remedy: `write ${preset}:${name}=..., or give trained_len` });
+    if (!is(trained))
+      throw because(`${preset} needs ${name}`, { remedy: `write ${preset}:${name}=..., or give trained_len` });
     requireLengths(trained, null);
     return Math.max(Math.trunc(share * trained) - less, 1);
   }
@@ -66,7 +67,8 @@ Ropewalk.presets = (() => {
   }
 
   function yarn(values) {
-    const factor = stretch("yarn", values), { low_turns, high_turns } = values;
+    const factor = stretch("yarn", values),
+      { low_turns, high_turns } = values;
     const frequencies = schedule("by_parts", { factor, low_turns, high_turns });
     return make({ frequencies, scales: [scale("yarn_temperature", { factor })] });
   }
@@ -96,7 +98,8 @@ Ropewalk.presets = (() => {
       return make({ frequencies: schedule("llama3", { factor, ...turnsOf(values) }) });
     },
     longrope(values) {
-      const factor = stretch("longrope", values), { long, short: shorter } = values;
+      const factor = stretch("longrope", values),
+        { long, short: shorter } = values;
       if (shorter?.length && !long?.length) {
         throw because("short needs long", { remedy: "give both, or long alone" });
       }
@@ -113,7 +116,9 @@ Ropewalk.presets = (() => {
     gau_bias: () => make({ biases: [build("biases", "gau_rotary")] }),
     xpos: () => make({ frequencies: schedule("xpos") }),
     randomized: ({ limit, target_len }) =>
-      make({ positions: build("positions", "randomized", { limit: targetOr("randomized", "limit", limit, target_len, 4) }) }),
+      make({
+        positions: build("positions", "randomized", { limit: targetOr("randomized", "limit", limit, target_len, 4) }),
+      }),
     pose(values) {
       const target = targetOr("pose", "target_len", null, values.target_len);
       const factor = stretch("pose", { ...values, target_len: target });

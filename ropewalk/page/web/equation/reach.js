@@ -79,8 +79,10 @@ Ropewalk.methods.reach = (() => {
       },
       checkAgainst: ({ chunk }, facts) => requireTrained("chunk", chunk, facts, facts.trained_len - 1),
       spans({ chunk, local }) {
-        const size = chunk - local, kAt = (j) => j % size;
-        const here = (i) => div(i, size) * size, previous = (i) => (div(i, size) - 1) * size;
+        const size = chunk - local,
+          kAt = (j) => j % size;
+        const here = (i) => div(i, size) * size,
+          previous = (i) => (div(i, size) - 1) * size;
         return [
           { start: here, stop: after, qAt: (i) => i % size, kAt },
           { start: previous, stop: here, qAt: (i) => Math.min((i % size) + size, chunk), kAt },

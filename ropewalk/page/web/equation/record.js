@@ -2,7 +2,8 @@
 "use strict";
 Ropewalk.record = (() => {
   const { because, must, unknown, fraction } = Ropewalk.errors;
-  const WRONG = Symbol("wrong"), LARGEST = 2 ** 62;
+  const WRONG = Symbol("wrong"),
+    LARGEST = 2 ** 62;
   // What each rule of the list means; its words come from Python.
   const RULES = {
     "above 0": (value) => value > 0,
@@ -18,7 +19,13 @@ Ropewalk.record = (() => {
   function entry(slot, name) {
     const methods = Ropewalk.catalogue.slots[slot].methods;
     const method = methods.find((candidate) => candidate.name === name);
-    if (!method) throw unknown("method", name, methods.map((candidate) => candidate.name), slot);
+    if (!method)
+      throw unknown(
+        "method",
+        name,
+        methods.map((candidate) => candidate.name),
+        slot,
+      );
     return method;
   }
 
@@ -57,7 +64,8 @@ Ropewalk.record = (() => {
   // A value in its declared type, or WRONG. A bool is no number, a NaN is no value.
   function convert(type, value) {
     if (type.choices) return type.choices.includes(value) ? value : WRONG;
-    if (type.any) return type.any.map((one) => convert(one, value)).find((one) => one !== WRONG) ?? missing(type, value);
+    if (type.any)
+      return type.any.map((one) => convert(one, value)).find((one) => one !== WRONG) ?? missing(type, value);
     if (type.list) return Array.isArray(value) ? items(type.list, value) : WRONG;
     if (type.method) return value?.slot === type.method ? value : WRONG;
     if (type.name === "nothing") return value === null ? null : WRONG;

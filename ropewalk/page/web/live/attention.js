@@ -11,31 +11,47 @@ Ropewalk.attention = (() => {
     live = state;
     const { layers = 1, heads = 1 } = live.models[asked.side].ropewalk;
     const both = ["a", "b"].map((side) => [side, `${side.toUpperCase()} ${live.models[side].id}`]);
-    const row = make("div", { class: "picks" }, choice("side", both), choice("layer", upTo(layers)), choice("head", upTo(heads)));
+    const row = make(
+      "div",
+      { class: "picks" },
+      choice("side", both),
+      choice("layer", upTo(layers)),
+      choice("head", upTo(heads)),
+    );
     const controls = make("div", {}, row, Ropewalk.panel.runner("show_attention", "attention-said", live, attend));
     if (!live.attention) return Ropewalk.panel.part("attention", controls);
-    return Ropewalk.panel.part("attention", make("div", { class: "two" }, controls, Ropewalk.panel.figure("heat", "heat")));
+    return Ropewalk.panel.part(
+      "attention",
+      make("div", { class: "two" }, controls, Ropewalk.panel.figure("heat", "heat")),
+    );
   }
 
   const upTo = (count) => Array.from({ length: count }, (_, index) => [index, String(index)]);
 
   function choice(name, values) {
-    const select = make("select", { id: `attention-${name}` }, values.map(([value, text]) => {
-      return make("option", { value, selected: String(value) === String(asked[name]) }, text);
-    }));
+    const select = make(
+      "select",
+      { id: `attention-${name}` },
+      values.map(([value, text]) => {
+        return make("option", { value, selected: String(value) === String(asked[name]) }, text);
+      }),
+    );
     select.addEventListener("change", () => (asked[name] = name === "side" ? select.value : Number(select.value)));
     return make("label", {}, make("span", {}, t(name === "side" ? "model" : name)), select);
   }
 
   async function attend() {
-    const { side, layer, head } = asked, model = live.models[side].id;
+    const { side, layer, head } = asked,
+      model = live.models[side].id;
     const read = await Ropewalk.server.json("api/attention", { text: live.text, model, layer, head });
     live.attention = { ...read, side };
   }
 
   function draw() {
     if (!live.attention) return;
-    const { weights, side } = live.attention, count = weights.length, figure = byId("heat");
+    const { weights, side } = live.attention,
+      count = weights.length,
+      figure = byId("heat");
     const label = `${t("attention")}. ${t("keyboard")}`;
     const canvas = make("canvas", { width: count, height: count, tabindex: 0, role: "img", "aria-label": label });
     caption(figure, make("b", {}, t("attention_axes")));
@@ -57,7 +73,8 @@ Ropewalk.attention = (() => {
   }
 
   function pointed(canvas, readout) {
-    const { weights, tokens } = live.attention, place = { row: weights.length - 1, column: 0 };
+    const { weights, tokens } = live.attention,
+      place = { row: weights.length - 1, column: 0 };
     const read = (row, column) => {
       place.row = Math.min(Math.max(row, 0), weights.length - 1);
       place.column = Math.min(Math.max(column, 0), place.row);
@@ -65,7 +82,8 @@ Ropewalk.attention = (() => {
       readout.textContent = t("attention_readout", { query, key, weight: number(weights[place.row][place.column]) });
     };
     canvas.addEventListener("pointermove", (event) => {
-      const box = canvas.getBoundingClientRect(), cell = (offset, size) => Math.floor((offset / size) * weights.length);
+      const box = canvas.getBoundingClientRect(),
+        cell = (offset, size) => Math.floor((offset / size) * weights.length);
       read(cell(event.clientY - box.top, box.height), cell(event.clientX - box.left, box.width));
     });
     canvas.addEventListener("keydown", (event) => {

@@ -5,7 +5,9 @@ Ropewalk.chat = (() => {
   const { t } = Ropewalk.words;
   const TOKENS = 256;
   const said = { a: [], b: [] }; // [{role, content}] of each side
-  let live = null, typed = "", running = null;
+  let live = null,
+    typed = "",
+    running = null;
 
   // The panel, built anew from what was said so far.
   function part(state) {
@@ -18,8 +20,16 @@ Ropewalk.chat = (() => {
       event.preventDefault();
       send();
     });
-    const button = make("button", { type: "button", id: "send", onclick: () => (running ? running.abort() : send()) }, t(running ? "stop" : "send"));
-    const clear = make("button", { type: "button", class: "quiet", onclick: () => (forget("a"), forget("b")) }, t("clear"));
+    const button = make(
+      "button",
+      { type: "button", id: "send", onclick: () => (running ? running.abort() : send()) },
+      t(running ? "stop" : "send"),
+    );
+    const clear = make(
+      "button",
+      { type: "button", class: "quiet", onclick: () => (forget("a"), forget("b")) },
+      t("clear"),
+    );
     const plain = ["a", "b"].some((side) => !live.models[side].ropewalk.chat);
     const columns = make("div", { class: "two" }, ["a", "b"].map(column));
     const said = plain ? [make("p", {}, t("plain_model"))] : [];
@@ -27,7 +37,13 @@ Ropewalk.chat = (() => {
   }
 
   function column(side) {
-    const log = make("div", { class: "chat", id: `chat-${side}`, role: "log", tabindex: 0, "aria-label": `${side.toUpperCase()}: ${t("chat")}` });
+    const log = make("div", {
+      class: "chat",
+      id: `chat-${side}`,
+      role: "log",
+      tabindex: 0,
+      "aria-label": `${side.toUpperCase()}: ${t("chat")}`,
+    });
     log.append(...said[side].map(({ role, content }) => line(role, content)));
     const heading = make("h3", {}, Ropewalk.panel.badge(side), " ", live.models[side].id);
     return make("div", { class: `cell side-${side}` }, heading, log);
@@ -48,7 +64,8 @@ Ropewalk.chat = (() => {
 
   // What one side says; an error stands where the answer would.
   async function answer(side, content, signal) {
-    const history = said[side], reply = { role: "assistant", content: "" };
+    const history = said[side],
+      reply = { role: "assistant", content: "" };
     history.push({ role: "user", content });
     const request = requestOf(live.models[side], history);
     history.push(reply);
@@ -69,7 +86,8 @@ Ropewalk.chat = (() => {
   // A model with a chat template gets messages; another continues the text so far.
   function requestOf({ id, ropewalk }, history) {
     const body = { model: id, max_tokens: TOKENS };
-    if (ropewalk.chat) return ["v1/chat/completions", { ...body, messages: history.map((message) => ({ ...message })) }];
+    if (ropewalk.chat)
+      return ["v1/chat/completions", { ...body, messages: history.map((message) => ({ ...message })) }];
     return ["v1/completions", { ...body, prompt: history.map((message) => message.content).join("") }];
   }
 
@@ -80,7 +98,8 @@ Ropewalk.chat = (() => {
   }
 
   function showLast(side, text, kind = "model") {
-    const log = byId(`chat-${side}`), end = log?.lastElementChild;
+    const log = byId(`chat-${side}`),
+      end = log?.lastElementChild;
     if (!end) return;
     end.textContent = text;
     end.className = kind;

@@ -1,4 +1,5 @@
-// The live panels together: which models, a key where the server wants one. Without a server, one line says how to start it.
+// The live panels together: which models, a key where the server wants one. Without a server, one line says how to
+// start it.
 "use strict";
 Ropewalk.live = (() => {
   const { byId, make, fill } = Ropewalk.dom;
@@ -49,16 +50,25 @@ Ropewalk.live = (() => {
   }
 
   function pick(side) {
-    const select = make("select", { id: `model-${side}` }, live.found.models.map((model) => {
-      return make("option", { value: model.id, selected: model.id === live.models[side].id }, model.id);
-    }));
+    const select = make(
+      "select",
+      { id: `model-${side}` },
+      live.found.models.map((model) => {
+        return make("option", { value: model.id, selected: model.id === live.models[side].id }, model.id);
+      }),
+    );
     select.addEventListener("change", () => {
       live.models[side] = live.found.models.find(({ id }) => id === select.value);
       live.losses = live.attention = null;
       Ropewalk.chat.forget(side);
       build();
     });
-    return make("label", { class: `side-${side}` }, make("span", {}, Ropewalk.panel.badge(side), " ", t("model")), select);
+    return make(
+      "label",
+      { class: `side-${side}` },
+      make("span", {}, Ropewalk.panel.badge(side), " ", t("model")),
+      select,
+    );
   }
 
   return { start, redraw };

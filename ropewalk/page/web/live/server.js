@@ -1,4 +1,4 @@
-// The server behind the page, if there is one: its models, and requests to it. Addresses are relative to the page's own.
+// The server behind the page, if there is one: its models, and requests to it. Addresses are relative to the page's.
 "use strict";
 Ropewalk.server = (() => {
   const STORED = "ropewalk.key"; // in this tab alone

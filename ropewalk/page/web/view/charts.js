@@ -2,13 +2,17 @@
 "use strict";
 Ropewalk.charts = (() => {
   const { make, fill, colour, number } = Ropewalk.dom;
-  const FONT = "12px system-ui, sans-serif", BESIDE = 44, BELOW = 22; // of axes, in pixels
+  const FONT = "12px system-ui, sans-serif",
+    BESIDE = 44,
+    BELOW = 22; // of axes, in pixels
   const drawn = new Map(); // by place: the chart, so that it can be removed and sized
 
   // show(figure, {data, series, x, y, marks, describe, draw}); axes are {label, log, tick, range}.
   function show(figure, spec) {
-    const place = figure.querySelector(".chart"), kept = drawn.get(figure);
-    const focused = kept?.root.contains(document.activeElement), index = kept?.cursor.idx;
+    const place = figure.querySelector(".chart"),
+      kept = drawn.get(figure);
+    const focused = kept?.root.contains(document.activeElement),
+      index = kept?.cursor.idx;
     kept?.destroy();
     const chart = new uPlot(options(figure, place, spec), spec.data, place);
     drawn.set(figure, chart);
@@ -34,7 +38,10 @@ Ropewalk.charts = (() => {
       hooks: {
         drawClear: [(chart) => draw?.(chart)],
         draw: [(chart) => marks.forEach((mark, row) => drawMark(chart, mark, row))],
-        setCursor: [(chart) => (readout.textContent = (chart.cursor.idx ?? null) === null ? hint(figure) : describe(chart.cursor.idx))],
+        setCursor: [
+          (chart) =>
+            (readout.textContent = (chart.cursor.idx ?? null) === null ? hint(figure) : describe(chart.cursor.idx)),
+        ],
       },
     };
   }
@@ -44,21 +51,32 @@ Ropewalk.charts = (() => {
   const sizeOf = (place) => ({ width: Math.max(place.clientWidth, 120), height: place.clientHeight || 250 });
   const scale = ({ log, range }) => ({ time: false, distr: log ? 3 : 1, log: 10, ...(range && { range }) });
   const line = ({ accent, width = 1.75, dash, hidden, stepped }) => ({
-    stroke: () => colour(accent), width, dash, spanGaps: false, points: { show: false },
+    stroke: () => colour(accent),
+    width,
+    dash,
+    spanGaps: false,
+    points: { show: false },
     ...(hidden && { paths: () => null }),
     ...(stepped && { paths: uPlot.paths.stepped({ align: 1 }) }),
   });
 
   function axis({ label, log, tick = number, splits }, side) {
     return {
-      label, labelFont: FONT, font: FONT, labelSize: 18, labelGap: side === "x" ? 0 : 2,
-      size: side === "x" ? BELOW : BESIDE, gap: 4,
+      label,
+      labelFont: FONT,
+      font: FONT,
+      labelSize: 18,
+      labelGap: side === "x" ? 0 : 2,
+      size: side === "x" ? BELOW : BESIDE,
+      gap: 4,
       stroke: () => colour("soft"),
       grid: { stroke: () => colour("faint"), width: 1 },
       ticks: { stroke: () => colour("line"), width: 1, size: 4 },
       values: (_, all) => all.map((value) => (value === null ? "" : tick(value))),
       ...(log && { filter: (_, shown) => shown }),
-      ...(splits && { splits: (chart, _, min, max) => splits(min, max, side === "x" ? chart.bbox.width : chart.bbox.height) }),
+      ...(splits && {
+        splits: (chart, _, min, max) => splits(min, max, side === "x" ? chart.bbox.width : chart.bbox.height),
+      }),
       space: side === "x" ? 55 : 28,
     };
   }
@@ -70,28 +88,35 @@ Ropewalk.charts = (() => {
   }
 
   const powersOf = (base) => (min, max) => {
-    const all = Math.log(max / min) / Math.log(base), every = Math.max(Math.ceil(all / 7), 1);
-    const first = Math.ceil(Math.log(min) / Math.log(base) - 1e-9), powers = [];
-    for (let power = first; base ** power <= max * (1 + 1e-9); power++) if (power % every === 0) powers.push(base ** power);
+    const all = Math.log(max / min) / Math.log(base),
+      every = Math.max(Math.ceil(all / 7), 1);
+    const first = Math.ceil(Math.log(min) / Math.log(base) - 1e-9),
+      powers = [];
+    for (let power = first; base ** power <= max * (1 + 1e-9); power++)
+      if (power % every === 0) powers.push(base ** power);
     return powers;
   };
 
   // A dashed line across the chart with its name: {x or y, label}.
   function drawMark(chart, { x, y, label = "", accent = "soft" }, row) {
-    const { ctx, bbox } = chart, at = x ?? y, way = x === undefined ? "y" : "x";
+    const { ctx, bbox } = chart,
+      at = x ?? y,
+      way = x === undefined ? "y" : "x";
     const { min, max } = chart.scales[way];
     if (!(at >= min && at <= max)) return;
-    const place = Math.round(chart.valToPos(at, way, true)), ratio = devicePixelRatio || 1;
+    const place = Math.round(chart.valToPos(at, way, true)),
+      ratio = devicePixelRatio || 1;
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = colour(accent);
     ctx.setLineDash([3 * ratio, 3 * ratio]);
     ctx.lineWidth = ratio;
     ctx.beginPath();
-    if (way === "x") ctx.moveTo(place, bbox.top), ctx.lineTo(place, bbox.top + bbox.height);
-    else ctx.moveTo(bbox.left, place), ctx.lineTo(bbox.left + bbox.width, place);
+    if (way === "x") (ctx.moveTo(place, bbox.top), ctx.lineTo(place, bbox.top + bbox.height));
+    else (ctx.moveTo(bbox.left, place), ctx.lineTo(bbox.left + bbox.width, place));
     ctx.stroke();
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
-    const room = bbox.left + bbox.width - place, width = ctx.measureText(label).width;
+    const room = bbox.left + bbox.width - place,
+      width = ctx.measureText(label).width;
     ctx.textAlign = way === "x" && room > width + 8 * ratio ? "left" : "right";
     const side = ctx.textAlign === "left" ? 4 * ratio : -4 * ratio;
     if (!label) return ctx.restore();
@@ -102,8 +127,14 @@ Ropewalk.charts = (() => {
 
   // A chart can be read with the keyboard: arrows move the cursor, and the readout says what is there.
   function accessible(figure, chart, { describe, title }) {
-    const over = chart.over, readout = figure.querySelector(".readout");
-    for (const [name, value] of [["tabindex", "0"], ["role", "img"], ["aria-label", title]]) over.setAttribute(name, value);
+    const over = chart.over,
+      readout = figure.querySelector(".readout");
+    for (const [name, value] of [
+      ["tabindex", "0"],
+      ["role", "img"],
+      ["aria-label", title],
+    ])
+      over.setAttribute(name, value);
     over.addEventListener("focus", () => readout.setAttribute("aria-live", "polite"));
     over.addEventListener("blur", () => readout.setAttribute("aria-live", "off"));
     over.addEventListener("keydown", (event) => {
@@ -115,7 +146,8 @@ Ropewalk.charts = (() => {
   }
 
   function move(chart, wanted) {
-    const xs = chart.data[0], index = Math.min(Math.max(wanted, 0), xs.length - 1);
+    const xs = chart.data[0],
+      index = Math.min(Math.max(wanted, 0), xs.length - 1);
     chart.setCursor({ left: chart.valToPos(xs[index], "x"), top: chart.bbox.height / 4 }, true, true);
   }
 

@@ -24,7 +24,11 @@ Ropewalk.dom = (() => {
     const size = Math.abs(value);
     if (size >= 100 || value === 0) return whole(value);
     if (size < 0.001 && Number.isInteger(Math.log10(size))) return `10⁻${raised(String(-Math.log10(size)))}`;
-    if (size < 0.001) return value.toExponential(1).replace("e-", " × 10⁻").replace(/⁻(\d+)$/, (_, n) => `⁻${raised(n)}`);
+    if (size < 0.001)
+      return value
+        .toExponential(1)
+        .replace("e-", " × 10⁻")
+        .replace(/⁻(\d+)$/, (_, n) => `⁻${raised(n)}`);
     return String(Number(value.toPrecision(size >= 10 ? 3 : size >= 1 ? 3 : 2)));
   }
 

@@ -14,7 +14,8 @@ Ropewalk.engines = (() => {
     if (decoding || surgery.length || ["xpos", "partial"].includes(frequencies?.name)) return all("refused");
     if (needsAttention(extension)) return { ...all("refused"), vllm: "plugin" };
     if (isDynamic(extension)) return { ...all("frozen"), vllm: "plugin", ...(reach && { "llama.cpp": "refused" }) };
-    const config = stated(extension, facts), native = config ? "native" : "lowered";
+    const config = stated(extension, facts),
+      native = config ? "native" : "lowered";
     const tooShort = config?.rope_type === "yarn" && Math.trunc(facts.trained_len * config.factor) < target;
     return {
       vllm: tooShort ? "lowered" : native,
@@ -26,7 +27,8 @@ Ropewalk.engines = (() => {
   // Whether a part of it is neither a table nor a constant factor of the logits.
   function needsAttention({ frequencies, reach, biases, scales, layers }) {
     if (biases.length || layers.size || (reach && reach.name !== "window")) return true;
-    const varies = frequencies?.name === "longrope" && !Ropewalk.record.same(frequencies.values.long, frequencies.values.short);
+    const varies =
+      frequencies?.name === "longrope" && !Ropewalk.record.same(frequencies.values.long, frequencies.values.short);
     const constant = (spec) => STATIC.includes(spec.name === "dynamic" ? spec.values.inner.name : spec.name);
     return varies || !scales.every(constant);
   }
@@ -35,12 +37,20 @@ Ropewalk.engines = (() => {
 
   // The rope parameters that say it by name, or by another base; nothing where it must be said pair by pair.
   function stated(extension, facts) {
-    const schedule = theta(extension), { factor, low_turns, high_turns } = schedule.values;
+    const schedule = theta(extension),
+      { factor, low_turns, high_turns } = schedule.values;
     const temperature = Math.sqrt(Ropewalk.diagnostics.scaleAt({ extension, facts, weights: {} }, 0));
     const original = { original_max_position_embeddings: facts.trained_len };
     if (schedule.name === "by_parts" && schedule.values.ramp === "index" && schedule.values.mix === "frequency") {
       const turns = { beta_slow: low_turns, beta_fast: high_turns, truncate: schedule.values.truncate };
-      return { rope_theta: facts.base, rope_type: "yarn", factor, ...original, attention_factor: temperature, ...turns };
+      return {
+        rope_theta: facts.base,
+        rope_type: "yarn",
+        factor,
+        ...original,
+        attention_factor: temperature,
+        ...turns,
+      };
     }
     if (temperature !== 1) return null;
     if (schedule.name === "interpolation") return { rope_theta: facts.base, rope_type: "linear", factor };
@@ -53,10 +63,12 @@ Ropewalk.engines = (() => {
 
   // Another base, where that gives the whole table.
   function byBase(schedule, facts) {
-    const table = Ropewalk.frequencies.tableOf(schedule, facts, facts.trained_len).invFreq, dims = 2 * table.length;
+    const table = Ropewalk.frequencies.tableOf(schedule, facts, facts.trained_len).invFreq,
+      dims = 2 * table.length;
     const slowest = table.at(-1);
     if (dims <= 2 || slowest <= 0) return null;
-    const exact = slowest ** (-dims / (dims - 2)), rounded = Math.round(exact);
+    const exact = slowest ** (-dims / (dims - 2)),
+      rounded = Math.round(exact);
     const base = Math.abs(exact - rounded) <= 1e-12 * exact ? rounded : exact;
     const same = table.every((angle, pair) => alike(base ** ((-2 * pair) / dims), angle));
     return base > 1 && same ? { rope_theta: base, rope_type: "default" } : null;
@@ -72,7 +84,8 @@ Ropewalk.engines = (() => {
   // The options of `vllm serve`; empty where the engine alone does not compute the same.
   function vllmFlags(extension, facts, target) {
     if (facts.inv_freq || extension.reach || kinds(extension, facts, target).vllm !== "native") return "";
-    const { rope_theta, ...config } = stated(extension, facts), share = Ropewalk.facts.rotating(facts) / facts.head_dim;
+    const { rope_theta, ...config } = stated(extension, facts),
+      share = Ropewalk.facts.rotating(facts) / facts.head_dim;
     const longest = config.rope_type === "linear" ? Math.ceil(target / config.factor) : target;
     const changes = {
       rope_parameters: { rope_theta, ...(share < 1 && { partial_rotary_factor: share }), ...config },

@@ -7,12 +7,14 @@
   const FIELDS = ["trained_len", "head_dim", "rotary_dim", "base", "heads", "layers"];
   const NEEDS = ["nothing", "tuning", "training"];
   const last = {}; // the last line of each side that could be drawn
-  let notes = [], scheduled = 0;
+  let notes = [],
+    scheduled = 0;
 
   function start() {
     Ropewalk.state.start();
     fill(byId("names"), ...Ropewalk.catalogue.presets.map(({ name, idea }) => make("option", { value: name }, idea)));
-    for (const side of ["a", "b"]) byId(`line-${side}`).addEventListener("input", (event) => change({ [side]: event.target.value }));
+    for (const side of ["a", "b"])
+      byId(`line-${side}`).addEventListener("input", (event) => change({ [side]: event.target.value }));
     byId("to").addEventListener("input", (event) => change({ to: Number(event.target.value) }));
     for (const field of FIELDS) byId(field).addEventListener("change", (event) => setField(field, event.target.value));
     byId("config").addEventListener("input", (event) => pasted(event.target.value));
@@ -50,7 +52,8 @@
 
   // One line: what it is, or why it is refused. A refused line leaves the last good one drawn.
   function read(side) {
-    const input = byId(`line-${side}`), about = byId(`about-${side}`);
+    const input = byId(`line-${side}`),
+      about = byId(`about-${side}`);
     if (document.activeElement !== input) input.value = state[side];
     try {
       const built = build(state[side].trim());
@@ -66,7 +69,9 @@
   }
 
   function build(line) {
-    const model = facts(), target = length(), extension = Ropewalk.extension.parse(line, model, target);
+    const model = facts(),
+      target = length(),
+      extension = Ropewalk.extension.parse(line, model, target);
     Ropewalk.extension.checkAgainst(extension, model);
     const view = Ropewalk.diagnostics.view(extension, model, target);
     const names = Ropewalk.notation.read(line).map((term) => entryOf(term.name)?.needs ?? "nothing");
@@ -94,9 +99,19 @@
 
   // The idea of every term, and what it is made of.
   function description(line, { extension }) {
-    const ideas = Ropewalk.notation.read(line).map(({ name }) => entryOf(name)).filter(Boolean).map(Ropewalk.words.idea);
-    const made = madeOf(extension) + [...extension.layers].map(([key, one]) => `; ${t("in_layer", { key })}: ${madeOf(one)}`).join("");
-    return [make("span", {}, ideas.join(" ")), ...(made && made !== line ? [make("code", {}, `= ${made}`)] : []), formulas(extension)];
+    const ideas = Ropewalk.notation
+      .read(line)
+      .map(({ name }) => entryOf(name))
+      .filter(Boolean)
+      .map(Ropewalk.words.idea);
+    const made =
+      madeOf(extension) +
+      [...extension.layers].map(([key, one]) => `; ${t("in_layer", { key })}: ${madeOf(one)}`).join("");
+    return [
+      make("span", {}, ideas.join(" ")),
+      ...(made && made !== line ? [make("code", {}, `= ${made}`)] : []),
+      formulas(extension),
+    ];
   }
 
   const madeOf = (extension) => Ropewalk.extension.specs(extension).map(Ropewalk.record.line).join(" + ");
@@ -112,22 +127,31 @@
   }
 
   function showModel() {
-    const model = facts(), own = state.own ? t("own_schedule", { type: state.own.type }) : "";
+    const model = facts(),
+      own = state.own ? t("own_schedule", { type: state.own.type }) : "";
     byId("model-summary").textContent = t("model_summary", {
-      trained: whole(model.trained_len), dims: Ropewalk.facts.rotating(model), base: whole(model.base),
-      heads: model.heads, layers: model.layers, own,
+      trained: whole(model.trained_len),
+      dims: Ropewalk.facts.rotating(model),
+      base: whole(model.base),
+      heads: model.heads,
+      layers: model.layers,
+      own,
     });
     for (const field of FIELDS) {
       if (document.activeElement !== byId(field)) byId(field).value = model[field] ?? "";
     }
     byId("rotary_dim").placeholder = t("all");
-    fill(byId("model-notes"), ...notes.map(([word, values]) => {
-      return word === "wrong" ? make("p", { class: "wrong" }, values) : make("p", {}, t(word, values));
-    }));
+    fill(
+      byId("model-notes"),
+      ...notes.map(([word, values]) => {
+        return word === "wrong" ? make("p", { class: "wrong" }, values) : make("p", {}, t(word, values));
+      }),
+    );
   }
 
   function showTarget() {
-    const slider = byId("to"), shown = t("target_shown", { length: whole(length()), times: number(length() / facts().trained_len) });
+    const slider = byId("to"),
+      shown = t("target_shown", { length: whole(length()), times: number(length() / facts().trained_len) });
     slider.value = state.to;
     slider.setAttribute("aria-valuetext", shown);
     byId("to-shown").textContent = shown;
@@ -135,9 +159,11 @@
 
   // A number of the model, as people write lengths: 4096, 32k. A wrong one is refused and the model stays.
   function setField(field, text) {
-    const stated = { ...state.stated }, refusedBy = (sentence) => (notes = [["wrong", sentence]]);
+    const stated = { ...state.stated },
+      refusedBy = (sentence) => (notes = [["wrong", sentence]]);
     try {
-      const value = text.trim() === "" ? null : field === "base" ? Number(text) : Ropewalk.notation.length(text, t(field));
+      const value =
+        text.trim() === "" ? null : field === "base" ? Number(text) : Ropewalk.notation.length(text, t(field));
       if (value === null) delete stated[field];
       else stated[field] = value;
       if (field === "trained_len") delete stated.original_len;

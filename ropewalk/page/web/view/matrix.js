@@ -4,7 +4,8 @@ Ropewalk.matrix = (() => {
   const { byId, make, fill, number, whole, tokens, colour } = Ropewalk.dom;
   const { show, caption, hint, multiples } = Ropewalk.charts;
   const { t } = Ropewalk.words;
-  const CELLS = 192, POINTS = 240;
+  const CELLS = 192,
+    POINTS = 240;
   const cursor = { row: CELLS - 1, column: 0, shown: false }; // one for both, so that they can be compared
   let drawn = {};
 
@@ -21,9 +22,14 @@ Ropewalk.matrix = (() => {
   }
 
   function drawMatrix(side, view, known) {
-    const figure = byId(`matrix-${side}`), place = figure.querySelector(".matrix");
+    const figure = byId(`matrix-${side}`),
+      place = figure.querySelector(".matrix");
     figure.className = `cell side-${side}`;
-    caption(figure, [make("b", { class: "badge" }, side.toUpperCase()), " ", make("b", {}, seenWords(view))], legend(side, view, known));
+    caption(
+      figure,
+      [make("b", { class: "badge" }, side.toUpperCase()), " ", make("b", {}, seenWords(view))],
+      legend(side, view, known),
+    );
     if (!place.firstChild) build(side, place);
     label(place, view);
     const canvas = place.querySelector("canvas");
@@ -52,9 +58,15 @@ Ropewalk.matrix = (() => {
       return make("span", { class: "legend" }, box, t(word));
     };
     const ramp = `linear-gradient(to right, ${colour(side)}, color-mix(in srgb, ${colour(side)} 22%, ${colour("sheet")}))`;
-    const isNew = Ropewalk.reach.furthest(view.spans, view.length - 1) > known, all = seenBy(view) === view.length;
-    return make("span", {}, item(ramp, "legend_near"),
-      isNew ? item(colour("new"), "legend_new") : "", all ? "" : item(colour("sheet"), "legend_unseen"));
+    const isNew = Ropewalk.reach.furthest(view.spans, view.length - 1) > known,
+      all = seenBy(view) === view.length;
+    return make(
+      "span",
+      {},
+      item(ramp, "legend_near"),
+      isNew ? item(colour("new"), "legend_new") : "",
+      all ? "" : item(colour("sheet"), "legend_unseen"),
+    );
   }
 
   function build(side, place) {
@@ -76,8 +88,10 @@ Ropewalk.matrix = (() => {
   function paint(canvas, view, known, side) {
     const context = canvas.getContext("2d", { willReadFrequently: true });
     const image = context.createImageData(CELLS, CELLS);
-    const near = rgb(context, colour(side)), far = mixed(near, rgb(context, colour("sheet")), 0.78);
-    const red = mixed(rgb(context, colour("new")), rgb(context, colour("sheet")), 0.2), most = Math.max(Math.min(known, view.length), 1);
+    const near = rgb(context, colour(side)),
+      far = mixed(near, rgb(context, colour("sheet")), 0.78);
+    const red = mixed(rgb(context, colour("new")), rgb(context, colour("sheet")), 0.2),
+      most = Math.max(Math.min(known, view.length), 1);
     for (let row = 0; row < CELLS; row++) {
       const query = queryOf(view, row);
       for (const span of [...view.spans].reverse()) {
@@ -115,7 +129,8 @@ Ropewalk.matrix = (() => {
 
   function step(event) {
     const by = event.shiftKey ? 8 : 1;
-    const [rows, columns] = { ArrowUp: [-by, 0], ArrowDown: [by, 0], ArrowLeft: [0, -by], ArrowRight: [0, by] }[event.key] ?? [];
+    const [rows, columns] =
+      { ArrowUp: [-by, 0], ArrowDown: [by, 0], ArrowLeft: [0, -by], ArrowRight: [0, by] }[event.key] ?? [];
     if (rows === undefined) return;
     event.preventDefault();
     moveTo(cursor.row + rows, cursor.column + columns);
@@ -130,7 +145,8 @@ Ropewalk.matrix = (() => {
   // The cross of the cursor on both canvases, and what is under it.
   function point() {
     for (const side of ["a", "b"]) {
-      const figure = byId(`matrix-${side}`), canvas = figure.querySelector("canvas");
+      const figure = byId(`matrix-${side}`),
+        canvas = figure.querySelector("canvas");
       if (!canvas?.picture) continue;
       const context = canvas.getContext("2d");
       context.putImageData(canvas.picture, 0, 0);
@@ -147,21 +163,28 @@ Ropewalk.matrix = (() => {
   }
 
   function describe(view) {
-    const query = queryOf(view, cursor.row), key = keyOf(view, cursor.column);
+    const query = queryOf(view, cursor.row),
+      key = keyOf(view, cursor.column);
     const places = { query: whole(query), key: whole(key), true: whole(query - key) };
     if (key > query) return t("cell_later", places);
     const distance = Ropewalk.reach.distance(view.spans, query, key);
-    return Number.isNaN(distance) ? t("cell_unseen", places) : t("cell_seen", { ...places, distance: number(distance) });
+    return Number.isNaN(distance)
+      ? t("cell_unseen", places)
+      : t("cell_seen", { ...places, distance: number(distance) });
   }
 
   function drawDistances({ a, b }) {
-    const length = a.view.length, xs = [];
+    const length = a.view.length,
+      xs = [];
     for (let point = 0; point < POINTS; point++) xs.push(Math.round((point * (length - 1)) / (POINTS - 1)));
-    const line = ({ view }) => xs.map((x) => {
-      const distance = Ropewalk.reach.distance(view.spans, length - 1, length - 1 - x);
-      return Number.isNaN(distance) ? null : distance;
-    });
-    const data = [xs, line(a), line(b)], figure = byId("distances"), { trained_len } = a.view.facts;
+    const line = ({ view }) =>
+      xs.map((x) => {
+        const distance = Ropewalk.reach.distance(view.spans, length - 1, length - 1 - x);
+        return Number.isNaN(distance) ? null : distance;
+      });
+    const data = [xs, line(a), line(b)],
+      figure = byId("distances"),
+      { trained_len } = a.view.facts;
     const shown = (value) => (value === null ? t("unseen_value") : number(value));
     caption(figure, make("b", {}, t("distances_title")), "", true);
     const most = Math.max(trained_len, ...data[1], ...data[2]);
@@ -172,7 +195,8 @@ Ropewalk.matrix = (() => {
       x: { label: t("distance_axis"), tick: tokens, range: [0, length], splits: multiples },
       y: { label: t("effective_axis"), tick: tokens, range: [0, 1.06 * most], splits: multiples },
       marks: [{ y: trained_len, label: t("trained_mark") }],
-      describe: (index) => t("distance_readout", { x: whole(xs[index]), a: shown(data[1][index]), b: shown(data[2][index]) }),
+      describe: (index) =>
+        t("distance_readout", { x: whole(xs[index]), a: shown(data[1][index]), b: shown(data[2][index]) }),
     });
   }
 

@@ -7,25 +7,45 @@ Ropewalk.schedule = (() => {
   const FLOOR = 1e-4; // rotations: the least that the charts show
 
   function draw(sides) {
-    const pairs = { a: Ropewalk.diagnostics.pairAngles(sides.a.view), b: Ropewalk.diagnostics.pairAngles(sides.b.view) };
+    const pairs = {
+      a: Ropewalk.diagnostics.pairAngles(sides.a.view),
+      b: Ropewalk.diagnostics.pairAngles(sides.b.view),
+    };
     const all = [...pairs.a, ...pairs.b].flatMap((pair) => [pair.trained, pair.asked]).filter((turns) => turns > 0);
-    const least = Math.max(Math.min(...all, 1) / 2, FLOOR), most = Math.max(...all, 1) * 2;
+    const least = Math.max(Math.min(...all, 1) / 2, FLOOR),
+      most = Math.max(...all, 1) * 2;
     for (const side of ["a", "b"]) drawAngles(side, pairs[side], [least, most]);
     drawSlowed(pairs);
     return pairs;
   }
 
   function drawAngles(side, pairs, range) {
-    const figure = byId(`angles-${side}`), unseen = pairs.filter((pair) => pair.unseen).length;
+    const figure = byId(`angles-${side}`),
+      unseen = pairs.filter((pair) => pair.unseen).length;
     const rotates = pairs.some((pair) => pair.theta);
-    const words = !rotates ? t("no_rotation") : unseen ? t("some_new", { count: unseen, pairs: pairs.length }) : t("none_new");
+    const words = !rotates
+      ? t("no_rotation")
+      : unseen
+        ? t("some_new", { count: unseen, pairs: pairs.length })
+        : t("none_new");
     figure.className = `cell side-${side}`;
-    caption(figure, [make("b", { class: "badge" }, side.toUpperCase()), " ", make("b", {}, words)], legend(side, unseen));
+    caption(
+      figure,
+      [make("b", { class: "badge" }, side.toUpperCase()), " ", make("b", {}, words)],
+      legend(side, unseen),
+    );
     const floored = (turns) => (turns > 0 ? Math.max(turns, range[0]) : null);
     show(figure, {
       title: `${side.toUpperCase()}: ${t("schedule")}. ${words}. ${t("keyboard")}`,
-      data: [pairs.map(({ pair }) => pair), pairs.map(({ trained }) => floored(trained)), pairs.map(({ asked }) => floored(asked))],
-      series: [{ accent: "known", hidden: true }, { accent: side, hidden: true }],
+      data: [
+        pairs.map(({ pair }) => pair),
+        pairs.map(({ trained }) => floored(trained)),
+        pairs.map(({ asked }) => floored(asked)),
+      ],
+      series: [
+        { accent: "known", hidden: true },
+        { accent: side, hidden: true },
+      ],
       x: { label: t("pair_axis"), tick: whole, range: [-1, pairs.length] },
       y: { label: t("turns_axis"), log: true, range: [...range], splits: powersOf(10) },
       marks: [{ y: 1 }],
@@ -41,14 +61,21 @@ Ropewalk.schedule = (() => {
       mark.style.setProperty("--mark", `var(--${name})`);
       return make("span", { class: "legend" }, mark, t(word));
     };
-    return make("span", {},
-      item("block", "known", "legend_trained"), item("dot", side, "legend_now"),
-      unseen ? item("block", "new", "legend_angle") : "", item("dashes", "soft", "legend_turn"));
+    return make(
+      "span",
+      {},
+      item("block", "known", "legend_trained"),
+      item("dot", side, "legend_now"),
+      unseen ? item("block", "new", "legend_angle") : "",
+      item("dashes", "soft", "legend_turn"),
+    );
   }
 
   // Grey up to the angle of training, a dot at the angle of this text, and red between them where that is new.
   function drawSticks(chart, pairs, side) {
-    const { ctx, bbox } = chart, ratio = devicePixelRatio || 1, bottom = bbox.top + bbox.height;
+    const { ctx, bbox } = chart,
+      ratio = devicePixelRatio || 1,
+      bottom = bbox.top + bbox.height;
     const thick = Math.max(Math.min(bbox.width / pairs.length - ratio, 6 * ratio), ratio);
     const y = (turns) => Math.min(chart.valToPos(Math.max(turns, chart.scales.y.min), "y", true), bottom);
     const stick = (pair, from, to, name) => {

@@ -1,8 +1,17 @@
-// What the page shows: two lines, a model, a target length, a language. It stands in the address, so a link shows it too.
+// What the page shows: two lines, a model, a target length, a language. It stands in the address, so that a link
+// shows it too.
 "use strict";
 Ropewalk.state = (() => {
-  const STEPS = 4, MOST = 28; // steps of the slider per doubling, and the last one: 128 trained lengths
-  const WHOLE = { trained: "trained_len", dim: "head_dim", rotary: "rotary_dim", heads: "heads", layers: "layers", original: "original_len" };
+  const STEPS = 4,
+    MOST = 28; // steps of the slider per doubling, and the last one: 128 trained lengths
+  const WHOLE = {
+    trained: "trained_len",
+    dim: "head_dim",
+    rotary: "rotary_dim",
+    heads: "heads",
+    layers: "layers",
+    original: "original_len",
+  };
   const DEFAULTS = { a: "yarn", b: "rerope+log_n", to: 12, stated: {}, own: null };
   const state = { ...DEFAULTS, language: null };
   const listeners = [];
@@ -54,7 +63,8 @@ Ropewalk.state = (() => {
   }
 
   // Readable where an address allows it.
-  const encoded = (value) => encodeURIComponent(value).replace(/%(2B|3A|2C|3D|5B|5D)/g, (code) => decodeURIComponent(code));
+  const encoded = (value) =>
+    encodeURIComponent(value).replace(/%(2B|3A|2C|3D|5B|5D)/g, (code) => decodeURIComponent(code));
 
   function ownOf(text) {
     try {

@@ -8,16 +8,24 @@ Ropewalk.use = (() => {
 
   function draw(sides, angles) {
     for (const name of ["a", "b"]) {
-      const side = sides[name], place = byId(`use-${name}`);
+      const side = sides[name],
+        place = byId(`use-${name}`);
       place.className = `cell side-${name}`;
-      const heading = make("h3", {}, make("b", { class: "badge" }, name.toUpperCase()), " ", make("span", { class: "name" }, side.line));
+      const heading = make(
+        "h3",
+        {},
+        make("b", { class: "badge" }, name.toUpperCase()),
+        " ",
+        make("span", { class: "name" }, side.line),
+      );
       fill(place, heading, warnings(side, angles[name]), ...snippets(side));
     }
     fill(byId("use-both"), ...both(sides));
   }
 
   function snippets({ line, extension, view, own }) {
-    const { length, facts } = view, flags = Ropewalk.engines.vllmFlags(extension, facts, length);
+    const { length, facts } = view,
+      flags = Ropewalk.engines.vllmFlags(extension, facts, length);
     return [
       ...titled("command_line", shell(line, extension, length)),
       ...titled("in_python", python(line, extension, length)),
@@ -29,7 +37,8 @@ Ropewalk.use = (() => {
   // One command that measures both; nothing where one of them changes weights or combines contexts.
   function both({ a, b }) {
     if ([a, b].some(({ extension }) => extension.decoding || extension.surgery.length)) return [];
-    const { facts, length } = a.view, lengths = `${facts.trained_len},${length}`;
+    const { facts, length } = a.view,
+      lengths = `${facts.trained_len},${length}`;
     return titled("compare_both", `ropewalk compare MODEL ${quoted(a.line)} ${quoted(b.line)} --lengths ${lengths}`);
   }
 
@@ -47,7 +56,8 @@ Ropewalk.use = (() => {
   }
 
   function python(line, { decoding, surgery }, length) {
-    const text = JSON.stringify(line), first = "import ropewalk as rw\n\n";
+    const text = JSON.stringify(line),
+      first = "import ropewalk as rw\n\n";
     if (surgery.length) return `${first}model = rw.convert(model, ${text}, target_len=${length})`;
     if (decoding) {
       return `${first}rule = rw.parse(${text}).decoding\nanswer = rw.nbce_generate(model, tokenizer, contexts, question, decoding=rule)`;
@@ -93,8 +103,10 @@ Ropewalk.use = (() => {
   }
 
   function* warned({ extension, view, own, needs }, angles) {
-    const { facts, length, spans } = view, schedule = Ropewalk.extension.theta(extension);
-    const times = length / facts.trained_len, unseen = angles.filter((pair) => pair.unseen).length;
+    const { facts, length, spans } = view,
+      schedule = Ropewalk.extension.theta(extension);
+    const times = length / facts.trained_len,
+      unseen = angles.filter((pair) => pair.unseen).length;
     const furthest = Ropewalk.reach.furthest(spans, length - 1);
     if (needs === "training") yield ["warn_training"];
     if (needs === "tuning") yield ["warn_tuning"];
@@ -103,7 +115,8 @@ Ropewalk.use = (() => {
     if (extension.positions) yield ["warn_numbering"];
     if (own && extension.frequencies && !extension.instead) yield ["warn_own"];
     if (unseen) yield ["warn_new", { count: whole(unseen) }];
-    else if (schedule.name === "rope" && furthest >= facts.trained_len) yield ["warn_new_distance", { distance: whole(furthest) }];
+    else if (schedule.name === "rope" && furthest >= facts.trained_len)
+      yield ["warn_new_distance", { distance: whole(furthest) }];
     if (changesShort(schedule, extension, facts)) yield ["warn_static"];
     if (schedule.name === "ntk" && schedule.values.factor < 2 * times) {
       yield ["warn_ntk", { times: number(times), double: number(2 * times) }];
@@ -114,7 +127,8 @@ Ropewalk.use = (() => {
   // Whether a row within the trained length gets other numbers than without the extension.
   function changesShort(schedule, extension, facts) {
     if (["rope", "dynamic", "none", "xpos", "abf", "partial"].includes(schedule.name)) return false;
-    const table = Ropewalk.frequencies.tableOf(schedule, facts, 1).invFreq, trained = Ropewalk.frequencies.trained(facts);
+    const table = Ropewalk.frequencies.tableOf(schedule, facts, 1).invFreq,
+      trained = Ropewalk.frequencies.trained(facts);
     return table.some((angle, pair) => angle !== trained[pair]);
   }
 

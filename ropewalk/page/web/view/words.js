@@ -88,17 +88,17 @@ Ropewalk.words = (() => {
       "Query {query}, key {key}: {true} tokens apart, effective distance {distance}",
       "查询 {query}，键 {key}：相距 {true} token，有效距离 {distance}",
     ],
-    cell_unseen: ["Query {query}, key {key}: {true} tokens apart, not seen", "查询 {query}，键 {key}：相距 {true} token，看不到"],
+    cell_unseen: [
+      "Query {query}, key {key}: {true} tokens apart, not seen",
+      "查询 {query}，键 {key}：相距 {true} token，看不到",
+    ],
     cell_later: ["Query {query}, key {key}: the key comes later", "查询 {query}，键 {key}：键在查询之后"],
     distances_title: ["Effective distance of the last query's keys", "最后一个查询的键的有效距离"],
     effective_axis: ["effective distance", "有效距离"],
     distance_axis: ["distance (tokens)", "距离（token）"],
     distance_readout: ["Distance {x}: A {a}, B {b}", "距离 {x}：A {a}，B {b}"],
     trained_mark: ["trained", "训练"],
-    decay_title: [
-      "Logit of an equal token, by distance",
-      "相同 token 的 logit，随距离",
-    ],
+    decay_title: ["Logit of an equal token, by distance", "相同 token 的 logit，随距离"],
     decay_band: ["Mean, and range of nearby distances.", "均值，以及邻近距离的范围。"],
     logit_axis: ["logit", "logit"],
     decay_learned: ["Learned numbers as they are before training.", "可学习的参数取训练前的初值。"],
@@ -122,7 +122,10 @@ Ropewalk.words = (() => {
     frozen: ["only as a static schedule for one length", "只能冻结为某一长度的静态方案"],
     refused: ["cannot run it", "无法运行"],
     own_asked: ["ropewalk export says, for this checkpoint", "由 ropewalk export 针对该检查点判断"],
-    warn_training: ["For models trained with it: a rotary model breaks without that training.", "只适用于用它训练过的模型：否则旋转模型会失效。"],
+    warn_training: [
+      "For models trained with it: a rotary model breaks without that training.",
+      "只适用于用它训练过的模型：否则旋转模型会失效。",
+    ],
     warn_tuning: ["Its authors fine-tune the model with it first.", "其作者先用它微调模型。"],
     warn_static: [
       "A static schedule: answers to short prompts change too. dynamic_yarn keeps them exact.",
@@ -144,8 +147,14 @@ Ropewalk.words = (() => {
       "Distances go beyond training (up to {distance}): expect the loss to rise.",
       "距离超出训练范围（最大 {distance}）：损失很可能上升。",
     ],
-    warn_numbering: ["It changes how tokens are numbered in training; at inference the formula is that of the rest.", "它改变训练时的编号；推理时公式由其余部分决定。"],
-    warn_decoding: ["It combines the answers of several contexts; the formula of attention stays.", "它合并多个上下文的分布；注意力公式不变。"],
+    warn_numbering: [
+      "It changes how tokens are numbered in training; at inference the formula is that of the rest.",
+      "它改变训练时的编号；推理时公式由其余部分决定。",
+    ],
+    warn_decoding: [
+      "It combines the answers of several contexts; the formula of attention stays.",
+      "它合并多个上下文的分布；注意力公式不变。",
+    ],
     warn_surgery: ["It changes the weights first: rw.convert.", "它先改变权重：rw.convert。"],
     warn_own: [
       "The checkpoint has a schedule of its own: this one is put on top of it. +instead replaces it.",
@@ -154,23 +163,50 @@ Ropewalk.words = (() => {
     no_warning: ["Nothing to warn about.", "没有需要注意的。"],
 
     note_no_base: ["It states no rope_theta: 10,000 is assumed.", "没有 rope_theta：按 10,000 处理。"],
-    note_layer_types: ["Layer types rotate differently: {drawn} is drawn, and not {others}.", "各类层的旋转不同：图中是 {drawn}，不是 {others}。"],
-    note_mrope: ["Positions have several axes (M-RoPE): drawn as for plain text.", "位置有多个轴（M-RoPE）：按纯文本画出。"],
-    note_unknown_type: ["Not understood: the rope type {type}. It is drawn as plain rotation.", "未能识别 rope 类型 {type}：按普通旋转画出。"],
-    note_latent: ["Keys are latent (DeepSeek): a part of each head rotates.", "键来自潜向量（DeepSeek）：每头只有一部分旋转。"],
+    note_layer_types: [
+      "Layer types rotate differently: {drawn} is drawn, and not {others}.",
+      "各类层的旋转不同：图中是 {drawn}，不是 {others}。",
+    ],
+    note_mrope: [
+      "Positions have several axes (M-RoPE): drawn as for plain text.",
+      "位置有多个轴（M-RoPE）：按纯文本画出。",
+    ],
+    note_unknown_type: [
+      "Not understood: the rope type {type}. It is drawn as plain rotation.",
+      "未能识别 rope 类型 {type}：按普通旋转画出。",
+    ],
+    note_latent: [
+      "Keys are latent (DeepSeek): a part of each head rotates.",
+      "键来自潜向量（DeepSeek）：每头只有一部分旋转。",
+    ],
     note_unread: ["Not understood, and not drawn: {names}.", "未能识别，也没有画出：{names}。"],
-    note_dynamic: ["Its dynamic schedule begins beyond the trained length: an extension replaces it.", "其 dynamic 方案从训练长度之外开始：扩展会替换它。"],
-    note_longrope: ["It has other divisors for long texts: those for short texts are drawn.", "长文本另有一组除数：图中是短文本的那组。"],
+    note_dynamic: [
+      "Its dynamic schedule begins beyond the trained length: an extension replaces it.",
+      "其 dynamic 方案从训练长度之外开始：扩展会替换它。",
+    ],
+    note_longrope: [
+      "It has other divisors for long texts: those for short texts are drawn.",
+      "长文本另有一组除数：图中是短文本的那组。",
+    ],
     note_temperature: ["Its temperature stays in force and is not drawn.", "其温度继续有效，没有画出。"],
-    note_window: ["Layers with a window of {window} tokens keep it; it is not drawn.", "有 {window} 窗口的层保留其窗口；没有画出。"],
+    note_window: [
+      "Layers with a window of {window} tokens keep it; it is not drawn.",
+      "有 {window} 窗口的层保留其窗口；没有画出。",
+    ],
     note_softcap: ["Its cap of the logits is not drawn.", "其 logit 上限没有画出。"],
-    note_no_heads: ["It states no num_attention_heads: one head is assumed.", "没有 num_attention_heads：按一个头处理。"],
+    note_no_heads: [
+      "It states no num_attention_heads: one head is assumed.",
+      "没有 num_attention_heads：按一个头处理。",
+    ],
 
     key: ["API key", "API 密钥"],
     connect: ["Connect", "连接"],
     key_needed: ["The server asks for an API key.", "服务器需要 API 密钥。"],
     losses: ["Loss of each token", "每个 token 的损失"],
-    losses_about: ["The stronger the colour, the more the token surprised the model. The curve shows where each stops coping.", "颜色越浓，模型越意外。曲线显示每个模型从哪里开始失效。"],
+    losses_about: [
+      "The stronger the colour, the more the token surprised the model. The curve shows where each stops coping.",
+      "颜色越浓，模型越意外。曲线显示每个模型从哪里开始失效。",
+    ],
     your_text: ["your text", "你的文本"],
     measure: ["Measure", "测量"],
     measuring: ["Measuring…", "测量中…"],
@@ -184,7 +220,10 @@ Ropewalk.words = (() => {
     breaks_short: ["base breaks", "基础模型失效"],
     breaks_not: ["holds in this text", "在此文本中没有失效"],
     attention: ["Attention of one head", "一个头的注意力"],
-    attention_about: ["Which earlier tokens each token reads, in the last 512 tokens of your text.", "文本最后 512 个 token 中，每个 token 读取了前面哪些 token。"],
+    attention_about: [
+      "Which earlier tokens each token reads, in the last 512 tokens of your text.",
+      "文本最后 512 个 token 中，每个 token 读取了前面哪些 token。",
+    ],
     layer: ["layer", "层"],
     head: ["head", "头"],
     show_attention: ["Show", "显示"],
