@@ -1,6 +1,9 @@
 """A server that answers as `ropewalk serve` does, with shapes as recorded and numbers that a test can tell apart."""
 
+import base64
+import hashlib
 import json
+import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,6 +56,15 @@ def answer(request, chat):
     return [f"{request['model']} ", "heard ", f"{asked} ", "<b>bold</b>"]
 
 
+def policy(text):
+    """Nothing but the page's own scripts and styles, by their hashes: what a careful server sends with it."""
+    allowed = {"script": [], "style": []}
+    for kind, content in re.findall(r"<(script|style)>(.*?)</\1>", text, flags=re.DOTALL):
+        allowed[kind].append(f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'")
+    sources = "; ".join(f"{kind}-src {' '.join(hashes)}" for kind, hashes in allowed.items())
+    return f"default-src 'none'; {sources}; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
+
+
 class Handler(BaseHTTPRequestHandler):
     """One request; `server.key`, `server.chat` and `server.requests` belong to the test."""
 
@@ -61,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/":
-            return self._send(html().encode(), "text/html; charset=utf-8")
+            return self._send(html().encode(), "text/html; charset=utf-8", policy=policy(html()))
         if self.path == "/v1/models":
             return self._guarded(lambda: self._json(models(self.server.chat)))
         self._error(404, "not found")
@@ -92,8 +104,10 @@ class Handler(BaseHTTPRequestHandler):
     def _json(self, values):
         self._send(json.dumps(values).encode(), "application/json")
 
-    def _send(self, body, kind, status=200):
+    def _send(self, body, kind, status=200, policy=""):
         self.send_response(status)
+        if policy:
+            self.send_header("Content-Security-Policy", policy)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

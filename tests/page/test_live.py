@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from browser import watched
 from page.fake_server import BASE, TRAINED, A, B, serving
 
 TEXT = " ".join(f"word{n}" for n in range(100))
@@ -32,6 +33,20 @@ def test_without_a_server_it_says_how_to_start_one(opened):
     page = opened("#lang=en", **DESK)
     assert "ropewalk serve" in page.text_content("#live-body")
     assert page.locator("#text").count() == 0
+
+
+def test_it_works_under_a_policy_that_allows_its_own_scripts_alone(opened):
+    with serving() as (address, _):
+        page = opened("#lang=en&a=rope", address=address, quiet=False, **DESK)
+        said, raised, asked = watched(page)
+        page.reload()
+        page.wait_for_selector("#text")
+        page.fill("#text", TEXT)
+        page.click("button:text-is('Measure')")
+        page.wait_for_selector("#curve canvas")
+        page.locator("#matrix-a canvas").hover()
+        assert (said, raised) == ([], [])
+        assert {url.removeprefix(address) for url in asked} == {"", "v1/models", "api/losses"}
 
 
 def test_the_models_of_the_lines_are_chosen_at_first(live):

@@ -264,6 +264,37 @@ def test_everything_is_reached_by_the_tab_key_and_has_a_name(opened):
     assert all(outline != "none" for *_, outline in names)
 
 
+def test_two_methods_are_compared_with_the_keyboard_alone(opened):
+    page = opened("#lang=zh", **DESK)
+
+    def reach(wanted):
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("(wanted) => document.activeElement.matches(wanted)", wanted):
+                return
+        raise AssertionError(f"{wanted} is not reached")
+
+    reach("[data-language=en]")
+    page.keyboard.press("Enter")
+    for side, line in (("a", "rope"), ("b", "self_extend")):
+        reach(f"#line-{side}")
+        page.keyboard.press("Control+A")
+        page.keyboard.type(line)
+    reach("#to")
+    page.keyboard.press("ArrowLeft")
+    reach("#matrix-a canvas")
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowRight")
+    # 27,554 tokens (6.727 times 4,096) in 192 rows: the last query, and the middle of column 24.
+    assert page.text_content("#matrix-a .readout") == (
+        "Query 27,553, key 3,516: 24,037 tokens apart, effective distance 24,037"
+    )
+    # Self-Extend with a window of 1,024 and groups of ceil(26,530 / 1,706.7) = 16: 27,553//16 + 1,024 - 64 - 3,516//16.
+    assert page.text_content("#matrix-b .readout") == (
+        "Query 27,553, key 3,516: 24,037 tokens apart, effective distance 2,463"
+    )
+
+
 def test_commands_are_copied(opened):
     page = opened("#lang=en&a=yarn", permissions=["clipboard-read", "clipboard-write"], **DESK)
     page.locator("#use-a .snippet button").first.click()
