@@ -188,6 +188,37 @@ def test_what_the_server_refuses_is_said_where_it_was_asked(live):
     assert page.locator("#live img").count() == 0
 
 
+def test_what_was_measured_stays_where_something_else_is_refused(live):
+    page, _ = live()
+    page.fill("#text", TEXT)
+    page.click("button:text-is('Measure')")
+    page.wait_for_selector("#curve canvas")
+    page.fill("#text", "refuse me")
+    page.click("button:text-is('Show')")
+    page.wait_for_selector("#attention-said.wrong")
+    page.click("button[data-language=zh]")
+    page.wait_for_function("() => document.querySelector('#live h2').textContent === '在真实模型上'")
+    assert page.locator(".tokens").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("harder", "broken", "place"),
+    [
+        ((0, 0), (40, 100), 40),  # from the trained length on
+        ((20, 30), (40, 100), 40),  # a passage that is hard for both is no break
+        ((20, 30), (50, 100), 50),
+        ((0, 0), (100, 100), None),
+        ((40, 100), (100, 100), None),  # hard to the end, for both
+        ((0, 0), (40, 50), None),  # it recovers
+    ],
+)
+def test_a_break_is_told_from_a_hard_passage(scripts, harder, broken, place):
+    extra = [4.0 if harder[0] <= n < harder[1] else 0.0 for n in range(100)]
+    base = [2.0 + hard + (1.0 if broken[0] <= n < broken[1] else 0.0) for n, hard in enumerate(extra)]
+    found = scripts.evaluate("(given) => Ropewalk.losses.breaking(...given)", [base, [[2 + h for h in extra]], 40, 8])
+    assert found == place
+
+
 def test_a_hostile_text_is_shown_as_text(live):
     page, _ = live()
     page.fill("#text", f"{HOSTILE} {HOSTILE}")

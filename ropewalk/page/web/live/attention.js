@@ -18,7 +18,7 @@ Ropewalk.attention = (() => {
       choice("layer", upTo(layers)),
       choice("head", upTo(heads)),
     );
-    const controls = make("div", {}, row, Ropewalk.panel.runner("show_attention", "attention-said", live, attend));
+    const controls = make("div", {}, row, Ropewalk.panel.runner("show_attention", "attention", live, attend));
     if (!live.attention) return Ropewalk.panel.part("attention", controls);
     return Ropewalk.panel.part(
       "attention",

@@ -15,7 +15,7 @@ Ropewalk.losses = (() => {
     const area = make("textarea", { id: "text", rows: 5, "aria-label": t("your_text"), placeholder: t("your_text") });
     area.value = live.text;
     area.addEventListener("input", () => (live.text = area.value));
-    const parts = [area, Ropewalk.panel.runner("measure", "losses-said", live, measure)];
+    const parts = [area, Ropewalk.panel.runner("measure", "losses", live, measure)];
     if (live.losses)
       parts.push(make("div", { class: "two" }, ["a", "b"].map(tokensOf)), Ropewalk.panel.figure("curve"));
     return Ropewalk.panel.part("losses", ...parts);
@@ -104,16 +104,20 @@ Ropewalk.losses = (() => {
     });
   }
 
-  // Where the base model breaks: the first position from which its loss, on the whole, is above what it was within the
-  // trained length, and at which a stretch of the curve is.
-  function breaking(curve, trained, window) {
-    const within = curve.slice(Math.floor(trained / 4), trained).filter((loss) => loss !== null);
+  // Where the base model breaks: the first position from which its loss, on the whole, is further above the better of
+  // the others than it was within the trained length, and at which a stretch of the curve is. Beside the others,
+  // since some passages are hard for every model.
+  function breaking(curve, others, trained, window) {
+    const above = curve.map((loss, place) =>
+      loss === null ? null : loss - Math.min(...others.map((other) => other[place])),
+    );
+    const within = above.slice(Math.floor(trained / 4), trained).filter((excess) => excess !== null);
     if (curve.length < trained + window || !within.length) return null;
     const limit = mean(within) + BREAK;
-    if (mean(curve.slice(trained)) <= limit) return null;
-    for (let place = Math.floor(trained / 2); place + window <= curve.length; place++) {
-      const stretch = curve.slice(place, place + window);
-      if (stretch.every((loss) => loss > limit) && mean(curve.slice(place)) > limit) return place;
+    if (mean(above.slice(trained)) <= limit) return null;
+    for (let place = Math.floor(trained / 2); place + window <= above.length; place++) {
+      const stretch = above.slice(place, place + window);
+      if (stretch.every((excess) => excess > limit) && mean(above.slice(place)) > limit) return place;
     }
     return null;
   }
@@ -125,7 +129,9 @@ Ropewalk.losses = (() => {
     const window = Math.max(8, Math.round(tokens.length / 40)),
       title = t("curve_title", { window });
     const curves = [losses[ids[0]], losses[ids[1]], bare ?? []].map((one) => smoothed(one, window));
-    const place = bare ? breaking(curves[2], trained, window) : null;
+    const others = [0, 1].filter((index) => losses[ids[index]] !== bare).map((index) => curves[index]);
+    if (!others.length) others.push(curves[2].map(() => 0)); // the base model alone: beside itself
+    const place = bare ? breaking(curves[2], others, trained, window) : null;
     const words = !bare ? "" : place === null ? t("breaks_not") : t("breaks", { place: whole(place) });
     const marks = [{ x: trained, label: t("trained_mark") }];
     if (place !== null) marks.push({ x: place, label: t("breaks_short"), accent: "new" });
@@ -146,5 +152,5 @@ Ropewalk.losses = (() => {
     });
   }
 
-  return { part, draw };
+  return { part, draw, breaking };
 })();

@@ -17,15 +17,15 @@ Ropewalk.panel = (() => {
   const badge = (side) => make("b", { class: "badge" }, side.toUpperCase());
 
   // A button with a line beside it that says how the request went.
-  function runner(word, id, live, asking) {
-    const said = make("span", { class: "said", id, role: "status" });
+  function runner(word, part, live, asking) {
+    const said = make("span", { class: "said", id: `${part}-said`, role: "status" });
     const button = make("button", { type: "button" }, t(word));
-    button.addEventListener("click", () => attempt(button, said, live, asking));
+    button.addEventListener("click", () => attempt(button, said, live, part, asking));
     return make("div", { class: "run" }, button, said);
   }
 
   // Ask the server about the text, and draw what it answers.
-  async function attempt(button, said, live, asking) {
+  async function attempt(button, said, live, part, asking) {
     if (!live.text.trim()) return report(said, t("no_text"), true);
     button.disabled = true;
     report(said, t("measuring"));
@@ -33,7 +33,7 @@ Ropewalk.panel = (() => {
       await asking();
       live.rebuild();
     } catch (refused) {
-      live.losses = live.attention = null; // an answer that cannot be drawn is not kept
+      live[part] = null; // an answer that cannot be drawn is not kept
       report(said, refused instanceof Ropewalk.Refusal ? refused.message : t("strange"), true);
     }
     button.disabled = false;
