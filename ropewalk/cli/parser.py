@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
+from ropewalk import __version__
+from ropewalk.cli.as_command import as_command
 from ropewalk.cli.models import of_models
 from ropewalk.cli.verbs.check import check
 from ropewalk.cli.verbs.compare import compare
@@ -36,10 +39,23 @@ EXAMPLES: dict[Callable[..., None], str] = {
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
 
-app = typer.Typer(
-    help="Train short, run long: methods of length extrapolation for language models.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ropewalk {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def command(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """Train short, run long: methods of length extrapolation for language models."""
+
+
 for verb, example in EXAMPLES.items():
-    app.command(epilog=f"Example: {example}")(verb if verb is show else of_models(verb))
+    app.command(epilog=f"Example: {example}")(as_command(verb if verb is show else of_models(verb)))

@@ -28,6 +28,7 @@ RANKS = [
     ("evaluation",),
     ("lab", "search", "serve"),
     ("report",),
+    ("measure",),
     ("cli",),
     ("__main__",),
 ]

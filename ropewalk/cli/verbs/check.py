@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ropewalk.cli import completion
 from ropewalk.cli.exit_status import NOT_THE_SAME
 from ropewalk.cli.models import To, quietly, target
 from ropewalk.models import path_of
@@ -16,6 +17,7 @@ Checkpoint = Annotated[
     typer.Argument(
         metavar="CONFIG_OR_MODEL",
         callback=path_of,
+        autocompletion=completion.models,
         help="a config.json, a folder with one, a name on the hub, or default: the model that comes with Ropewalk",
         show_default=False,
     ),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ropewalk.cli import completion
 from ropewalk.cli.models import Extension, Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.errors import UnknownName
 from ropewalk.folders import require_new
@@ -14,7 +15,10 @@ from ropewalk.folders import require_new
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
 TRAINERS = ("llama-factory", "axolotl", "torchtitan")
 TARGETS = "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan"
-Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help=TARGETS)]
+Target = Annotated[
+    str,
+    typer.Option("--target", metavar="ENGINE", autocompletion=completion.one_of((*ENGINES, *TRAINERS)), help=TARGETS),
+]
 FOLDER = "a new folder, such as ./model-32k; axolotl and torchtitan need none"
 Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDER)]
 

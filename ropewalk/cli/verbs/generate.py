@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from ropewalk.cli import completion
+from ropewalk.cli.growing_text import pieces
 from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
-from ropewalk.cli.progress import pieces, showing_progress
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
+from ropewalk.measure.progress import showing_progress
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 TOKENS = 128  # default of --max-new-tokens
 
 Extension = Annotated[
-    str, typer.Argument(help="such as yarn or rerope+log_n; empty for the base model", show_default=False)
+    str,
+    typer.Argument(
+        autocompletion=completion.extensions,
+        help="such as yarn or rerope+log_n; empty for the base model",
+        show_default=False,
+    ),
 ]
 Prompt = Annotated[str, typer.Option(help="the text to continue")]
 PromptFile = Annotated[str, typer.Option(metavar="FILE", help="a file with the prompt, such as book.txt")]
@@ -181,7 +188,7 @@ def _write(
 
     on_model = replace(extension, decoding=None) if extension else Extension()
     extended = nullcontext() if on_model == Extension() else taken_off(host).under(host, on_model)
-    with extended, showing_progress("reading", unit="tokens read", quiet=True) as progress:
+    with extended, showing_progress("reading", unit="tokens read") as progress:
         tokens = _answer if request.contexts else _continuation
         try:
             checked = watched(tokens(host, tokenizer, request, rule, progress), budget.read, limit_of(host, budget.to))

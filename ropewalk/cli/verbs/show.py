@@ -9,13 +9,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ropewalk.cli import completion
 from ropewalk.cli.models import To, target
 from ropewalk.notation import length
 from ropewalk.pages import FACTORS, listed
 
 
 def show(
-    extension: Annotated[str, typer.Argument(help="such as yarn:factor=8+log_n; empty lists everything")] = "",
+    extension: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.extensions, help="such as yarn:factor=8+log_n; empty lists everything"
+        ),
+    ] = "",
     trained_len: Annotated[str, typer.Option(help="trained length of the model, such as 4096 or 4k")] = "4096",
     to: To = "",
     head_dim: Annotated[int, typer.Option(help="dimensions of a head")] = 128,

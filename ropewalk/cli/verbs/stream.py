@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
-from ropewalk.cli.progress import showing_progress
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.folders import require_writable
+from ropewalk.measure.progress import showing_progress
 from ropewalk.notation import length
 
 if TYPE_CHECKING:
@@ -67,7 +67,10 @@ def _stream(
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host.config.get_text_config())
     trained_under = taken_off(host)
-    with showing_progress("reading") as progress, trained_under.under(host, extension, target_len=count) as handle:
+    with (
+        showing_progress("reading", shown="lines") as progress,
+        trained_under.under(host, extension, target_len=count) as handle,
+    ):
         result = streamed(host, tokenizer, text, piece=chunk, progress=progress)
     Console().print(table(result))
     print("\n" + "\n".join([CAPTION, *summary(result)]))
