@@ -12,8 +12,9 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.loading import logging_restored, opened
+from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
-from ropewalk.measure.result import MeasuredResult, finite, record_json
+from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import length as in_tokens
 from ropewalk.parsing import Line, read_line

@@ -15,8 +15,9 @@ from ropewalk.hf import export
 from ropewalk.hf import save as write_model
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.loading import OpenedModel, kept, logging_restored, opened, opened_by_name
+from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
-from ropewalk.measure.result import MeasuredResult, finite, record_json
+from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import duration
 from ropewalk.notation import length as in_tokens

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,22 +88,3 @@ def _line(row: Sequence[str], widths: Sequence[int], ends_in_words: bool) -> str
         for column, (text, width) in enumerate(zip(row, widths, strict=True))
     ]
     return f"  {'  '.join(cells)}".rstrip()
-
-
-def finite(value: float) -> float | None:
-    """The number; None where it was not measured, or where an interval is open."""
-    return value if math.isfinite(value) else None
-
-
-def record_json(record: Mapping[str, Any]) -> Json:
-    """A record as JSON, which has no infinity: an interval's open end, or a number that was not measured, is null."""
-    return {key: finite_json(part) for key, part in record.items()}
-
-
-def finite_json(value: Any) -> Any:
-    """A part of such a record."""
-    if isinstance(value, Mapping):
-        return record_json(value)
-    if isinstance(value, list | tuple):
-        return [finite_json(part) for part in value]
-    return finite(value) if isinstance(value, float) else value

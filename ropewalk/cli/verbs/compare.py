@@ -87,7 +87,7 @@ def compare(
     )
     page = result.write(out, command=command())
     if as_json:
-        print_json({"report": str(page), **result.to_dict()})
+        print_json({"folder": out, **result.to_dict(), "command": command()})
         return
     _show(result.comparison)
     print(f"Report: {page} ({result.comparison.seconds:.0f} s of measuring, summed over processes)")

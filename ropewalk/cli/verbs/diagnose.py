@@ -47,7 +47,7 @@ def diagnose(
     result = measured(model, extension, length=asked, corpus=corpus, texts=texts, device=device, progress="lines")
     page = result.write(out, command=command())
     if as_json:
-        print_json({"report": str(page), **result.to_dict()})
+        print_json({"folder": out, **result.to_dict(), "command": command()})
         return
     Console().print(_table(result.title, result.table))
     for words in result.sentences:

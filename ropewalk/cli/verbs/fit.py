@@ -127,7 +127,7 @@ def _report(result: FittedExtension, model: str, out: Path, *, save: bool, as_js
     page, place = result.write(out, command=command()), out / "extension.json"
     saved = result.save(out / "model") if save else ""
     if as_json:
-        print_json({"report": str(page), "file": str(place), "saved": saved, **result.to_dict()})
+        print_json({"folder": str(out), "load": saved, **result.to_dict(), "command": command()})
         return
     _print(result.table, result.sentences[0])
     if saved:

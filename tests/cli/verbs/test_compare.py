@@ -154,8 +154,8 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
     [
         (["--lengths", "many"], "--lengths must be"),
         (["--lengths", "64"], "--lengths must be at least the trained length (128)"),
-        (["--corpus", "nowhere"], "corpus must be one of"),
-        (["--samples", "1"], "samples"),
+        (["--corpus", "nowhere"], "--corpus must be one of"),
+        (["--samples", "1"], "greater than or equal to 2, got '1'"),
         (["yern"], "'yern'"),
         (["--tasks", "nedle"], "there is no task 'nedle'; did you mean 'needle'? Known: context"),
         (["--tasks", "needle"], "length must be at least"),
