@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.compare.cells import cells
-from ropewalk.evaluation.compare.compare import LINES, Candidate, Comparison, tasks_of
+from ropewalk.evaluation.compare.compare import Candidate, Comparison, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
 from ropewalk.evaluation.compare.ray_cluster import on_cluster
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
@@ -19,22 +19,21 @@ from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
-from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, kept, logging_restored, opened
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import BARE, length
-from ropewalk.parsing import Line, read_line
+from ropewalk.parsing import Line
 from ropewalk.report.comparison import as_json, write_report
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable
-from ropewalk.report.tables import advice, brief, interval, ordered, remarks, short, table, title
+from ropewalk.report.tables import advice, interval, ordered, remarks, short, table, title
 from ropewalk.spec import Json
 
-Extensions = str | Extension | Sequence[str | Extension] | Mapping[str, str | Extension]
 TIMES = (2, 4, 8)  # lengths by default, in trained lengths
 FEWEST = 2  # texts of an interval
 
@@ -118,7 +117,7 @@ def compare(
     twice. `workers` are processes (0: as many as suit the model), `ray` is the address of a cluster. `progress=False`
     shows no bar; "lines" prints lines into a log. In a notebook the result shows itself as a table.
     """
-    lines, all_tasks = _lines(extensions), _tasks(tasks, samples)
+    lines, all_tasks = lines_of(extensions), _tasks(tasks, samples)
     asked = [length(str(text), "lengths") for text in lengths]
     measuring = on_cluster(ray) if ray else side_by_side(workers)
     with (
@@ -128,21 +127,6 @@ def compare(
     ):
         subject, all_lengths = _subject(host, corpus, asked)
         return ComparisonResult(_measured(subject, lines, all_lengths, all_tasks, place, measuring, progress))
-
-
-def _lines(extensions: Extensions) -> list[Line]:
-    """The lines, read before a model is loaded; the base model is always measured."""
-    if isinstance(extensions, str | Extension):
-        extensions = [extensions]
-    if isinstance(extensions, Mapping):
-        return [_line(one)._replace(text=name) for name, one in extensions.items()]
-    return [_line(one) for one in extensions or LINES if one != BARE]
-
-
-def _line(extension: str | Extension) -> Line:
-    if isinstance(extension, Extension):
-        return Line(brief(extension), (), extension)
-    return read_line(extension)
 
 
 def _tasks(tasks: str, samples: int) -> Sequence[Task]:

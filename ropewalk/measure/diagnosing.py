@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.diagnostics.diagnose import Diagnosis
 from ropewalk.evaluation.diagnostics.diagnose import diagnose as measured
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.lines import line_of
 from ropewalk.measure.loading import logging_restored, opened
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import length as in_tokens
-from ropewalk.parsing import Line, read_line
 from ropewalk.report.diagnosis import MEASURES, as_json, findings, numbers, title, write_diagnosis
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable
-from ropewalk.report.tables import brief
 from ropewalk.spec import Json
 
 TIMES = 4  # length by default, in trained lengths
@@ -92,16 +92,12 @@ def diagnose(
     times the trained length. Losses are of all `texts`, everything else of the first. Without an extension the base
     model is diagnosed alone.
     """
-    line = _line(extension)
+    if texts < 1:
+        raise InvalidValue("texts", "at least 1", texts)
+    line = "" if extension == "" else line_of(extension)
     asked = None if length is None else in_tokens(str(length), "length")
     with logging_restored(), opened(model, tokenizer, device) as host:
         longest = asked or TIMES * trained_len(host.model.config.get_text_config())
         subject = Subject(**host._asdict(), corpus=corpus, longest=longest)
         with showing_progress("diagnosing", shown=progress) as bar:
-            return DiagnosisResult(measured(subject, line or "", texts=texts, progress=bar))
-
-
-def _line(extension: str | Extension) -> Line | None:
-    if isinstance(extension, Extension):
-        return Line(brief(extension), (), extension)
-    return read_line(extension) if extension else None
+            return DiagnosisResult(measured(subject, line, texts=texts, progress=bar))
