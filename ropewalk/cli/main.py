@@ -96,8 +96,7 @@ def _refused(why: str) -> int:
 
 def _reader_gone() -> int:
     """Nobody reads the output any more: what is left of it goes nowhere, at the end of Python too."""
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        os.dup2(nowhere.fileno(), 1)
+    sys.stdout = None
     return READER_GONE
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from ropewalk import __version__
 from ropewalk.cli.as_command import as_command
 from ropewalk.cli.models import of_models
 from ropewalk.cli.verbs.check import check
@@ -44,7 +44,7 @@ app = typer.Typer(no_args_is_help=True)
 
 def _say_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"ropewalk {__version__}")
+        typer.echo(f"ropewalk {metadata.version('ropewalk')}")
         raise typer.Exit
 
 

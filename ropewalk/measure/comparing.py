@@ -141,7 +141,7 @@ def _subject(host: OpenedModel, corpus: str, lengths: list[int]) -> tuple[Subjec
     lengths = sorted({known, *(lengths or [times * known for times in TIMES])})
     if lengths[0] < known:
         raise InvalidValue("lengths", f"at least the trained length ({known})", lengths[0])
-    return Subject(**host._asdict(), corpus=corpus, longest=lengths[-1]), lengths
+    return host.subject(corpus, lengths[-1]), lengths
 
 
 def _measured(

@@ -9,7 +9,6 @@ from typing import Any
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.diagnostics.diagnose import Diagnosis
 from ropewalk.evaluation.diagnostics.diagnose import diagnose as measured
-from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.lines import line_of
@@ -98,6 +97,6 @@ def diagnose(
     asked = None if length is None else in_tokens(str(length), "length")
     with logging_restored(), opened(model, tokenizer, device) as host:
         longest = asked or TIMES * trained_len(host.model.config.get_text_config())
-        subject = Subject(**host._asdict(), corpus=corpus, longest=longest)
+        subject = host.subject(corpus, longest)
         with showing_progress("diagnosing", shown=progress) as bar:
             return DiagnosisResult(measured(subject, line, texts=texts, progress=bar))

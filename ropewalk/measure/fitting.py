@@ -212,7 +212,7 @@ def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
     length = request.length or request.pace.times * trained
     if length <= trained:
         raise DoesNotFit("target_len", f"above the trained length ({trained})", length)
-    subject = Subject(**host._asdict(), corpus=request.corpus, longest=length)
+    subject = host.subject(request.corpus, length)
     return Fitting(
         subject=subject,
         goal=Goal(facts=subject.facts, target_len=length, **request.conditions),

@@ -16,7 +16,8 @@ from ropewalk.models import path_of
 from ropewalk.trained_to import stated
 
 if TYPE_CHECKING:
-    from ropewalk.hf.attach.trained_extension import TrainedExtension  # importing it takes seconds
+    from ropewalk.evaluation.material.subject import Subject  # importing these takes seconds
+    from ropewalk.hf.attach.trained_extension import TrainedExtension
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
@@ -27,7 +28,14 @@ class OpenedModel(NamedTuple):
 
     model: Any
     tokenizer: Any
-    own: TrainedExtension
+    trained_under: TrainedExtension
+
+    def subject(self, corpus: str, longest: int) -> Subject:
+        """The model with the texts that it is measured on."""
+        from ropewalk.evaluation.material.subject import Subject
+
+        model, tokenizer, trained_under = self
+        return Subject(model=model, tokenizer=tokenizer, own=trained_under, corpus=corpus, longest=longest)
 
 
 @contextmanager
@@ -44,10 +52,10 @@ def opened(model: Any, tokenizer: Any, device: str) -> Iterator[OpenedModel]:
         sentence = "a device is for a model that is named; this one is loaded"
         raise InvalidValue.because("device", sentence, remedy="move it there: model.to(device)")
     host: Any = host_of(model)
-    own, training = extension_of(host), host.training
+    trained_under, training = extension_of(host), host.training
     try:
         with without_extension(host):
-            yield OpenedModel(host.eval(), _tokenizer_for(host) if tokenizer is None else tokenizer, own)
+            yield OpenedModel(host.eval(), _tokenizer_for(host) if tokenizer is None else tokenizer, trained_under)
     finally:
         host.train(training)
 
