@@ -56,6 +56,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "extension": EXTENSION,
         "longest": "request that was allowed, in tokens",
         "lengths": "of generated texts",
+        "limit": "samples of each task and length; null: all",
         "scores": "`task`, `metric`, `value`, `error`, `samples`",
         "tasks": "with their settings and longest requests",
         "marks": MARKS,
