@@ -40,9 +40,9 @@ def _run(code: str, names: dict[str, Any]) -> list[dict[str, Any]]:
     last = module.body.pop() if module.body and isinstance(module.body[-1], ast.Expr) else None
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
-        exec(compile(module, "cell", "exec"), names)
+        exec(compile(module, "cell", "exec", dont_inherit=True), names)
         if last is not None:
-            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+            value = eval(compile(ast.Expression(last.value), "cell", "eval", dont_inherit=True), names)
     stream = {"name": "stdout", "output_type": "stream", "text": printed.getvalue().splitlines(keepends=True)}
     return [stream] * bool(stream["text"]) + ([] if value is None else [_shown(value)])
 

@@ -12,7 +12,8 @@ MEANINGS = {
     DONE: "done",
     NOT_THE_SAME: "`check`: the engine computes something else, refuses the checkpoint, or nobody knows."
     " From any other verb a traceback: a bug",
-    REFUSED: "wrong use: one line on the error stream names what is wrong and what to do; nothing is written",
-    STOPPED: "ended by Ctrl-C or SIGTERM; `train`, `compare` and `fit` continue when the same command is run again",
+    REFUSED: "refused: one line on the error stream says what is wrong, and what to do",
+    STOPPED: "ended by Ctrl-C, `train` by SIGTERM too."
+    " `train`, `compare` and `fit` continue when the same command is run again",
     READER_GONE: "what read the output went away, as in `ropewalk show | head`",
 }

@@ -52,19 +52,18 @@ class NotebookBar:
 
     def __init__(self, label: str) -> None:
         ipython: Any = import_module("IPython.display")  # only a notebook has it
-        self._html, self._drawn = ipython.HTML, 0.0
-        self._place = ipython.display(self._html(bar_as_html(label, 0, 0)), display_id=True)
+        self._place, self._drawn = ipython.display(_mime(label, 0, 0), raw=True, display_id=True), 0.0
 
     def show(self, label: str, done: float, total: float) -> None:
         """Draw the bar again, but not so often that the browser is busy with it."""
         now = time.monotonic()
         if now - self._drawn >= REDRAWN or done >= total:
             self._drawn = now
-            self._place.update(self._html(bar_as_html(label, done, total)))
+            self._place.update(_mime(label, done, total), raw=True)
 
     def close(self) -> None:
         """Leave an empty output."""
-        self._place.update(self._html(""))
+        self._place.update({"text/html": "", "text/plain": ""}, raw=True)
 
 
 class LinesNowAndThen:
@@ -131,6 +130,10 @@ def in_notebook() -> bool:
     """Whether a notebook's kernel runs this: IPython's shell has a kernel there, and none on a terminal."""
     ipython = sys.modules.get("IPython")
     return hasattr(ipython.get_ipython(), "kernel") if ipython else False
+
+
+def _mime(label: str, done: float, total: float) -> dict[str, str]:
+    return {"text/html": bar_as_html(label, done, total), "text/plain": label}
 
 
 def bar_as_html(label: str, done: float, total: float) -> str:

@@ -49,14 +49,19 @@ class Kernel:
         shell = SimpleNamespace(kernel=True) if kernel else SimpleNamespace()
         self.modules = {
             "IPython": SimpleNamespace(get_ipython=lambda: shell),
-            "IPython.display": SimpleNamespace(HTML=str, display=self.display),
+            "IPython.display": SimpleNamespace(display=self.display),
         }
 
-    def display(self, text, *, display_id):
+    def display(self, data, *, raw, display_id):
         assert display_id is True
         self.shown += 1
-        self.outputs.append(text)
-        return SimpleNamespace(update=self.outputs.append)
+        self.update(data, raw=raw)
+        return SimpleNamespace(update=self.update)
+
+    def update(self, data, *, raw):
+        assert raw is True
+        assert set(data) == {"text/html", "text/plain"}
+        self.outputs.append(data["text/html"])
 
 
 def in_kernel(monkeypatch, kernel=True):
