@@ -106,7 +106,7 @@ def compare(
 ) -> ComparisonResult:
     """Measure extensions of a model side by side on held-out text, and say which to use.
 
-        compared = rw.compare(model, ["yarn", "rerope+log_n"], lengths=[512, 1024], samples=2)
+        compared = rw.compare("model", ["yarn", "rerope+log_n"], lengths=[512, 1024], tasks="context")
         print(compared)
 
     `model` is a loaded model, a folder, a name on the hub, or default: the model that comes with Ropewalk. A loaded

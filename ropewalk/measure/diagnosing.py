@@ -85,7 +85,7 @@ def diagnose(
 ) -> DiagnosisResult:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks.
 
-        print(rw.diagnose(model, "rerope", length=1024))
+        print(rw.diagnose("model", "rerope", length=512))
 
     `model`, `tokenizer` and `progress` are those of `rw.compare`. `length` is in tokens (1024 or "1k"), by default 4
     times the trained length. Losses are of all `texts`, everything else of the first. Without an extension the base

@@ -149,7 +149,7 @@ def fit(
 ) -> FittedExtension:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
 
-        fitted = rw.fit(model, 1024, budget="20s", samples=2, judges=2)
+        fitted = rw.fit("model", 512, budget="20s", quick=True)
         rw.extend(model, fitted.extension)
 
     `model`, `tokenizer`, `corpus` and `progress` are those of `rw.compare`. `target_len` is in tokens (32768 or "32k"),

@@ -148,7 +148,8 @@ def _terms(model: nn.Module, ids_bn: Tensor) -> BiasTerms | None:
 
 
 def _streams(subject: Subject, ids_bn: Tensor, stream: Extension) -> StreamLosses:
-    """Line breaks replace the first tokens."""
-    substitute = subject.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
+    """Line breaks replace the first tokens; where the tokenizer has none, the last token of the text does."""
+    breaks = subject.tokenizer("\n", add_special_tokens=False)["input_ids"]
+    substitute = breaks[-1] if breaks else int(ids_bn[0, -1])
     runs = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute, own=subject.own)
     return StreamLosses(*(tuple(binned(losses.mean(0))) for losses in runs))
