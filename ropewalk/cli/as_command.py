@@ -35,7 +35,8 @@ def options_of(verb: Callable[..., None]) -> dict[str, str]:
     for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
         for note in getattr(parameter.annotation, "__metadata__", ()):
             if type(note).__name__ == "OptionInfo":
-                named = [text for text in note.param_decls or () if text.startswith("--")]
+                declared = (note.default, *(note.param_decls or ()))  # beside Annotated the first name is the default
+                named = [text for text in declared if isinstance(text, str) and text.startswith("--")]
                 options[name] = named[0].partition("/")[0] if named else f"--{name.replace('_', '-')}"
     return options
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ropewalk.models import NAME
@@ -24,11 +25,12 @@ def extensions(incomplete: str) -> list[tuple[str, str]]:
 
 
 def _names() -> Iterator[tuple[str, str]]:
-    """Every preset, and every method whose name no preset has."""
+    """Every preset, and every method that no preset hides; with its slot where several slots have that name."""
     presets = {name: page.idea for name, page in listed("presets")}
+    methods = [(slot, name, page.idea) for slot in FACTORS for name, page in listed(slot) if name not in presets]
+    several = Counter(name for _, name, _ in methods)
     yield from presets.items()
-    for slot in FACTORS:
-        yield from ((name, page.idea) for name, page in listed(slot) if name not in presets)
+    yield from ((name if several[name] == 1 else f"{slot}.{name}", idea) for slot, name, idea in methods)
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], list[str]]:

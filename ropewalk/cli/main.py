@@ -84,9 +84,13 @@ def _misuse(wrong: Any, message: str, typed: Sequence[str]) -> str:
 
 def _value_of(names: Sequence[str], typed: Sequence[str]) -> str | None:
     """The last value of an option on the command line, written --name value or --name=value."""
-    following = [after for word, after in pairwise(typed) if word in names]
-    joined = [word.partition("=")[2] for word in typed if word.partition("=")[0] in names and "=" in word]
-    return next(reversed([*joined, *following]), None)
+    values = [
+        value if equals else after
+        for word, after in pairwise([*typed, ""])
+        for name, equals, value in [word.partition("=")]
+        if name in names
+    ]
+    return values[-1] if values else None
 
 
 def _refused(why: str) -> int:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from ropewalk.cli import exit_status
+from ropewalk.cli import completion, exit_status
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import EXAMPLES, app
 from ropewalk.cli.printed_json import KEYS
 from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.parsing import read_line
 
 from lab.texts import folder_of, text, tokenizer
 
@@ -174,6 +175,8 @@ def test_every_exit_status_has_its_meaning():
         ("diag", ["diagnose"]),
         ("compare --corp", ["--corpus"]),
         ("show yarn:fac", []),
+        ("show dynamic", ["dynamic_ntk", "dynamic_yarn"]),  # dynamic alone is a schedule and a scale
+        ("show scales.", ["scales.dynamic"]),
     ],
 )
 def test_a_shell_completes(line, expected):
@@ -182,6 +185,12 @@ def test_a_shell_completes(line, expected):
     done = shell(**asked)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == expected
+
+
+def test_every_completed_name_is_one_that_is_read():
+    for name, idea in completion.extensions(""):
+        assert read_line(name).terms
+        assert idea
 
 
 def test_completion_is_installed_and_imports_nothing_that_takes_long(tmp_path):
