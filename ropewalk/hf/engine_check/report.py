@@ -115,7 +115,8 @@ class EngineCheck:
         return f"<EngineCheck: {name}: {self.verdict}; print it for everything>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        summary = escape(repr(self)[1:-1].partition(";")[0])
+        return f"<details><summary>{summary}</summary><pre>{escape(str(self))}</pre></details>"
 
     def __str__(self) -> str:
         head = f"{self.verdict}: {MEANINGS[self.verdict]}"

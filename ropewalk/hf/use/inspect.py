@@ -108,7 +108,8 @@ class Inspection:
         return f"<Inspection: {lengths}, {count}; print it for everything>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        summary = escape(repr(self)[1:-1].partition(";")[0])
+        return f"<details><summary>{summary}</summary><pre>{escape(str(self))}</pre></details>"
 
     def __str__(self) -> str:
         return "\n\n".join(["\n".join(self._model()), "\n".join(self._pairs()), "\n".join(self._applying())])
