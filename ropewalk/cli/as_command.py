@@ -46,9 +46,16 @@ def as_typed(refused: RopewalkError, options: Mapping[str, str], values: Mapping
     message, field = str(refused), refused.field
     name = field if field in options else ALIASES.get(field, "")
     about_it = any(f"got {written}" in message for written in _written(values.get(name)))
-    if name in options and message.startswith(f"{field} ") and about_it:
-        return f"{options[name]}{message.removeprefix(field)}"
+    about_what, colon, sentence = _parted(message, field)
+    if name in options and sentence.startswith(f"{field} ") and about_it:
+        return f"{about_what}{colon}{options[name]}{sentence.removeprefix(field)}"
     return message
+
+
+def _parted(message: str, field: str) -> tuple[str, str, str]:
+    """The task or the file that a message begins with, if any, and its sentence."""
+    before, colon, after = message.partition(f": {field} must ")
+    return (before, ": ", f"{field} must {after}") if colon else ("", "", message)
 
 
 def _written(value: Any) -> Iterator[str]:

@@ -54,6 +54,11 @@ def test_options_as_they_are_typed():
         (InvalidValue("seed", "at least 0", -1), {"seed": 3}, "seed must be at least 0, got -1"),
         (InvalidValue("extension", "text", 3), {}, "extension must be text, got 3"),
         (InvalidValue.because("seed", "the seed is odd"), {"seed": 3}, "the seed is odd"),
+        (
+            InvalidValue.because("corpus", "passkey: corpus must be one of a: b, got 'x'"),
+            {"corpus": "x"},
+            "passkey: --corpus must be one of a: b, got 'x'",
+        ),
         (UnknownName("corpus", "x"), {"corpus": "x"}, "there is no corpus 'x'."),
     ],
 )
