@@ -19,6 +19,7 @@ from ropewalk.cli.verbs.extend import extend
 from ropewalk.cli.verbs.fit import fit
 from ropewalk.cli.verbs.generate import generate
 from ropewalk.cli.verbs.inspect import inspect
+from ropewalk.cli.verbs.serving.serve import serve
 from ropewalk.cli.verbs.show import show
 from ropewalk.cli.verbs.stream import stream
 from ropewalk.cli.verbs.train import train
@@ -36,6 +37,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     check: "ropewalk check ./model --engine vllm@0.32 --to 128k",
     generate: "ropewalk generate ./model rerope+log_n --prompt-file book.txt",
     stream: "ropewalk stream ./model streaming --tokens 1m",
+    serve: "ropewalk serve ./model rerope+log_n --extensions yarn,streaming --to 32k",
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
 
