@@ -17,9 +17,11 @@ from ropewalk.record import parameter_rows
 from ropewalk.slots import SLOTS
 from ropewalk.spec import Spec
 
+from command_line import command_line_page
 from engines_page import engines_page
 from gallery import draw_gallery, gallery_page
 from models import models_page
+from notebooks import notebook_page
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"
@@ -105,6 +107,8 @@ def main() -> None:
         ROOT / "docs" / "tasks.md": tasks_page(),
         ROOT / "docs" / "gallery.md": gallery_page(),
         ROOT / "docs" / "engines.md": engines_page(),
+        ROOT / "docs" / "command-line.md": command_line_page(),
+        ROOT / "docs" / "notebook.md": notebook_page(),
         **{ROOT / name: front_page(name) for name in MEANINGS},
     }
     if "--check" in sys.argv:

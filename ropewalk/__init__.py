@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         score,
         stream,
     )
+    from ropewalk.measure.comparing import compare
+    from ropewalk.measure.diagnosing import diagnose
+    from ropewalk.measure.fitting import fit
     from ropewalk.parsing import parse
 
 __version__ = "0.1.0"
@@ -49,10 +52,13 @@ __all__ = [
     "Unreadable",
     "attend",
     "check",
+    "compare",
     "convert",
+    "diagnose",
     "export",
     "extend",
     "extended",
+    "fit",
     "inspect",
     "load",
     "nbce_generate",
@@ -70,6 +76,9 @@ _LATER = {
     "Extension": "extension",
     "Facts": "facts",
     "attend": "attention",
+    "compare": "measure.comparing",
+    "diagnose": "measure.diagnosing",
+    "fit": "measure.fitting",
     "parse": "parsing",
     "reference_attention": "equation",
     **dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf"),

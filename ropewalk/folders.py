@@ -83,7 +83,7 @@ def require_writable(directory: Path) -> None:
         for place in missing:
             place.rmdir()
     except (OSError, ValueError) as reason:
-        raise InvalidValue("--out", "a folder, or a new name for one", str(directory), remedy=str(reason)) from reason
+        raise InvalidValue("folder", "a folder, or a new name for one", str(directory), remedy=str(reason)) from reason
 
 
 def require_new(directory: Path) -> None:

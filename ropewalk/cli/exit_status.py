@@ -1,7 +1,19 @@
-"""What the command returns to the shell."""
+"""What the command returns to the shell; docs/command-line.md is written from this."""
 
 from __future__ import annotations
 
-NOT_THE_SAME = 1  # `check`: the engine computes something else, refuses, or nobody knows
-REFUSED = 2  # an error of the user's input
-STOPPED = 130  # ended by Ctrl-C or SIGTERM
+DONE = 0
+NOT_THE_SAME = 1
+REFUSED = 2
+STOPPED = 130
+READER_GONE = 141  # as a shell counts a process that SIGPIPE ended
+
+MEANINGS = {
+    DONE: "done",
+    NOT_THE_SAME: "`check`: the engine computes something else, refuses the checkpoint, or nobody knows."
+    " From any other verb a traceback: a bug",
+    REFUSED: "refused: one line on the error stream says what is wrong, and what to do",
+    STOPPED: "ended by Ctrl-C, `train` by SIGTERM too."
+    " `train`, `compare` and `fit` continue when the same command is run again",
+    READER_GONE: "what read the output went away, as in `ropewalk show | head`",
+}

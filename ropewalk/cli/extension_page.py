@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
@@ -15,28 +16,82 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import RoPE
+from ropewalk.pages import page_of
 from ropewalk.parsing import parse
 from ropewalk.reach import Reach, effective_distances, furthest
 from ropewalk.record import parameter_rows
-from ropewalk.spec import Spec
+from ropewalk.spec import Json, Spec
 
 ROWS = 9  # of the table of rotations
 TIMES = 8  # default target, in trained lengths
 STEP = 4  # the table of distances has its powers
 
 
+class ShownExtension(NamedTuple):
+    """An extension, the model that it is shown for, and the length of the text."""
+
+    line: str
+    extension: Extension
+    facts: Facts
+    length: int
+
+
+class RotatedPair(NamedTuple):
+    """A pair of dimensions: its rotations within the trained length, and within the longer text."""
+
+    pair: int
+    wavelength: float
+    turns_trained: float
+    turns: float
+    slowed_by: float  # infinite: not rotated
+
+
+class ReachedKey(NamedTuple):
+    """A key, as the last row of a text sees it."""
+
+    reach: str
+    distance: int
+    effective: float  # NaN: out of reach
+
+
 def detail(console: Console, line: str, facts: Facts, target: int | None) -> None:
     """Print an extension for a model with these facts."""
+    shown, assumed = _shown(line, facts, target)
+    for row in shown.extension.describe().splitlines():
+        console.print(escape(_folded(row, console.width)), soft_wrap=True)
+    if assumed != target:
+        console.print(f"\nFor {shown.length:,} tokens, {TIMES} times the trained length; --to changes that.")
+    _parameters(console, shown.extension)
+    _rotations(console, shown)
+    _distances(console, shown)
+
+
+def detail_json(line: str, facts: Facts, target: int | None) -> Json:
+    """The same, with every pair."""
+    shown, _ = _shown(line, facts, target)
+    return {
+        "line": line,
+        "extension": shown.extension.to_json(),
+        "trained_len": facts.trained_len,
+        "length": shown.length,
+        "description": shown.extension.describe(),
+        "methods": [_method(slot, spec) for slot, spec in _all_specs(shown.extension)],
+        "pairs": [pair._asdict() for pair in _pairs(shown)],
+        "distances": [key._asdict() for reach in _reaches(shown.extension) for key in _keys(shown, reach)],
+    }
+
+
+def _method(slot: str, spec: Spec) -> Json:
+    rows = [{**row._asdict(), "value": str(getattr(spec, row.name))} for row in parameter_rows(type(spec))]
+    return {"slot": slot, "name": spec.name, **page_of(type(spec))._asdict(), "parameters": rows}
+
+
+def _shown(line: str, facts: Facts, target: int | None) -> tuple[ShownExtension, int | None]:
+    """What is shown, and the target length of its presets."""
     extension, assumed = _parsed(line, facts, target)
     extension.check_against(facts)
     length = assumed or int(min(facts.trained_len * _stretch(extension), 2**53))
-    for row in extension.describe().splitlines():
-        console.print(escape(_folded(row, console.width)), soft_wrap=True)
-    if assumed != target:
-        console.print(f"\nFor {length:,} tokens, {TIMES} times the trained length; --to changes that.")
-    _parameters(console, extension)
-    _rotations(console, extension, facts, length)
-    _distances(console, extension, length)
+    return ShownExtension(line, extension, facts, length), assumed
 
 
 def _folded(row: str, width: int) -> str:
@@ -78,36 +133,62 @@ def _parameters(console: Console, extension: Extension) -> None:
             console.print(table)
 
 
-def _rotations(console: Console, extension: Extension, facts: Facts, length: int) -> None:
-    """Rotations of pairs within the trained length and within the longer text."""
+def _pairs(shown: ShownExtension) -> list[RotatedPair]:
+    """Every pair."""
+    (_, extension, facts, length), turn = shown, 2 * math.pi
     after = extension.theta.table(facts, length).inv_freq
     before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), length).inv_freq
-    reached = furthest(extension.spans, length - 1) + 1
-    by = ", by effective distances" if reached < length else ""
-    title = f"Rotations per pair: trained on {facts.trained_len:,} tokens, in a text of {length:,}{by}"
-    table = Table("pair", "wavelength", "in training", "in the text", "slowed by")
-    step = max((len(after) - 1) // (ROWS - 1), 1)
-    for pair in [*range(0, len(after) - 1, step), len(after) - 1]:
-        theta, slowed = float(before[pair]), float(after[pair])
-        table.add_row(
-            str(pair),
-            f"{2 * math.pi / theta:,.1f}",
-            f"{facts.trained_len * theta / (2 * math.pi):,.2f}",
-            f"{reached * slowed / (2 * math.pi):,.2f}",
-            f"{theta / slowed:,.2f}" if slowed else "not rotated",
+    reached = _reached(shown)
+    return [
+        RotatedPair(
+            pair=pair,
+            wavelength=turn / theta,
+            turns_trained=facts.trained_len * theta / turn,
+            turns=reached * slowed / turn,
+            slowed_by=theta / slowed if slowed else math.inf,
         )
-    console.print(f"\n[italic]{title}[/]")
+        for pair, (theta, slowed) in enumerate(zip(before.tolist(), after.tolist(), strict=True))
+    ]
+
+
+def _reached(shown: ShownExtension) -> float:
+    """The largest effective distance in the text, and one."""
+    return furthest(shown.extension.spans, shown.length - 1) + 1
+
+
+def _rotations(console: Console, shown: ShownExtension) -> None:
+    """Rotations of a few pairs within the trained length and within the longer text."""
+    pairs = _pairs(shown)
+    by = ", by effective distances" if _reached(shown) < shown.length else ""
+    texts = f"trained on {shown.facts.trained_len:,} tokens, in a text of {shown.length:,}"
+    table = Table("pair", "wavelength", "in training", "in the text", "slowed by")
+    step = max((len(pairs) - 1) // (ROWS - 1), 1)
+    for row in [*pairs[:-1:step], pairs[-1]]:
+        slowed = "not rotated" if math.isinf(row.slowed_by) else f"{row.slowed_by:,.2f}"
+        table.add_row(str(row.pair), f"{row.wavelength:,.1f}", f"{row.turns_trained:,.2f}", f"{row.turns:,.2f}", slowed)
+    console.print(f"\n[italic]Rotations per pair: {texts}{by}[/]")
     console.print(table)
 
 
-def _distances(console: Console, extension: Extension, length: int) -> None:
+def _reaches(extension: Extension) -> list[Reach]:
+    return [spec for _, spec in _all_specs(extension) if isinstance(spec, Reach)]
+
+
+def _keys(shown: ShownExtension, reach: Reach) -> list[ReachedKey]:
+    """A few keys of the last row, with their effective distances."""
+    last = shown.length - 1
+    true = sorted({0, last, *(STEP**power for power in range(31) if STEP**power < shown.length)})
+    row = torch.tensor([last])
+    effective = effective_distances(reach, row, row - torch.tensor(true))[0].tolist()
+    return [ReachedKey(reach.name, distance, counted) for distance, counted in zip(true, effective, strict=True)]
+
+
+def _distances(console: Console, shown: ShownExtension) -> None:
     """The effective distances of the last row, under reaches that change them."""
-    true = sorted({0, length - 1, *(STEP**power for power in range(31) if STEP**power < length)})
-    row = torch.tensor([length - 1])
-    for reach in [spec for _, spec in _all_specs(extension) if isinstance(spec, Reach)]:
-        effective = effective_distances(reach, row, row - torch.tensor(true))[0].tolist()
+    for reach in _reaches(shown.extension):
         table = Table("distance", "effective distance")
-        for distance, counted in zip(true, effective, strict=True):
-            table.add_row(f"{distance:,}", "out of reach" if math.isnan(counted) else f"{counted:,.6g}")
-        console.print(f"\n[italic]reach.{reach.name}: distances in a text of {length:,} tokens[/]")
+        for key in _keys(shown, reach):
+            counted = "out of reach" if math.isnan(key.effective) else f"{key.effective:,.6g}"
+            table.add_row(f"{key.distance:,}", counted)
+        console.print(f"\n[italic]reach.{reach.name}: distances in a text of {shown.length:,} tokens[/]")
         console.print(table)

@@ -6,10 +6,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
-from ropewalk.cli.exit_status import REFUSED, STOPPED
+from ropewalk.cli.exit_status import READER_GONE, REFUSED, STOPPED
 from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
 IMPORTS = "<frozen importlib._bootstrap>"  # the file of Python's import system
@@ -47,13 +48,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     try:
         status = app(arguments, prog_name="ropewalk", standalone_mode=False)
+        sys.stdout.flush()
     except RopewalkError as refused:
         return _refused(str(refused))
     except MISUSE as wrong:
         message = wrong.format_message()  # type: ignore[attr-defined]
-        return _refused(_misuse(wrong, message)) if message else REFUSED  # without arguments it has printed its help
+        if not message:  # without arguments the parser has printed its help
+            return REFUSED
+        return _refused(_misuse(wrong, message, sys.argv[1:] if arguments is None else arguments))
     except ModuleNotFoundError as missing:
         return _refused(str(not_installed(missing)))
+    except BrokenPipeError:
+        return _reader_gone()
+    except SystemExit as ended:  # the parser and rich turn a broken pipe into this
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return _reader_gone()
     except (OSError, UnicodeDecodeError) as unreadable:
         return _refused(str(unreadable))
     except (RuntimeError, MemoryError) as error:
@@ -63,16 +73,35 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return _stopped() if status == STOPPED else int(status or 0)
 
 
-def _misuse(wrong: Any, message: str) -> str:
-    """The parser's message, and where to look."""
-    context = getattr(wrong, "ctx", None)
+def _misuse(wrong: Any, message: str, typed: Sequence[str]) -> str:
+    """The parser's message with the value, which it leaves out, and where to look."""
+    context, option = getattr(wrong, "ctx", None), getattr(wrong, "param", None)
     path = context.command_path if context else "ropewalk"
-    return f"{message.rstrip('.')}; see {path} --help"
+    value = _value_of(getattr(option, "opts", []), typed) if message.startswith("Invalid value") else None
+    got = "" if value is None else f", got {value!r}"
+    return f"{message.rstrip('.')}{got}; see {path} --help"
+
+
+def _value_of(names: Sequence[str], typed: Sequence[str]) -> str | None:
+    """The last value of an option on the command line, written --name value or --name=value."""
+    values = [
+        value if equals else after
+        for word, after in pairwise([*typed, ""])
+        for name, equals, value in [word.partition("=")]
+        if name in names
+    ]
+    return values[-1] if values else None
 
 
 def _refused(why: str) -> int:
     print(f"ropewalk: {' '.join(why.split())}", file=sys.stderr)
     return REFUSED
+
+
+def _reader_gone() -> int:
+    """Nobody reads the output any more: what is left of it goes nowhere, at the end of Python too."""
+    sys.stdout = None
+    return READER_GONE
 
 
 def _stopped() -> int:

@@ -5,39 +5,44 @@ Checks come in the order of their cost: the line, then the config and the tokeni
 
 from __future__ import annotations
 
-import ctypes
 import inspect
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ropewalk import folders
+from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
+from ropewalk.measure.loading import placed as placed
+from ropewalk.measure.loading import quietly as quietly
+from ropewalk.measure.loading import tokenizer_of as tokenizer_of
+from ropewalk.measure.loading import weights_of as weights_of
 from ropewalk.models import path_of
 from ropewalk.notation import length
-from ropewalk.trained_to import stated, trained_to
+from ropewalk.trained_to import trained_to
 from ropewalk.trust import trusting
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions  # importing it takes a second
     from ropewalk.parsing import Line
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
-
 Model = Annotated[
     str,
     typer.Argument(
         callback=path_of,
+        autocompletion=completion.models,
         help="a folder, a name on the hub, or default: the model that comes with Ropewalk",
         show_default=False,
     ),
 ]
-Extension = Annotated[str, typer.Argument(help="such as yarn or rerope:window=512+log_n", show_default=False)]
+Extension = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=completion.extensions, help="such as yarn or rerope:window=512+log_n", show_default=False
+    ),
+]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
@@ -106,59 +111,7 @@ def fitting(
     return parsed_for(text, line, reached)
 
 
-def tokenizer_of(model: str) -> Any:
-    """The model's tokenizer."""
-    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
-
-    return quietly(fetch_tokenizer, model)
-
-
-def weights_of(model: str) -> Any:
-    """The model, under the extension that was saved with it, if any."""
-    from ropewalk.hf import load
-    from ropewalk.hf.probe.facts import correct
-
-    loaded = quietly(load, model)
-    if stated() is not None:  # stored on the model, for other processes and machines too
-        correct(loaded, stated())
-    return loaded
-
-
-def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
-    """The model on its device; a small one on a CPU in float32."""
-    import torch
-
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if where == "cpu":
-        _keep_memory()
-    if small_in_float32 and where == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
-        model = model.float()
-    try:
-        return model.to(where).eval()
-    except (AssertionError, RuntimeError) as reason:  # torch without CUDA, an index too high, an unknown word
-        detail = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-        raise InvalidValue("--device", "an available device", where, remedy=detail) from reason
-
-
-def _keep_memory() -> None:
-    """Make the C library keep the memory of large tensors: allocating it again costs a tenth of the reading time."""
-    with suppress(OSError, AttributeError):  # another system, another library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
 def _config(model: str) -> Any:
     from ropewalk.hf.checkpoint.fetch import fetch_config
 
     return quietly(fetch_config, model)
-
-
-def quietly(how: Callable[[str], Any], model: str) -> Any:
-    """Call a loader of transformers without its warnings, and without progress bars outside a terminal."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    return how(model)

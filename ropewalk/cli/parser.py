@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
+from ropewalk.cli.as_command import as_command
 from ropewalk.cli.models import of_models
 from ropewalk.cli.verbs.browser.page import page
 from ropewalk.cli.verbs.check import check
@@ -41,10 +44,23 @@ EXAMPLES: dict[Callable[..., None], str] = {
 }
 OF_NO_MODEL = (show, page)
 
-app = typer.Typer(
-    help="Train short, run long: methods of length extrapolation for language models.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ropewalk {metadata.version('ropewalk')}")
+        raise typer.Exit
+
+
+@app.callback()
+def command(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """Train short, run long: methods of length extrapolation for language models."""
+
+
 for verb, example in EXAMPLES.items():
-    app.command(epilog=f"Example: {example}")(verb if verb in OF_NO_MODEL else of_models(verb))
+    app.command(epilog=f"Example: {example}")(as_command(verb if verb in OF_NO_MODEL else of_models(verb)))

@@ -28,6 +28,7 @@ RANKS = [
     ("evaluation",),
     ("lab", "search", "serve"),
     ("report", "page"),
+    ("measure",),
     ("cli",),
     ("__main__",),
 ]

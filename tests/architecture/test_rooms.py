@@ -20,7 +20,7 @@ def test_no_folder_is_a_hall_of_files(folder):
     assert rooms or len(files) <= MOST_FILES
 
 
-@pytest.mark.parametrize("part", ["attention", "hf", "evaluation", "lab", "search", "report", "cli"])
+@pytest.mark.parametrize("part", ["attention", "hf", "evaluation", "lab", "search", "report", "measure", "cli"])
 def test_rooms_do_not_import_in_a_circle(part):
     """Within a part, rooms (and files beside them) form levels: nobody imports whoever imports them."""
     above = {room: set() for room in rooms_of(part)}

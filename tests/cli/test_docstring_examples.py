@@ -12,8 +12,20 @@ from transformers import AutoTokenizer
 import ropewalk as rw
 
 NAMES = [
-    *("Extension", "Facts", "check", "convert", "export", "extend", "extended", "inspect", "load", "nbce_generate"),
-    *("nbce_stream", "parse", "reference_attention", "save", "score", "stream"),
+    *(
+        "Extension",
+        "Facts",
+        "check",
+        "compare",
+        "convert",
+        "diagnose",
+        "export",
+        "extend",
+        "extended",
+        "fit",
+        "inspect",
+    ),
+    *("load", "nbce_generate", "nbce_stream", "parse", "reference_attention", "save", "score", "stream"),
 ]
 
 

@@ -93,6 +93,6 @@ def test_generate_calls_downwards_only(folder, tmp_path):
     finally:
         sys.setprofile(before)
     assert code == 0
-    assert {(above, below) for above, below, name in upwards if name != "check"} <= {("hf", "cli")}, upwards
-    assert {name for above, _, name in upwards if above == "hf"} == {"__call__"}  # of cli/progress.py
+    assert {(above, below) for above, below, name in upwards if name != "check"} <= {("hf", "measure")}, upwards
+    assert {name for above, _, name in upwards if above == "hf"} == {"__call__"}  # of measure/progress.py
     assert torch.is_grad_enabled()

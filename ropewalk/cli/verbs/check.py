@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from ropewalk.cli import completion
 from ropewalk.cli.exit_status import NOT_THE_SAME
 from ropewalk.cli.models import To, quietly, target
+from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.models import path_of
 
 Checkpoint = Annotated[
@@ -16,6 +17,7 @@ Checkpoint = Annotated[
     typer.Argument(
         metavar="CONFIG_OR_MODEL",
         callback=path_of,
+        autocompletion=completion.models,
         help="a config.json, a folder with one, a name on the hub, or default: the model that comes with Ropewalk",
         show_default=False,
     ),
@@ -24,7 +26,6 @@ Engine = Annotated[
     str,
     typer.Option(metavar="ENGINE", help="vllm, sglang, llama.cpp or transformers, with a version such as vllm@0.32"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON, with every pair")]
 
 
 def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJson = False) -> None:
@@ -39,6 +40,6 @@ def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJs
 
     chosen(engine)
     checked = quietly(lambda name: look(name, engine=engine, target_len=target_len), model)
-    typer.echo(json.dumps(checked.to_json(), indent=2) if as_json else str(checked))
+    print_json(checked.to_json()) if as_json else typer.echo(str(checked))
     if not checked.is_same:
         raise typer.Exit(NOT_THE_SAME)

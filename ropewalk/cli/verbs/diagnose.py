@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ropewalk.cli.models import Device, placed, require_plausible, tokenizer_of, weights_of
-from ropewalk.cli.progress import showing_progress
+from ropewalk.cli import completion
+from ropewalk.cli.models import Device, require_plausible
+from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.models import NAME
-from ropewalk.notation import length as read
 
 if TYPE_CHECKING:
     from ropewalk.report.html_page import PageTable
 
-Line = Annotated[str, typer.Argument(help="an extension, such as rerope+log_n; by default the base model alone")]
+Line = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=completion.extensions, help="an extension, such as rerope+log_n; by default the base model alone"
+    ),
+]
 Length = Annotated[str, typer.Option(metavar="LENGTH", help="such as 2k; by default 4 times the trained length")]
 Texts = Annotated[int, typer.Option(min=1, help="texts for the loss; everything else is measured on the first")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the page is written")]
@@ -35,30 +37,20 @@ def diagnose(
     texts: Texts = 2,
     out: Out = "ropewalk-diagnosis",
     device: Device = "",
+    as_json: AsJson = False,
 ) -> None:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks."""
-    longest = read(length, "--length") if length else None
     require_plausible(model, extension)
-    _diagnose(model, extension, longest, corpus, texts, Path(out), device)
+    from ropewalk.measure.diagnosing import diagnose as measured
 
-
-def _diagnose(model: str, line: str, longest: int | None, corpus: str, texts: int, out: Path, device: str) -> None:
-    from ropewalk.evaluation.diagnostics.diagnose import diagnose
-    from ropewalk.evaluation.material.subject import Subject
-    from ropewalk.hf.attach.trained_extension import taken_off
-    from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.report.diagnosis import findings, numbers, title, write_diagnosis
-
-    tokenizer = tokenizer_of(model)
-    loaded = placed(weights_of(model), device)
-    trained_under = taken_off(loaded)
-    longest = longest or 4 * trained_len(loaded.config.get_text_config())
-    subject = Subject(model=loaded, own=trained_under, tokenizer=tokenizer, corpus=corpus, longest=longest)
-    with showing_progress("diagnosing") as progress:
-        diagnosis = diagnose(subject, line, texts=texts, progress=progress)
-    page = write_diagnosis(diagnosis, out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
-    Console().print(_table(title(diagnosis), numbers(diagnosis)))
-    for words in findings(diagnosis):
+    asked = length or None
+    result = measured(model, extension, length=asked, corpus=corpus, texts=texts, device=device, progress="lines")
+    page = result.write(out, command=command())
+    if as_json:
+        print_json({"folder": out, **result.to_dict(), "command": command()})
+        return
+    Console().print(_table(result.title, result.table))
+    for words in result.sentences:
         print(textwrap.fill(words, 80, subsequent_indent="  "))
     print(f"\nReport: {page}")
 

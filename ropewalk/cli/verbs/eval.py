@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,9 +20,13 @@ from ropewalk.cli.models import (
     tokenizer_of,
     weights_of,
 )
+from ropewalk.cli.printed_json import AsJson, command, only_json, print_json
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable, write_whole
 from ropewalk.notation import length
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.lm_eval.harness import HarnessResult
 
 Tasks = Annotated[str, typer.Option(metavar="NAMES", help="such as ruler_vt,arc_easy; lm-eval ls tasks lists them")]
 To = Annotated[
@@ -50,6 +52,7 @@ def eval(
     batch: Batch = 1,
     out: Out = "ropewalk-eval",
     device: Device = "",
+    as_json: AsJson = False,
 ) -> None:
     """Run tasks of lm-evaluation-harness. A request that does not fit is refused, never cut."""
     require_plausible(model, extension)
@@ -60,12 +63,20 @@ def eval(
     require_writable(Path(out))
     all_lengths = [length(text, "--lengths") for text in lengths.split(",")] if lengths else []
     settings = {"lengths": all_lengths, "limit": limit or None, "include": include_path or [], "batch": batch}
-    _eval(model, extension, names, target_len, settings, Path(out), device)
+    with only_json(as_json):
+        result, origin = _evaluated(model, extension, names, target_len, settings, device)
+        write_whole(Path(out) / "results.json", json.dumps(origin | result.to_json(), indent=1) + "\n")
+    if as_json:
+        print_json({"folder": out, **origin, **result.to_json()})
+        return
+    Console().print(_table(result, extension))
+    print(f"\nAll results: {Path(out) / 'results.json'}")
 
 
-def _eval(
-    model: str, line: str, names: list[str], target_len: int | None, settings: dict[str, Any], out: Path, device: str
-) -> None:
+def _evaluated(
+    model: str, line: str, names: list[str], target_len: int | None, settings: dict[str, Any], device: str
+) -> tuple[HarnessResult, dict[str, Any]]:
+    """The result, and where it comes from."""
     from ropewalk.evaluation.lm_eval.harness import evaluate
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.probe.checkpoint_schedule import parsed_for
@@ -83,16 +94,14 @@ def _eval(
     trained_under = taken_off(loaded)
     result = evaluate(loaded, tokenizer, extension, names, longest=longest, own=trained_under, **settings)
     origin = {
-        "command": shlex.join(["ropewalk", *sys.argv[1:]]),
+        "command": command(),
         "line": line,
         "extension": trained_under.with_line(extension).to_json(),
     }
-    write_whole(out / "results.json", json.dumps(origin | result.to_json(), indent=1) + "\n")
-    Console().print(_table(result, line))
-    print(f"\nAll results: {out / 'results.json'}")
+    return result, origin
 
 
-def _table(result: Any, line: str) -> Table:
+def _table(result: HarnessResult, line: str) -> Table:
     title = f"{line}, at most {result.longest:,} tokens"
     drawn = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for name in ("task", "metric", "value", "+-", "samples", "longest request"):

@@ -7,14 +7,19 @@ from typing import Annotated
 
 import typer
 
+from ropewalk.cli import completion
 from ropewalk.cli.models import Extension, Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import UnknownName
 from ropewalk.folders import require_new
 
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
 TRAINERS = ("llama-factory", "axolotl", "torchtitan")
 TARGETS = "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan"
-Target = Annotated[str, typer.Option("--target", metavar="ENGINE", help=TARGETS)]
+Target = Annotated[
+    str,
+    typer.Option("--target", metavar="ENGINE", autocompletion=completion.one_of((*ENGINES, *TRAINERS)), help=TARGETS),
+]
 FOLDER = "a new folder, such as ./model-32k; axolotl and torchtitan need none"
 Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDER)]
 
@@ -25,7 +30,13 @@ Plugin = Annotated[
 
 
 def export(
-    model: Model, extension: Extension, out: Folder = "", engine: Target = "vllm", to: To = "", plugin: Plugin = None
+    model: Model,
+    extension: Extension,
+    out: Folder = "",
+    engine: Target = "vllm",
+    to: To = "",
+    plugin: Plugin = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the model so that an engine or a trainer runs it under the extension, or say why it cannot."""
     target_len = target(to)
@@ -43,4 +54,8 @@ def export(
     tokenizer, host = tokenizer_of(model) if out else None, weights_of(model)
     taken_off(host).put_on(host, fitted, target_len=target_len)
     result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
+    if as_json:
+        place = None if result.directory is None else str(result.directory)
+        print_json({"kind": result.kind, "folder": place, "command": result.command, "notes": result.notes})
+        return
     typer.echo(str(result))

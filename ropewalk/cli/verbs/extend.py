@@ -7,10 +7,11 @@ from pathlib import Path
 import typer
 
 from ropewalk.cli.models import Extension, Model, Out, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.folders import require_new
 
 
-def extend(model: Model, extension: Extension, out: Out, to: To = "") -> None:
+def extend(model: Model, extension: Extension, out: Out, to: To = "", as_json: AsJson = False) -> None:
     """Write the extended model: in a standard config where that can express it, else in ropewalk.json beside it."""
     target_len = target(to)
     require_new(Path(out))
@@ -24,5 +25,8 @@ def extend(model: Model, extension: Extension, out: Out, to: To = "") -> None:
     how = save(host, out, target_len=target_len, tokenizer=tokenizer)
     description = handle.describe()
     loader, _, reason = how.partition(": ")
+    if as_json:
+        print_json({"folder": out, "extension": handle.extension.to_json(), "load": loader, "why": reason})
+        return
     typer.echo(description)
     typer.echo(f"\nwritten to {out} and verified; load it with {loader if reason in description else how}")

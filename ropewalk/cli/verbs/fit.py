@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import textwrap
-import time
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from ropewalk.cli.models import Device, placed, require_plausible, target, tokenizer_of, weights_of
-from ropewalk.cli.progress import WorkProgress, showing_progress
+from ropewalk.cli import completion
+from ropewalk.cli.models import Device, require_plausible
+from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
-from ropewalk.errors import DoesNotFit, UnknownName
+from ropewalk.errors import UnknownName
 from ropewalk.folders import require_new
 from ropewalk.models import NAME, path_of
 from ropewalk.notation import duration
 
 if TYPE_CHECKING:
-    from ropewalk.search.final_test import FitResult
-    from ropewalk.search.fitting import Fitting
+    from ropewalk.measure.fitting import FittedExtension
+    from ropewalk.report.html_page import PageTable
 
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
 WIDTH = 80
 
-
-@dataclass(frozen=True)
-class FitDefaults:
-    """Defaults of the options."""
-
-    budget: int  # seconds of the whole run
-    samples: int  # texts to search on
-    judges: int  # other texts for the final test
-    times: int  # target length in trained lengths
-    most: int | None  # hand-set extensions that are tested beside the answer
-
-
-USUAL, QUICK = FitDefaults(1200, 16, 24, 8, None), FitDefaults(90, 3, 3, 4, 3)
 
 To = Annotated[
     str,
@@ -54,7 +38,12 @@ Quick = Annotated[
     bool, typer.Option("--quick", help="an answer within two minutes: 4 times the trained length, few texts")
 ]
 Deployable = Annotated[
-    str, typer.Option(metavar="ENGINE", help=f"engine that must load the result: {', '.join(LOADERS)}")
+    str,
+    typer.Option(
+        metavar="ENGINE",
+        autocompletion=completion.one_of(LOADERS),
+        help=f"engine that must load the result: {', '.join(LOADERS)}",
+    ),
 ]
 Damage = Annotated[
     float | None, typer.Option("--max-damage", help="largest rise of the loss on short texts, in nats per token")
@@ -77,24 +66,6 @@ Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="folder 
 Save = Annotated[bool, typer.Option("--save", help="write the extended model too, to FOLDER/model")]
 
 
-@dataclass(frozen=True)
-class FitRequest:
-    """What the command says; every worker reads it, and loads the model for itself."""
-
-    model: str
-    corpus: str
-    device: str
-    length: int | None
-    conditions: dict[str, Any]
-    pace: FitDefaults
-    storage: str | None
-    study: str
-    workers: int
-    out: Path
-    deadline: float
-    budget: float
-
-
 def fit(
     model: Model = NAME,
     to: To = "",
@@ -114,126 +85,59 @@ def fit(
     out: Out = "ropewalk-fit",
     save: Save = False,
     device: Device = "",
+    as_json: AsJson = False,
 ) -> None:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
 
     The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """
-    pace = QUICK if quick else USUAL
-    began, seconds = time.time(), duration(budget, "--budget") if budget else pace.budget
     if deployable not in LOADERS:
         raise UnknownName("engine for --deployable", deployable, known=LOADERS)
+    if budget:
+        duration(budget, "--budget")
     require_plausible(model)
     if save:
         require_new(Path(out) / "model")
-    limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
-    texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
-    conditions = {"deployable": deployable, **texts, "seed": seed, **limits}
-    request = FitRequest(
-        model=model,
+    from ropewalk.measure.fitting import fit as measured
+
+    result = measured(
+        model,
+        to or None,
+        budget=budget,
+        quick=quick,
+        deployable=deployable,
+        max_damage=max_damage,
+        min_retrieval=min_retrieval,
+        max_slowdown=max_slowdown,
         corpus=corpus,
-        device=device,
-        length=target(to),
-        conditions=conditions,
-        pace=pace,
-        storage=storage or None,
+        samples=samples,
+        judges=judges,
+        seed=seed,
+        folder=out,
+        storage=storage,
         study=study,
         workers=workers,
-        out=Path(out),
-        deadline=began + seconds,
-        budget=seconds,
+        device=device,
+        progress="lines",
     )
-    _answer(request, save=save)
+    _report(result, model, Path(out), save=save, as_json=as_json)
 
 
-def _answer(request: FitRequest, *, save: bool) -> None:
-    from ropewalk.report.fitting import table, words, write_fit
-    from ropewalk.search.workers import helped
-
-    fitting = _opened(request)
-    fitting.begin()  # before others join it
-    with helped(request.workers, partial(_opened, request)), showing_progress(request.study) as progress:
-        _search(fitting, progress)
-        fitting.judge_share(0)
-    with showing_progress("testing") as progress:
-        result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
-    page = write_fit(result, request.out, command=shlex.join(["ropewalk", *sys.argv[1:]]))
-    _print(table(result), words(result))
-    if save:
-        print(_saved(fitting, result, request.out / "model"))
-    place, model = request.out / "extension.json", NAME if request.model == path_of(NAME) else request.model
-    print(f"The extension: {place}; use the path as its name: ropewalk compare {model} {place}")
+def _report(result: FittedExtension, model: str, out: Path, *, save: bool, as_json: bool) -> None:
+    page, place = result.write(out, command=command()), out / "extension.json"
+    saved = result.save(out / "model") if save else ""
+    if as_json:
+        print_json({"folder": str(out), "load": saved, **result.to_dict(), "command": command()})
+        return
+    _print(result.table, result.sentences[0])
+    if saved:
+        print(saved)
+    name = NAME if model == path_of(NAME) else model
+    print(f"The extension: {place}; use the path as its name: ropewalk compare {name} {place}")
     print(f"The report: {page}")
 
 
-def _opened(request: FitRequest) -> Fitting:
-    """This process's own model and texts, and the study that all share."""
-    from ropewalk.evaluation.material.subject import Subject
-    from ropewalk.hf.attach.trained_extension import taken_off
-    from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.search.fitting import Fitting
-    from ropewalk.search.goal import Goal
-
-    tokenizer = tokenizer_of(request.model)
-    loaded = placed(weights_of(request.model), request.device)
-    trained_under = taken_off(loaded)
-    trained = trained_len(loaded.config.get_text_config())
-    length = request.length or request.pace.times * trained
-    if length <= trained:
-        raise DoesNotFit("--to", f"above the trained length ({trained})", length)
-    subject = Subject(model=loaded, own=trained_under, tokenizer=tokenizer, corpus=request.corpus, longest=length)
-    return Fitting(
-        subject=subject,
-        goal=Goal(facts=subject.facts, target_len=length, **request.conditions),
-        folder=request.out,
-        storage=request.storage,
-        name=request.study,
-        deadline=request.deadline,
-        budget=request.budget,
-        workers=request.workers,
-        most=request.pace.most,
-    )
-
-
-def _search(fitting: Fitting, progress: WorkProgress) -> None:
-    began, end = time.time(), fitting.end
-    if end is not None and end <= began:
-        more = fitting.deadline and began - end  # what the final test needs beyond the budget
-        words = (
-            f"the budget is about {more:.0f} s too short for the final test: it takes longer, and little is searched"
-        )
-        print(f"ropewalk: {words}", file=sys.stderr)
-    best: list[float] = []
-    tried: list[int] = []
-
-    def watch(trial: Any) -> None:
-        tried.append(trial.number)
-        if trial.keeps:
-            best.append(trial.figures.loss)
-        label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
-        progress(time.time() - began, max(1.0, (end or began) - began), label)
-
-    if fitting.search(watch=watch):
-        print("ropewalk: search stopped; the best so far is tested (Ctrl-C again stops the test too)", file=sys.stderr)
-
-
-def _saved(fitting: Fitting, result: FitResult, folder: Path) -> str:
-    """What to load, and how."""
-    from ropewalk.hf import export
-    from ropewalk.hf import save as write
-
-    model, goal, tokenizer = fitting.subject.model, result.goal, fitting.subject.tokenizer
-    with fitting.subject.under(result.written.extension):
-        if goal.deployable in LOADERS[2:]:
-            length = goal.target_len
-            return str(export(model, folder, target=goal.deployable, target_len=length, tokenizer=tokenizer))
-        how = write(model, folder, target_len=goal.target_len, tokenizer=tokenizer)
-    return f"The model: {folder}; load it with {how}"
-
-
-def _print(rows: Any, words: str) -> None:
-    from rich.table import Table
-
+def _print(rows: PageTable, words: str) -> None:
     drawn = Table(box=None, padding=(0, 1, 0, 0))
     for name in rows.head[:-1]:
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from ropewalk.cli import completion
+from ropewalk.cli.growing_text import pieces
 from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
-from ropewalk.cli.progress import pieces, showing_progress
+from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
+from ropewalk.measure.progress import WorkProgress, showing_progress
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions
@@ -23,7 +26,12 @@ if TYPE_CHECKING:
 TOKENS = 128  # default of --max-new-tokens
 
 Extension = Annotated[
-    str, typer.Argument(help="such as yarn or rerope+log_n; empty for the base model", show_default=False)
+    str,
+    typer.Argument(
+        autocompletion=completion.extensions,
+        help="such as yarn or rerope+log_n; empty for the base model",
+        show_default=False,
+    ),
 ]
 Prompt = Annotated[str, typer.Option(help="the text to continue")]
 PromptFile = Annotated[str, typer.Option(metavar="FILE", help="a file with the prompt, such as book.txt")]
@@ -70,6 +78,7 @@ def generate(
     seed: Seed = 0,
     device: Device = "",
     to: To = "",
+    as_json: AsJson = False,
 ) -> None:
     """Continue a prompt, or answer a question about several contexts. Texts of any length are read in chunks.
 
@@ -78,6 +87,9 @@ def generate(
     _require_one_source(prompt, prompt_file, contexts, question)
     if contexts and stream:
         raise Conflict.because("--stream", "--stream and --contexts exclude each other: answers end")
+    if as_json and stream and max_new_tokens is None:
+        sentence = "--json is printed at the end, and --stream has none"
+        raise Conflict.because("--json", sentence, remedy="pass --max-new-tokens")
     sampling = _sampling(max_new_tokens, stream, temperature, top_p, seed)
     texts = _texts(Path(contexts)) if contexts else []
     request = GenerateRequest(_text(Path(prompt_file)) if prompt_file else prompt, texts, question, stream, sampling)
@@ -93,7 +105,8 @@ def generate(
     fitted = fitting(model, line, to, needed=needed) if line else None
     rule = _decoding(request, fitted)
     host = weights_of(model).to(where)
-    _write(request, host, tokenizer, fitted, rule, TextBudget(read, target(to)))
+    write = _write_json if as_json else _write
+    write(request, host, tokenizer, fitted, rule, TextBudget(read, target(to)))
 
 
 def _require_one_source(prompt: str, prompt_file: str, contexts: str, question: str) -> None:
@@ -174,23 +187,58 @@ def _write(
     rule: Any,
     budget: TextBudget,
 ) -> None:
-    """Extend the model, and print tokens as they come."""
+    """Print tokens as they come."""
+    with _tokens(request, host, tokenizer, extension, rule, budget) as (tokens, progress):
+        try:
+            for text in pieces(tokenizer, tokens):
+                progress.close()
+                sys.stdout.write(text)
+                sys.stdout.flush()
+        finally:
+            sys.stdout.write("\n")
+
+
+def _write_json(
+    request: GenerateRequest,
+    host: Any,
+    tokenizer: Any,
+    extension: extensions.Extension | None,
+    rule: Any,
+    budget: TextBudget,
+) -> None:
+    """Print everything at the end."""
+    with _tokens(request, host, tokenizer, extension, rule, budget) as (tokens, _):
+        ids = list(tokens)
+    print_json(
+        {
+            "text": tokenizer.decode(ids, skip_special_tokens=True),
+            "tokens": ids,
+            "prompt_tokens": budget.read,
+            "extension": extension.to_json() if extension else None,
+        }
+    )
+
+
+@contextmanager
+def _tokens(
+    request: GenerateRequest,
+    host: Any,
+    tokenizer: Any,
+    extension: extensions.Extension | None,
+    rule: Any,
+    budget: TextBudget,
+) -> Iterator[tuple[Iterator[int], WorkProgress]]:
+    """The tokens of the extended model as they come, and the bar that shows how much of the prompt is read."""
     from ropewalk.cli.length_limits import limit_of, watched
     from ropewalk.extension import Extension
     from ropewalk.hf.attach.trained_extension import taken_off
 
     on_model = replace(extension, decoding=None) if extension else Extension()
     extended = nullcontext() if on_model == Extension() else taken_off(host).under(host, on_model)
-    with extended, showing_progress("reading", unit="tokens read", quiet=True) as progress:
-        tokens = _answer if request.contexts else _continuation
-        try:
-            checked = watched(tokens(host, tokenizer, request, rule, progress), budget.read, limit_of(host, budget.to))
-            for text in pieces(tokenizer, checked):
-                progress.close()
-                sys.stdout.write(text)
-                sys.stdout.flush()
-        finally:
-            sys.stdout.write("\n")
+    with extended, showing_progress("reading", unit="tokens read") as progress:
+        source = _answer if request.contexts else _continuation
+        tokens = source(host, tokenizer, request, rule, progress)
+        yield watched(tokens, budget.read, limit_of(host, budget.to)), progress
 
 
 def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any) -> Iterator[int]:

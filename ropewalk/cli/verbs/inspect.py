@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
-
 import typer
 
 from ropewalk.cli.models import Model, To, require_plausible, target, weights_of
-
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON, with every pair and every method")]
+from ropewalk.cli.printed_json import AsJson, print_json
 
 
 def inspect(model: Model, to: To = "", as_json: AsJson = False) -> None:
@@ -22,4 +18,4 @@ def inspect(model: Model, to: To = "", as_json: AsJson = False) -> None:
     from ropewalk.hf import inspect as look
 
     report = look(weights_of(model), target_len=target_len)
-    typer.echo(json.dumps(report.to_json(), indent=2) if as_json else str(report))
+    print_json(report.to_json()) if as_json else typer.echo(str(report))

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ropewalk.cli import completion
 from ropewalk.cli.models import To, target
+from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.notation import length
 from ropewalk.pages import FACTORS, listed
 
 
 def show(
-    extension: Annotated[str, typer.Argument(help="such as yarn:factor=8+log_n; empty lists everything")] = "",
+    extension: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.extensions, help="such as yarn:factor=8+log_n; empty lists everything"
+        ),
+    ] = "",
     trained_len: Annotated[str, typer.Option(help="trained length of the model, such as 4096 or 4k")] = "4096",
     to: To = "",
     head_dim: Annotated[int, typer.Option(help="dimensions of a head")] = 128,
@@ -24,6 +31,7 @@ def show(
     heads: Annotated[int, typer.Option(help="query heads of a layer")] = 32,
     kv_heads: Annotated[int | None, typer.Option(help="key and value heads; by default as many as heads")] = None,
     rotary_dim: Annotated[int | None, typer.Option(help="dimensions that are rotated; by default all")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print an extension's formula, sources, parameters, rotations per pair and distances, or list all methods.
 
@@ -31,9 +39,9 @@ def show(
     """
     console = Console(highlight=False)
     if not extension:
-        _list(console)
+        print_json(_listed()) if as_json else _list(console)
         return
-    from ropewalk.cli.extension_page import detail
+    from ropewalk.cli.extension_page import detail, detail_json
     from ropewalk.facts import Facts
 
     facts = Facts(
@@ -45,7 +53,17 @@ def show(
         heads=heads,
         kv_heads=kv_heads,
     )
+    if as_json:
+        print_json(detail_json(extension, facts, target(to)))
+        return
     detail(console, extension, facts, target(to))
+
+
+def _listed() -> dict[str, Any]:
+    """Everything in one line each, from the files' docstrings."""
+    presets = [{"name": name, "idea": page.idea, "source": page.source} for name, page in listed("presets")]
+    methods = [{"slot": slot, "name": name, **page._asdict()} for slot in FACTORS for name, page in listed(slot)]
+    return {"presets": presets, "methods": methods}
 
 
 def _list(console: Console) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +9,10 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
-from ropewalk.cli.progress import showing_progress
+from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.folders import require_writable
+from ropewalk.measure.progress import showing_progress
 from ropewalk.notation import length
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ def stream(
     out: Out = "",
     piece: Piece = 0,
     device: Device = "",
+    as_json: AsJson = False,
 ) -> None:
     """Read a very long text under an extension, in the model's precision."""
     count = length(tokens, "--tokens")
@@ -43,7 +43,7 @@ def stream(
         require_writable(Path(out))
     parsed = fitting(model, line or extension, tokens, "--tokens")
     chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device)
+    _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device, as_json)
 
 
 def _stream(
@@ -55,6 +55,7 @@ def _stream(
     out: Path | None,
     chunk: int,
     device: str,
+    as_json: bool,
 ) -> None:
     import torch
 
@@ -67,17 +68,25 @@ def _stream(
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host.config.get_text_config())
     trained_under = taken_off(host)
-    with showing_progress("reading") as progress, trained_under.under(host, extension, target_len=count) as handle:
+    with (
+        showing_progress("reading", shown="lines") as progress,
+        trained_under.under(host, extension, target_len=count) as handle,
+    ):
         result = streamed(host, tokenizer, text, piece=chunk, progress=progress)
+    settings = {
+        "command": command(),
+        "extension": handle.extension.to_json(),
+        "line": line,
+        "corpus": corpus,
+        "dtype": str(host.dtype),
+        "threads": torch.get_num_threads(),
+    }
+    if out:
+        write_streamed(result, out, trained_len=known, settings=settings)
+    if as_json:
+        print_json({"folder": out and str(out), **settings, "trained_len": known, **result.to_json()})
+        return
     Console().print(table(result))
     print("\n" + "\n".join([CAPTION, *summary(result)]))
     if out:
-        settings = {
-            "command": shlex.join(["ropewalk", *sys.argv[1:]]),
-            "extension": handle.extension.to_json(),
-            "line": line,
-            "corpus": corpus,
-            "dtype": str(host.dtype),
-            "threads": torch.get_num_threads(),
-        }
-        print(f"Written to {write_streamed(result, out, trained_len=known, settings=settings).parent}")
+        print(f"Written to {out}")

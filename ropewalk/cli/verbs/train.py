@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ropewalk.cli.exit_status import STOPPED
+from ropewalk.cli.printed_json import AsJson, only_json, print_json
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.folders import require_writable
 
@@ -24,6 +25,7 @@ def train(
     out: Annotated[str, typer.Option("--out", "-o", help="output folder; a run that was begun there is resumed")] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; repeat for several")] = None,
     listed: Annotated[bool, typer.Option("--list", help="show the recipes and their settings")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model by a recipe; the same command again resumes it where it stopped."""
     from ropewalk.lab.recipes import listing
@@ -31,7 +33,8 @@ def train(
     from ropewalk.lab.training.stopping import as_interrupt
 
     if listed:
-        _list([listing.recipe(recipe)] if recipe else list(listing.recipes().values()))
+        recipes = [listing.recipe(recipe)] if recipe else list(listing.recipes().values())
+        print_json({"recipes": [_as_json(known) for known in recipes]}) if as_json else _list(recipes)
         return
     chosen, texts = listing.recipe(recipe), _texts(settings or [])
     if not out:
@@ -39,12 +42,20 @@ def train(
             "out", "train needs a folder", remedy=f"run ropewalk train {chosen.name} --out FOLDER"
         )
     require_writable(Path(out))
-    with as_interrupt():
+    with only_json(as_json), as_interrupt():
         result = run(chosen, out, texts)
     if result is None:
         print("ropewalk: stopped by a signal; progress is saved, the same command resumes", file=sys.stderr)
         raise typer.Exit(STOPPED)
+    if as_json:
+        print_json({"recipe": chosen.name, "folder": out, "model": str(result)})
+        return
     print(f"Trained: {result}")
+
+
+def _as_json(recipe: Recipe) -> dict[str, Any]:
+    """A recipe in words."""
+    return {"name": recipe.name, "idea": recipe.idea, "settings": [row._asdict() for row in recipe.rows()]}
 
 
 def _texts(settings: list[str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from ropewalk.facts import Facts
 from ropewalk.hf import inspect
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.notation import BARE
+from ropewalk.parsing import Line, read_line
 from ropewalk.spec import Json
 
 LINES = (
@@ -160,7 +161,7 @@ def tasks_of(samples: int) -> tuple[Task, ...]:
 
 def compare(
     subject: Subject,
-    lines: Sequence[str],
+    lines: Sequence[str | Line],
     lengths: Sequence[int],
     store: Store,
     *,
@@ -173,7 +174,7 @@ def compare(
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
     config = subject.model.config.get_text_config()
-    parsed = {line: parsed_for(config, line, target, subject.facts) for line in lines}
+    parsed = {line.text: parsed_for(config, line, target, subject.facts) for line in map(read_line, lines)}
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
     rows = run(subject, list(extensions.values()), tasks, lengths, store, measuring=measuring, progress=progress)
     base_losses = _base_losses(rows, subject.facts.trained_len)

@@ -33,7 +33,7 @@ from ropewalk.facts import Facts
 from ropewalk.hf.attach.capture import capture_biases
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.notation import BARE
-from ropewalk.parsing import parse_for
+from ropewalk.parsing import Line, parse_for
 from ropewalk.reach import Sinks
 from ropewalk.spec import Json
 
@@ -79,7 +79,7 @@ class Diagnosis:
 
 
 def diagnose(
-    subject: Subject, line: str = "", *, texts: int = 2, progress: Progress = lambda done, total, label: None
+    subject: Subject, line: str | Line = "", *, texts: int = 2, progress: Progress = lambda done, total, label: None
 ) -> Diagnosis:
     """Diagnose a model at the subject's longest length. Losses are of all texts, everything else of the first."""
     facts, length = subject.facts, subject.longest
@@ -87,7 +87,8 @@ def diagnose(
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("length", rule, length, remedy="a diagnosis compares positions within it and beyond")
     parsed = parsed_for(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
-    extensions = {BARE: Extension()} | ({line: parsed} if parsed != Extension() else {})
+    name = line.text if isinstance(line, Line) else line
+    extensions = {BARE: Extension()} | ({name: parsed} if parsed != Extension() else {})
     ids = torch.stack(subject.passages(texts))
     stream = parsed if isinstance(parsed.reach, Sinks) else parse_for("streaming", facts, length)
     marks = subject.marks  # before the model is extended
@@ -147,7 +148,8 @@ def _terms(model: nn.Module, ids_bn: Tensor) -> BiasTerms | None:
 
 
 def _streams(subject: Subject, ids_bn: Tensor, stream: Extension) -> StreamLosses:
-    """Line breaks replace the first tokens."""
-    substitute = subject.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
+    """Line breaks replace the first tokens; where the tokenizer has none, the last token of the text does."""
+    breaks = subject.tokenizer("\n", add_special_tokens=False)["input_ids"]
+    substitute = breaks[-1] if breaks else int(ids_bn[0, -1])
     runs = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute, own=subject.own)
     return StreamLosses(*(tuple(binned(losses.mean(0))) for losses in runs))

@@ -53,12 +53,19 @@ class TrainedExtension:
             yield handle
 
 
-def taken_off(model: nn.Module) -> TrainedExtension:
-    """Remove the extension of a model and return it."""
+def extension_of(model: nn.Module) -> TrainedExtension:
+    """The extension of a model, with its learned numbers."""
     host = host_of(model)
     handle = handle_of(host)
     if handle is None:
         return TrainedExtension()
     learned = {name: value.detach().clone() for name, value in host.named_parameters() if PREFIX in name}
-    handle.remove()
     return TrainedExtension(handle.extension, handle.lifts_windows, handle.mode, handle.trained_len, learned)
+
+
+def taken_off(model: nn.Module) -> TrainedExtension:
+    """Remove the extension of a model and return it."""
+    trained, handle = extension_of(model), handle_of(host_of(model))
+    if handle is not None:
+        handle.remove()
+    return trained

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 from ropewalk.hf.engine_check.compare import Difference
@@ -63,7 +64,7 @@ class LayerCheck:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class EngineCheck:
     """The answer of `check`."""
 
@@ -108,6 +109,14 @@ class EngineCheck:
             "findings": [finding.to_json() for finding in self.findings],
             "flags": self.command,
         }
+
+    def __repr__(self) -> str:
+        name = f"{self.engine} {self.version} at {self.target_len:,} tokens"
+        return f"<EngineCheck: {name}: {self.verdict}; print it for everything>"
+
+    def _repr_html_(self) -> str:
+        summary = escape(repr(self)[1:-1].partition(";")[0])
+        return f"<details><summary>{summary}</summary><pre>{escape(str(self))}</pre></details>"
 
     def __str__(self) -> str:
         head = f"{self.verdict}: {MEANINGS[self.verdict]}"

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ BY = {"convert": " (rw.convert)", "nbce_generate": " (several contexts)"}
 STATIC = Extension(frequencies=Interpolation(factor=1))  # any static schedule
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Inspection:
     """The facts of a model, and what follows from them at a target length."""
 
@@ -100,6 +101,15 @@ class Inspection:
             "carried": self.carried,
             "methods": [{**advice._asdict(), "applies": advice.applies} for advice in self.methods],
         }
+
+    def __repr__(self) -> str:
+        lengths = f"trained on {self.facts.trained_len:,} tokens, inspected for {self.target_len:,}"
+        count = f"{len(self.applying)} of {len(self.methods)} presets apply"
+        return f"<Inspection: {lengths}, {count}; print it for everything>"
+
+    def _repr_html_(self) -> str:
+        summary = escape(repr(self)[1:-1].partition(";")[0])
+        return f"<details><summary>{summary}</summary><pre>{escape(str(self))}</pre></details>"
 
     def __str__(self) -> str:
         return "\n\n".join(["\n".join(self._model()), "\n".join(self._pairs()), "\n".join(self._applying())])

@@ -79,7 +79,7 @@ def test_the_base_model_is_measured_once(place, whole, monkeypatch, tmp_path):
 
 
 def test_a_wrong_extension_is_refused_before_the_model_is_read(place, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ropewalk.cli.verbs.compare.weights_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.loading.weights_of", None)  # would fail where it is called
     assert compare(place, tmp_path, "yern") == 2
     assert "'yern'" in capsys.readouterr().err
 
@@ -98,8 +98,8 @@ def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatc
         asked.append(address)
         return runner.here
 
-    monkeypatch.setattr("ropewalk.evaluation.compare.ray_cluster.on_cluster", on_cluster)
-    monkeypatch.setattr("ropewalk.report.comparison.write_report", lambda *_, **__: "nowhere")
+    monkeypatch.setattr("ropewalk.measure.comparing.on_cluster", on_cluster)
+    monkeypatch.setattr("ropewalk.measure.comparing.write_report", lambda *_, **__: "nowhere")
     shutil.copy(whole / "cells.sqlite", tmp_path)
     assert compare(place, tmp_path, "--ray", "head:6379") == 0
     assert asked == ["head:6379"]
@@ -154,8 +154,8 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
     [
         (["--lengths", "many"], "--lengths must be"),
         (["--lengths", "64"], "--lengths must be at least the trained length (128)"),
-        (["--corpus", "nowhere"], "corpus must be one of"),
-        (["--samples", "1"], "samples"),
+        (["--corpus", "nowhere"], "--corpus must be one of"),
+        (["--samples", "1"], "greater than or equal to 2, got '1'"),
         (["yern"], "'yern'"),
         (["--tasks", "nedle"], "there is no task 'nedle'; did you mean 'needle'? Known: context"),
         (["--tasks", "needle"], "length must be at least"),

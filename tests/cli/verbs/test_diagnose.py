@@ -45,11 +45,11 @@ def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--length", "32"], "length must be above the trained length (32)"),
+        (["--length", "32"], "--length must be above the trained length (32)"),
         (["--length", "many"], "--length must be"),
         (["rerop"], "'rerop'"),
         (["nbce"], "extend cannot apply nbce, a method of decoding"),
-        (["--texts", "0"], "--texts"),
+        (["--texts=0"], "'--texts': Input should be greater than or equal to 1, got '0'"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):

@@ -104,7 +104,7 @@ def test_every_preset_is_shown(name, capsys):
             ["yarn", "--to", "much"],
             "ropewalk: --to must be a whole number such as 512, 32k or 1m, got 'much'",
         ),
-        (["yarn:factor=2", "--head-dim", "7"], "ropewalk: head_dim must be a positive even number, got 7"),
+        (["yarn:factor=2", "--head-dim", "7"], "ropewalk: --head-dim must be a positive even number, got 7"),
     ],
 )
 def test_refusals_are_one_line(arguments, message):

@@ -16,6 +16,7 @@ from transformers import AutoConfig, LlamaConfig, Qwen2Config, Qwen3Config
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName, Unreadable
 from ropewalk.hf.engine_check.engines import ENGINES
+from ropewalk.models import DEFAULT
 from ropewalk.trained_to import trained_to
 
 K = 1024
@@ -366,3 +367,11 @@ def test_reading_a_config_needs_no_probe():
     assert done.stdout == "False\n"
     with pytest.raises(AttributeError, match=r"'ropewalk\.hf' has no attribute 'chek'"):
         rw.hf.chek  # noqa: B018
+
+
+def test_in_a_notebook_it_is_one_line_that_opens():
+    checked = rw.check(DEFAULT, engine="vllm")
+    assert repr(checked).startswith("<EngineCheck: vllm ")
+    assert len(repr(checked)) < 160
+    assert checked._repr_html_().startswith("<details><summary>EngineCheck: vllm ")
+    assert "<pre>same: " in checked._repr_html_()

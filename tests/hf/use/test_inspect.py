@@ -1,5 +1,6 @@
 """What is said of a model, against numbers worked by hand."""
 
+import html
 import json
 
 import pytest
@@ -189,3 +190,11 @@ def test_it_is_read_on_80_columns_and_by_machines(name):
         assert each["applies"] == (each["name"] in seen.applying)
         assert bool(each["why_not"]) != each["applies"]
         assert (each["cache_bytes"] > 0) == each["applies"]
+
+
+def test_in_a_notebook_it_is_one_line_that_opens():
+    inspected = inspect(tiny("llama", num_hidden_layers=1))
+    assert len(repr(inspected)) < 160
+    shown = inspected._repr_html_()
+    assert shown.startswith("<details><summary>Inspection: trained on ")
+    assert html.unescape(shown.split("<pre>")[1].removesuffix("</pre></details>")) == str(inspected)

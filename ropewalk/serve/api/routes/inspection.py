@@ -37,14 +37,14 @@ async def losses(request: Request) -> Response:
 
 @router.post("/api/attention")
 async def attention(request: Request) -> Response:
-    """What one head attends to, a row for every token."""
+    """What one head attends to, a row for every token; of a longer text the last tokens alone are read."""
     ready = ready_of(request)
     fields = accepted(await json_of(request), ["text", "model", "layer", "head"])
     model = ready.names.resolve(text_or_none(fields, "model"))
     facts = model.carried.facts
     layer = _below(fields.get("layer", 0), "layer", facts.layers)
     head = _below(fields.get("head", 0), "head", facts.heads)
-    ids = await _ids(ready.texts, text(fields, "text"), MOST_ATTENTION)
+    ids = (await _ids(ready.texts, text(fields, "text"), MOST_LOSSES))[-MOST_ATTENTION:]
     weights = await unless_gone(ready.engine.attention(model.extension, ids, layer, head), request.receive)
     return reply({"tokens": await ready.texts.strings_of(ids), "weights": weights})
 

@@ -39,8 +39,8 @@ def test_attention_of_one_head(server):
         ("attention", {"text": "a b", "layer": 6}, "layer must be a whole number from 0 to 5, got 6"),
         ("attention", {"text": "a b", "layer": True}, "layer must be"),
         ("attention", {"text": "a b", "head": -1}, "head must be a whole number from 0 to 3"),
-        ("attention", {"text": "a " * 600}, "of 2 to 512 tokens"),
-        ("attention", {"text": "x" * 10**6}, "at most 512 tokens"),
+        ("attention", {"text": "a"}, "of 2 to 32,768 tokens"),
+        ("attention", {"text": "x" * 10**6}, "of 2 to 32,768 tokens"),
     ],
 )
 def test_what_is_refused(server, path, body, message):
@@ -60,3 +60,9 @@ def test_a_full_queue_is_a_status(server, monkeypatch):
 
     monkeypatch.setattr(server.engine, "losses", full)
     assert call(server, "POST", "/api/losses", {"text": "a b", "models": ["default"]}).status == 429
+
+
+def test_of_a_long_text_the_last_tokens_are_read(server):
+    shown = call(server, "POST", "/api/attention", {"text": "a b c d" * 200 + "xyz", "model": "default"}).json()
+    assert len(shown["tokens"]) == len(shown["weights"]) == 512
+    assert "".join(shown["tokens"]).endswith("xyz")

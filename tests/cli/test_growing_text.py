@@ -1,13 +1,11 @@
-"""Progress goes to the error stream; text as it grows is the text."""
+"""Text as it grows is the text."""
 
 import pytest
-from rich.console import Console
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from ropewalk.cli import progress
-from ropewalk.cli.progress import INCOMPLETE, pieces
+from ropewalk.cli.growing_text import INCOMPLETE, pieces
 
 
 @pytest.fixture(scope="module")
@@ -37,35 +35,3 @@ def test_a_line_is_not_decoded_from_its_beginning_for_ever(tokenizer, monkeypatc
     monkeypatch.setattr(tokenizer, "decode", lambda ids, **given: lengths.append(len(ids)) or decode(ids, **given))
     list(pieces(tokenizer, tokenizer("word " * 300)["input_ids"]))
     assert max(lengths) <= 64
-
-
-def shown_progress(monkeypatch, capsys, *, terminal, **given):
-    """What the error stream gets while a job reports half and the whole of its work."""
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    with progress.showing_progress("reading", **given) as show:
-        show(1, 2)
-        show(2, 2, "writing")
-        show.close()
-        show.close()
-    said = capsys.readouterr()
-    assert said.out == ""
-    return said.err
-
-
-def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
-    shown = shown_progress(monkeypatch, capsys, terminal=False)
-    assert shown == "ropewalk: reading, 50%\nropewalk: writing, 100%\n"
-
-
-def test_nothing_where_silence_is_asked_for(monkeypatch, capsys):
-    assert shown_progress(monkeypatch, capsys, terminal=False, quiet=True) == ""
-
-
-def test_a_bar_on_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(Console, "is_terminal", property(lambda _: True))
-    shown = shown_progress(monkeypatch, capsys, terminal=True)
-    assert "reading" in shown
-    assert "━" in shown
-    assert "ropewalk:" not in shown

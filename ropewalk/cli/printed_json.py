@@ -1,0 +1,195 @@
+"""What every verb that reports shares: `--json` with its keys, and the command line that a report names.
+
+With `--json` the output stream has one JSON object and nothing else; a number that is infinite or was not measured is
+null. The keys are those of docs/command-line.md, which is written from here; a key is added but never renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import Annotated, Any
+
+import typer
+
+from ropewalk.measure.plain_json import record_json
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
+
+FOLDER = "where the files are; the report and a JSON file with all other keys are among them"
+COMMAND, MADE, MARKS = "the command line", "when, where and with which versions", "hashes of model, tokenizer and texts"
+EXTENSION = "the extension that was applied, as `rw.Extension.from_json` reads it"
+KEYS: Mapping[str, Mapping[str, str]] = {
+    "compare": {
+        "folder": FOLDER,
+        "command": COMMAND,
+        "made": MADE,
+        "seconds": "of measuring, summed over processes",
+        "marks": MARKS,
+        "trained_len": "the length at which the base model sets the standard",
+        "own_schedule": "of the checkpoint; empty for plain RoPE",
+        "lengths": "that were measured",
+        "tasks": "that were measured, with their parameters",
+        "contenders": "the base model first: `line`, `extension`, `change` (of the loss), `cache_bytes`, `slowdown`,"
+        " `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
+    },
+    "diagnose": {
+        "folder": FOLDER,
+        "command": COMMAND,
+        "facts": "of the model",
+        "length": "of the texts, in tokens",
+        "sides": "the base model first: `line`, `extension`, `pairs`, `losses`, `entropy`, `last`, `first`, `growth`,"
+        " `planes`, `terms`",
+        "stream": "the extension under which sinks were taken away",
+        "streams": "losses by position: sinks `kept`, `replaced` by other tokens, `removed`",
+        "marks": MARKS,
+        "made": MADE,
+        "findings": "sentences",
+    },
+    "eval": {
+        "folder": FOLDER,
+        "command": COMMAND,
+        "line": "the extension as it was typed",
+        "extension": EXTENSION,
+        "longest": "request that was allowed, in tokens",
+        "lengths": "of generated texts",
+        "limit": "samples of each task and length; null: all",
+        "scores": "`task`, `metric`, `value`, `error`, `samples`",
+        "tasks": "with their settings and longest requests",
+        "marks": MARKS,
+        "made": MADE,
+    },
+    "fit": {
+        "folder": FOLDER + "; `extension.json` too",
+        "load": "how to load the model that --save wrote; empty without --save",
+        "command": COMMAND,
+        "words": "the result in sentences",
+        "made": MADE,
+        "marks": MARKS,
+        "goal": "the conditions",
+        "trained_len": "of the model",
+        "extension": "the answer, as `rw.Extension.from_json` reads it",
+        "judged": "the final test, the answer first: `line`, `extension`, `loss`, `behind`, `damage`, `slowdown`,"
+        " `pass_keys`",
+        "trials": "every trial with its losses",
+    },
+    "show": {
+        "presets": "`name`, `idea`, `source`",
+        "methods": "the same with `slot`, `formula` and `notes`",
+    },
+    "show EXTENSION": {
+        "line": "the extension as it was typed",
+        "extension": "as `rw.Extension.from_json` reads it",
+        "trained_len": "for which it is shown",
+        "length": "for which it is shown",
+        "description": "formula, sources and notes as text",
+        "methods": "`slot`, `name`, `idea`, `formula`, `source`, `notes`, `parameters` with their values",
+        "pairs": "`pair`, `wavelength`, `turns_trained`, `turns`, `slowed_by` (null: not rotated)",
+        "distances": "`reach`, `distance`, `effective` (null: out of reach), where a reach changes distances",
+    },
+    "inspect": {
+        "trained_len": "in tokens",
+        "target_len": "in tokens",
+        "layers": "their number",
+        "heads": "query heads of a layer",
+        "kv_heads": "key heads of a layer",
+        "head_dim": "dimensions of a head",
+        "rotary_dim": "dimensions that are rotated",
+        "base": "of the rotary frequencies",
+        "own_schedule": "of the checkpoint; empty for plain RoPE",
+        "windows": "of each layer; null: none",
+        "turns_trained": "rotations of each pair within the trained length",
+        "turns_at_target": "the same within the target length",
+        "under_trained": "pairs that never complete a turn in training",
+        "cache_bytes": "of one text of the target length",
+        "tabled": "empty, or why a static schedule cannot go into the rotary tables",
+        "carried": "empty, or why the attention cannot be replaced",
+        "methods": "every preset: `name`, `needs`, `by`, `cache_bytes`, `why_not`, `applies`",
+    },
+    "extend": {
+        "folder": "where the model is",
+        "extension": EXTENSION,
+        "load": "the function that loads it",
+        "why": "why plain transformers cannot load it; empty where it can",
+    },
+    "export": {
+        "kind": "`config`, `plugin`, `settings` ...: how the engine gets the extension",
+        "folder": "where the model is; null where settings are all",
+        "command": "what starts the engine; of a trainer, its settings",
+        "notes": "sentences",
+    },
+    "check": {
+        "model": "as it was named",
+        "engine": "its name",
+        "version": "of the engine",
+        "source": "what was read or run to know it",
+        "verdict": "`same`, `differs`, `refused` or `unknown`",
+        "target_len": "in tokens",
+        "trained_len": "in tokens",
+        "allowed_len": "the longest that the engine allows; null: any",
+        "default_len": "without flags",
+        "layers": "every pair of every type of layer, in the engine and as meant",
+        "ignored": "keys of the config that the engine does not read",
+        "findings": "with their kinds",
+        "flags": "that serve this length",
+    },
+    "generate": {
+        "text": "the generated text",
+        "tokens": "its ids",
+        "prompt_tokens": "before the first generated one; of the longest context, with its question",
+        "extension": "that was asked for, as `rw.Extension.from_json` reads it; null without one",
+    },
+    "stream": {
+        "folder": "where `stream.json`, the table and the figure are; null without --out",
+        "command": COMMAND,
+        "extension": EXTENSION,
+        "line": "the extension as it was typed",
+        "corpus": "as it was named",
+        "dtype": "of the model",
+        "threads": "of torch",
+        "trained_len": "of the model",
+        "tokens": "of the text",
+        "piece": "tokens read at once",
+        "documents": "that the text consists of",
+        "rounds": "how often they were read",
+        "loss": "nats per token",
+        "accuracy": "of the next token",
+        "bits_per_byte": "of the text",
+        "seconds": "of reading",
+        "processor_seconds": "of all threads",
+        "cache_bytes": "at most",
+        "process_bytes": "at most; 0: unknown",
+        "stretches": "parts of the text: `stop`, `loss`, `accuracy`, `milliseconds`, `cache_bytes`",
+    },
+    "train": {
+        "recipe": "its name",
+        "folder": "of the run",
+        "model": "the result",
+    },
+    "train --list": {
+        "recipes": "`name`, `idea`, `settings` with `name`, `default`, `rule`, `meaning`",
+    },
+}
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """The only thing on the output stream."""
+    typer.echo(json.dumps(record_json(record), indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def only_json(as_json: bool) -> Iterator[None]:
+    """For a block in which libraries print: with --json that goes to the error stream."""
+    if not as_json:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def command() -> str:
+    """The command line as it was typed."""
+    return shlex.join(["ropewalk", *sys.argv[1:]])

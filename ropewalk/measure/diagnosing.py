@@ -1,0 +1,102 @@
+"""`rw.diagnose`: why an extension works or fails, from inside the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.diagnostics.diagnose import Diagnosis
+from ropewalk.evaluation.diagnostics.diagnose import diagnose as measured
+from ropewalk.extension import Extension
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.lines import line_of
+from ropewalk.measure.loading import logging_restored, opened
+from ropewalk.measure.plain_json import finite, record_json
+from ropewalk.measure.progress import Shown, showing_progress
+from ropewalk.measure.result import MeasuredResult
+from ropewalk.models import NAME
+from ropewalk.notation import length as in_tokens
+from ropewalk.report.diagnosis import MEASURES, as_json, findings, numbers, title, write_diagnosis
+from ropewalk.report.drawing import name_of
+from ropewalk.report.html_page import PageTable
+from ropewalk.spec import Json
+
+TIMES = 4  # length by default, in trained lengths
+
+
+@dataclass(frozen=True, repr=False)
+class DiagnosisResult(MeasuredResult):
+    """The result of `rw.diagnose`; `diagnosis` has every curve of both sides, the base model first."""
+
+    diagnosis: Diagnosis
+
+    @property
+    def title(self) -> str:
+        """What was diagnosed."""
+        return title(self.diagnosis)
+
+    @property
+    def sentences(self) -> list[str]:
+        """The findings."""
+        return findings(self.diagnosis)
+
+    @property
+    def table(self) -> PageTable:
+        """Each number within the trained length and beyond, side by side."""
+        return numbers(self.diagnosis)
+
+    @property
+    def brief(self) -> PageTable:
+        """The same numbers under shorter heads."""
+        head = [f"{name_of(side.line)}, {where}" for side in self.diagnosis.sides for where in ("within", "beyond")]
+        return PageTable(("mean", *head), self.table.rows)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A record for each side and number: within the trained length, and beyond."""
+        return [
+            {"extension": side.line, "number": name, "within": finite(within), "beyond": finite(beyond)}
+            for side in self.diagnosis.sides
+            for name, (_, of) in MEASURES.items()
+            for within, beyond in [of(side, self.diagnosis)]
+        ]
+
+    def to_dict(self) -> Json:
+        """Every number, as `diagnosis.json`."""
+        return record_json(as_json(self.diagnosis))
+
+    def write(self, folder: str | Path, *, command: str = "") -> Path:
+        """Write `diagnose.html` with its figures, and `diagnosis.json`; return the path of the page."""
+        return write_diagnosis(self.diagnosis, folder, command=command)
+
+
+def diagnose(
+    model: Any = NAME,
+    extension: str | Extension = "",
+    *,
+    tokenizer: Any = None,
+    length: int | str | None = None,
+    corpus: str = "stdlib",
+    texts: int = 2,
+    device: str = "",
+    progress: Shown = True,
+) -> DiagnosisResult:
+    """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks.
+
+        print(rw.diagnose("model", "rerope", length=512))
+
+    `model`, `tokenizer` and `progress` are those of `rw.compare`. `length` is in tokens (1024 or "1k"), by default 4
+    times the trained length. Losses are of all `texts`, everything else of the first. Without an extension the base
+    model is diagnosed alone.
+    """
+    if texts < 1:
+        raise InvalidValue("texts", "at least 1", texts)
+    line = "" if extension == "" else line_of(extension)
+    asked = None if length is None else in_tokens(str(length), "length")
+    with logging_restored(), opened(model, tokenizer, device) as host:
+        longest = asked or TIMES * trained_len(host.model.config.get_text_config())
+        subject = host.subject(corpus, longest)
+        with showing_progress("diagnosing", shown=progress) as bar:
+            return DiagnosisResult(measured(subject, line, texts=texts, progress=bar))

@@ -1,0 +1,268 @@
+"""`rw.fit`: the best extension of a model for a length, with the evidence."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.evaluation.material.subject import Subject, without_extension
+from ropewalk.extension import Extension
+from ropewalk.hf import export
+from ropewalk.hf import save as write_model
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.loading import OpenedModel, kept, logging_restored, opened, opened_by_name
+from ropewalk.measure.plain_json import finite, record_json
+from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
+from ropewalk.measure.result import MeasuredResult
+from ropewalk.models import NAME
+from ropewalk.notation import duration
+from ropewalk.notation import length as in_tokens
+from ropewalk.report.fitting import as_json, table, title, words, write_fit
+from ropewalk.report.html_page import PageTable
+from ropewalk.report.tables import interval
+from ropewalk.search.final_test import FinalTest, FitResult
+from ropewalk.search.fitting import Fitting
+from ropewalk.search.goal import LOADERS, Goal
+from ropewalk.search.trials import MeasuredTrial
+from ropewalk.search.workers import helped
+from ropewalk.spec import Json
+
+ENGINES = LOADERS[2:]  # those that can run it, after any and static
+
+
+@dataclass(frozen=True)
+class FitDefaults:
+    """What holds where the caller says nothing."""
+
+    budget: int  # seconds of the whole run
+    samples: int  # texts to search on
+    judges: int  # other texts for the final test
+    times: int  # target length in trained lengths
+    most: int | None  # hand-set extensions that are tested beside the answer
+
+
+USUAL, QUICK = FitDefaults(1200, 16, 24, 8, None), FitDefaults(90, 3, 3, 4, 3)
+
+
+@dataclass(frozen=True, repr=False)
+class FittedExtension(MeasuredResult):
+    """The result of `rw.fit`: `extension` is what to use; `fit` has all tests and trials."""
+
+    fit: FitResult
+    subject: Subject = field(compare=False)  # the model and the texts
+
+    @property
+    def extension(self) -> Extension:
+        """What to use: `rw.extend(model, fitted.extension)`."""
+        return self.fit.advised
+
+    @property
+    def title(self) -> str:
+        """The goal."""
+        return title(self.fit)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Which extension it is, and how certain that is."""
+        return [words(self.fit)]
+
+    @property
+    def table(self) -> PageTable:
+        """The answer and all others that were tested, the lowest loss first."""
+        return table(self.fit)
+
+    @property
+    def brief(self) -> PageTable:
+        """The loss, and how far it is behind the answer's."""
+        tests = sorted(_tests(self.fit), key=lambda tested: tested.behind.value)
+        rows = ((tested.line, f"{tested.loss.value:.3f}", interval(tested.behind)) for tested in tests)
+        return PageTable(("extension", "loss", "behind [95% CI]"), tuple(rows))
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A record for each extension of the final test; `loss` and `behind` have 95 % intervals."""
+        return [_record(tested) for tested in _tests(self.fit)]
+
+    def to_dict(self) -> Json:
+        """Everything, trial by trial, as `results.json`."""
+        return record_json(as_json(self.fit))
+
+    def write(self, folder: str | Path, *, command: str = "") -> Path:
+        """Write `extension.json`, `report.html` and `results.json`; return the path of the page."""
+        return write_fit(self.fit, Path(folder), command=command)
+
+    def save(self, folder: str | Path) -> str:
+        """Write the extended model to a new folder, and return how to load it: for the engine of the goal, if any."""
+        model, goal, tokenizer = self.subject.model, self.fit.goal, self.subject.tokenizer
+        with without_extension(model), self.subject.under(self.fit.written.extension):
+            if goal.deployable in ENGINES:
+                length = goal.target_len
+                return str(export(model, folder, target=goal.deployable, target_len=length, tokenizer=tokenizer))
+            how = write_model(model, folder, target_len=goal.target_len, tokenizer=tokenizer)
+        return f"The model: {folder}; load it with {how}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRequest:
+    """What was asked for; every worker reads it, and loads the model for itself."""
+
+    model: Any
+    tokenizer: Any
+    corpus: str
+    device: str
+    length: int | None
+    conditions: dict[str, Any]
+    pace: FitDefaults
+    storage: str | None
+    study: str
+    workers: int
+    folder: Path
+    deadline: float
+    budget: float
+
+
+def fit(
+    model: Any = NAME,
+    target_len: int | str | None = None,
+    *,
+    tokenizer: Any = None,
+    budget: float | str = "",
+    quick: bool = False,
+    deployable: str = "any",
+    max_damage: float | None = None,
+    min_retrieval: float | None = None,
+    max_slowdown: float | None = None,
+    corpus: str = "python",
+    samples: int | None = None,
+    judges: int | None = None,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    storage: str = "",
+    study: str = "fit",
+    workers: int = 1,
+    device: str = "",
+    progress: Shown = True,
+) -> FittedExtension:
+    """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
+
+        fitted = rw.fit("model", 512, budget="20s", quick=True)
+        rw.extend(model, fitted.extension)
+
+    `model`, `tokenizer`, `corpus` and `progress` are those of `rw.compare`. `target_len` is in tokens (32768 or "32k"),
+    by default 8 times the trained length. `budget` is the time of the whole run, in seconds or as "20m", the default.
+    `quick` takes 90 seconds, 4 times the trained length and 3 texts. The answer keeps to the conditions: `deployable`
+    is any, static, or an engine that must load it; `max_damage` limits the rise of the loss on short texts in nats,
+    `min_retrieval` the share of passkeys that are found, `max_slowdown` the time. `samples` texts are searched on,
+    `judges` others test. In a `folder` (or an Optuna `storage`) the `study` is kept: the same call resumes it.
+    Ctrl-C, or a notebook's stop button, ends the search and tests the best so far.
+    """
+    pace, began = QUICK if quick else USUAL, time.time()
+    if deployable not in LOADERS:
+        raise UnknownName("engine for deployable", deployable, known=LOADERS)
+    if workers > 1 and not isinstance(model, str | Path):
+        sentence = "several workers need the name of a model, which each of them loads"
+        raise InvalidValue.because("workers", sentence, remedy="leave workers out, or pass a name")
+    seconds = (duration(budget, "budget") if isinstance(budget, str) else budget) if budget else pace.budget
+    limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
+    texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
+    asked = None if target_len is None else in_tokens(str(target_len), "target_len")
+    with logging_restored(), kept(folder) as place, opened(model, tokenizer, device) as host:
+        request = FitRequest(
+            model=model,
+            tokenizer=tokenizer,
+            corpus=corpus,
+            device=device,
+            length=asked,
+            conditions={"deployable": deployable, **texts, "seed": seed, **limits},
+            pace=pace,
+            storage=storage or None,
+            study=study,
+            workers=workers,
+            folder=place,
+            deadline=began + seconds,
+            budget=seconds,
+        )
+        return _answer(request, _fitting(request, host), progress)
+
+
+def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtension:
+    fitting.begin()  # before others join it
+    with (
+        helped(request.workers, partial(_opened, request)),
+        showing_progress(request.study, shown=shown) as progress,
+    ):
+        _search(fitting, progress)
+        fitting.judge_share(0)
+    with showing_progress("testing", shown=shown) as progress:
+        result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
+    return FittedExtension(result, fitting.subject)
+
+
+def _opened(request: FitRequest) -> Fitting:
+    """Another process's own model and texts, and the study that all share."""
+    return _fitting(request, opened_by_name(request.model, request.tokenizer, request.device))
+
+
+def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
+    trained = trained_len(host.model.config.get_text_config())
+    length = request.length or request.pace.times * trained
+    if length <= trained:
+        raise DoesNotFit("target_len", f"above the trained length ({trained})", length)
+    subject = host.subject(request.corpus, length)
+    return Fitting(
+        subject=subject,
+        goal=Goal(facts=subject.facts, target_len=length, **request.conditions),
+        folder=request.folder,
+        storage=request.storage,
+        name=request.study,
+        deadline=request.deadline,
+        budget=request.budget,
+        workers=request.workers,
+        most=request.pace.most,
+    )
+
+
+def _search(fitting: Fitting, progress: WorkProgress) -> None:
+    began, end = time.time(), fitting.end
+    if end is not None and end <= began:
+        more = fitting.deadline and began - end  # what the final test needs beyond the budget
+        late = f"the budget is about {more:.0f} s too short for the final test: it takes longer, and little is searched"
+        progress.note(late)
+    best: list[float] = []
+    tried: list[int] = []
+
+    def watch(trial: MeasuredTrial) -> None:
+        tried.append(trial.number)
+        if trial.keeps and trial.figures:
+            best.append(trial.figures.loss)
+        label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
+        progress(time.time() - began, max(1.0, (end or began) - began), label)
+
+    if fitting.search(watch=watch):
+        progress.note("search stopped; the best so far is tested (Ctrl-C again stops the test too)")
+
+
+def _tests(fit: FitResult) -> list[FinalTest]:
+    """The answer, and all others that were tested."""
+    return [fit.answer, *(tested for tested in fit.beside if tested.extension != fit.answer.extension)]
+
+
+def _record(tested: FinalTest) -> dict[str, Any]:
+    loss, behind = tested.loss, tested.behind
+    return {
+        "extension": tested.line,
+        "texts": loss.of,
+        "loss": finite(loss.value),
+        "loss_low": finite(loss.low),
+        "loss_high": finite(loss.high),
+        "behind": finite(behind.value),
+        "behind_low": finite(behind.low),
+        "behind_high": finite(behind.high),
+        "damage": finite(tested.damage.value),
+        "slowdown": finite(tested.slowdown),
+        "passkeys": finite(tested.keys.value) if tested.keys else None,
+    }

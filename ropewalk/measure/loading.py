@@ -1,0 +1,154 @@
+"""Models and tokenizers as they are measured: loaded by name, placed on a device, or as the caller has them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ropewalk import folders
+from ropewalk.errors import InvalidValue
+from ropewalk.models import path_of
+from ropewalk.trained_to import stated
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.material.subject import Subject  # importing these takes seconds
+    from ropewalk.hf.attach.trained_extension import TrainedExtension
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
+
+
+class OpenedModel(NamedTuple):
+    """A model without its extension, its tokenizer, and the extension that it was trained under."""
+
+    model: Any
+    tokenizer: Any
+    trained_under: TrainedExtension
+
+    def subject(self, corpus: str, longest: int) -> Subject:
+        """The model with the texts that it is measured on."""
+        from ropewalk.evaluation.material.subject import Subject
+
+        model, tokenizer, trained_under = self
+        return Subject(model=model, tokenizer=tokenizer, own=trained_under, corpus=corpus, longest=longest)
+
+
+@contextmanager
+def opened(model: Any, tokenizer: Any, device: str) -> Iterator[OpenedModel]:
+    """A model by name, or a loaded one. A loaded one has its extension and its mode again after the block."""
+    if isinstance(model, str | Path):
+        yield opened_by_name(model, tokenizer, device)
+        return
+    from ropewalk.evaluation.material.subject import without_extension
+    from ropewalk.hf.attach.handle import host_of
+    from ropewalk.hf.attach.trained_extension import extension_of
+
+    if device:
+        sentence = "a device is for a model that is named; this one is loaded"
+        raise InvalidValue.because("device", sentence, remedy="move it there: model.to(device)")
+    host: Any = host_of(model)
+    trained_under, training = extension_of(host), host.training
+    try:
+        with without_extension(host):
+            yield OpenedModel(host.eval(), _tokenizer_for(host) if tokenizer is None else tokenizer, trained_under)
+    finally:
+        host.train(training)
+
+
+def opened_by_name(model: str | Path, tokenizer: Any = None, device: str = "") -> OpenedModel:
+    """A folder, a name on the hub, or default; its tokenizer is the one beside it, unless another is passed."""
+    from ropewalk.hf.attach.trained_extension import taken_off
+
+    name = path_of(str(model))
+    folders.require_plausible(name)
+    tokenizer = tokenizer_of(name) if tokenizer is None else tokenizer
+    loaded = placed(weights_of(name), device)
+    return OpenedModel(loaded, tokenizer, taken_off(loaded))
+
+
+def _tokenizer_for(host: Any) -> Any:
+    """The tokenizer beside the weights that a model was loaded from."""
+    if not host.name_or_path:
+        sentence = "a model that was not loaded from a folder or from the hub needs a tokenizer"
+        raise InvalidValue.because("tokenizer", sentence, remedy="pass tokenizer=...")
+    return tokenizer_of(host.name_or_path)
+
+
+def tokenizer_of(model: str) -> Any:
+    """The model's tokenizer."""
+    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+
+    return quietly(fetch_tokenizer, model)
+
+
+def weights_of(model: str) -> Any:
+    """The model, under the extension that was saved with it, if any."""
+    from ropewalk.hf import load
+    from ropewalk.hf.probe.facts import correct
+
+    loaded = quietly(load, model)
+    if stated() is not None:  # stored on the model, for other processes and machines too
+        correct(loaded, stated())
+    return loaded
+
+
+def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
+    """The model on its device; a small one on a CPU in float32."""
+    import torch
+
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if where == "cpu":
+        _keep_memory()
+    if small_in_float32 and where == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
+        model = model.float()
+    try:
+        return model.to(where).eval()
+    except (AssertionError, RuntimeError) as reason:  # torch without CUDA, an index too high, an unknown word
+        detail = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+        raise InvalidValue("device", "an available device", where, remedy=detail) from reason
+
+
+def _keep_memory() -> None:
+    """Make the C library keep the memory of large tensors: allocating it again costs a tenth of the reading time."""
+    with suppress(OSError, AttributeError):  # another system, another library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def quietly(how: Callable[[str], Any], model: str) -> Any:
+    """Call a loader of transformers without its warnings, and without progress bars outside a terminal."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    return how(model)
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """After the block transformers reports as much as before: the process is the caller's."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        (logging.enable_progress_bar if bars else logging.disable_progress_bar)()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def kept(folder: str | Path | None) -> Iterator[Path]:
+    """The folder of the numbers: the caller's, or one that is removed after the block."""
+    if folder is not None:
+        yield Path(folder)
+        return
+    with TemporaryDirectory(prefix="ropewalk-") as place:
+        yield Path(place)

@@ -1,0 +1,113 @@
+"""Progress: a bar on a terminal's error stream or in a notebook's cell, lines in a log, or nothing."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from ropewalk.measure import progress
+
+
+def shown_progress(monkeypatch, capsys, *, terminal, **given):
+    """What the error stream gets while a job reports half and the whole of its work."""
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.showing_progress("reading", **given) as show:
+        show(1, 2)
+        show(2, 2, "writing")
+        show.close()
+        show.close()
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err
+
+
+def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
+    shown = shown_progress(monkeypatch, capsys, terminal=False, shown="lines")
+    assert shown == "ropewalk: reading, 50%\nropewalk: writing, 100%\n"
+
+
+def test_nothing_where_nobody_looks(monkeypatch, capsys):
+    assert shown_progress(monkeypatch, capsys, terminal=False) == ""
+
+
+def test_a_bar_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(Console, "is_terminal", property(lambda _: True))
+    shown = shown_progress(monkeypatch, capsys, terminal=True)
+    assert "reading" in shown
+    assert "━" in shown
+    assert "ropewalk:" not in shown
+
+
+class Kernel:
+    """What IPython has in a notebook: a shell with a kernel, and outputs that can be replaced."""
+
+    def __init__(self, kernel):
+        self.outputs, self.shown = [], 0
+        shell = SimpleNamespace(kernel=True) if kernel else SimpleNamespace()
+        self.modules = {
+            "IPython": SimpleNamespace(get_ipython=lambda: shell),
+            "IPython.display": SimpleNamespace(display=self.display),
+        }
+
+    def display(self, data, *, raw, display_id):
+        assert display_id is True
+        self.shown += 1
+        self.update(data, raw=raw)
+        return SimpleNamespace(update=self.update)
+
+    def update(self, data, *, raw):
+        assert raw is True
+        assert set(data) == {"text/html", "text/plain"}
+        self.outputs.append(data["text/html"])
+
+
+def in_kernel(monkeypatch, kernel=True):
+    shell = Kernel(kernel)
+    for name, module in shell.modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return shell
+
+
+def test_one_bar_in_a_notebook_which_is_gone_at_the_end(monkeypatch, capsys):
+    shell = in_kernel(monkeypatch)
+    assert shown_progress(monkeypatch, capsys, terminal=False) == ""
+    assert shell.shown == 1
+    assert "<progress></progress> reading" in shell.outputs[0]
+    assert '<progress value="0.5000"></progress> reading 50%' in shell.outputs[1]
+    assert "writing 100%" in shell.outputs[2]
+    assert shell.outputs[3:] == [""]
+
+
+def test_a_notebooks_bar_is_not_drawn_too_often(monkeypatch):
+    shell = in_kernel(monkeypatch)
+    with progress.showing_progress("reading") as show:
+        for done in range(1000):
+            show(done, 1000)
+    assert len(shell.outputs) < 50
+
+
+def test_ipython_on_a_terminal_is_a_terminal(monkeypatch):
+    in_kernel(monkeypatch, kernel=False)
+    assert not progress.in_notebook()
+
+
+@pytest.mark.parametrize("notebook", [False, True])
+def test_nothing_where_it_is_off(monkeypatch, capsys, notebook):
+    shell = in_kernel(monkeypatch, kernel=notebook)
+    assert shown_progress(monkeypatch, capsys, terminal=True, shown=False) == ""
+    assert shell.outputs == []
+
+
+def test_a_label_is_escaped():
+    assert progress.bar_as_html("<b>", 3, 2) == '<div><progress value="1.0000"></progress> &lt;b&gt; 100%</div>'
+
+
+def test_a_note_is_printed_where_progress_is_shown(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    for shown in ("lines", True, False):
+        with progress.showing_progress("x", shown=shown) as show:
+            show.note(f"with {shown}")
+    assert capsys.readouterr().err == "ropewalk: with lines\n"
