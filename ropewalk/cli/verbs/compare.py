@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Device, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.progress import showing_progress
 from ropewalk.errors import InvalidValue
@@ -58,6 +59,7 @@ def compare(
     device: Device = "",
     workers: Workers = 0,
     ray: Ray = "",
+    open_: Open = False,
 ) -> None:
     """Measure extensions of a model side by side and say which to use. If interrupted, run it again to continue."""
     for line in extensions or [BARE]:
@@ -81,6 +83,7 @@ def compare(
     page = write_report(comparison, Path(out), command=shlex.join(["ropewalk", *sys.argv[1:]]))
     _show(comparison)
     print(f"Report: {page} ({comparison.seconds:.0f} s of measuring, summed over processes)")
+    shown(page, wanted=open_)
 
 
 def _subject(model: str, device: str, corpus: str, lengths: list[int]) -> tuple[Subject, list[int]]:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Device, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.progress import showing_progress
 from ropewalk.cli.verbs.compare import Corpus, Model
@@ -35,14 +36,15 @@ def diagnose(
     texts: Texts = 2,
     out: Out = "ropewalk-diagnosis",
     device: Device = "",
+    open_: Open = False,
 ) -> None:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks."""
     longest = read(length, "--length") if length else None
     require_plausible(model, extension)
-    _diagnose(model, extension, longest, corpus, texts, Path(out), device)
+    shown(_diagnose(model, extension, longest, corpus, texts, Path(out), device), wanted=open_)
 
 
-def _diagnose(model: str, line: str, longest: int | None, corpus: str, texts: int, out: Path, device: str) -> None:
+def _diagnose(model: str, line: str, longest: int | None, corpus: str, texts: int, out: Path, device: str) -> Path:
     from ropewalk.evaluation.diagnostics.diagnose import diagnose
     from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.attach.trained_extension import taken_off
@@ -61,6 +63,7 @@ def _diagnose(model: str, line: str, longest: int | None, corpus: str, texts: in
     for words in findings(diagnosis):
         print(textwrap.fill(words, 80, subsequent_indent="  "))
     print(f"\nReport: {page}")
+    return page
 
 
 def _table(name: str, numbers: PageTable) -> Table:

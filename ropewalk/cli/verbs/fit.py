@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Device, placed, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.cli.progress import WorkProgress, showing_progress
 from ropewalk.cli.verbs.compare import Corpus, Model
@@ -114,6 +115,7 @@ def fit(
     out: Out = "ropewalk-fit",
     save: Save = False,
     device: Device = "",
+    open_: Open = False,
 ) -> None:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
 
@@ -143,10 +145,10 @@ def fit(
         deadline=began + seconds,
         budget=seconds,
     )
-    _answer(request, save=save)
+    _answer(request, save=save, open_=open_)
 
 
-def _answer(request: FitRequest, *, save: bool) -> None:
+def _answer(request: FitRequest, *, save: bool, open_: bool) -> None:
     from ropewalk.report.fitting import table, words, write_fit
     from ropewalk.search.workers import helped
 
@@ -164,6 +166,7 @@ def _answer(request: FitRequest, *, save: bool) -> None:
     place, model = request.out / "extension.json", NAME if request.model == path_of(NAME) else request.model
     print(f"The extension: {place}; use the path as its name: ropewalk compare {model} {place}")
     print(f"The report: {page}")
+    shown(page, wanted=open_)
 
 
 def _opened(request: FitRequest) -> Fitting:

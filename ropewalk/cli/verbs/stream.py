@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.progress import showing_progress
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.folders import require_writable
+from ropewalk.models import named
 from ropewalk.notation import length
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions
 
+FOLDER = "ropewalk-stream"  # where the page goes with --open alone
 LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
 
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
@@ -35,15 +38,19 @@ def stream(
     out: Out = "",
     piece: Piece = 0,
     device: Device = "",
+    open_: Open = False,
 ) -> None:
     """Read a very long text under an extension, in the model's precision."""
     count = length(tokens, "--tokens")
     line = require_plausible(model, extension)
+    out = out or (FOLDER if open_ else "")
     if out:
         require_writable(Path(out))
     parsed = fitting(model, line or extension, tokens, "--tokens")
     chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device)
+    page = _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device)
+    if page:
+        shown(page, wanted=open_)
 
 
 def _stream(
@@ -55,9 +62,10 @@ def _stream(
     out: Path | None,
     chunk: int,
     device: str,
-) -> None:
+) -> Path | None:
     import torch
 
+    from ropewalk.evaluation.compare.compare import made_here
     from ropewalk.evaluation.metrics.streaming import long_text, streamed
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.probe.facts import trained_len
@@ -71,13 +79,18 @@ def _stream(
         result = streamed(host, tokenizer, text, piece=chunk, progress=progress)
     Console().print(table(result))
     print("\n" + "\n".join([CAPTION, *summary(result)]))
-    if out:
-        settings = {
-            "command": shlex.join(["ropewalk", *sys.argv[1:]]),
-            "extension": handle.extension.to_json(),
-            "line": line,
-            "corpus": corpus,
-            "dtype": str(host.dtype),
-            "threads": torch.get_num_threads(),
-        }
-        print(f"Written to {write_streamed(result, out, trained_len=known, settings=settings).parent}")
+    if not out:
+        return None
+    settings = {
+        "command": shlex.join(["ropewalk", *sys.argv[1:]]),
+        "extension": handle.extension.to_json(),
+        "line": line,
+        "corpus": corpus,
+        "dtype": str(host.dtype),
+        "threads": torch.get_num_threads(),
+        **made_here(),
+        "model": named(model),
+    }
+    page = write_streamed(result, out, trained_len=known, settings=settings)
+    print(f"Written to {out}; the page is {page.name}")
+    return page
