@@ -82,7 +82,7 @@ def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: M
         lines=lines,
         across="pair of dimensions, fastest first",
         up="rotations in the text / in training",
-        across_mark=(complete - 0.5, "no full rotation in training from here on"),
+        across_mark=(complete - 0.5, "no full rotation from here on"),
         tokens=False,
         kind="log" if all(value > 0 for line in lines for value in line.y) else "even",
         log="log",

@@ -11,15 +11,12 @@ from rich.console import Console
 from ropewalk.evaluation.metrics.streaming import StreamResult, StreamSection
 from ropewalk.report.streaming import summary, table, write_streamed
 
-STRETCHES = tuple(StreamSection(100 * n + 1, 3 + n / 10, 0.5, 0.25, 4096) for n in range(1, 41))
+from report.made_up_stream import STRETCHES, streamed
 
 
 @pytest.fixture
 def found():
-    return StreamResult(
-        tokens=4001, piece=100, documents=3, rounds=2.5, loss=5.05, accuracy=0.5, bits_per_byte=2.1, seconds=1.0,
-        processor_seconds=1.9, cache_bytes=4096, process_bytes=600 * 2**20, stretches=STRETCHES,
-    )  # fmt: skip
+    return streamed()
 
 
 def test_the_files_have_every_stretch(found, tmp_path):

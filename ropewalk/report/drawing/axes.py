@@ -61,7 +61,7 @@ def spanning(values: Iterable[float], start: float, end: float, kind: Kind = "ev
         low = max(low, LEAST)
         margin = max(high / low, 1.1) ** room
         return Axis(low / margin, max(high, low) * margin, start, end, kind)
-    margin = room * (high - low) or max(0.05, abs(high) * room)
+    margin = max(room * (high - low), 1e-4 * max(1.0, abs(high))) if high > low else max(0.05, abs(high) * room)
     return Axis(low - margin, high + margin, start, end, kind)
 
 
@@ -132,11 +132,12 @@ def _signed(axis: Axis, most: int) -> list[float]:
     room = abs(axis.end - axis.start) / most / 1.5
     upper = legible([tick for tick in inside if tick.value >= 0], axis, room)
     lower = legible([tick for tick in reversed(inside) if tick.value <= 0], axis, room)
-    return sorted({tick.value for tick in (*upper, *lower)})
+    values = sorted({tick.value for tick in (*upper, *lower)})
+    return values if len(values) > 2 else _even(axis, most)
 
 
 def _digits(values: Sequence[float]) -> int:
     """As many as the finest of the numbers needs."""
     return next(
-        (digits for digits in range(4) if all(abs(round(v, digits) - v) < 1e-9 * max(1, abs(v)) for v in values)), 4
+        (digits for digits in range(12) if all(abs(round(v, digits) - v) < 1e-9 * max(1, abs(v)) for v in values)), 4
     )

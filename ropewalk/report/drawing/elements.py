@@ -58,4 +58,4 @@ def pixels(value: float) -> str:
 
 
 def _written(value: object) -> str:
-    return pixels(value) if isinstance(value, float) else visible(str(value))
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else visible(str(value))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -75,6 +75,7 @@ class LineChart:
 def line_chart(chart: LineChart, canvas: Canvas, label: str) -> Markup:
     """The chart on a canvas: labels beside the plot, or below it where that is narrow."""
     plot = _plot(chart, canvas)
+    chart = replace(chart, lines=[_on(line, plot.x) for line in chart.lines])
     across, up = _ticks(chart, plot)
     marks = [(float(chart.trained_len), "trained length")] if chart.trained_len is not None else []
     marks += [chart.across_mark] if chart.across_mark is not None else []
@@ -104,6 +105,13 @@ def _plot(chart: LineChart, canvas: Canvas) -> Plot:
     if chart.from_zero and kind == "even":
         y = Axis(0.0, y.high, y.start, y.end)
     return Plot(_across(chart, left, right), y)
+
+
+def _on(line: ChartLine, axis: Axis) -> ChartLine:
+    """The points that are on the axis across: a logarithmic one has no 0."""
+    kept = [n for n, x in enumerate(line.x) if not axis.beyond(x)]
+    x, y, low, high = (tuple(values[n] for n in kept) if values else () for values in line[2:6])
+    return line._replace(x=x, y=y, low=low, high=high)
 
 
 def _names(chart: LineChart, canvas: Canvas) -> list[str]:

@@ -10,6 +10,8 @@ from markupsafe import Markup
 from ropewalk.report.drawing.axes import Axis, Tick
 from ropewalk.report.drawing.elements import element, joined, ruler, text
 
+LETTER = 6.6  # pixels of a letter, on average
+
 
 class Plot(NamedTuple):
     """An axis across, and one upwards: its pixels fall."""
@@ -63,7 +65,7 @@ def upright(plot: Plot, value: float, words: str) -> Markup:
     if plot.x.beyond(value):
         return Markup("")
     x = plot.x.at(value)
-    near_right = x > (plot.left + 2 * plot.right) / 3
+    near_right = x + LETTER * len(words) > plot.right
     label = text(words, x + 8 if near_right else x - 8, plot.top - 6, "note end" if near_right else "note")
     return joined([ruler(x, plot.top - 2, x, plot.bottom, "dotted"), label])
 

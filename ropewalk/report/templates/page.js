@@ -88,12 +88,16 @@ for (const svg of all('svg[data-kind="lines"]')) {
 }
 
 // The number of a map under the pointer.
-for (const field of all(".field")) {
-  const reading = field.previousElementSibling?.matches(".reading") ? field.previousElementSibling : all(".reading", field.parentNode)[all(".field", field.parentNode).indexOf(field)];
+for (const svg of all('svg[data-kind="fields"]')) {
+  const readings = all(".reading", svg);
+  all(".field", svg).forEach((field, index) => readable(svg, field, readings[index]));
+}
+
+function readable(svg, field, reading) {
   const [left, top, right, bottom] = field.dataset.box.split(" ").map(Number);
   const edges = JSON.parse(field.dataset.edges), at = JSON.parse(field.dataset.at), values = JSON.parse(field.dataset.values);
   field.addEventListener("pointermove", (event) => {
-    const svg = field.ownerSVGElement, box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
+    const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
     const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
     if (x < left || x > right || y < top || y > bottom) return;
     const layer = Math.min(Math.floor(((y - top) / (bottom - top)) * values.length), values.length - 1);
