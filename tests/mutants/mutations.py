@@ -205,5 +205,8 @@ MUTATIONS = (
     Mutation("llama.cpp's betas from the config", "hf/engine_check/engines/llama_cpp.py", "factor, config.original(name))", "factor, config.original(name), formulas.betas_of(config.parts[name]))", "hf/engine_check/test_check.py::test_betas_that_llama_cpp_ignores"),
     Mutation("a short text never compared", "hf/engine_check/compare.py", "(min(config.original(name), served), served)", "(served, served)", "hf/engine_check/test_check.py::test_released_configs"),
     Mutation("a remedy that is not tried", "hf/engine_check/mend.py", "if is_right(changed, config, rules, version, served):", "if True:", "hf/engine_check/test_check.py::test_flags_mend_what_they_are_printed_for"),
+    Mutation("a change against the base model at the same length", "evaluation/compare/changes.py", "comparison.base.at(Context.name, comparison.trained_len)", "comparison.base.at(Context.name, length)", "evaluation/compare/test_changes.py"),
+    Mutation("a broken line sets the scale", "report/drawing/lines.py", "steady = [line for line in chart.lines if not line.broken]", "steady = chart.lines", "report/drawing/test_lines.py::test_what_breaks_does_not_set_the_scale_but_ends_at_its_edge_with_a_mark"),
+    Mutation("names are not escaped in figures", "report/drawing/elements.py", "part if isinstance(part, Markup) else escape(visible(part))", "Markup(visible(part))", "report/test_html_page.py::test_names_of_users_stay_text"),
     Mutation("what is not known passes", "hf/engine_check/report.py", '= ("refused", "differs", "unknown")', '= ("refused", "differs")', "hf/engine_check/test_check.py::test_an_architecture_that_was_not_read"),
 )  # fmt: skip

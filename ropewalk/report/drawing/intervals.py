@@ -53,7 +53,7 @@ def interval_chart(chart: IntervalChart, canvas: Canvas, label: str) -> Markup:
     """The chart on a canvas; on a narrow one names stand above their rows."""
     step, top = (44.0 if canvas.narrow else 26.0), 52.0
     bottom = top + step * len(chart.rows)
-    left, right = (20.0, canvas.width - 20.0) if canvas.narrow else (200.0, canvas.width - 326.0)
+    left, right = (20.0, canvas.width - 20.0) if canvas.narrow else (200.0, canvas.width - _aside(chart))
     plot = Plot(_axis(chart, left, right), Axis(0, 1, bottom, top))
     across = legible(ticks(plot.x, 5 if canvas.narrow else 8), plot.x, 48)
     shown = shortened([row.name for row in chart.rows], 24 if canvas.narrow else 26)
@@ -64,6 +64,11 @@ def interval_chart(chart: IntervalChart, canvas: Canvas, label: str) -> Markup:
     inside = [grid(plot, across, []), _reference(chart, plot), *rows]
     words = text(chart.across, canvas.width / 2 if canvas.narrow else (left + right) / 2, bottom + 40, "unit middle")
     return drawing(canvas, bottom + 52, *inside, words, kind="intervals", label=label)
+
+
+def _aside(chart: IntervalChart) -> float:
+    """Pixels for the numbers and, where there are any, the notes beside a wide plot."""
+    return 326.0 if any(row.note for row in chart.rows) else 190.0
 
 
 def _axis(chart: IntervalChart, left: float, right: float) -> Axis:
@@ -118,7 +123,7 @@ def _named(chart: IntervalChart, row: IntervalRow, name: str, words: str, canvas
     """The name and the number: beside the row, or above it."""
     if canvas.narrow:
         return [text(name, 20, y - 14, "name"), text(words, canvas.width - 20, y - 14, "value end")]
-    x = canvas.width - 312
+    x = canvas.width - _aside(chart) + 14
     return [
         text(name, 8, y + 4, "name"),
         text(words, x, y + 4, "value"),
