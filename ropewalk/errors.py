@@ -43,7 +43,7 @@ class RopewalkError(ValueError):
     """The root: catch it to catch every error that this library raises on purpose."""
 
     def __init__(self, field: str, rule: str, got: object, *, known: Iterable[str] = (), remedy: str = "") -> None:
-        super().__init__(_joined(f"{field} must be {rule}, got {_shown(got)}", known, remedy))
+        super().__init__(_joined(f"{field} must be {rule.rstrip(',')}, got {_shown(got)}", known, remedy))
         self.field = field
 
     @classmethod

@@ -112,3 +112,7 @@ def test_the_processors_own_words():
     with pytest.raises(RuntimeError) as told:
         torch.empty(2**60, dtype=torch.uint8)
     assert is_out_of_memory(told.value)
+
+
+def test_a_rule_that_ends_in_a_comma_makes_no_double_one():
+    assert str(errors.InvalidValue("n", "at least 1, the least,", 0)) == "n must be at least 1, the least, got 0"

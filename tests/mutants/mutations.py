@@ -21,6 +21,10 @@ WHEREVER = (
 ANYWHERE = "attention/test_any_positions.py::"
 BOTH_WAYS = "hf/attach/test_rotary_tables.py::test_both_ways_are_one_model"
 
+SERVED_ALONE = (
+    "serve/generation/test_engine.py::test_answers_are_bit_for_bit_the_same_alone_and_among_others_that_come_and_go"
+)
+
 MUTATIONS = (
     # The five that the project promises.
     Mutation("inverted YaRN ramp", "frequencies/by_parts.py", "return 1 - ((pair_index", "return ((pair_index", FREQUENCIES),
@@ -209,4 +213,18 @@ MUTATIONS = (
     Mutation("a broken line sets the scale", "report/drawing/lines.py", "steady = [line for line in chart.lines if not line.broken]", "steady = chart.lines", "report/drawing/test_lines.py::test_what_breaks_does_not_set_the_scale_but_ends_at_its_edge_with_a_mark"),
     Mutation("names are not escaped in figures", "report/drawing/elements.py", "part if isinstance(part, Markup) else escape(visible(part))", "Markup(visible(part))", "report/test_html_page.py::test_names_of_users_stay_text"),
     Mutation("what is not known passes", "hf/engine_check/report.py", '= ("refused", "differs", "unknown")', '= ("refused", "differs")', "hf/engine_check/test_check.py::test_an_architecture_that_was_not_read"),
+    # Serving.
+    Mutation("one row summed unlike many", "attention/paged/rows.py", "out_rgkd = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)", "many = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)\n    out_rgkd = out_egkd.sum(0, keepdim=True) if reads.rows == 1 else many", "attention/paged"),
+    Mutation("steps of a single token", "serve/generation/served_model.py", "MULTIPLE = 16", "MULTIPLE = 1", f"{SERVED_ALONE} serve/generation/test_served_model.py"),
+    Mutation("pages named without what is before", "serve/generation/page_space.py", 'hashlib.blake2b(before + b"|" + text', 'hashlib.blake2b(b"|" + text', "serve/generation/test_page_space.py"),
+    Mutation("a page that is held and unused", "serve/generation/page_space.py", "            del self._unused[page]\n", "", "serve/generation/test_page_space.py"),
+    Mutation("sinks that are not reused", "serve/generation/sequence.py", "place * self.size < first or", "", SERVED_ALONE),
+    Mutation("windows forgotten a page early", "serve/generation/sequence.py", "(self.length - last) // self.size", "(self.length - last) // self.size + 1", "serve/generation/test_engine.py"),
+    Mutation("a session that loses its last token", "serve/generation/sequence.py", "self.length, self.unread, self._name = length, list(unread), None", "self.length, self.unread, self._name = length, [], None", "serve/generation/test_engine.py"),
+    Mutation("stop texts that slip through", "serve/generation/text.py", "range(min(len(stop) - 1, len(text)), 0, -1)", "range(0)", "serve/generation/test_text.py"),
+    Mutation("half characters", "serve/generation/text.py", "after.endswith(UNFINISHED) or ", "", "serve/generation/test_text.py"),
+    Mutation("a prompt's losses one off", "serve/generation/run.py", "sequence.unread[1 : len(ids) + 1]", "sequence.unread[: len(ids)]", "serve/generation/test_engine.py"),
+    Mutation("contexts in the wrong order", "serve/generation/sampling.py", ".log_softmax(-1).roll(1, 0)", ".log_softmax(-1)", "serve/generation/test_engine.py"),
+    Mutation("texts beyond what is carried", "serve/generation/engine.py", "length > carried and", "False and", "serve/generation/test_engine.py"),
+    Mutation("more is let in than fits", "serve/generation/scheduler.py", "return missing <= len(pool.free)", "return True", "serve/generation/test_engine.py"),
 )  # fmt: skip

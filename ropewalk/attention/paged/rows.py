@@ -124,10 +124,8 @@ def attend_rows(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, reads: RowReads
     pairs = zip(spans, shares, strict=True)
     parts = [_products(share, pages, pages.shape[2] - 1, span, transposed=False) for span, share in pairs]
     out_egkd = parts[0] if len(parts) == 1 else torch.cat(parts)
-    if reads.rows == 1:
-        out_rgkd = out_egkd.sum(0, keepdim=True)
-    else:
-        out_rgkd = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)
+    # In order, entry by entry: `sum` groups its terms by their count, and one row would round otherwise than many.
+    out_rgkd = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)
     return out_rgkd.div_(total_rgk[..., None]).flatten(1, 2)
 
 
@@ -143,10 +141,7 @@ def _weights(logit_egks: Tensor, reads: RowReads, sink_gk: Tensor | None) -> tup
         most_rgk = torch.maximum(most_rgk, sink_gk)
     most_egk = most_rgk if reads.rows == 1 else most_rgk[reads.row_e]
     weight_egks = logit_egks.sub_(most_egk[..., None]).exp_()
-    if reads.rows == 1:
-        total_rgk = weight_egks.sum((0, 3))[None]
-    else:
-        total_rgk = torch.zeros_like(most_rgk).index_add_(0, reads.row_e, weight_egks.sum(-1))
+    total_rgk = torch.zeros_like(most_rgk).index_add_(0, reads.row_e, weight_egks.sum(-1))
     return weight_egks, total_rgk if sink_gk is None else total_rgk + torch.exp(sink_gk - most_rgk)
 
 

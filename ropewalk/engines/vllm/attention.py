@@ -147,7 +147,7 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         if attn_type != AttentionType.DECODER or kv_sharing_target_layer_name is not None:
             raise DoesNotFit.because("attention", "Ropewalk supports decoder layers with their own keys in vLLM")
         if kv_cache_dtype not in FLOATS:
-            raise DoesNotFit("kv_cache_dtype", "a floating type, not quantised,", kv_cache_dtype)
+            raise DoesNotFit("kv_cache_dtype", "a floating type, not quantised", kv_cache_dtype)
         self._stages: PageStages | None = None
 
     def follow(self, plan: LayerPlan) -> None:

@@ -31,7 +31,7 @@ def require_loadable(model_config: Any) -> None:
         raise DoesNotFit.because("hf_overrides", sentence, remedy="leave it out, or export the model that you want")
     for plan in plans:
         if model_config.max_model_len > plan.target_len:
-            rule = f"at most {plan.target_len}, the length that the model was exported for,"
+            rule = f"at most {plan.target_len}, the length that the model was exported for"
             remedy = "export it for that length (--to)"
             raise DoesNotFit("max_model_len", rule, model_config.max_model_len, remedy=remedy)
     if model_config.using_transformers_backend():
@@ -75,7 +75,7 @@ def _require_layer(
         sentence = f"{type(model).__name__} does not take the rotation of {name} from get_rope"
         raise DoesNotFit.because("model", sentence, remedy=f"vLLM cannot compute {plan.line} for this model")
     if not math.isclose(module.impl.scale, layer.scaling, rel_tol=1e-6):
-        raise DoesNotFit(f"the scaling of {name}", f"{layer.scaling:.6g}, as in transformers,", module.impl.scale)
+        raise DoesNotFit(f"the scaling of {name}", f"{layer.scaling:.6g}, as in transformers", module.impl.scale)
     if not plan.is_tables:
         _require_our_attention(plan, name, module)
 

@@ -104,7 +104,7 @@ def _require_layout(plan: ModelPlan, head_size: int, rotary_dim: int, neox: bool
         facts = layer.facts
         wanted = (facts.head_dim, facts.rotating, facts.interleaved)
         if layer.rotates and wanted != (head_size, rotary_dim, not neox):
-            rule = f"(head_dim, rotating, interleaved) = {wanted}, as the plan says,"
+            rule = f"(head_dim, rotating, interleaved) = {wanted}, as the plan says"
             raise DoesNotFit("rotary module", rule, (head_size, rotary_dim, not neox))
 
 

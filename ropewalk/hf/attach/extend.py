@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension import Extension
@@ -54,31 +55,76 @@ def extend(
     if mode not in (None, *MODES):
         raise UnknownName("mode", mode, known=MODES)
     present = handle_of(host)
-    layers = probe(host) if present is None else [layer.probed for layer in present.layers]
-    trained_len = corrected(host) if trained_len is None else trained_len
-    facts = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
-    main = facts[main_layer(layers)]
-    asked = read_line(extension) if isinstance(extension, str) else extension
-    wanted = _checked(asked, main, target_len)
+    asked = _asked(host, extension, target_len, trained_len)
     if present is not None:
-        same = present.lifts_windows == lift_windows and present.trained_len == trained_len
-        if present.extension == wanted and same and mode in (None, present.mode):
+        same = present.lifts_windows == lift_windows and present.trained_len == asked.trained_len
+        if present.extension == asked.extension and same and mode in (None, present.mode):
             return present
         raise Conflict.because("model", f"the model is already extended: {present!r}", remedy="remove that first")
-    require_steady(layers, wanted)
-    if isinstance(asked, Line):  # an Extension object was built on purpose, or stored while it was in force
-        require_not_restated(host.config.get_text_config(), asked)
-    if wanted.instead:
-        layers = with_plain_scalings(host, layers)
-    base, changed = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
-    schedule = what_happens(own_schedule_of(host.config.get_text_config(), layers, facts), wanted, main, layers)
-    mode, reason, undo = _applied(Modes(host, base), wanted, changed, target_len, mode)
+    plan = _planned(host, asked, lift_windows)
+    mode, reason, undo = _applied(Modes(host, plan.base), plan.extension, plan.layers, target_len, mode)
     with undo:
-        handle = Handle(host, wanted, tuple(changed), lift_windows, ExitStack(), mode, reason, trained_len, schedule)
+        parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule)
+        handle = Handle(host, plan.extension, tuple(plan.layers), lift_windows, *parts)
         undo.enter_context(attach_handle(handle))
         undo.enter_context(replaced(host, handle.keep, ours=mode == ATTENTION))
         handle.undo.enter_context(undo.pop_all())
     return handle
+
+
+class Plan(NamedTuple):
+    """What an extension would put in force in every layer of a model, which is unchanged."""
+
+    extension: Extension
+    base: list[ExtendedLayer]  # without an extension
+    layers: list[ExtendedLayer]
+    own_schedule: str  # what happens to the schedule that the checkpoint came with
+
+
+def planned(
+    host: PreTrainedModel, extension: Extension | str, *, target_len: int | None = None, trained_len: int | None = None
+) -> Plan:
+    """The plan of an extension for a model without one. What `extend` would refuse is refused."""
+    return _planned(host, _asked(host, extension, target_len, trained_len), lift_windows=False)
+
+
+class _Asked(NamedTuple):
+    """An extension for a model, whose layers and facts are known."""
+
+    line: Extension | Line
+    extension: Extension
+    layers: list[ProbedLayer]
+    facts: list[Facts]
+    trained_len: int | None
+
+    @property
+    def main(self) -> Facts:
+        return self.facts[main_layer(self.layers)]
+
+
+def _asked(
+    host: PreTrainedModel, extension: Extension | str, target_len: int | None, trained_len: int | None
+) -> _Asked:
+    """The extension built for the model, or refused."""
+    present = handle_of(host)
+    layers = probe(host) if present is None else [layer.probed for layer in present.layers]
+    trained_len = corrected(host) if trained_len is None else trained_len
+    facts = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
+    line = read_line(extension) if isinstance(extension, str) else extension
+    wanted = _checked(line, facts[main_layer(layers)], target_len)
+    return _Asked(line, wanted, layers, facts, trained_len)
+
+
+def _planned(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
+    wanted, layers, facts = asked.extension, asked.layers, asked.facts
+    require_steady(layers, wanted)
+    if isinstance(asked.line, Line):  # an Extension object was built on purpose, or stored while it was in force
+        require_not_restated(host.config.get_text_config(), asked.line)
+    if wanted.instead:
+        layers = with_plain_scalings(host, layers)
+    base, changed = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
+    present = own_schedule_of(host.config.get_text_config(), layers, facts)
+    return Plan(wanted, base, changed, what_happens(present, wanted, asked.main, layers))
 
 
 @contextmanager

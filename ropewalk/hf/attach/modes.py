@@ -127,7 +127,9 @@ def by_tables(
 def by_attention(host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer]) -> ExitStack:
     """Put our attention in place of the model's. Undone at once where a step fails."""
     with ExitStack() as undo:
-        undo.enter_context(attention_named(host, NAME, attention, _mask, _attending_configs(host, layers)))
+        undo.enter_context(
+            attention_named(host, NAME, attention, _mask, attending_configs(host, [layer.probed for layer in layers]))
+        )
         for layer in layers:
             module = layer.probed.module
             undo.enter_context(mark_module(layer))
@@ -145,9 +147,9 @@ def by_attention(host: PreTrainedModel, extension: Extension, layers: list[Exten
         return undo.pop_all()
 
 
-def _attending_configs(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[Any]:
+def attending_configs(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> list[Any]:
     """The configs of the parts whose attention becomes ours: an image encoder keeps its own."""
-    return [host.config.get_text_config(), *(getattr(layer.probed.module, "config", None) for layer in layers)]
+    return [host.config.get_text_config(), *(getattr(layer.module, "config", None) for layer in layers)]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

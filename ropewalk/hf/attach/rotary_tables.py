@@ -147,7 +147,7 @@ def _scaling_of(layer: ExtendedLayer) -> float:
     """The factor that the attention module applies to its logits."""
     stated = layer.probed.module.__dict__.get("scaling")
     if not isinstance(stated, float) or not math.isclose(stated, layer.probed.scaling, rel_tol=CLOSE):
-        raise DoesNotFit(f"layer {layer.depth}", "one with an attribute `scaling`, to hold a temperature,", stated)
+        raise DoesNotFit(f"layer {layer.depth}", "one with an attribute `scaling`, to hold a temperature", stated)
     return stated
 
 

@@ -93,7 +93,7 @@ def _alike_in_all(
     """The parameters of layers that share one set in the config."""
     first, *others = [rope_parameters(extension, layer, part, target_len, by_name) for layer in layers]
     if any(other != first for other in others):
-        raise DoesNotFit("layers", "under one schedule, since the config has one for them all,", "several")
+        raise DoesNotFit("layers", "under one schedule, since the config has one for them all", "several")
     return first
 
 
@@ -194,7 +194,7 @@ def constant_temperature(extension: Extension, facts: Facts) -> float:
     static_table(extension, facts)
     total = constant_scale(extension, facts)
     if total != 1 and facts.rotating < facts.head_dim:
-        rule = "1 in a config where only some dimensions rotate, since it multiplies those only,"
+        rule = "1 in a config where only some dimensions rotate, since it multiplies those only"
         raise DoesNotFit("temperature", rule, math.sqrt(total))
     return math.sqrt(total)
 

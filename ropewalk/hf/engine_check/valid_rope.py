@@ -95,7 +95,7 @@ def require_pairs(name: str, part: Mapping[str, Any], kind: str, head_dim: Any, 
     """Refuse heads that have no pairs, and divisors that are not one for each pair."""
     where = f"config.rope_parameters.{name}." if name else "config.rope_parameters."
     if dims < 4 or dims % 2:
-        rule = f"a share that rotates an even number of the {head_dim} dimensions of a head, 4 at least,"
+        rule = f"a share that rotates an even number of the {head_dim} dimensions of a head, 4 at least"
         raise InvalidValue(where + "partial_rotary_factor", rule, part.get("partial_rotary_factor", 1.0))
     for key in LISTS if kind == "longrope" else ():
         values = part[key]

@@ -185,8 +185,8 @@ def attention(
         )
     if torch.is_autocast_enabled(v_bgjd.device.type):  # a norm may have made queries and keys wider
         q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
-    q_bhid, k_bgjd = (_rotating_first(x, layer.probed) for x in (q_bhid, k_bgjd))
-    q_bhid = _scaled(q_bhid, layer)
+    q_bhid, k_bgjd = (rotating_first(x, layer.probed) for x in (q_bhid, k_bgjd))
+    q_bhid = scaled(q_bhid, layer)
     listener = LISTENER.get()
     if listener is not None:
         listener(layer, q_bhid, k_bgjd)
@@ -200,7 +200,7 @@ def attention(
     return out.transpose(1, 2).contiguous(), weights
 
 
-def _scaled(q_bhid: Tensor, layer: ExtendedLayer) -> Tensor:
+def scaled(q_bhid: Tensor, layer: ExtendedLayer) -> Tensor:
     """Queries multiplied so that the logits have the model's scaling and temperature."""
     if layer.factor != 1:
         q_bhid = q_bhid * layer.factor
@@ -230,7 +230,7 @@ def _attend(
     return out, reference_weights(q_bhid, k_bgjd, layer.extension, layer.facts, **inputs).to(q_bhid.dtype)
 
 
-def _rotating_first(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:
+def rotating_first(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:
     """Rotating dimensions first, and all rotating in one direction: products do not depend on the order."""
     x_bhnd = x_bhnd.roll(-layer.first, -1) if layer.first else x_bhnd
     return _anticlockwise(x_bhnd, layer) if layer.clockwise else x_bhnd

@@ -31,7 +31,7 @@ def constant_scale(extension: Extension, facts: Facts) -> float:
     total = 1.0
     for spec in extension.scales:
         if spec.weights(facts):
-            raise DoesNotFit("scales", "constant, not learned,", spec.name)
+            raise DoesNotFit("scales", "constant, not learned", spec.name)
         scale = spec.scale(PLACES, facts, {})
         if not (scale == scale.flatten()[0]).all():
             raise DoesNotFit("scales", "the same for every row and head", spec.name)

@@ -132,13 +132,14 @@ def test_sinks_cap_partial_rotation_and_neighbours():
 
 
 @pytest.mark.parametrize("text", LINES)
-def test_a_row_does_not_depend_on_its_neighbours(text):
+@pytest.mark.parametrize("before", [40, 400])
+def test_a_row_does_not_depend_on_its_neighbours(text, before):
     """Bit for bit, alone or together."""
     alone, together = (Server(line(text), dtype=torch.float32, seed=3) for _ in range(2))
     for server in (alone, together):
-        server.add(70)
+        server.add(before + 30)
     together.add(70)
-    for count, neighbour in ((40, 25), (1, 1), (1, 1)):
+    for count, neighbour in ((before, 25), (1, 1), (1, 1)):
         assert torch.equal(alone.step([count])[0], together.step([count, neighbour])[0])
 
 

@@ -22,7 +22,7 @@ def read(stated: StatedModel) -> EngineReading:
     """By name or pair by pair, where the architecture reads more than a base."""
     kind = stated.text.model_type
     if kind in BASE_ALONE and stated.type != "default":
-        raise DoesNotFit("schedule", f"another base, which is all that SGLang reads of {kind},", stated.type)
+        raise DoesNotFit("schedule", f"another base, which is all that SGLang reads of {kind}", stated.type)
     reading = read_as_deepseek_and_phi(stated)
     for part in stated.parameters:
         if QUERY_SCALE in part:  # beside the rope parameters it looks for the length of this scale

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server: one set of weights under many extensions at once."""

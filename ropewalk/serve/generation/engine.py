@@ -1,0 +1,355 @@
+"""The engine: a thread that computes steps, and the answers that other threads read.
+
+Everything that a step touches belongs to the thread. Others hand over work by a queue, and get deltas in their event
+loop: all deltas of a step in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from ropewalk.equation import reference_weights
+from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.hf.runtime.layer import LISTENER
+from ropewalk.hf.use.contexts import end_tokens
+from ropewalk.scoped import scoped
+from ropewalk.serve.generation.page_space import PageSpace
+from ropewalk.serve.generation.request import (
+    Answer,
+    Delta,
+    QueueFull,
+    Request,
+    Sampling,
+    SessionBusy,
+    SessionGone,
+    State,
+    Usage,
+)
+from ropewalk.serve.generation.run import Run
+from ropewalk.serve.generation.sampling import Chooser
+from ropewalk.serve.generation.scheduler import Scheduler
+from ropewalk.serve.generation.sequence import Sequence as Text
+from ropewalk.serve.generation.served_extension import ServedExtension
+from ropewalk.serve.generation.served_model import Part, ServedModel
+from ropewalk.serve.generation.sessions import Sessions
+from ropewalk.serve.generation.text import TextWriter
+
+Result = TypeVar("Result")
+
+
+class Writing:
+    """An answer as its reader sees it: an iterator in the reader's event loop."""
+
+    def __init__(self, engine: Engine, request: Request) -> None:
+        self.request = request
+        self._engine, self._loop = engine, asyncio.get_running_loop()
+        self._deltas: asyncio.Queue[Delta | BaseException] = asyncio.Queue()
+        self.run: Run | None = None
+        self.cancelled = self._finished = False
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        while not self._finished:
+            delta = await self._deltas.get()
+            if isinstance(delta, BaseException):
+                self._finished = True
+                raise delta
+            self._finished = delta.finish_reason is not None
+            yield delta
+
+    def cancel(self) -> None:
+        """Stop writing within one token."""
+        self.cancelled = True
+        if self.run is not None:
+            self.run.cancelled = True
+        self._engine.wake()
+
+    def put(self, delta: Delta | BaseException) -> None:
+        """Called in the event loop."""
+        self._deltas.put_nowait(delta)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where its deltas are read."""
+        return self._loop
+
+
+class Engine:
+    """Answers questions about one model under several extensions.
+
+    engine = Engine(model, tokenizer, name="default")
+    engine.start()
+    async for delta in engine.ask(Request("bare", (tuple(ids),), Sampling(max_tokens=20))):
+        print(delta.text)
+    await engine.close()
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        tokenizer: Any,
+        *,
+        name: str,
+        max_running: int = 32,
+        max_waiting: int = 256,
+        sessions: Path | None = None,
+    ) -> None:
+        self.name, self.tokenizer, self.max_waiting = name, tokenizer, max_waiting
+        self._model = model
+        self._spaces = {key: PageSpace(model.pool, served.lanes) for key, served in model.extensions.items()}
+        self._sessions = Sessions(model, sessions)
+        self._scheduler = Scheduler(model, self._spaces, max_running=max_running, evict=self._sessions.evict)
+        self._ends = frozenset(end_tokens(model.host, tokenizer))
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._answers: dict[Run, Writing] = {}
+        self._open: set[Writing] = set()  # asked, and not finished
+        self._closing = self._stopped = False
+        self._cached_tokens = 0
+        self._thread = threading.Thread(target=self._compute, name="ropewalk-engine", daemon=True)
+
+    @property
+    def extensions(self) -> Mapping[str, ServedExtension]:
+        """The extensions by name."""
+        return self._model.extensions
+
+    def start(self) -> None:
+        """Begin to compute."""
+        self._thread.start()
+
+    def ask(self, request: Request) -> Answer:
+        """Begin an answer. What cannot be answered is refused here, or by the answer's iterator."""
+        self._require_possible(request)
+        if len(self._open) >= self._scheduler.max_running + self.max_waiting:
+            raise QueueFull(f"{len(self._open)} requests are running or waiting, as many as may")
+        writing = Writing(self, request)
+        self._open.add(writing)
+        self._work.put(lambda: self._begin(writing))
+        return writing
+
+    def state(self) -> State:
+        """What the engine is doing."""
+        scheduler, pool = self._scheduler, self._model.pool
+        running = len(scheduler.running)
+        return State(
+            *(running, max(0, len(self._open) - running), pool.bytes_used, pool.count * pool.slab_bytes),
+            *(len(self._sessions), scheduler.prompt_tokens, self._cached_tokens),
+            *(scheduler.completion_tokens, scheduler.steps),
+        )
+
+    def session_state(self, session: str) -> Usage | None:
+        """How much a session in memory has read."""
+        known = self._sessions.get(session)
+        if known is None:
+            return None
+        one = known.sequence
+        return Usage(0, 0, 0, one.length + len(one.unread), one.forgotten)
+
+    async def drop_session(self, session: str) -> bool:
+        """End a session; whether there was one."""
+        return await self._in_thread(lambda: self._sessions.drop(session))
+
+    async def losses(self, extension: str, ids: Sequence[int]) -> list[float | None]:
+        """The loss of every token in nats, None for the first."""
+        request = Request(extension, (tuple(ids),), Sampling(0, temperature=0, logprobs=0), prompt_logprobs=True)
+        prompt = [token async for delta in self.ask(request) for token in delta.prompt]
+        return [None if token.logprob is None else -token.logprob for token in prompt]
+
+    async def attention(self, extension: str, ids: Sequence[int], layer: int, head: int) -> list[list[float]]:
+        """The attention weights of one head: row i has i + 1 numbers."""
+        served = self._served(extension)
+        for field, value, count in (("layer", layer, len(served.layers)), ("head", head, served.layers[0].facts.heads)):
+            if not 0 <= value < count:
+                raise InvalidValue(field, f"from 0 to {count - 1}", value)
+        self._require_possible(Request(extension, (tuple(ids),), Sampling(0)))
+        return await self._in_thread(lambda: self._weights(extension, list(ids), layer, head))
+
+    async def close(self, *, drain: float = 0.0) -> None:
+        """Refuse new questions, finish the running ones for so many seconds, save the sessions and stop."""
+        self._closing = True
+        end = time.monotonic() + drain
+        while self._open and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        for writing in tuple(self._open):
+            writing.cancel()
+        if self._thread.is_alive():
+            await self._in_thread(self._stop)
+            await asyncio.to_thread(self._thread.join)
+
+    def wake(self) -> None:
+        """Let the thread look at what was cancelled."""
+        self._work.put(lambda: None)
+
+    # In the engine's thread.
+
+    def _compute(self) -> None:
+        while not self._stopped:
+            if not self._scheduler.running and not self._scheduler.waiting:
+                self._work.get()()
+            while not self._work.empty():
+                self._work.get()()
+            try:
+                self._deliver(list(self._scheduler.step()))
+            except Exception as failure:
+                self._fail(failure)
+
+    def _begin(self, writing: Writing) -> None:
+        """Take a request over into the thread."""
+        if writing.cancelled:
+            self._post([(writing, Delta("", (), "cancelled", Usage(0, 0, 0)))])
+            return
+        try:
+            run = self._run(writing.request)
+        except Exception as refusal:
+            self._post([(writing, refusal)])
+            return
+        writing.run, self._answers[run] = run, writing
+        run.cancelled = writing.cancelled
+        self._scheduler.waiting.append(run)
+
+    def _run(self, request: Request) -> Run:
+        sampling = request.sampling
+        chooser = Chooser(sampling, request.decoding, self._model.device)
+        writer = TextWriter(self.tokenizer, sampling.stop)
+        texts = [self._text(request.extension, ids) for ids in request.prompts]
+        if request.session is not None:
+            texts = [self._continued(request, texts[0])]
+        run = Run(request, texts, chooser, writer, self._ends)
+        try:
+            self._require_carried(run)
+        except DoesNotFit:
+            if request.session is not None:
+                del texts[0].unread[-len(request.prompts[0]) :]
+            self._finish(run)
+            raise
+        return run
+
+    def _require_carried(self, run: Run) -> None:
+        """Refuse texts that grow beyond what the extension, or the memory, carries."""
+        length, name = max(run.longest), run.extension
+        carried = self._served(name).carried
+        if carried is not None and length > carried and not run.request.prompt_logprobs:
+            rule = f"at most {carried} with its answer, the length that {name} carries"
+            raise DoesNotFit("tokens of the prompt", rule, length, remedy="shorten it, or take another extension")
+        most = self._scheduler.never_fits(run)
+        if most is not None:
+            rule = f"at most about {most} with its answer, which --cache-memory has room for"
+            raise DoesNotFit("tokens of the prompt", rule, length, remedy="raise it, or lower max_tokens")
+
+    def _text(self, extension: str, ids: Sequence[int] = ()) -> Text:
+        return Text(self._spaces[extension], self._served(extension).retention, ids)
+
+    def _continued(self, request: Request, new: Text) -> Text:
+        """The text of a session with the prompt after it."""
+        ids, new.unread = new.unread, []
+        session = self._sessions.enter(str(request.session), request.extension, new)
+        session.sequence.unread += ids
+        return session.sequence
+
+    def _deliver(self, deltas: Sequence[tuple[Run, Delta]]) -> None:
+        """Hand deltas over; finished runs release their pages."""
+        for run, delta in deltas:
+            if delta.finish_reason is not None:
+                self._finish(run)
+                self._cached_tokens += delta.usage.cached_tokens if delta.usage else 0
+        self._post([(self._answers[run], delta) for run, delta in deltas])
+        for run, delta in deltas:
+            if delta.finish_reason is not None:
+                del self._answers[run]
+
+    def _finish(self, run: Run) -> None:
+        if run.request.session is not None:
+            self._leave(run.request)
+            return
+        for one in run.sequences:
+            one.close()
+
+    def _leave(self, request: Request) -> None:
+        if request.session is not None:
+            self._sessions.leave(request.session)
+
+    def _post(self, deltas: Sequence[tuple[Writing, Delta | BaseException]]) -> None:
+        """One call into each event loop."""
+        for loop in {writing.loop for writing, _ in deltas}:
+            for_loop = [(writing, delta) for writing, delta in deltas if writing.loop is loop]
+            loop.call_soon_threadsafe(self._put, for_loop)
+
+    def _put(self, deltas: Sequence[tuple[Writing, Delta | BaseException]]) -> None:
+        """In the event loop: every delta to its answer."""
+        for writing, delta in deltas:
+            if isinstance(delta, BaseException) or delta.finish_reason is not None:
+                self._open.discard(writing)
+            writing.put(delta)
+
+    def _fail(self, failure: Exception) -> None:
+        """A step failed: all answers end with the failure, and their pages are released."""
+        runs = [*self._scheduler.running, *self._scheduler.waiting]
+        self._scheduler.running.clear()
+        self._scheduler.waiting.clear()
+        for run in runs:
+            self._finish(run)
+        self._post([(self._answers.pop(run), failure) for run in runs])
+
+    def _weights(self, extension: str, ids: list[int], layer: int, head: int) -> list[list[float]]:
+        """The weights of one head over a text that is read at once."""
+        heard: list[Any] = []
+
+        def listen(one: Any, q_bhid: torch.Tensor, k_bgjd: torch.Tensor) -> None:
+            if one.depth == layer:
+                heard.append((one, q_bhid.clone(), k_bgjd.clone()))
+
+        text = self._text(extension)
+        try:
+            with scoped(LISTENER, listen):
+                self._model.step([Part(extension, ids, len(ids), text.make_room(len(ids)))])
+            one, q_bhid, k_bgjd = heard[0]
+            weights = reference_weights(q_bhid, k_bgjd, one.extension, one.facts, weights=one.weights)[0, head]
+        finally:
+            text.close()
+        return [[round(x, 5) for x in row[: n + 1]] for n, row in enumerate(weights.tolist())]
+
+    def _stop(self) -> None:
+        self._sessions.save_all()
+        self._stopped = True
+
+    # In the event loop.
+
+    async def _in_thread(self, call: Callable[[], Result]) -> Result:
+        """The result of a call in the engine's thread, between two steps."""
+        done: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(call())
+            except BaseException as failure:
+                done.set_exception(failure)
+
+        self._work.put(run)
+        return await asyncio.wrap_future(done)
+
+    def _served(self, extension: str) -> ServedExtension:
+        return self._model.extensions[extension]
+
+    def _require_possible(self, request: Request) -> None:
+        """Refuse what no engine could answer."""
+        if self._closing:
+            raise QueueFull("the server is stopping")
+        words = self._model.words
+        for ids in request.prompts:
+            if not ids:
+                raise InvalidValue("prompt", "at least one token", "none")
+            if not 0 <= min(ids) <= max(ids) < words:
+                raise InvalidValue("prompt", f"tokens from 0 to {words - 1}", f"{min(ids)} to {max(ids)}")
+        if request.session is not None:
+            known = self._sessions.get(request.session)
+            if known is not None and known.busy:
+                raise SessionBusy(request.session)
+            if known is None and self._sessions.is_gone(request.session):
+                raise SessionGone(request.session)

@@ -1,0 +1,148 @@
+"""Continuous batching: what is computed in the next step, and for whom.
+
+Requests join when there is room for all that they may write, so none is ever thrown out. Each step computes the next
+token of every answer, and chunks of the prompts that are being read. Who was read least goes first, so a short prompt
+does not wait for a long one. Reading takes at most about half of the time while answers are being written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+
+from ropewalk.serve.generation.page_space import PageSpace
+from ropewalk.serve.generation.request import Delta
+from ropewalk.serve.generation.run import Run
+from ropewalk.serve.generation.sequence import Sequence
+from ropewalk.serve.generation.served_model import Part, ServedModel
+
+AT_ONCE = 1024  # prompt tokens of a step in which no answer is being written
+
+
+class Work(NamedTuple):
+    """One part of a step: a text of a run, its new tokens, and whether they are of a prompt."""
+
+    run: Run
+    sequence: Sequence
+    ids: list[int]
+    prompt: bool
+
+
+class Scheduler:
+    """The answers that are being written, and those that wait."""
+
+    def __init__(
+        self, model: ServedModel, spaces: dict[str, PageSpace], *, max_running: int, evict: Callable[[], bool]
+    ) -> None:
+        self.model, self.spaces, self.max_running, self._evict = model, spaces, max_running, evict
+        self.running: list[Run] = []
+        self.waiting: deque[Run] = deque()
+        self.steps = self.prompt_tokens = self.completion_tokens = 0
+        self._debt = 0.0  # seconds that prompts took beyond their half
+        self._plain = 0.0  # seconds of a step without prompts
+
+    def step(self) -> Iterator[tuple[Run, Delta]]:
+        """Compute one step; the new deltas of answers."""
+        yield from self._cancelled()
+        self._admit()
+        work = self._work()
+        if not work:
+            return
+        before = time.perf_counter()
+        self._compute(work)
+        chosen = self._chosen([run for run in self.running if run.ready])
+        self._account(time.perf_counter() - before, work)
+        for run, delta in chosen:
+            if delta.finish_reason is not None:
+                self.running.remove(run)
+            yield run, delta
+
+    def never_fits(self, run: Run) -> int | None:
+        """The tokens that all memory could hold, where the run needs more."""
+        space, pool = self.spaces[run.extension], self.model.pool
+        needed = sum(one.pages_needed(most) for one, most in zip(run.sequences, run.longest, strict=True))
+        most = pool.count * space.per_slab
+        return most * pool.size if needed > most else None
+
+    def _cancelled(self) -> Iterator[tuple[Run, Delta]]:
+        for run in [run for run in (*self.running, *self.waiting) if run.cancelled]:
+            (self.running if run in self.running else self.waiting).remove(run)
+            yield run, run.cancel()
+
+    def _admit(self) -> None:
+        """Let requests join in their order, as long as there is room; sessions that rest make room."""
+        while self.waiting and len(self.running) < self.max_running:
+            run = self.waiting[0]
+            run.reuse()
+            if not self._fits([*self.running, run]):
+                run.give_up_reuse()
+                if not self._evict():
+                    return
+                continue
+            self.running.append(self.waiting.popleft())
+
+    def _fits(self, runs: list[Run]) -> bool:
+        """Whether the pages that runs may still need can be taken, extension by extension."""
+        pool, missing = self.model.pool, 0
+        needed = dict.fromkeys(self.spaces, 0)
+        for run in runs:
+            needed[run.extension] += sum(
+                one.pages_needed(most) for one, most in zip(run.sequences, run.longest, strict=True)
+            )
+        for name, space in self.spaces.items():
+            if needed[name] > space.idle:
+                missing += -(-(needed[name] - space.idle) // space.per_slab)
+            else:
+                missing -= min(space.returnable, (space.idle - needed[name]) // space.per_slab)
+        return missing <= len(pool.free)
+
+    def _work(self) -> list[Work]:
+        """The parts of the next step."""
+        writing = [run for run in self.running if run.reading is None]
+        work = [Work(run, one, one.unread[:1], prompt=False) for run in writing for one in run.sequences]
+        reading = sorted((run for run in self.running if run.reading is not None), key=lambda run: run.attained)
+        if writing and self._debt > 0:
+            return work
+        room = 1 if writing else AT_ONCE
+        for run in reading:
+            for one in run.sequences:
+                if room <= 0:
+                    return work
+                if one is run.reading or (not writing and one.unread):
+                    ids = one.chunk()
+                    work.append(Work(run, one, ids, prompt=True))
+                    room -= len(ids)
+        return work
+
+    def _compute(self, work: list[Work]) -> None:
+        parts = []
+        for run, one, ids, _ in work:
+            pages = one.make_room(len(ids))
+            wanted = slice(None) if run.request.prompt_logprobs else slice(-1, None)
+            parts.append(Part(run.extension, ids, one.length + len(ids), pages, wanted))
+        for (run, one, ids, prompt), logits_tv in zip(work, self.model.step(parts), strict=True):
+            run.read(one, logits_tv, ids)
+            run.attained += len(ids) * prompt
+            self.prompt_tokens += len(ids) * prompt
+        self.steps += 1
+
+    def _chosen(self, runs: list[Run]) -> list[tuple[Run, Delta]]:
+        """The next tokens; those that are only the largest logit in one go."""
+        plain = [run for run in runs if run.chooser.plain and len(run.sequences) == 1]
+        likeliest = torch.stack([run.logit_v for run in plain]).argmax(-1).tolist() if plain else []  # type: ignore[misc]
+        tokens = dict(zip(map(id, plain), likeliest, strict=True))
+        deltas = [(run, run.choose(tokens.get(id(run)))) for run in runs]
+        self.completion_tokens += len(runs)
+        return [(run, delta) for run, delta in deltas if delta is not None]
+
+    def _account(self, seconds: float, work: list[Work]) -> None:
+        """What prompts took beyond a plain step is paid back by plain steps."""
+        if any(part.prompt for part in work):
+            self._debt += seconds - self._plain if len(work) > 1 else 0.0
+            return
+        self._debt = max(0.0, self._debt - seconds)
+        self._plain = seconds if not self._plain else 0.9 * self._plain + 0.1 * seconds

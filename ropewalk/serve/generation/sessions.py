@@ -1,0 +1,155 @@
+"""Sessions: texts that stay after an answer, so that the next one continues them.
+
+A session that rests makes room for requests that wait: the longest unused goes first, to the disk where there is a
+folder for it, else for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ropewalk.errors import Conflict, Unreadable
+from ropewalk.files import read_json, why
+from ropewalk.folders import replacing
+from ropewalk.serve.generation.request import SessionBusy, SessionGone
+from ropewalk.serve.generation.sequence import Sequence
+from ropewalk.serve.generation.served_model import ServedModel
+
+REMEMBERED = 10_000  # names of evicted sessions
+
+
+class StoredSession:
+    """A text under an extension, and whether an answer is being written to it."""
+
+    def __init__(self, name: str, extension: str, sequence: Sequence) -> None:
+        self.name, self.extension, self.sequence = name, extension, sequence
+        self.busy = False
+
+
+class Sessions:
+    """All sessions; the longest unused comes first."""
+
+    def __init__(self, model: ServedModel, folder: Path | None) -> None:
+        self._model, self._folder = model, folder
+        self._resting: OrderedDict[str, StoredSession] = OrderedDict()
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        return len(self._resting)
+
+    def get(self, name: str) -> StoredSession | None:
+        """The session of this name, in memory."""
+        return self._resting.get(name)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether the session was evicted for good."""
+        return name in self._gone
+
+    def enter(self, name: str, extension: str, new: Sequence) -> StoredSession:
+        """The session to continue, from memory or disk, or a new one."""
+        session = self._resting.get(name)
+        if session is None and name in self._gone:
+            raise SessionGone(name)
+        if session is None:
+            session = self._resting[name] = StoredSession(name, extension, self._restored(name, extension, new) or new)
+        if session.busy:
+            raise SessionBusy(name)
+        if session.extension != extension:
+            sentence = f"session {name!r} is under {session.extension}, and cannot continue under {extension}"
+            raise Conflict.because("session", sentence, remedy="begin another session")
+        session.busy = True
+        self._resting.move_to_end(name)
+        return session
+
+    def leave(self, name: str) -> None:
+        """The answer is written: the session rests."""
+        self._resting[name].busy = False
+
+    def drop(self, name: str) -> bool:
+        """End a session, in memory and on disk; whether there was one."""
+        session = self._resting.get(name)
+        if session is not None and session.busy:
+            raise SessionBusy(name)
+        known = session is not None or name in self._gone
+        self._gone.pop(name, None)
+        if session is not None:
+            self._resting.pop(name).sequence.close()
+        path = self._path(name)
+        if path is not None and path.exists():
+            path.unlink()
+            known = True
+        return known
+
+    def evict(self) -> bool:
+        """Take the longest unused session out of memory; whether there was one."""
+        session = next((one for one in self._resting.values() if not one.busy and one.sequence.length), None)
+        if session is None:
+            return False
+        self._save(session)
+        del self._resting[session.name]
+        session.sequence.close()
+        if self._folder is None:
+            self._gone[session.name] = None
+            if len(self._gone) > REMEMBERED:
+                self._gone.popitem(last=False)
+        return True
+
+    def save_all(self) -> None:
+        """Write every session to disk, where there is a folder."""
+        for session in self._resting.values():
+            self._save(session)
+
+    def _path(self, name: str) -> Path | None:
+        """The file of a session: its name may be any text."""
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return None if self._folder is None else self._folder / f"{digest}.safetensors"
+
+    def _save(self, session: StoredSession) -> None:
+        path = self._path(session.name)
+        if path is None:
+            return
+        one = session.sequence
+        about = {"name": session.name, "extension": session.extension, "unread": one.unread, "length": one.length}
+        about |= {"model": self._model.fingerprint, "places": one.places}
+        pages = one.held_pages
+        tensors = {
+            str(layer): whole[pages].contiguous() for layer, whole in enumerate(self._model.pages_of(session.extension))
+        }
+        with replacing(path.parent, (OSError, SafetensorError)) as place:
+            save_file(tensors, place / path.name, {"session": json.dumps(about)})
+
+    def _restored(self, name: str, extension: str, new: Sequence) -> Sequence | None:
+        """The sequence that a file holds; None without a file."""
+        path = self._path(name)
+        if path is None or not path.exists():
+            return None
+        try:
+            with safe_open(path, "pt") as file:
+                about: dict[str, Any] = read_json(file.metadata()["session"], "session")
+                self._require_alike(about, name, extension)
+                pages = new.restore(about["length"], about["places"], about["unread"])
+                for layer, whole in enumerate(self._model.pages_of(extension)):
+                    whole[pages] = file.get_tensor(str(layer)).to(whole.device)
+        except Conflict:
+            raise
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as wrong:
+            new.close()
+            sentence = f"the file of session {name!r} cannot be read: {why(wrong)}"
+            raise Unreadable.because("session", sentence, remedy="delete the session, and begin it again") from wrong
+        self._model.forget_tables(extension, torch.tensor(pages))
+        return new
+
+    def _require_alike(self, about: dict[str, Any], name: str, extension: str) -> None:
+        if about["model"] != self._model.fingerprint or about["extension"] != extension or about["name"] != name:
+            sentence = f"session {name!r} was saved by another model, or under {about['extension']}"
+            raise Conflict.because("session", sentence, remedy="begin another session")

@@ -1,0 +1,132 @@
+"""A step of many requests is what the extended model says of each alone, under every extension at once."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from hf.models import tiny
+
+import ropewalk as rw
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.attach.handle import handle_of
+from ropewalk.serve.generation.page_space import PageSpace
+from ropewalk.serve.generation.served_extension import served_extensions
+from ropewalk.serve.generation.served_model import Part, ServedModel
+
+LINES = {
+    "yarn": "yarn",
+    "dynamic": "dynamic_yarn",
+    "rerope": "rerope:window=10+log_n",
+    "leaky": "leaky_rerope:window=10,leak=8",
+    "streaming": "streaming:window=12,n_sink=2",
+    "self_extend": "self_extend:window=8,group=4",
+    "dual_chunk": "dual_chunk:chunk=16,local=8",
+    "alibi": "alibi",
+}
+KINDS = ["llama", "qwen3", "gemma2", "gemma3_text", "gpt_neox", "granite", "cohere2", "gpt_oss", "deepseek_v3", "phi3"]
+SIZE, LENGTH = 16, 90
+
+
+def read(model, name, ids, chunks):
+    """The logits of a text that is read in chunks."""
+    space = PageSpace(model.pool, model.extensions[name].lanes)
+    table = torch.tensor([space.take() for _ in range(-(-len(ids) // SIZE))], dtype=torch.int32)
+    done, out = 0, []
+    for chunk in chunks:
+        part = Part(name, ids[done : done + chunk], done + chunk, table, slice(None))
+        out += model.step([part])
+        done += chunk
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_the_extended_model(kind):
+    host, expected = tiny(kind), {}
+    ids = torch.randint(3, 101, (1, LENGTH), generator=torch.Generator().manual_seed(0))
+    for name, line in {"bare": rw.Extension(), **LINES}.items():
+        target = None if name == "bare" else 512
+        with suppress(DoesNotFit), rw.extended(host, line, mode="attention", target_len=target), torch.no_grad():
+            expected[name] = host(ids, use_cache=False).logits[0]
+    before = host(ids, use_cache=False).logits
+    served = served_extensions(host, {name: LINES[name] for name in expected if name != "bare"}, target_len=512)
+    model = ServedModel(host, served, size=SIZE, limit=2**24)
+    for name in expected:
+        got = read(model, name, ids[0].tolist(), [33, 17, 1, 1, 30, 8])
+        torch.testing.assert_close(got, expected[name], atol=2e-4, rtol=1e-4)
+    model.close()
+    assert torch.equal(host(ids, use_cache=False).logits, before)
+    assert len(expected) >= 4
+
+
+def test_a_part_is_bit_for_bit_the_same_among_any_others():
+    host = tiny("llama")
+    model = ServedModel(host, served_extensions(host, LINES, target_len=128), size=SIZE, limit=2**24)
+    draw = torch.Generator().manual_seed(1)
+    spaces = {name: PageSpace(model.pool, served.lanes) for name, served in model.extensions.items()}
+
+    def part(name, length, new):
+        ids = torch.randint(3, 101, (new,), generator=draw).tolist()
+        table = torch.tensor([spaces[name].take() for _ in range(-(-length // SIZE))], dtype=torch.int32)
+        return Part(name, ids, length, table, slice(None))
+
+    parts = [part(name, new + before, new) for name in LINES for new, before in ((1, 0), (20, 0), (1, 0), (5, 0))]
+    alone = [model.step([one])[0] for one in parts]
+    for count in (2, 3, 7, len(parts)):
+        for first in range(0, len(parts) - count + 1, 3):
+            together = model.step(parts[first : first + count])
+            for one, other in zip(alone[first : first + count], together, strict=True):
+                assert torch.equal(one, other)
+    model.close()
+
+
+def test_dynamic_schedules_give_the_logits_of_the_base_model_within_the_trained_length():
+    host = tiny("llama")
+    model = ServedModel(
+        host, served_extensions(host, {"dynamic": "dynamic_yarn"}, target_len=128), size=SIZE, limit=2**24
+    )
+    ids = torch.randint(3, 101, (40,), generator=torch.Generator().manual_seed(2)).tolist()
+    bare, dynamic = (read(model, name, ids, [20, 11, 1, 8]) for name in ("bare", "dynamic"))
+    assert torch.equal(bare[:32], dynamic[:32])
+    assert not torch.allclose(bare[33:], dynamic[33:], atol=1e-3)
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "carried"),
+    [
+        ("yarn", 128),
+        ("yarn:factor=2", 64),
+        ("rerope:window=10", None),
+        ("streaming:window=12,n_sink=2", None),
+        ("dynamic_yarn", None),
+        ("alibi", None),
+        ("self_extend:window=8,group=4", 104),
+    ],
+)
+def test_the_longest_text_that_an_extension_carries(line, carried):
+    """By hand: self_extend shows token L - 1 the first key at the distance (L - 1) // 4 + 8 - 8 // 4, at most 31."""
+    served = served_extensions(tiny("llama"), {"x": line}, target_len=128)
+    assert served["bare"].carried == 32
+    assert served["x"].carried == carried
+
+
+def test_a_model_saved_under_an_extension_is_served_under_it(tmp_path):
+    host = tiny("llama")
+    rw.extend(host, "kerple+log_n")
+    for name, value in host.named_parameters():
+        if "ropewalk" in name:
+            torch.nn.init.uniform_(value, 0.5, 2.0)
+    ids = torch.randint(3, 101, (1, 50), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        expected = host(ids, use_cache=False).logits[0]
+    extension = handle_of(host).extension
+    model = ServedModel(host, served_extensions(host, {"kerple+log_n": extension}), size=SIZE, limit=2**24)
+    torch.testing.assert_close(read(model, "kerple+log_n", ids[0].tolist(), [50]), expected, atol=1e-4, rtol=1e-4)
+    model.close()
+
+
+@pytest.mark.parametrize("kind", ["mamba", "jamba"])
+def test_models_that_remember_elsewhere_are_refused(kind):
+    host = tiny(kind)
+    with pytest.raises(DoesNotFit):
+        ServedModel(host, served_extensions(host, {}), size=SIZE, limit=2**24)
