@@ -24,7 +24,7 @@ from ropewalk.report.drawing.figure import ReportFigure, written
 from ropewalk.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
 from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
 from ropewalk.report.drawing.names import name_of
-from ropewalk.report.drawing.styles import BASE_KEY
+from ropewalk.report.drawing.styles import BASE_KEY, OTHERS
 from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
 from ropewalk.report.tables import brief, interval
 from ropewalk.report.titles import corpus_of, date_of, model_of, texts
@@ -44,7 +44,6 @@ ABOUT_TABLE = "The final test, the lowest loss first; a click on a heading sorts
 ABOUT_SEARCH = "What the search tried, on the texts that it fits on."
 ABOUT_PAIRS = "How much more slowly each pair of dimensions rotates than in training."
 DATA = "results.json"
-SPACES = 32  # styles of the spaces begin here: they are no extensions, and fade on their own
 
 
 def write_fit(fit: FitResult, folder: Path, *, command: str = "") -> Path:
@@ -244,7 +243,7 @@ def front(fit: FitResult) -> ReportFigure:
     whole = [trial for trial in fit.history if trial.figures]
     places = {trial.number: figures for trial in whole if (figures := trial.figures)}
     groups = [
-        DotGroup(space, SPACES + n, tuple(_trial_dot(trial, across_is_loss=True) for trial in group))
+        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=True) for trial in group))
         for n, (space, group) in enumerate(_by_space(whole).items())
     ]
     low, high = focus(whole)
@@ -291,7 +290,7 @@ def history(fit: FitResult) -> ReportFigure:
     """Every completed trial, and the best so far within the goal."""
     whole = [trial for trial in fit.history if trial.figures]
     groups = [
-        DotGroup(space, SPACES + n, tuple(_trial_dot(trial, across_is_loss=False) for trial in group))
+        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=False) for trial in group))
         for n, (space, group) in enumerate(_by_space(whole).items())
     ]
     allowed = [(trial.number, trial.figures.loss if trial.figures and trial.keeps else math.inf) for trial in whole]

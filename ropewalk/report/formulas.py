@@ -74,7 +74,13 @@ def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: M
     """How much further each pair rotates than in training; methods with equal rotations share a line."""
     by_line = {line: pair_angles(extension, facts, length) for line, extension in extensions.items()}
     lines = [
-        ChartLine(", ".join(map(name_of, names)), keys[names[0]], tuple(map(float, range(len(curve)))), curve)
+        ChartLine(
+            ", ".join(map(name_of, names)),
+            keys[names[0]],
+            tuple(map(float, range(len(curve)))),
+            curve,
+            also=tuple(keys[name] for name in names[1:]),
+        )
         for curve, names in _by_curve(by_line).items()
     ]
     complete = sum(pair.turns_trained >= 1 for pair in next(iter(by_line.values())))

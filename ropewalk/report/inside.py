@@ -15,7 +15,7 @@ from ropewalk.report.drawing.figure import ReportFigure
 from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.drawing.panels import Panel, PanelChart, panel_chart
-from ropewalk.report.drawing.styles import BASE_KEY
+from ropewalk.report.drawing.styles import BASE_KEY, OTHERS
 from ropewalk.report.formulas import FORMULAS, formulas
 
 DOTS = 500  # hidden states in a panel
@@ -87,7 +87,7 @@ def sinks(diagnosis: Diagnosis) -> ReportFigure:
     """By position, of a stream whose first tokens are replaced or removed, minus the one that keeps them."""
     reach = diagnosis.stream.spans
     kept = {"kept": (0.0,) * len(diagnosis.streams.kept)}
-    keys = {name: key for key, name in enumerate((*kept, *diagnosis.streams.changes), BASE_KEY)}
+    keys = {"kept": BASE_KEY - 1} | {name: key for key, name in enumerate(diagnosis.streams.changes, OTHERS)}
     words = (
         "What does a stream lose without its first tokens?",
         f"Loss by position of a stream ({reach}), minus that with its first tokens: with line breaks in their place,"
@@ -289,7 +289,7 @@ def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
     side = next(side for side in diagnosis.sides if side.terms)
     terms = side.terms or ()
     lines = [
-        ChartLine(name, key, curves.at, _mean(curves))
+        ChartLine(name, OTHERS + key, curves.at, _mean(curves))
         for key, (name, curves) in enumerate(zip(TERMS, terms, strict=False))
     ]
     trained = diagnosis.facts.trained_len

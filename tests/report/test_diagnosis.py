@@ -1,6 +1,7 @@
 """The page of a diagnosis: figures that have their numbers, a table, and sentences that follow from them."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,8 @@ import ropewalk as rw
 from ropewalk.evaluation.diagnostics.diagnose import StreamLosses, diagnose
 from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.report.diagnosis import as_json, findings, numbers, page_of, title
-from ropewalk.report.drawing.figure import standalone
+from ropewalk.report.drawing.figure import WIDE, standalone
+from ropewalk.report.html_page import render_page
 from ropewalk.report.inside import headline, insides
 
 from evaluation.subjects import model, subject
@@ -129,6 +131,16 @@ def test_angles_and_sinks_have_their_sentences(found):
     assert words[-1].endswith("is 1.50 with them, 2.00 with line breaks in their place, 3.50 without them.")
 
 
+def test_what_is_no_extension_fades_on_its_own(found, drawn):
+    """Streams and terms have keys of their own: isolating an extension neither shows nor hides one of them."""
+    of_extensions = set(re.findall(r'data-series="([^"]+)"', drawn["loss"].draw(WIDE, "")))
+    assert of_extensions == {"-1", "0"}
+    for name in ("sinks", "bias_terms"):
+        others = re.findall(r'data-series="([^"]+)"', drawn[name].draw(WIDE, ""))
+        assert len(set(others)) == len(others) > 2
+        assert not of_extensions & set(others)
+
+
 def test_differences_are_those_of_the_losses(found, drawn):
     """Worked out here from the losses, bin by bin."""
     base, side = found.sides
@@ -144,4 +156,7 @@ def test_differences_are_those_of_the_losses(found, drawn):
 def test_a_base_model_alone_has_no_differences(found):
     alone = replace(found, sides=found.sides[:1])
     assert headline(alone) == []
-    assert page_of(alone).title == "LlamaForCausalLM, diagnosed on 2 texts of folder:texts"
+    page = page_of(alone)
+    assert page.title == "LlamaForCausalLM, diagnosed on 2 texts of folder:texts"
+    assert {"loss", "entropy", "entropy_by_layer", "states"} <= {figure.name for figure in page.figures}
+    assert render_page(page).count("<figure id=") == len(page.figures)

@@ -9,6 +9,8 @@ import ropewalk as rw
 from ropewalk.report.drawing.figure import WIDE
 from ropewalk.report.formulas import decay_by_distance, formulas, rotations_by_pair
 
+from report.drawing.svg import parsed, series
+
 FACTS = rw.Facts(trained_len=64, head_dim=8, base=10_000.0)
 LINES = ("rope", "pi:factor=4", "rerope:window=16", "window:window=16")
 EXTENSIONS = {line: rw.parse(line) for line in LINES}
@@ -47,6 +49,8 @@ def test_turns_of_every_pair_and_a_table_of_some():
 def test_methods_that_ask_for_the_same_share_a_line():
     drawn = rotations_by_pair({**EXTENSIONS, "log_n": rw.parse("log_n")}, FACTS, 256, KEYS)
     labels = re.findall(r'data-name="([^"]+)"', drawn.draw(WIDE, ""))
+    shared = series(parsed(drawn.draw(WIDE, "")), KEYS["log_n"])
+    assert shared.get("data-name") == "rope, log_n"  # so isolating either leaves it
     assert sorted(labels) == ["pi:factor=4", "rerope:window=16", "rope, log_n", "window:window=16"]
 
 

@@ -133,6 +133,19 @@ def test_a_table_sorts_by_mouse_and_by_keyboard(chromium, pages):
         assert head.get_attribute("aria-sort") == "none"
 
 
+def test_a_line_that_several_share_stays_for_each_of_them(chromium, pages):
+    """Methods with the same rotations: isolating any of them leaves the line, isolating another one does not."""
+    with opened(chromium, pages["nine"]) as page:
+        shared = page.locator("#turns_by_pair svg.wide [data-series*=' ']").first
+        for key in shared.get_attribute("data-series").split()[:2]:
+            page.locator(f"#change svg.wide [data-series='{key}'] .name").hover()
+            assert float(shared.evaluate("e => getComputedStyle(e).opacity")) == 1
+        keys = shared.get_attribute("data-series").split()
+        other = next(key for key in map(str, range(9)) if key not in keys)
+        page.locator(f"#change svg.wide [data-series='{other}'] .name").hover()
+        assert float(shared.evaluate("e => getComputedStyle(e).opacity")) < 0.3
+
+
 def opacity(page, figure, key):
     return float(
         page.locator(f"#{figure} svg.wide.even [data-series='{key}']").evaluate("e => getComputedStyle(e).opacity")

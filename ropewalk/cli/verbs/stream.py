@@ -25,7 +25,7 @@ FOLDER = "ropewalk-stream"  # where the page goes with --open alone
 LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
 
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure are written")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the page and its numbers are written")]
 Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; 0: at least 16 chunks of 512 to 8192")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 

@@ -39,6 +39,7 @@ class ChartLine(NamedTuple):
     high: tuple[float, ...] = ()
     broken: bool = False  # it does not set the scale
     thin: bool = False  # of two lines of one extension
+    also: tuple[int, ...] = ()  # the keys of others that have the same line
 
     @property
     def last(self) -> float:
@@ -188,7 +189,11 @@ def _labelled(chart: LineChart, canvas: Canvas, plot: Plot, drawn: Sequence[list
             named = _row(plot, shown[index], _value(chart, line, plot), plot.bottom + 64 + ROW * rank[index])
         else:
             named = _aside(canvas, plot, shown[index], _value(chart, line, plot), ends[index], places[index])
-        attributes = {"data_series": line.key, "data_points": _points(chart, line, plot), "data_name": line.name}
+        attributes = {
+            "data_series": " ".join(map(str, (line.key, *line.also))),
+            "data_points": _points(chart, line, plot),
+            "data_name": line.name,
+        }
         title = element("title", f"{line.name}: {_value(chart, line, plot)}")
         groups.append(
             element(

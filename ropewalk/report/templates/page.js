@@ -6,13 +6,14 @@ let pinned = null;
 
 // One method alone: the others fade in every figure of the page.
 function isolate(series) {
-  const shown = series ?? pinned;
+  const shown = series?.split(" ")[0] ?? pinned;  // of a line that several share, the first
   root.classList.toggle("isolating", shown !== null);
-  for (const part of all("[data-series]")) part.classList.toggle("chosen", part.dataset.series === shown);
+  for (const part of all("[data-series]")) part.classList.toggle("chosen", part.dataset.series.split(" ").includes(shown));
 }
 
 function pin(series) {
-  pinned = pinned === series ? null : series;
+  const [first] = series.split(" ");
+  pinned = pinned === first ? null : first;
   for (const button of all(".pick")) button.setAttribute("aria-pressed", String(button.closest("tr").dataset.series === pinned));
   isolate(null);
 }

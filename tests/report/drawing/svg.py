@@ -40,7 +40,7 @@ def series(root, key):
     return next(
         element
         for element in root.iter()
-        if element.get("data-series") == str(key) and element.get("data-name") is not None
+        if str(key) in (element.get("data-series") or "").split() and element.get("data-name") is not None
     )
 
 
