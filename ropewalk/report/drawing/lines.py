@@ -124,7 +124,8 @@ def _across(chart: LineChart, left: float, right: float) -> Axis:
         return spanning(chart.at, left, right, "log", room=0.04)
     places = [value for line in chart.lines for value in line.x] or [0.0]
     if chart.across_log:
-        return Axis(max(1.0, min(places)), chart.to or max(places), left, right, "log")
+        low = max(1.0, min(places))
+        return Axis(low, max(chart.to or max(places), 2 * low), left, right, "log")
     low = 0.0 if chart.tokens else min(places)
     return Axis(low, max(chart.to or max(places), low + 1), left, right)
 
@@ -176,41 +177,38 @@ def _crossing(a: Point, b: Point, edge: float) -> float:
 
 
 def _labelled(chart: LineChart, canvas: Canvas, plot: Plot, drawn: Sequence[list[Markup]]) -> list[Markup]:
-    """Every line with its label; in the order of the labels, which is that of their last numbers."""
+    """Every line with its label, in the order of the labels: from the largest last number to the smallest."""
     shown = _names(chart, canvas)
+    order = sorted(range(len(drawn)), key=lambda n: -_rank(chart.lines[n]))
     ends = [plot.y.kept(line.last) if not math.isnan(line.last) else plot.bottom for line in chart.lines]
-    order = sorted(range(len(ends)), key=lambda n: (ends[n], -line_value(chart.lines[n])))
-    rank = {index: place for place, index in enumerate(order)}
-    places = spread([ends[n] + rank[n] * 1e-6 for n in range(len(ends))], LABEL, plot.top + 4, plot.bottom)
+    places = spread([ends[index] for index in order], LABEL, plot.top + 4, plot.bottom)
     groups = []
-    for index in order:
-        line = chart.lines[index]
+    for row, (index, place) in enumerate(zip(order, places, strict=True)):
+        value = _value(chart, chart.lines[index], plot)
         if canvas.narrow:
-            named = _row(plot, shown[index], _value(chart, line, plot), plot.bottom + 64 + ROW * rank[index])
+            label = _row(plot, shown[index], value, plot.bottom + 64 + ROW * row)
         else:
-            named = _aside(canvas, plot, shown[index], _value(chart, line, plot), ends[index], places[index])
-        attributes = {
-            "data_series": " ".join(map(str, (line.key, *line.also))),
-            "data_points": _points(chart, line, plot),
-            "data_name": line.name,
-        }
-        title = element("title", f"{line.name}: {_value(chart, line, plot)}")
-        groups.append(
-            element(
-                "g",
-                title,
-                *drawn[index],
-                *named,
-                class_=f"series {style_of(line.key)}{' thin' if line.thin else ''}",
-                **attributes,
-            )
-        )
+            label = _aside(canvas, plot, shown[index], value, ends[index], place)
+        groups.append(_group(chart, chart.lines[index], plot, [*drawn[index], *label]))
     return groups
 
 
-def line_value(line: ChartLine) -> float:
-    """What lines that end at the same pixel are sorted by."""
+def _rank(line: ChartLine) -> float:
+    """The last number; a line without one comes last."""
     return -math.inf if math.isnan(line.last) else line.last
+
+
+def _group(chart: LineChart, line: ChartLine, plot: Plot, inside: Sequence[Markup]) -> Markup:
+    """What belongs to a line, with what the script needs of it."""
+    return element(
+        "g",
+        element("title", f"{line.name}: {_value(chart, line, plot)}"),
+        *inside,
+        class_=f"series {style_of(line.key)}{' thin' if line.thin else ''}",
+        data_series=" ".join(map(str, (line.key, *line.also))),
+        data_points=_points(chart, line, plot),
+        data_name=line.name,
+    )
 
 
 def _value(chart: LineChart, line: ChartLine, plot: Plot) -> str:
