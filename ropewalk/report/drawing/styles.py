@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 COLOURS, DASHES, MARKERS = 8, 4, 5
+SHIFT = 3  # of dashes, from one round of colours to the next
 BASE_KEY = -1  # of the base model; other things that are compared with are below it
 OTHERS = 32  # keys of what is no extension, and fades on its own, begin here
 
@@ -11,7 +12,7 @@ def style_of(key: int) -> str:
     """The classes of a line: no two of the first 32 have the same colour and dash."""
     if key < 0:
         return "base"
-    return f"c{key % COLOURS} d{(key + key // COLOURS) % DASHES}"
+    return f"c{key % COLOURS} d{(key + SHIFT * (key // COLOURS)) % DASHES}"
 
 
 def marker(key: int, x: float, y: float, size: float = 3.5) -> str:
