@@ -30,6 +30,9 @@ EXTRAS = {
     "lm_eval": "eval",
     "triton": "triton",
     "gguf": "llama-cpp",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "prometheus_client": "serve",
 }
 
 LONGEST = 400  # characters of a value in a message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,9 +61,9 @@ def read_json(text: str | bytes, field: str, rule: str = "JSON") -> Any:
 
     def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
-        for name in values if len(values) < len(pairs) else ():
-            if sum(key == name for key, _ in pairs) > 1:
-                refuse(name, "this key is there twice")
+        if len(values) < len(pairs):
+            (name, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+            refuse(name, "this key is there twice")
         return values
 
     def finite(number: str) -> float:

@@ -46,14 +46,19 @@ def read(text: str) -> list[Term]:
 
 def listed(text: str, field: str) -> list[Term]:
     """The terms of a list."""
-    terms = list[str]()
+    return [_term(term, field) for term in separated(text, field)]
+
+
+def separated(text: str, field: str) -> list[str]:
+    """The lines of a list, `yarn:factor=4,low_turns=1,rerope+log_n`: a part with a key but no name continues a line."""
+    lines = list[str]()
     for part in _split(text, ",", field):
         continues = "=" in part and ":" not in part.partition("=")[0]
-        if continues and terms:
-            terms[-1] += f",{part}"
+        if continues and lines:
+            lines[-1] += f",{part}"
         else:
-            terms.append(part)
-    return [_term(term, field) for term in terms]
+            lines.append(part)
+    return lines
 
 
 def _term(text: str, field: str = "extension") -> Term:

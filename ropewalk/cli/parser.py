@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ropewalk.cli.models import of_models
+from ropewalk.cli.verbs.browser.page import page
 from ropewalk.cli.verbs.check import check
 from ropewalk.cli.verbs.compare import compare
 from ropewalk.cli.verbs.diagnose import diagnose
@@ -16,6 +17,7 @@ from ropewalk.cli.verbs.extend import extend
 from ropewalk.cli.verbs.fit import fit
 from ropewalk.cli.verbs.generate import generate
 from ropewalk.cli.verbs.inspect import inspect
+from ropewalk.cli.verbs.serving.serve import serve
 from ropewalk.cli.verbs.show import show
 from ropewalk.cli.verbs.stream import stream
 from ropewalk.cli.verbs.train import train
@@ -27,14 +29,17 @@ EXAMPLES: dict[Callable[..., None], str] = {
     eval: "ropewalk eval ./model yarn --to 32k --tasks niah_single_1,ruler_fwe --lengths 4k,16k",
     fit: "ropewalk fit ./model --to 32k --budget 30m --deployable vllm",
     show: "ropewalk show yarn:factor=8",
+    page: "ropewalk page -o page.html",
     inspect: "ropewalk inspect ./model --to 32k",
     extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",
     export: "ropewalk export ./model yarn --to 32k --target vllm -o ./served",
     check: "ropewalk check ./model --engine vllm@0.32 --to 128k",
     generate: "ropewalk generate ./model rerope+log_n --prompt-file book.txt",
     stream: "ropewalk stream ./model streaming --tokens 1m",
+    serve: "ropewalk serve ./model rerope+log_n --extensions yarn,streaming --to 32k",
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
+OF_NO_MODEL = (show, page)
 
 app = typer.Typer(
     help="Train short, run long: methods of length extrapolation for language models.",
@@ -42,4 +47,4 @@ app = typer.Typer(
     add_completion=False,
 )
 for verb, example in EXAMPLES.items():
-    app.command(epilog=f"Example: {example}")(verb if verb is show else of_models(verb))
+    app.command(epilog=f"Example: {example}")(verb if verb in OF_NO_MODEL else of_models(verb))

@@ -27,7 +27,7 @@ RANKS = [
     ("corpora",),
     ("evaluation",),
     ("lab", "search", "serve"),
-    ("report",),
+    ("report", "page"),
     ("cli",),
     ("__main__",),
 ]

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ropewalk.cli.main import run
-from ropewalk.cli.parser import EXAMPLES
+from ropewalk.cli.parser import EXAMPLES, OF_NO_MODEL
+from ropewalk.cli.verbs.browser.page import page
 from ropewalk.cli.verbs.export import ENGINES
 from ropewalk.cli.verbs.train import train
 from ropewalk.errors import Unreadable
@@ -217,7 +218,7 @@ def test_code_that_comes_with_a_model_runs_where_it_is_asked_for(own_code, tmp_p
 def test_every_verb_that_loads_a_model_takes_it(capsys):
     for verb in EXAMPLES:
         assert run([verb.__name__, "--help"]) == 0
-        assert ("--trust-remote" in capsys.readouterr().out) == (verb.__name__ != "show")
+        assert ("--trust-remote" in capsys.readouterr().out) == (verb not in OF_NO_MODEL)
 
 
 def test_a_corrected_trained_length_counts_for_every_verb(folder, tmp_path, capsys):
@@ -235,4 +236,4 @@ def test_a_corrected_trained_length_counts_for_every_verb(folder, tmp_path, caps
     assert "--trained-len must be at least 1" in capsys.readouterr().err
     for verb in EXAMPLES:
         assert run([verb.__name__, "--help"]) == 0
-        assert "--trained-len" in capsys.readouterr().out
+        assert verb is page or "--trained-len" in capsys.readouterr().out

@@ -3,7 +3,6 @@
 from contextlib import contextmanager
 
 import pytest
-from browser import browser, watched, why_not
 
 from ropewalk.evaluation.diagnostics.diagnose import diagnose
 from ropewalk.report.comparison import write_report
@@ -11,6 +10,7 @@ from ropewalk.report.diagnosis import write_diagnosis
 from ropewalk.report.fitting import write_fit
 from ropewalk.report.streaming import write_streamed
 
+from browser import browser, watched, why_not
 from evaluation.subjects import subject
 from report.made_up import HOSTILE, LONG, comparison
 from report.made_up_fit import fitted

@@ -145,12 +145,8 @@ class Engine:
         )
 
     def session_state(self, session: str) -> Usage | None:
-        """How much a session in memory has read."""
-        known = self._sessions.get(session)
-        if known is None:
-            return None
-        one = known.sequence
-        return Usage(0, 0, 0, one.length + len(one.unread), one.forgotten)
+        """How much a session has read, in memory or on disk."""
+        return self._sessions.usage(session)
 
     async def drop_session(self, session: str) -> bool:
         """End a session; whether there was one."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ropewalk.decoding import Decoding
+if TYPE_CHECKING:
+    from ropewalk.decoding import Decoding  # importing it takes a second, and a server binds before that
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ folder for it, else for good.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from safetensors.torch import save_file
 from ropewalk.errors import Conflict, Unreadable
 from ropewalk.files import read_json, why
 from ropewalk.folders import replacing
-from ropewalk.serve.generation.request import SessionBusy, SessionGone
+from ropewalk.serve.generation.request import SessionBusy, SessionGone, Usage
 from ropewalk.serve.generation.sequence import Sequence
 from ropewalk.serve.generation.served_model import ServedModel
+from ropewalk.serve.session_files import KEYS, session_file
 
+DAMAGED = (OSError, SafetensorError, KeyError, TypeError, ValueError)  # what a file that is not whole raises
 REMEMBERED = 10_000  # names of evicted sessions
 
 
@@ -50,6 +52,19 @@ class Sessions:
     def get(self, name: str) -> StoredSession | None:
         """The session of this name, in memory."""
         return self._resting.get(name)
+
+    def usage(self, name: str) -> Usage | None:
+        """How much a session has read, in memory or on disk; None without one."""
+        session, path = self._resting.get(name), self._path(name)
+        if session is not None:
+            one = session.sequence
+            return Usage(0, 0, 0, one.length + len(one.unread), one.forgotten)
+        if path is None or not path.exists():
+            return None
+        with suppress(*DAMAGED), safe_open(path, "pt") as file:
+            about = read_json(file.metadata()["session"], "session")
+            return Usage(0, 0, 0, about["length"] + len(about["unread"]), about["forgotten"])
+        return None
 
     def is_gone(self, name: str) -> bool:
         """Whether the session was evicted for good."""
@@ -110,9 +125,7 @@ class Sessions:
             self._save(session)
 
     def _path(self, name: str) -> Path | None:
-        """The file of a session: its name may be any text."""
-        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        return None if self._folder is None else self._folder / f"{digest}.safetensors"
+        return None if self._folder is None else session_file(self._folder, name, KEYS)
 
     def _save(self, session: StoredSession) -> None:
         path = self._path(session.name)
@@ -120,7 +133,7 @@ class Sessions:
             return
         one = session.sequence
         about = {"name": session.name, "extension": session.extension, "unread": one.unread, "length": one.length}
-        about |= {"model": self._model.fingerprint, "places": one.places}
+        about |= {"forgotten": one.forgotten, "model": self._model.fingerprint, "places": one.places}
         pages = one.held_pages
         tensors = {
             str(layer): whole[pages].contiguous() for layer, whole in enumerate(self._model.pages_of(session.extension))
@@ -142,7 +155,7 @@ class Sessions:
                     whole[pages] = file.get_tensor(str(layer)).to(whole.device)
         except Conflict:
             raise
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as wrong:
+        except DAMAGED as wrong:
             new.close()
             sentence = f"the file of session {name!r} cannot be read: {why(wrong)}"
             raise Unreadable.because("session", sentence, remedy="delete the session, and begin it again") from wrong

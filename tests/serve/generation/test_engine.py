@@ -212,6 +212,7 @@ def test_a_saved_session_is_restored_bit_for_bit(host, tmp_path):
         await answer(engine, Request("dynamic", (TEXTS[4],), greedy(5), session=request.session))
 
     async def go_on(engine):
+        assert engine.session_state(request.session).session_tokens == 600 + 5
         return (await answer(engine, request))[:3]
 
     async def both(engine):

@@ -1,0 +1,1 @@
+"""Verbs whose result a browser shows."""

@@ -1,0 +1,1 @@
+"""Verbs that serve: an engine behind HTTP."""

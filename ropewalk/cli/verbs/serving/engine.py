@@ -1,0 +1,80 @@
+"""The engine of `ropewalk serve`: runs in a thread, since importing torch and reading weights take seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ropewalk.cli.models import placed, target, tokenizer_of, weights_of
+from ropewalk.models import DEFAULT, NAME
+from ropewalk.notation import BARE
+from ropewalk.trained_to import stated
+
+if TYPE_CHECKING:
+    from ropewalk.serve.api.service import Loaded
+
+SAVED = "saved"  # the name of the extension that a model was saved under
+PAGE = 64  # tokens of a page
+TYPES = ("float32", "bfloat16", "float16")
+
+
+class Serving(NamedTuple):
+    """What is loaded, and how it is run."""
+
+    model: str
+    start: str
+    lines: list[str]
+    to: str
+    device: str
+    dtype: str
+    max_running: int
+    max_waiting: int
+    cache_bytes: int
+    sessions: Path | None
+
+
+def load(wanted: Serving) -> Loaded:
+    """The engine, started."""
+    from ropewalk.hf.attach.handle import handle_of
+    from ropewalk.parsing import read_line
+    from ropewalk.serve.api.service import Loaded
+    from ropewalk.serve.generation.engine import Engine
+    from ropewalk.serve.generation.served_extension import served_extensions
+    from ropewalk.serve.generation.served_model import ServedModel
+
+    lines: dict[str, Any] = {line: line for line in [wanted.start, *wanted.lines] if line not in ("", BARE)}
+    for line in lines:
+        read_line(line)
+    tokenizer, target_len = tokenizer_of(wanted.model), target(wanted.to)
+    host = _typed(placed(weights_of(wanted.model), wanted.device, small_in_float32=not wanted.dtype), wanted.dtype)
+    start, handle = wanted.start or BARE, handle_of(host)
+    if handle is not None:  # it was saved under an extension
+        lines = {SAVED: handle.extension, **lines}
+        start = wanted.start or SAVED
+    served = served_extensions(host, lines, target_len=target_len, trained_len=stated())
+    model = ServedModel(host, served, size=PAGE, limit=wanted.cache_bytes)
+    engine = Engine(
+        model,
+        tokenizer,
+        name=name_of(wanted.model),
+        max_running=wanted.max_running,
+        max_waiting=wanted.max_waiting,
+        sessions=wanted.sessions,
+    )
+    engine.start()
+    return Loaded(engine, start, target_len, wanted.sessions)
+
+
+def _typed(host: Any, dtype: str) -> Any:
+    """The model in another precision."""
+    import torch
+
+    return host.to(getattr(torch, dtype)) if dtype else host
+
+
+def name_of(model: str) -> str:
+    """What clients call a model: its name on the hub, or its folder's."""
+    if model == str(DEFAULT):
+        return NAME
+    place = Path(model)
+    return place.resolve().name if place.is_dir() else model

@@ -1,0 +1,152 @@
+"""`ropewalk serve`: OpenAI's interface to one set of weights under several extensions."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import re
+import sys
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ropewalk.cli.exit_status import STOPPED
+from ropewalk.cli.models import To, require_plausible, target
+from ropewalk.cli.verbs.serving.engine import TYPES, Serving, load
+from ropewalk.errors import InvalidValue, not_installed
+from ropewalk.models import DEFAULT, path_of
+from ropewalk.notation import separated
+
+if TYPE_CHECKING:
+    from ropewalk.serve.api.server import Address
+    from ropewalk.serve.api.service import Loaded
+
+START = "rerope+log_n"  # of the model that comes with Ropewalk
+MESSAGE = "ropewalk: stopped\n"
+KEY = "ROPEWALK_API_KEY"  # the environment's variable
+UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        callback=path_of,
+        help="a folder, a name on the hub, or default: the model that comes with Ropewalk",
+        show_default=False,
+    ),
+]
+Extension = Annotated[
+    str, typer.Argument(help="what the model's name alone means, such as rerope+log_n; empty for the base model")
+]
+Host = Annotated[str, typer.Option(help="the address to bind; 0.0.0.0 is every network of this machine")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, and prints it")]
+Extensions = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LINES", help="more extensions, such as yarn,rerope+log_n; may be repeated"),
+]
+Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16; by default the model's, float32 on a CPU")]
+ApiKey = Annotated[str, typer.Option(envvar=KEY, show_default=False, help="clients must send it")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="bind beyond this machine without a key")]
+AllowOrigin = Annotated[
+    list[str] | None, typer.Option(metavar="URL", help="pages of this origin may call the server; may be repeated")
+]
+MaxRunning = Annotated[int, typer.Option(min=1, help="answers that are written at once")]
+MaxWaiting = Annotated[int, typer.Option(min=0, help="requests that may wait; more are refused")]
+CacheMemory = Annotated[str, typer.Option(metavar="SIZE", help="for keys and values, such as 4GiB")]
+Sessions = Annotated[str, typer.Option(metavar="FOLDER", help="where sessions are kept beyond the server's life")]
+Drain = Annotated[float, typer.Option(min=0, help="seconds to finish answers after a signal")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="log connections and failures")]
+
+
+def serve(
+    model: Model = str(DEFAULT),
+    extension: Extension = "",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    extensions: Extensions = None,
+    to: To = "",
+    device: Device = "",
+    dtype: Dtype = "",
+    api_key: ApiKey = "",
+    insecure: Insecure = False,
+    allow_origin: AllowOrigin = None,
+    max_running: MaxRunning = 32,
+    max_waiting: MaxWaiting = 256,
+    cache_memory: CacheMemory = "4GiB",
+    sessions: Sessions = "",
+    drain: Drain = 30.0,
+    verbose: Verbose = False,
+) -> None:
+    """Serve a model by OpenAI's interface; the extension is part of the model's name (`default@yarn`).
+
+    Without arguments, the model that comes with Ropewalk under rerope+log_n. `@bare` is the base model.
+    """
+    local = is_loopback(host)
+    if not (local or api_key or insecure):
+        sentence = f"--host {host} lets other machines call the server, and there is no --api-key"
+        raise InvalidValue.because("--host", sentence, remedy=f"pass --api-key, set {KEY}, or pass --insecure")
+    require_plausible(model)
+    target(to)
+    lines = [line for text in extensions or [] for line in separated(text, "--extensions")]
+    start = extension or (START if model == str(DEFAULT) else "")
+    if dtype not in ("", *TYPES):
+        raise InvalidValue("--dtype", f"one of {', '.join(TYPES)}", dtype)
+    folder = Path(sessions) if sessions else None
+    size = byte_size(cache_memory, "--cache-memory")
+    wanted = Serving(model, start, lines, to, device, dtype, max_running, max_waiting, size, folder)
+    _run(wanted, host, port, local, api_key, allow_origin or [], drain, verbose)
+
+
+def _run(
+    wanted: Serving,
+    host: str,
+    port: int,
+    local: bool,
+    key: str,
+    origins: list[str],
+    drain: float,
+    verbose: bool,
+) -> None:
+    try:
+        from ropewalk.serve.api.server import HttpServer, bound
+        from ropewalk.serve.api.service import ApiSettings
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from missing
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.INFO if verbose else logging.CRITICAL)
+    names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not key else ()
+    settings = ApiSettings(api_key=key or None, allow_origins=tuple(origins), hosts=names)
+    loaded = partial(copy_context().run, load, wanted)  # the options of all verbs, in the thread that loads
+    server = HttpServer(settings, bound(host, port), loaded, drain=drain, ready=_announce)
+    server.run()
+    if server.loads:  # its thread may be inside an import, which nothing can interrupt
+        sys.stderr.write(MESSAGE if server.interrupted else "")
+        sys.stderr.flush()
+        os._exit(STOPPED if server.interrupted else 0)
+
+
+def _announce(loaded: Loaded, address: Address) -> None:
+    print(f"Ropewalk serves {loaded.engine.name} ({loaded.start}) on {address.url}", flush=True)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def byte_size(text: str, field: str) -> int:
+    """A size in bytes, such as 4GiB, 512MiB or 1000000."""
+    read = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(i?b)?", text.strip().lower())
+    size = int(float(read[1]) * UNITS[read[2]]) if read else 0
+    if size < 1:
+        raise InvalidValue(field, "a size above 0 such as 4GiB or 512MiB", text)
+    return size

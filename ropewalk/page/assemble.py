@@ -1,0 +1,47 @@
+"""The page, assembled from its sources below web/: a template, a style sheet and small scripts, in the order of use."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ropewalk.page.catalogue import catalogue
+
+# The scripts mirror the equation: one file for each slot, and what stands around the slots.
+EQUATION = (
+    *("errors", "notation", "record", "facts", "frequencies", "reach", "scales", "biases"),
+    *("presets", "extension", "diagnostics", "config"),
+)
+VIEW = ("dom", "words", "chinese", "state", "charts", "schedule", "matrix", "logits", "engines", "use")
+LIVE = ("server", "panel", "losses", "attention", "chat", "live")
+SCRIPTS = (*(f"equation/{name}.js" for name in EQUATION), "library/uPlot.iife.min.js")
+SCRIPTS += (*(f"view/{name}.js" for name in VIEW), *(f"live/{name}.js" for name in LIVE), "view/main.js")
+LICENCE = "library/LICENSE"  # of the charts; it goes where they go
+STYLES = ("library/uPlot.min.css", "style.css")
+
+
+@cache
+def html() -> str:
+    """The whole page as one text.
+
+        Path("page.html").write_text(ropewalk.page.html(), "utf-8")
+
+    It works from a file and on any static host. Where a server of Ropewalk answers beside it, it shows live panels too.
+    """
+    loader = PackageLoader("ropewalk.page", "web")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of slots is that of the equation
+
+    def source(name: str) -> Markup:
+        return Markup(loader.get_source(environment, name)[0])
+
+    return environment.get_template("page.html").render(
+        version=version("ropewalk"),
+        catalogue=catalogue(),
+        licence=source(LICENCE),
+        scripts=map(source, SCRIPTS),
+        styles=map(source, STYLES),
+    )

@@ -1,0 +1,180 @@
+// theta: how fast each pair of dimensions is rotated. One entry per file of ropewalk/frequencies/.
+// table(values, facts, length) gives, for every pair, radians per position and the logarithm of a decay per position.
+"use strict";
+Ropewalk.methods.frequencies = (() => {
+  const { must } = Ropewalk.errors;
+  const { rotating, stretch } = Ropewalk.facts;
+  const float = (value) => new Ropewalk.Float(value);
+  const clamp = (value) => Math.min(Math.max(value, 0), 1);
+
+  const pairs = (facts) => Array.from({ length: rotating(facts) / 2 }, (_, pair) => pair);
+  const formula = (facts) => pairs(facts).map((pair) => facts.base ** ((-2 * pair) / rotating(facts)));
+  const trained = (facts) => facts.inv_freq ?? formula(facts);
+  const withoutDecay = (invFreq) => ({ invFreq, logDecay: invFreq.map(() => 0) });
+  const slowed = (facts, divisor) => withoutDecay(trained(facts).map((theta, pair) => theta / divisor(pair)));
+  const mixed = (facts, keep, factor) =>
+    withoutDecay(trained(facts).map((theta, pair) => keep[pair] * theta + ((1 - keep[pair]) * theta) / factor));
+  const turns = (facts) => trained(facts).map((theta) => (facts.trained_len * theta) / (2 * Math.PI));
+  const tableOf = (spec, facts, length) => methods[spec.name].table(spec.values, facts, length);
+
+  // The real-valued pair with this many rotations in the trained length.
+  function indexOf(count, facts) {
+    if (facts.inv_freq) return crossing(facts.inv_freq, (2 * Math.PI * count) / facts.trained_len);
+    return (rotating(facts) * Math.log(facts.trained_len / (2 * Math.PI * count))) / (2 * Math.log(facts.base));
+  }
+
+  // Where a falling table takes a value, along straight lines of its logarithm; the lines at both ends continue.
+  function crossing(table, value) {
+    const height = [];
+    for (const theta of table.filter((one) => one > 0)) {
+      height.push(Math.min(Math.log(theta), height.at(-1) ?? Infinity));
+    }
+    const above = height.filter((one) => one >= Math.log(value)).length;
+    const left = Math.min(Math.max(above - 1, 0), Math.max(height.length - 2, 0));
+    const fall = height.length > 1 ? height[left] - height[left + 1] : 0;
+    return fall ? left + (height[left] - Math.log(value)) / fall : above;
+  }
+
+  function keepByIndex(values, facts) {
+    let first = indexOf(values.high_turns, facts),
+      last = indexOf(values.low_turns, facts);
+    if (values.truncate) [first, last] = [Math.floor(first), Math.ceil(last)];
+    first = Math.max(first, 0);
+    last = Math.max(Math.min(last, rotating(facts) - 1), first);
+    if (first === last) last += 0.001;
+    return pairs(facts).map((pair) => 1 - clamp((pair - first) / (last - first)));
+  }
+
+  const keepByTurns = (values, facts) =>
+    turns(facts).map((count) => clamp((count - values.low_turns) / (values.high_turns - values.low_turns)));
+
+  function requireInner(inner) {
+    if (!("factor" in inner.values)) {
+      throw must("inner", "a schedule with a factor", inner.name, "take ntk or by_parts");
+    }
+    if (inner.values.factor !== 1) {
+      throw must("inner", "written with factor=1: every row sets its factor", Ropewalk.record.line(inner));
+    }
+  }
+
+  const innerFacts = (values, facts) => {
+    const dims =
+      values.over === "head" ? facts.head_dim : Math.floor(Math.floor(values.share * facts.head_dim) / 2) * 2;
+    return { ...facts, rotary_dim: dims };
+  };
+
+  function requireShare(values, facts) {
+    if (Math.floor(values.share * facts.head_dim) < 2) {
+      throw must("share", `at least one pair of a head of ${facts.head_dim}`, float(values.share));
+    }
+    if (facts.inv_freq && rotating(innerFacts(values, facts)) !== rotating(facts)) {
+      const rule = `large enough for all ${rotating(facts)} dimensions of the model's own schedule`;
+      throw must("share", rule, float(values.share), "+instead replaces that schedule");
+    }
+    if (values.inner) methods[values.inner.name].checkAgainst?.(values.inner.values, innerFacts(values, facts));
+  }
+
+  const methods = {
+    rope: { table: (_, facts) => withoutDecay(trained(facts)) },
+    interpolation: { table: ({ factor }, facts) => slowed(facts, () => factor) },
+    ntk: {
+      checkAgainst(_, facts) {
+        if (rotating(facts) <= 2) throw must("rotary_dim", "above 2 for ntk, which divides by d - 2", rotating(facts));
+      },
+      table: ({ factor }, facts) => slowed(facts, (pair) => factor ** ((2 * pair) / (rotating(facts) - 2))),
+    },
+    ntk_old: { table: ({ factor }, facts) => slowed(facts, (pair) => factor ** ((2 * pair) / rotating(facts))) },
+    ntk_fixed: {
+      table: ({ factor }, facts) => slowed(facts, (pair) => factor ** ((pair + 1) / (rotating(facts) / 2))),
+    },
+    ntk_mixed: {
+      table: ({ factor, power }, facts) =>
+        slowed(facts, (pair) => Math.exp(Math.log(factor) * ((pair + 1) / (rotating(facts) / 2)) ** power)),
+    },
+    by_parts: {
+      check({ low_turns, high_turns }) {
+        const rule = `below high_turns (${Ropewalk.errors.short(high_turns)})`;
+        if (low_turns >= high_turns) throw must("low_turns", rule, float(low_turns));
+      },
+      table(values, facts) {
+        const keep = values.ramp === "index" ? keepByIndex(values, facts) : keepByTurns(values, facts);
+        if (values.mix === "wavelength") return slowed(facts, (pair) => keep[pair] + (1 - keep[pair]) * values.factor);
+        return mixed(facts, keep, values.factor);
+      },
+    },
+    abf: {
+      checkAgainst({ new_base }, facts) {
+        if (new_base === facts.base) throw must("new_base", "another than the model's own base", float(new_base));
+      },
+      table: ({ new_base }, facts) =>
+        slowed(facts, (pair) => (new_base / facts.base) ** ((2 * pair) / rotating(facts))),
+      stretch: () => Infinity,
+    },
+    llama3: {
+      check({ low_turns, high_turns }) {
+        const rule = `at most high_turns (${Ropewalk.errors.short(high_turns)})`;
+        if (low_turns > high_turns) throw must("low_turns", rule, float(low_turns));
+      },
+      table(values, facts) {
+        const isStep = values.low_turns === values.high_turns;
+        const step = () => turns(facts).map((count) => Number(count > values.low_turns));
+        return mixed(facts, isStep ? step() : keepByTurns(values, facts), values.factor);
+      },
+    },
+    longrope: {
+      check({ long, short }) {
+        if (!long.length) throw must("long", "one divisor per pair", long);
+        if (short.length && short.length !== long.length) {
+          throw must("short", `as many divisors as long (${long.length})`, short.length);
+        }
+      },
+      checkAgainst({ long }, facts) {
+        const count = rotating(facts) / 2;
+        if (long.length !== count) throw must("long", `one divisor for each of the ${count} pairs`, long.length);
+      },
+      table({ long, short }, facts, length) {
+        if (length > facts.trained_len) return slowed(facts, (pair) => long[pair]);
+        return short.length ? slowed(facts, (pair) => short[pair]) : withoutDecay(trained(facts));
+      },
+      stretch: () => Infinity,
+    },
+    xpos: {
+      table({ scale_base, gamma }, facts) {
+        const zeta = pairs(facts).map((pair) => ((2 * pair) / rotating(facts) + gamma) / (1 + gamma));
+        return { invFreq: trained(facts), logDecay: zeta.map((share) => Math.log(share) / scale_base) };
+      },
+    },
+    partial: {
+      checkAgainst: requireShare,
+      table(values, facts, length) {
+        const inner = innerFacts(values, facts);
+        const table = values.inner ? tableOf(values.inner, inner, length) : withoutDecay(trained(inner));
+        if (values.over === "rotating") return table;
+        const moving = Math.floor(Math.floor(values.share * facts.head_dim) / 2);
+        const kept = (column) => column.map((value, pair) => (pair < moving ? value : 0));
+        return { invFreq: kept(table.invFreq), logDecay: kept(table.logDecay) };
+      },
+      stretch: ({ inner }) => (inner ? stretchOf(inner) : 1),
+    },
+    none: { table: (_, facts) => withoutDecay(trained(facts).map(() => 0)), stretch: () => Infinity },
+    dynamic: {
+      check: ({ inner }) => requireInner(inner),
+      checkAgainst: ({ inner }, facts) => methods[inner.name].checkAgainst?.(inner.values, facts),
+      table({ inner, steps }, facts, length) {
+        const factor = stretch(facts, length, steps);
+        if (factor === 1) return withoutDecay(trained(facts));
+        return methods[inner.name].table({ ...inner.values, factor }, facts, length);
+      },
+      stretch: () => Infinity,
+    },
+  };
+
+  // How many trained lengths a schedule covers.
+  function stretchOf(spec) {
+    const method = methods[spec.name];
+    return method.stretch ? method.stretch(spec.values) : (spec.values.factor ?? 1);
+  }
+
+  Ropewalk.frequencies = { tableOf, stretchOf, trained, formula };
+  return methods;
+})();

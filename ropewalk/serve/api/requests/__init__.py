@@ -1,0 +1,1 @@
+"""What clients send: bodies read within bounds, fields checked one by one, texts made tokens."""

@@ -1,0 +1,1 @@
+"""What clients get: answers in OpenAI's shape, streamed or whole, and errors."""

@@ -1,0 +1,53 @@
+"""`/`: the page, under a policy that allows nothing but what is in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+router = APIRouter()
+PLAIN = """<!doctype html><meta charset="utf-8"><title>Ropewalk</title>
+<p>Ropewalk serves OpenAI's interface here: <a href="/v1/models">/v1/models</a>.</p>
+"""
+BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
+
+
+class PageWithPolicy(NamedTuple):
+    """A page and its policy."""
+
+    html: str
+    policy: str
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The page that draws methods, and compares them on this server's model."""
+    shown = _page()
+    headers = {"Content-Security-Policy": shown.policy, "Cache-Control": "no-cache"}
+    return Response(shown.html, media_type="text/html", headers=headers)
+
+
+@cache
+def _page() -> PageWithPolicy:
+    html = import_module("ropewalk.page").html() if find_spec("ropewalk.page") else PLAIN
+    return PageWithPolicy(html, policy_of(html))
+
+
+def policy_of(html: str) -> str:
+    """What a page may do: run its scripts and styles, draw, and call the server that it came from."""
+    allowed: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, content in BLOCK.findall(html):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        allowed[kind.lower()].append(f"'sha256-{digest}'")
+    scripts, styles = (" ".join(allowed[kind]) or "'none'" for kind in ("script", "style"))
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )

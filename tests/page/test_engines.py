@@ -1,0 +1,99 @@
+"""What the page says of engines is what `export` does; the flags that it shows are what `check` finds right."""
+
+import json
+import re
+import shlex
+
+import pytest
+import torch
+from hf.models import tiny
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+import ropewalk as rw
+from ropewalk.errors import RopewalkError
+from ropewalk.parsing import PRESETS
+
+from page.vectors import as_facts
+
+ENGINES = ("vllm", "sglang", "llama.cpp")
+MORE = (
+    *("ntk_old:factor=8", "ntk_fixed:factor=8", "temperature:value=1.3", "rerope+log_n", "window+yarn", "causal"),
+    *("yarn+temperature:value=1.2", "frequencies.by_parts:factor=8,ramp=turns", "yarn:high_turns=16", "yarn:factor=3"),
+    *("longrope:long=[1,2,2,2,2,2,2,2]", "longrope:long=[1,2,2,2,2,2,2,2],short=[1,2,2,2,2,2,2,2]", "head_scale"),
+    *("window+dynamic_ntk", "yarn+log_n:clipped=false", "dynamic_yarn+rerope", "sequential", "kerple_power"),
+)
+KINDS = """([line, facts, target]) => {
+  const known = Ropewalk.facts.make(facts), extension = Ropewalk.extension.parse(line, known, target);
+  return [Ropewalk.engines.kinds(extension, known, target), Ropewalk.engines.vllmFlags(extension, known, target)];
+}"""
+
+
+def exported(line, engine, place):
+    """The word of `export` for a small Llama under a line; and its facts and target length."""
+    model = tiny("llama", num_hidden_layers=4)
+    target = 8 * model.config.max_position_embeddings
+    try:
+        rw.extend(model, line, target_len=target)
+        return rw.export(model, place, target=engine, target_len=target).kind
+    except RopewalkError:
+        return "refused"
+
+
+@pytest.mark.parametrize("line", [*PRESETS, *MORE])
+def test_the_kind_of_export_is_that_of_python(scripts, line, tmp_path):
+    model = tiny("llama", num_hidden_layers=4)
+    facts = rw.inspect(model).facts
+    kinds, _ = scripts.evaluate(KINDS, [line, as_facts(facts), 8 * facts.trained_len])
+    assert kinds == {engine: exported(line, engine, tmp_path / engine) for engine in ENGINES}
+
+
+NATIVE = ("yarn", "pi", "ntk:factor=16", "abf", "llama3", "by_parts", "yarn:low_turns=2", "pi:factor=9")
+NATIVE += ("ntk_old:factor=8",)
+
+
+@pytest.mark.parametrize("line", NATIVE)
+def test_vllms_flags_are_right_by_check(scripts, line, tmp_path):
+    facts, target = rw.Facts(trained_len=4096, head_dim=64, heads=4, layers=4), 32_768
+    _, flags = scripts.evaluate(KINDS, [line, as_facts(facts), target])
+    overrides, length = options(flags)
+    assert length == target
+    plain = {"hidden_size": 256, "num_attention_heads": 4, "max_position_embeddings": 4096}
+    config = LlamaConfig(**{**plain, **overrides}, architectures=["LlamaForCausalLM"])
+    checked = rw.check(config, engine="vllm@0.32", target_len=target)
+    assert checked.is_same, str(checked)
+    extension = rw.parse(line, trained_len=4096, target_len=target)
+    table, factor = transformers_table(config)
+    wanted = extension.theta.table(facts, target).inv_freq
+    torch.testing.assert_close(table.double(), wanted, rtol=1e-6, atol=0)
+    scale = 1.0
+    for spec in extension.scales:
+        scale *= float(spec.scale(torch.tensor([0]), facts, {}))
+    assert factor**2 == pytest.approx(scale, rel=1e-12)
+
+
+def options(flags):
+    """The changed config and the length of a command line."""
+    name, changes, other, length = shlex.split(flags)
+    assert (name, other) == ("--hf-overrides", "--max-model-len")
+    return json.loads(changes), int(length)
+
+
+def transformers_table(config):
+    kind = config.rope_parameters["rope_type"]
+    if kind == "default":
+        pairs = torch.arange(0, 64, 2).double() / 64
+        return config.rope_parameters["rope_theta"] ** -pairs, 1.0
+    return ROPE_INIT_FUNCTIONS[kind](config, "cpu")
+
+
+@pytest.mark.parametrize("line", ["rerope", "dynamic_yarn", "longrope", "window", "alibi", "yarn:factor=2", "xpos"])
+def test_no_flags_are_shown_where_vllm_alone_computes_something_else(scripts, line):
+    facts = rw.Facts(trained_len=4096, head_dim=64, heads=4, layers=4)
+    _, flags = scripts.evaluate(KINDS, [line, as_facts(facts), 32_768])
+    assert flags == ""
+
+
+def test_the_commands_name_verbs_that_exist(scripts):
+    words = set(re.findall(r"ropewalk (\w+) MODEL", scripts.content()))
+    assert words == {"generate", "compare", "export"}

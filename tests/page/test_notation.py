@@ -1,0 +1,177 @@
+"""The page reads the same notation as Python, and refuses with the same sentences."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ropewalk import Facts
+from ropewalk.errors import RopewalkError
+from ropewalk.parsing import PRESETS, parse_for
+from ropewalk.record import Rule, parameters
+from ropewalk.slots import SLOTS
+
+from page.vectors import as_facts, composed
+
+FACTS, TARGET = Facts(trained_len=4096, head_dim=128, heads=32, layers=32), 32_768
+READ = """(lines) => lines.map(([line, facts, target]) => {
+  try {
+    const known = Ropewalk.facts.make(facts), extension = Ropewalk.extension.parse(line, known, target);
+    Ropewalk.extension.checkAgainst(extension, known);
+    return Ropewalk.extension.specs(extension).map((spec) => `${spec.slot}.${Ropewalk.record.line(spec)}`);
+  } catch (refused) {
+    if (!(refused instanceof Ropewalk.Refusal)) throw refused;
+    return refused.message;
+  }
+})"""
+
+
+def by_python(line, facts=FACTS, target=TARGET):
+    """The methods of a line, or the sentence that refuses it."""
+    try:
+        extension = parse_for(line, facts, target)
+        extension.check_against(facts)
+        return composed(extension)[0]
+    except RopewalkError as refused:
+        return str(refused)
+
+
+def by_page(scripts, lines, facts=FACTS, target=TARGET):
+    return scripts.evaluate(READ, [[line, as_facts(facts), target] for line in lines])
+
+
+READABLE = (
+    *("yarn", " yarn : factor = 8 , high_turns = 16 + log_n ", "rerope:window=512+log_n", "yarn:factor=4e0"),
+    *("window:window=1k+dynamic_yarn", "alibi+log_n", "frequencies.ntk:factor=1e+1+temperature:value=1.5"),
+    *("dynamic_ntk:steps=nothing", "frequencies.dynamic:inner=(by_parts:factor=1,ramp=turns),steps=3", "instead+yarn"),
+    *(
+        "partial:share=0.25,inner=(ntk:factor=8)",
+        "longrope:long=[],short=[]",
+        "yarn+instead",
+        "hwfa+abf",
+        "log_n+log_n",
+    ),
+    *("streaming:n_sink=8", "temperature:value=0.00001", "temperature:value=123456789012345678", "by_parts"),
+)
+REFUSED = (
+    *(
+        "",
+        " ",
+        "t5:",
+        "yarn+",
+        "+yarn",
+        "4x",
+        "yarn:",
+        "yarn:factor",
+        "yarn:=4",
+        "yarn:factor=",
+        "yarn factor",
+        "a:x=(b",
+        "a)",
+    ),
+    *("yarn:faktor=4", "yarm", "rerop", "dynamic_yam", "zzz", "yarn+pi", "rerope+window", "biases.alibbi", "foo.bar"),
+    *("frequencies.yarn", "frequencies.dynamic:inner=(yarn)", "dynamic", "interpolation", "rerope:window=4096"),
+    *("yarn:factor=0.5", "yarn:factor=abc", "yarn:factor='x'", "yarn:factor=nothing,low_turns=40", "yarn:low_turns=0"),
+    *(
+        "yarn:factor=true",
+        "rerope:window=512.0",
+        "rerope:window=-3",
+        "rerope:window=nothing,window=3",
+        "by_parts:factor=nan",
+    ),
+    *("yarn:factor=1e30", "blockwise:block=7", "dual_chunk:chunk=9,local=9", "longrope:short=[1,2]", "instead:x=1"),
+    *("longrope:long=[1,2,3]", "longrope:long=[0]", "partial:share=0.001", "partial:share=2", "abf:new_base=10000"),
+    *("frequencies.dynamic:inner=(rope)", "frequencies.dynamic:inner=(ntk:factor=4)", "scales.dynamic:inner=(log_n)"),
+    *(
+        "scales.dynamic:inner=(yarn_temperature:factor=2)",
+        "frequencies.dynamic:inner=(ntk:faktor=1)",
+        "t5:buckets=8,x=1",
+    ),
+    *("biases.t5:buckets=8,max_distance=4", "kerple_power:x=1", "yarn:trained_len=512", "rerope:trained_len=0"),
+    *("self_extend:window=3000", "lm_infinite:window=5000", "streaming:window=4095", "leaky_rerope:window=2048"),
+    *("lambda_mask:window=9,ceiling=5000", "randomized:limit=99999999", "rope:x=1", "a:x=[[[[[[[[[1]]]]]]]]]"),
+    *("yarn:factor=4,factor=4", "yarn:factor=99999999999999999999999999999999", "by_parts:factor=4,ramp=slope"),
+    *("log_n:clipped=1", "log_n+log_n:clipped=false", "hwfa:layers=1", "head_scale:start=0", "yarn:original_len=3"),
+)
+
+
+@pytest.mark.parametrize("line", READABLE)
+def test_what_python_reads_is_read_alike(scripts, line):
+    wanted = by_python(line)
+    assert isinstance(wanted, list)
+    assert by_page(scripts, [line]) == [wanted]
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_python_refuses_is_refused_in_the_same_words(scripts, line):
+    wanted = by_python(line)
+    assert isinstance(wanted, str)
+    assert by_page(scripts, [line]) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "target"),
+    [
+        ("yarn", FACTS, None),
+        ("pi", FACTS, 1024),
+        ("pose", FACTS, None),
+        ("log_n", Facts(trained_len=1, head_dim=8), 8),
+        ("longrope_temperature:factor=2", Facts(trained_len=1, head_dim=8), 8),
+        ("ntk", Facts(trained_len=8, head_dim=2), 16),
+        ("hwfa", Facts(trained_len=8, head_dim=8, layers=9), 16),
+        ("hwfa_rerope", Facts(trained_len=8, head_dim=8, layers=2), 16),
+        ("partial:share=0.5", Facts(trained_len=8, head_dim=8, inv_freq=(1.0, 0.1, 0.01, 0.001)), 16),
+        ("yarn+instead", Facts(trained_len=8, head_dim=4, inv_freq=(1.0, 0.01), original_len=4), 16),
+    ],
+)
+def test_models_that_do_not_fit_are_refused_in_the_same_words(scripts, line, facts, target):
+    assert by_page(scripts, [line], facts, target) == [by_python(line, facts, target)]
+
+
+NAMES = sorted({*PRESETS, *(f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods)})
+KEYS = sorted({parameter.name for slot in SLOTS.values() for spec in slot.methods for parameter in parameters(spec)})
+VALUES = st.sampled_from(["4", "8.5", "512", "nothing", "true", "turns", "(ntk:factor=1)", "[1,2]", "-1", "1e400", "0"])
+
+
+@st.composite
+def misspelt(draw, names):
+    """A known name, as people mistype it."""
+    name = draw(st.sampled_from(names))
+    place = draw(st.integers(0, len(name)))
+    return name[:place] + draw(st.sampled_from(["", "", "", "e", "x", "_"])) + name[place + draw(st.integers(0, 1)) :]
+
+
+@st.composite
+def lines(draw):
+    terms = []
+    for _ in range(draw(st.integers(1, 3))):
+        pairs = draw(st.lists(st.tuples(misspelt(KEYS), VALUES), max_size=2))
+        terms.append(
+            draw(misspelt(NAMES)) + (":" if pairs else "") + ",".join(f"{key}={value}" for key, value in pairs)
+        )
+    return "+".join(terms)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=st.lists(lines(), min_size=40, max_size=40))
+def test_mistyped_lines_get_the_same_answer(scripts, drawn):
+    known = [(line, wanted) for line in drawn if (wanted := answer(line)) is not None]
+    assert by_page(scripts, [line for line, _ in known]) == [wanted for _, wanted in known]
+
+
+def answer(line):
+    """Python's answer; nothing where it is a TypeError of Python's own."""
+    try:
+        return by_python(line)
+    except TypeError:
+        return None
+
+
+def test_every_rule_is_known_to_the_page(scripts):
+    rules = {
+        parameter.rule.text
+        for slot in SLOTS.values()
+        for spec in slot.methods
+        for parameter in parameters(spec)
+        if isinstance(parameter.rule, Rule)
+    }
+    assert rules <= set(scripts.evaluate("Object.keys(Ropewalk.record.RULES)"))

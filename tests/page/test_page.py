@@ -1,0 +1,378 @@
+"""The page as people use it, from a file: in a real browser, with an empty console and no network."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ropewalk import page as package
+from ropewalk import parse
+from ropewalk.page import html
+from ropewalk.pages import FACTORS
+from ropewalk.parsing import PRESETS
+from ropewalk.slots import SLOTS
+
+from examples import EXAMPLES
+
+HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
+PHONE, TABLET, DESK = ({"viewport": {"width": width, "height": 800}} for width in (390, 768, 1280))
+LIBRARIES = Path(package.__file__).parent / "web" / "library"
+LIBRARY = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def test_it_is_one_file_without_a_network(file):
+    text = html()
+    assert file.read_text("utf-8") == text
+    assert len(text.encode()) < 300_000
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
+    assert "Copyright (c) 2022 Leon Sorokin" in text  # the licence of uPlot goes where uPlot goes
+    assert all(name in text for name in [*FACTORS, *PRESETS])
+    assert text.count("</script>") == text.count("<script>")
+
+
+@pytest.mark.parametrize("size", [PHONE, TABLET, DESK], ids=["phone", "tablet", "desk"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_it_loads_at_every_size_in_both_modes_and_languages(opened, size, scheme, language):
+    page = opened(f"#lang={language}&a=rope&b=streaming", color_scheme=scheme, **size)
+    assert page.evaluate(WIDER) == 0
+    assert page.locator(".uplot").count() == 6
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(map(int, re.findall(r"\d+", background)[:3])) > 384
+    assert light == (scheme == "light")
+
+
+@pytest.mark.parametrize(("name", "digest"), LIBRARY.items())
+def test_the_library_is_as_it_was_released(name, digest):
+    """From the package index of npm, uplot 1.6.32: nothing of it was edited here."""
+    assert hashlib.sha256((LIBRARIES / name).read_bytes()).hexdigest() == digest
+
+
+def test_every_canvas_has_been_drawn_on(opened):
+    page = opened("#a=rope&b=rerope", **DESK)
+    blank = page.evaluate(
+        """[...document.querySelectorAll("canvas")].filter((canvas) => {
+          const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+          return new Set(new Uint32Array(data.buffer)).size < 3;
+        }).length"""
+    )
+    assert blank == 0
+
+
+def test_the_slider_moves_the_target_and_the_angles(opened):
+    page = opened("#a=rope&to=4", **DESK)
+    assert "8,192 tokens · 2×" in page.text_content("#to-shown")
+    first = page.text_content("#angles-a figcaption b:not(.badge)")
+    page.focus("#to")
+    for _ in range(8):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('#to-shown').textContent === '32,768 tokens · 8×'")
+    assert "to=" not in page.evaluate("location.hash")  # the target at first
+    # 4,096 trained tokens, base 10,000, 64 pairs: pair 46 is the first whose full turn, 2 pi 10000^(46/64) = 4,712
+    # tokens, is longer than that; 46 to 63 are 18 pairs.
+    assert page.text_content("#angles-a figcaption b:not(.badge)") == "18 of 64 pairs meet new angles"
+    assert first == "18 of 64 pairs meet new angles"
+    page.fill("#line-a", "yarn")
+    page.wait_for_function(
+        "() => document.querySelector('#angles-a figcaption').textContent.includes('every angle is known')"
+    )
+
+
+def test_a_line_is_described_and_a_wrong_one_refused_in_pythons_words(opened):
+    page = opened("#lang=en", **DESK)
+    page.fill("#line-a", "yarn:factor=4+log_n")
+    page.wait_for_selector("#about-a code")
+    composed = page.text_content("#about-a code").removeprefix("= ")
+    assert composed == "by_parts:factor=4 + yarn_temperature:factor=4 + log_n"
+    page.fill("#line-a", "yarn:faktor=4")
+    page.wait_for_selector("#about-a .wrong")
+    with pytest.raises(ValueError, match="faktor") as refused:
+        parse("yarn:faktor=4")
+    assert page.text_content("#about-a .wrong") == str(refused.value)
+    assert page.get_attribute("#line-a", "aria-invalid") == "true"
+
+
+def test_chinese_at_first_where_the_browser_speaks_it_and_by_the_switch(opened):
+    page = opened(locale="zh-CN", **DESK)
+    assert page.evaluate("document.documentElement.lang") == "zh-Hans"
+    assert page.text_content("#schedule h2") == "频率方案"
+    page.click("button[data-language=en]")
+    page.wait_for_function("() => document.documentElement.lang === 'en'")
+    assert page.text_content("#schedule h2") == "Schedule"
+    assert "lang=en" in page.evaluate("location.hash")
+    english = opened(locale="de-DE", **DESK)
+    assert english.text_content("#schedule h2") == "Schedule"
+
+
+def test_every_word_is_there_in_both_languages(scripts):
+    words = scripts.evaluate("Ropewalk.words.WORDS")
+    for name, (english, chinese) in words.items():
+        assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese)), name
+        assert chinese
+    named = scripts.evaluate("[...document.querySelectorAll('[data-word]')].map((each) => each.dataset.word)")
+    assert set(named) <= set(words)
+    methods = {f"{slot}.{method.name}" for slot, content in SLOTS.items() for method in content.methods}
+    assert set(scripts.evaluate("Object.keys(Ropewalk.chinese)")) == {*PRESETS, *methods}
+    used = set(re.findall(r"\bt\(\"(\w+)\"", html()))
+    assert used <= set(words)
+
+
+def test_a_link_shows_the_same_again(opened):
+    page = opened("#lang=en", **DESK)
+    page.fill("#line-a", "self_extend+log_n")
+    page.click("#model summary")
+    page.fill("#trained_len", "8k")
+    page.keyboard.press("Tab")
+    page.focus("#to")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.hash.includes('to=13') && location.hash.includes('trained=8192')")
+    fragment = page.evaluate("location.hash")
+    again = opened(fragment, **DESK)
+    for selector in ("#about-a", "#model-summary", "#to-shown", "#matrix-a figcaption", "#use"):
+        assert again.text_content(selector) == page.text_content(selector)
+    assert again.input_value("#line-a") == "self_extend+log_n"
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "#to=9e9&trained=x",
+        "#trained=-4&own={",
+        "#a=%00&b=&heads=1e99",
+        "#own=[1]",
+        '#own={"type":"yarn","factor":"x"}',
+        "#a=sandwich:width=2000000000&trained=1e300",
+        "#a=alibi&heads=99999999&dim=1e9&to=28&trained=1e12",
+    ],
+)
+def test_a_broken_link_shows_something_all_the_same(opened, fragment):
+    page = opened(fragment, **DESK)
+    assert page.locator(".uplot").count() == 6
+
+
+def test_a_pasted_config_becomes_the_model(opened):
+    page = opened("#lang=en&a=rope", **DESK)
+    page.click("#model summary")
+    config = {
+        "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 24,
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+            "secret": 1,
+        },
+    }
+    page.fill("#config", json.dumps(config))
+    page.wait_for_function("() => document.querySelector('#model-summary').textContent.includes('131,072')")
+    assert page.input_value("#base") == "500000"
+    assert "its own schedule: llama3" in page.text_content("#model-summary")
+    assert "Not understood, and not drawn: secret." in page.text_content("#model-notes")
+    assert "ropewalk export says" in page.text_content("#use-a")
+    page.fill("#config", "{")
+    page.wait_for_selector("#model-notes .wrong")
+    again = opened(page.evaluate("location.hash"), **DESK)
+    assert again.text_content("#model-summary") == page.text_content("#model-summary")
+
+
+def test_text_of_users_is_never_read_as_html(opened):
+    page = opened("#lang=en", **DESK)
+    page.click("#model summary")
+    for field in ("#line-a", "#line-b", "#config", "#trained_len", "#base", "#heads", "#layers", "#head_dim"):
+        page.fill(field, HOSTILE)
+        page.keyboard.press("Tab")
+    page.fill(
+        "#config", json.dumps({"max_position_embeddings": 64, "rope_scaling": {HOSTILE: 1, "rope_type": HOSTILE}})
+    )
+    page.wait_for_timeout(200)
+    linked = opened(f"#a={HOSTILE}&b={HOSTILE}&own={json.dumps({'type': HOSTILE})}", **DESK)
+    for one in (page, linked):
+        assert one.evaluate("document.querySelectorAll('img').length") == 0
+        assert one.title() != "broken"
+
+
+def test_the_matrix_is_read_by_pointer_and_keyboard(opened):
+    page = opened("#lang=en&a=rope&b=streaming:window=1024", **DESK)
+    canvas = page.locator("#matrix-a canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + 2, box["y"] + box["height"] - 2)
+    said = page.text_content("#matrix-a .readout")
+    query, key, true, distance = (int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", said))
+    assert query - key == true == distance
+    assert query > 32_000
+    assert "effective distance" in page.text_content("#matrix-b .readout") or "not seen" in page.text_content(
+        "#matrix-b .readout"
+    )
+    canvas.focus()
+    for _ in range(10):
+        page.keyboard.press("Shift+ArrowRight")
+    assert "not seen" in page.text_content("#matrix-b .readout")
+    moved = page.text_content("#matrix-a .readout")
+    assert moved != said
+    page.keyboard.press("Shift+ArrowUp")
+    assert page.text_content("#matrix-a .readout") != moved
+
+
+def test_charts_are_read_with_the_keyboard(opened):
+    page = opened("#lang=en&a=pi", **DESK)
+    page.focus("#angles-a .u-over")
+    page.keyboard.press("Home")
+    # Base 10,000: the first pair makes 4096 / 2 pi = 651.9 rotations in training, and as many under pi.
+    assert page.text_content("#angles-a .readout") == (
+        "Pair 0: wavelength 50.3 tokens, 652 rotations in training, 652 in this text"
+    )
+    page.keyboard.press("ArrowRight")
+    assert page.text_content("#angles-a .readout").startswith("Pair 1:")
+
+
+def test_everything_is_reached_by_the_tab_key_and_has_a_name(opened):
+    page = opened("#lang=en", **DESK)
+    names = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name = page.evaluate(
+            """() => {
+              const at = document.activeElement;
+              if (at === document.body) return null;
+              const labels = [...(at.labels ?? [])].map((label) => label.textContent).join(" ");
+              const outline = getComputedStyle(at).outlineStyle;
+              return [at.id || at.tagName, (at.ariaLabel || labels || at.textContent).trim(), outline];
+            }"""
+        )
+        if name is None:
+            break
+        names.append(name)
+    reached = [name for name, *_ in names]
+    assert {"line-a", "line-b", "to", "CANVAS", "SUMMARY"} <= set(reached)
+    assert reached.count("CANVAS") == 2
+    assert reached.count("DIV") == 6  # the charts
+    assert all(label for _, label, _ in names)
+    assert all(outline != "none" for *_, outline in names)
+
+
+def test_two_methods_are_compared_with_the_keyboard_alone(opened):
+    page = opened("#lang=zh", **DESK)
+
+    def reach(wanted):
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("(wanted) => document.activeElement.matches(wanted)", wanted):
+                return
+        raise AssertionError(f"{wanted} is not reached")
+
+    reach("[data-language=en]")
+    page.keyboard.press("Enter")
+    for side, line in (("a", "rope"), ("b", "self_extend")):
+        reach(f"#line-{side}")
+        page.keyboard.press("Control+A")
+        page.keyboard.type(line)
+    reach("#to")
+    page.keyboard.press("ArrowLeft")
+    reach("#matrix-a canvas")
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowRight")
+    # 27,554 tokens (6.727 times 4,096) in 192 rows: the last query, and the middle of column 24.
+    assert page.text_content("#matrix-a .readout") == (
+        "Query 27,553, key 3,516: 24,037 tokens apart, effective distance 24,037"
+    )
+    # Self-Extend with a window of 1,024 and groups of ceil(26,530 / 1,706.7) = 16: 27,553//16 + 1,024 - 64 - 3,516//16.
+    assert page.text_content("#matrix-b .readout") == (
+        "Query 27,553, key 3,516: 24,037 tokens apart, effective distance 2,463"
+    )
+
+
+def test_commands_are_copied(opened):
+    page = opened("#lang=en&a=yarn", permissions=["clipboard-read", "clipboard-write"], **DESK)
+    page.locator("#use-a .snippet button").first.click()
+    page.wait_for_selector("text=Copied")
+    assert page.evaluate("navigator.clipboard.readText()").startswith("ropewalk generate MODEL yarn --to 32768")
+
+
+@pytest.mark.parametrize(
+    ("line", "warning"),
+    [
+        ("rope", "18 pairs meet angles that training never showed"),
+        ("yarn", "answers to short prompts change too"),
+        ("alibi", "For models trained with it"),
+        ("pi", "Its authors fine-tune the model with it first"),
+        ("ntk", "ntk reaches about half of its factor: for 8× write ntk:factor=16"),
+        ("streaming", "Keys that leave the window are forgotten"),
+        ("nbce", "It combines the answers of several contexts"),
+        ("gqa", "It changes the weights first"),
+        ("dynamic_yarn", "Nothing to warn about"),
+        ("rerope+log_n", "Nothing to warn about"),
+    ],
+)
+def test_warnings(opened, line, warning):
+    page = opened(f"#lang=en&a={line.replace('+', '%2B')}", **DESK)
+    warnings = page.text_content("#use-a .warnings")
+    assert warning in warnings
+    if line in ("dynamic_yarn", "rerope+log_n"):
+        assert page.locator("#use-a .warnings li").count() == 1
+
+
+def test_every_preset_is_drawn(opened):
+    page = opened("#lang=en", **DESK)
+    for name in PRESETS:
+        page.fill("#line-a", name)
+        page.wait_for_function("(name) => document.title.startsWith(name + ' |')", arg=name)
+        assert page.get_attribute("#line-a", "aria-invalid") == "false", page.text_content("#about-a")
+        assert page.locator(".uplot").count() == 6
+
+
+def test_every_method_is_drawn_in_both_languages(opened):
+    lines = [f"{slot}.{spec}" for slot, specs in EXAMPLES.items() for spec in specs]
+    for language in ("en", "zh"):
+        page = opened(f"#lang={language}&trained=32&dim=16&heads=4&layers=4", **DESK)
+        for line in lines:
+            page.fill("#line-b", line)
+            page.wait_for_function("(line) => document.title.endsWith('| ' + line + ' · Ropewalk')", arg=line)
+            assert page.get_attribute("#line-b", "aria-invalid") == "false", page.text_content("#about-b")
+            chinese = any("\u4e00" <= letter <= "\u9fff" for letter in page.text_content("#about-b > span"))
+            assert chinese == (language == "zh")
+
+
+def test_a_plus_in_an_address_is_a_plus(opened):
+    page = opened("#a=rerope+log_n&b=yarn:factor=4,low_turns=2", **DESK)
+    assert page.input_value("#line-a") == "rerope+log_n"
+    page.focus("#to")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.hash === '#a=rerope+log_n&b=yarn:factor=4,low_turns=2&to=13'")
+
+
+def test_less_motion_is_respected(opened):
+    still = opened(reduced_motion="reduce", **DESK)
+    assert still.evaluate("getComputedStyle(document.querySelector('.language button')).transitionDuration") == "0s"
+
+
+def test_a_method_that_the_page_cannot_draw_is_refused_by_name(scripts):
+    """A method of the reader's own, listed by Python and without a formula here."""
+    said = scripts.evaluate(
+        """() => {
+          const {methods} = Ropewalk.catalogue.slots.reach;
+          methods.push({name: "spiral", idea: "", formula: "", source: "", parameters: []});
+          try {
+            const facts = Ropewalk.facts.make({}), extension = Ropewalk.extension.parse("spiral", facts, 8192);
+            Ropewalk.diagnostics.view(extension, facts, 8192);
+          } catch (refused) {
+            return refused instanceof Ropewalk.Refusal && refused.message;
+          } finally {
+            methods.pop();
+          }
+        }"""
+    )
+    assert said == "this page has no formula for reach.spiral; ropewalk show prints it"
