@@ -41,6 +41,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "command": COMMAND,
         "facts": "of the model",
         "length": "of the texts, in tokens",
+        "texts": "that were read",
+        "changes": "of the loss by position, against the base model",
         "sides": "the base model first: `line`, `extension`, `pairs`, `losses`, `entropy`, `last`, `first`, `growth`,"
         " `planes`, `terms`",
         "stream": "the extension under which sinks were taken away",
@@ -162,6 +164,11 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "processor_seconds": "of all threads",
         "cache_bytes": "at most",
         "process_bytes": "at most; 0: unknown",
+        "model": "as it was named",
+        "when": "in UTC",
+        "machine": "its processor",
+        "python": "its version",
+        "versions": "of the packages",
         "stretches": "parts of the text: `stop`, `loss`, `accuracy`, `milliseconds`, `cache_bytes`",
     },
     "train": {

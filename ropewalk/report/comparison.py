@@ -1,4 +1,4 @@
-"""The report of `compare`: `report.html` with its figures, and every number in `results.json`."""
+"""The report of `compare`: `report.html`, its figures as SVG and CSV, and every number in `results.json`."""
 
 from __future__ import annotations
 
@@ -8,40 +8,84 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ropewalk.evaluation.compare.changes import change_at, changes_by_position
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, reach
+from ropewalk.evaluation.tasks import Context
 from ropewalk.folders import replacing, write_text
-from ropewalk.report.drawing import ReportFigure, written
-from ropewalk.report.figures import figures
+from ropewalk.report.drawing.figure import ReportFigure, written
+from ropewalk.report.drawing.names import name_of
+from ropewalk.report.figures import figures, headline, keys_of
 from ropewalk.report.formulas import FORMULAS, formulas
-from ropewalk.report.html_page import PagePart, PageTable, render_page
+from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
 from ropewalk.report.sections import Section, sections
 from ropewalk.report.tables import advice, page_notes, table, title
+from ropewalk.report.titles import corpus_of, counted, date_of, model_of, texts
 
 ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."
+ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."
+DATA = "results.json"
+MANY = 12  # extensions that the head of the page names
 
 
 def write_report(comparison: Comparison, folder: str | Path, *, command: str = "") -> Path:
-    """The page, the figures as PNG, SVG and CSV, and everything as JSON."""
-    out = Path(folder)
-    extensions = {candidate.line: candidate.extension for candidate in comparison.candidates}
-    drawn = [*figures(comparison), *formulas(extensions, comparison.facts, comparison.lengths[-1])]
+    """The page, the figures as SVG and CSV, and everything as JSON."""
+    out, page = Path(folder), page_of(comparison, command)
     results = _finite(as_json(comparison, command))
     with replacing(out) as place:
-        for figure in drawn:
+        for figure in page.figures:
             written(figure, place)
-        write_text(place / "results.json", json.dumps(results, indent=1) + "\n")
-        text = render_page(
-            title=title(comparison),
-            advice=[advice(comparison)],
-            table=table(comparison),
-            notes=page_notes(comparison),
-            parts=_parts(sections(comparison), drawn),
-            command=command,
-            made={**comparison.made, **comparison.marks},
-            folder=place,
-        )
-        write_text(place / "report.html", text)
+        write_text(place / DATA, json.dumps(results, indent=1) + "\n")
+        write_text(place / "report.html", render_page(page))
     return out / "report.html"
+
+
+def page_of(comparison: Comparison, command: str = "") -> ReportPage:
+    """What the page says."""
+    extensions = {candidate.line: candidate.extension for candidate in comparison.candidates}
+    keys = keys_of(comparison)
+    drawn = [*figures(comparison), *formulas(extensions, comparison.facts, comparison.lengths[-1], keys)]
+    return ReportPage(
+        kind="ropewalk compare",
+        title=heading(comparison),
+        date=date_of(comparison.made),
+        facts=_facts(comparison),
+        advice=[advice(comparison)],
+        headline=headline(comparison),
+        table=table(comparison),
+        table_about=ABOUT_TABLE,
+        notes=page_notes(comparison),
+        parts=_parts(sections(comparison), drawn),
+        command=command,
+        made={**comparison.made, **comparison.marks},
+        data=DATA,
+        keys={name_of(line): key for line, key in keys.items()},
+    )
+
+
+def heading(comparison: Comparison) -> str:
+    """Model, extensions, texts and corpus, as the title of the page."""
+    names = [candidate.line for candidate in comparison.candidates[1:]]
+    under = f" under {counted(names, 'extension')}" if names else ""
+    return f"{model_of(comparison.made)}{under}, on {texts(_texts(comparison))} of {corpus_of(comparison.marks)}"
+
+
+def _facts(comparison: Comparison) -> list[tuple[str, str]]:
+    extensions = [name_of(candidate.line) for candidate in comparison.candidates[1:]]
+    return [
+        ("model", model_of(comparison.made)),
+        (
+            "extensions",
+            ", ".join(extensions) if len(extensions) <= MANY else str(len(extensions)) if extensions else "none",
+        ),
+        ("corpus", corpus_of(comparison.marks)),
+        ("texts", str(_texts(comparison))),
+        ("lengths", title(comparison)),
+    ]
+
+
+def _texts(comparison: Comparison) -> int:
+    """The texts of the loss, which decide."""
+    return max((task.samples for task in comparison.tasks if task.name == Context.name), default=0)
 
 
 def _parts(tasks: Sequence[Section], drawn: Sequence[ReportFigure]) -> list[PagePart]:
@@ -75,6 +119,13 @@ def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
         "line": candidate.line,
         "extension": candidate.extension.to_json(),
         "change": candidate.change._asdict(),
+        "change_by_length": {
+            str(length): change_at(comparison, candidate, length)._asdict() for length in comparison.lengths
+        },
+        "change_by_position": [
+            {"position": row.position, "loss": row.loss, **row.change._asdict()}
+            for row in changes_by_position(comparison, candidate)
+        ],
         "cache_bytes": candidate.cache_bytes,
         "slowdown": candidate.slowdown,
         "verdict": candidate.verdict._asdict(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +15,11 @@ from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import replacing, write_text
-from ropewalk.report.drawing import name_of, written
-from ropewalk.report.html_page import PagePart, PageTable, render_page
-from ropewalk.report.inside import insides
+from ropewalk.report.drawing.figure import ReportFigure, written
+from ropewalk.report.drawing.names import name_of
+from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.report.inside import SECTIONS, headline, insides, keys_of
+from ropewalk.report.titles import corpus_of, date_of, model_of, texts
 
 NOTES = (
     "within, beyond: queries at positions below the trained length, and from it on",
@@ -25,6 +27,7 @@ NOTES = (
     "largest far logit: the largest of each layer, averaged over layers; within: keys at distances from a quarter of"
     " the trained length to all of it; beyond: keys further away",
 )
+DATA = "diagnosis.json"
 MUCH = 1.5  # a factor that is worth a sentence
 
 
@@ -36,24 +39,50 @@ class WithinAndBeyond(NamedTuple):
 
 
 def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = "") -> Path:
-    """The page, the figures as PNG, SVG and CSV, and everything as JSON."""
-    out, drawn = Path(folder), insides(diagnosis)
+    """The page, the figures as SVG and CSV, and everything as JSON."""
+    out, page = Path(folder), page_of(diagnosis, command)
     with replacing(out) as place:
-        for figure in drawn:
+        for figure in page.figures:
             written(figure, place)
-        write_text(place / "diagnosis.json", json.dumps(as_json(diagnosis, command), indent=1) + "\n")
-        text = render_page(
-            title=title(diagnosis),
-            advice=findings(diagnosis),
-            table=numbers(diagnosis),
-            notes=NOTES,
-            parts=[PagePart("", "", tuple(drawn))],
-            command=command,
-            made={**diagnosis.made, **diagnosis.marks},
-            folder=place,
-        )
-        write_text(place / "diagnose.html", text)
+        write_text(place / DATA, json.dumps(as_json(diagnosis, command), indent=1) + "\n")
+        write_text(place / "diagnose.html", render_page(page))
     return out / "diagnose.html"
+
+
+def page_of(diagnosis: Diagnosis, command: str = "") -> ReportPage:
+    """What the page says."""
+    model, corpus, count = model_of(diagnosis.made), corpus_of(diagnosis.marks), diagnosis.texts
+    names = [side.line for side in diagnosis.sides[1:]]
+    under = f" under {', '.join(names)}" if names else ""
+    return ReportPage(
+        kind="ropewalk diagnose",
+        title=f"{model}{under}, diagnosed on {texts(count)} of {corpus}",
+        date=date_of(diagnosis.made),
+        facts=[
+            ("model", model),
+            ("extension", ", ".join(names) or "none"),
+            ("corpus", corpus),
+            ("texts", str(count)),
+            ("lengths", f"trained on {diagnosis.facts.trained_len:,} tokens, diagnosed at {diagnosis.length:,}"),
+        ],
+        advice=findings(diagnosis),
+        headline=headline(diagnosis),
+        table=numbers(diagnosis),
+        table_name="Within the trained length and beyond",
+        table_about="The mean of each number on either side of the trained length.",
+        notes=NOTES,
+        parts=_parts(insides(diagnosis)),
+        command=command,
+        made={**diagnosis.made, **diagnosis.marks},
+        data=DATA,
+        keys={name_of(line): key for line, key in keys_of(diagnosis).items()},
+    )
+
+
+def _parts(drawn: Sequence[ReportFigure]) -> list[PagePart]:
+    """A part for each section that has figures."""
+    parts = {name: tuple(figure for figure in drawn if figure.section == name) for name in SECTIONS}
+    return [PagePart(name, SECTIONS[name], figures) for name, figures in parts.items() if figures]
 
 
 def title(diagnosis: Diagnosis) -> str:
@@ -162,7 +191,7 @@ MEASURES: dict[str, tuple[int, Callable[[DiagnosedSide, Diagnosis], WithinAndBey
 def as_json(diagnosis: Diagnosis, command: str = "") -> dict[str, Any]:
     """Every number except the points of the planes, which are in their CSV, and what is needed to repeat it."""
     stored: dict[str, Any] = _plain(diagnosis)
-    return {"command": command, **stored, "findings": findings(diagnosis)}
+    return {"command": command, **stored, "changes": _plain(diagnosis.changes), "findings": findings(diagnosis)}
 
 
 def _plain(value: Any) -> Any:

@@ -1,40 +1,43 @@
-"""Figures of what a comparison measured. Lines differ by dash and marker as well as by colour."""
+"""Figures of what a comparison measured, beginning with what answers at a glance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from matplotlib.axes import Axes
-
-from ropewalk.evaluation.compare.compare import Candidate, Comparison
+from ropewalk.evaluation.compare.changes import PositionChange, change_at, changes_by_position
+from ropewalk.evaluation.compare.compare import BREAK, BREAKS, Candidate, Comparison
 from ropewalk.evaluation.metrics.intervals import Estimate, share
 from ropewalk.evaluation.tasks import Task
-from ropewalk.report.drawing import (
-    LETTERS,
-    SMALL,
-    ReportFigure,
-    axes,
-    doubling,
-    legend,
-    mark,
-    name_of,
-    named,
-    panels,
-    styles,
-)
-from ropewalk.report.sections import REACH
-from ropewalk.report.tables import short
+from ropewalk.report.drawing.figure import ReportFigure
+from ropewalk.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
+from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.report.drawing.names import name_of
+from ropewalk.report.drawing.shares import ShareCell, ShareMap, ShareRow, share_map
+from ropewalk.report.drawing.styles import BASE_KEY
+from ropewalk.report.sections import REACH, estimated
+from ropewalk.report.tables import ordered, short
 
-SPREAD = 0.3  # doublings over which the markers of one length are spread
-TOKENS, LOSS = "context length, tokens", "loss, nats per token"
-DOTTED = "The dotted line is the trained length."
+LOSS = "nats per token"
+CUT = "A triangle marks what is off the scale, which the extensions that do not break set."
+
+
+def keys_of(comparison: Comparison) -> dict[str, int]:
+    """The style of each candidate on the whole page, by its line."""
+    base, *others = comparison.candidates
+    return {base.line: BASE_KEY} | {candidate.line: key for key, candidate in enumerate(others)}
+
+
+def headline(comparison: Comparison) -> list[ReportFigure]:
+    """Which extension to use, and where each begins to differ."""
+    return [change(comparison), loss_by_position(comparison)]
 
 
 def figures(comparison: Comparison) -> list[ReportFigure]:
-    """Every figure for which there are numbers."""
-    drawn = [loss_by_length(comparison), loss_by_position(comparison)]
+    """Every figure of a task for which there are numbers, without those of the headline."""
+    drawn = [loss_by_length(comparison)] if len(comparison.lengths) > 1 else []
     measured = list(dict.fromkeys(task.name for task in comparison.tasks))
     for name in (task.name for task in _scored(comparison)):
         drawn.append(score_by_length(comparison, name))
@@ -42,9 +45,192 @@ def figures(comparison: Comparison) -> list[ReportFigure]:
             drawn.append(score_by_depth(comparison, name))
     if "repetition" in measured:
         drawn.append(repetition_by_length(comparison))
+    if "damage" in measured:
+        drawn.append(damage(comparison))
     if "perplexity" in measured:
         drawn.append(perplexity_by_length(comparison))
     return drawn
+
+
+def change(comparison: Comparison) -> ReportFigure:
+    """The verdict's number of every candidate, the best at the top."""
+    keys, longest, trained = keys_of(comparison), comparison.lengths[-1], comparison.trained_len
+    rows = [
+        IntervalRow(
+            name=name_of(candidate.line),
+            key=keys[candidate.line],
+            estimate=candidate.change,
+            note=candidate.verdict.kind,
+            broken=candidate.verdict.kind == BREAKS,
+        )
+        for candidate in ordered(comparison)
+    ]
+    chart = IntervalChart(
+        rows=rows,
+        across=f"loss at {longest:,} tokens minus the base model's at {trained:,}, {LOSS}",
+        zero=f"base model at {trained:,} tokens",
+        limit=BREAK,
+        limit_name="breaks",
+    )
+    question = f"Does the model read {longest:,} tokens as well as {trained:,}?"
+    question = question if longest > trained else f"What does each extension do to texts of {trained:,} tokens?"
+    caption = (
+        "The loss of the same last tokens, minus the base model's within its trained length; bars are 95 % intervals"
+        f" over texts. {CUT}"
+    )
+    head = ("extension", "change", "low", "high", "texts", "verdict", "slowdown", "cache_bytes")
+    numbers = [(c.line, *c.change, c.verdict.kind, c.slowdown, c.cache_bytes) for c in ordered(comparison)]
+    return ReportFigure("change", question, caption, partial(interval_chart, chart), head, tuple(numbers))
+
+
+def loss_by_position(comparison: Comparison) -> ReportFigure:
+    """Where in a long text each departs from the base model; the losses themselves where the base's are not known."""
+    changes = {candidate.line: changes_by_position(comparison, candidate) for candidate in comparison.candidates}
+    longest = comparison.lengths[-1]
+    known = bool(changes[comparison.base.line])
+    words = "minus the base model's at the same position" if known else "by position"
+    chart = LineChart(
+        lines=[
+            _by_position(comparison, candidate, changes[candidate.line], known) for candidate in comparison.candidates
+        ],
+        across="position in the text, tokens",
+        up=f"loss minus the base model's, {LOSS}" if known else f"loss, {LOSS}",
+        trained_len=comparison.trained_len,
+        to=longest,
+        signed=known,
+        log="signed log" if known else "log",
+    )
+    caption = (
+        f"Loss {words}, in texts of {longest:,} tokens;"
+        f" {'below 0 is better than the base model' if known else 'lower is better'}. {CUT}"
+    )
+    head = ("extension", "position", "loss", "minus_base", "low", "high")
+    numbers = tuple((line, at, loss, *diff[:3]) for line, rows in changes.items() for at, loss, diff in rows)
+    question = "Where in a text does each extension depart from the base model?"
+    return ReportFigure("loss_by_position", question, caption, partial(line_chart, chart), head, numbers, has_log=True)
+
+
+def _by_position(
+    comparison: Comparison, candidate: Candidate, changes: Sequence[PositionChange], known: bool
+) -> ChartLine:
+    estimates = [row.change for row in changes]
+    return ChartLine(
+        name=name_of(candidate.line),
+        key=keys_of(comparison)[candidate.line],
+        x=tuple(float(row.position) for row in changes),
+        y=tuple(row.change.value if known else row.loss for row in changes),
+        low=tuple(estimate.low for estimate in estimates) if _finite(estimates) else (),
+        high=tuple(estimate.high for estimate in estimates) if _finite(estimates) else (),
+        broken=candidate.verdict.kind == BREAKS,
+    )
+
+
+def _finite(estimates: Sequence[Estimate]) -> bool:
+    """Whether there are intervals: one text has none, and the base model differs from itself by nothing."""
+    ends = [end for estimate in estimates for end in (estimate.low, estimate.high)]
+    return all(math.isfinite(end) for end in ends) and any(ends)
+
+
+def loss_by_length(comparison: Comparison) -> ReportFigure:
+    """The same last tokens after growing context."""
+    estimates = {
+        candidate.line: {length: change_at(comparison, candidate, length) for length in comparison.lengths}
+        for candidate in comparison.candidates
+    }
+    up = f"loss minus the base model's at {comparison.trained_len:,}, {LOSS}"
+    words = "Does more text help?", f"Loss of the same last tokens after more and more context: below 0 it does. {CUT}"
+    return _by_length(comparison, "loss_by_length", words, up, "context", "change", estimates, signed=True)
+
+
+def repetition_by_length(comparison: Comparison) -> ReportFigure:
+    """Accuracy on repeated text."""
+    words = "Does it copy from far back?", "Next-token accuracy on half a trained length of text, repeated."
+    estimates = _estimates(comparison, "repetition", "accuracy")
+    return _by_length(comparison, "repetition_by_length", words, "accuracy", "repetition", "accuracy", estimates)
+
+
+def perplexity_by_length(comparison: Comparison) -> ReportFigure:
+    """Windows of each length, half overlapping."""
+    title = next(task.title for task in comparison.tasks if task.name == "perplexity")
+    words = "Perplexity of whole texts", f"In windows that overlap by half; each token counts once. {CUT}"
+    estimates = _estimates(comparison, title, "strided")
+    return _by_length(comparison, "perplexity_by_length", words, "perplexity", title, "strided", estimates)
+
+
+Estimates = dict[str, dict[int, Estimate]]  # by line and length
+
+
+def _estimates(comparison: Comparison, task: str, number: str) -> Estimates:
+    return {
+        candidate.line: {
+            length: row.numbers[number] for length in comparison.lengths if (row := candidate.at(task, length))
+        }
+        for candidate in comparison.candidates
+    }
+
+
+def _by_length(
+    comparison: Comparison,
+    name: str,
+    words: tuple[str, str],
+    up: str,
+    section: str,
+    number: str,
+    estimates: Estimates,
+    *,
+    signed: bool = False,
+) -> ReportFigure:
+    keys = keys_of(comparison)
+    losses = section != "repetition"
+    lines = [
+        ChartLine(
+            name=name_of(candidate.line),
+            key=keys[candidate.line],
+            x=tuple(float(length) for length in by_length),
+            y=tuple(estimate.value for estimate in by_length.values()),
+            low=tuple(estimate.low for estimate in by_length.values()),
+            high=tuple(estimate.high for estimate in by_length.values()),
+            broken=losses and candidate.verdict.kind == BREAKS,
+        )
+        for candidate in comparison.candidates
+        if (by_length := estimates[candidate.line])
+    ]
+    chart = LineChart(
+        lines=lines,
+        across="context, tokens",
+        up=up,
+        trained_len=comparison.trained_len,
+        at=comparison.lengths,
+        signed=signed,
+        log="signed log" if signed else "log",
+    )
+    numbers = tuple(
+        (line, length, *estimate[:3]) for line, rows in estimates.items() for length, estimate in rows.items()
+    )
+    head = ("extension", "length", number, "low", "high")
+    return ReportFigure(name, *words, partial(line_chart, chart), head, numbers, section, has_log=losses)
+
+
+def damage(comparison: Comparison) -> ReportFigure:
+    """The loss that is added to short texts, the least at the top."""
+    keys, trained = keys_of(comparison), comparison.trained_len
+    title = next(task.title for task in comparison.tasks if task.name == "damage")
+    added = {
+        candidate.line: row.numbers["loss"]
+        for candidate in comparison.candidates
+        if (row := candidate.at(title, trained))
+    }
+    rows = [
+        IntervalRow(name_of(line), keys[line], estimate, broken=estimate.low > BREAK)
+        for line, estimate in sorted(added.items(), key=lambda pair: (math.isnan(pair[1].value), pair[1].value))
+    ]
+    across = f"loss on texts of {trained:,} tokens minus the base model's, {LOSS}"
+    chart = IntervalChart(rows=rows, across=across, zero="base model")
+    question = "What does it cost on short texts?"
+    caption = f"Texts of the trained length; bars are 95 % intervals. {CUT}"
+    numbers = tuple((line, *estimate) for line, estimate in added.items())
+    head = ("extension", "loss", "low", "high", "texts")
+    return ReportFigure("damage", question, caption, partial(interval_chart, chart), head, numbers, title)
 
 
 def _scored(comparison: Comparison) -> list[Task]:
@@ -57,85 +243,88 @@ def _has_depths(comparison: Comparison, name: str) -> bool:
     return any("depth" in sample for row in rows for sample in row.samples)
 
 
-def loss_by_length(comparison: Comparison) -> ReportFigure:
-    """The same last tokens after growing context."""
-    caption = f"Loss of the same last tokens, after more and more context. {DOTTED}"
-    return _by_length(comparison, "loss_by_length", caption, "context", "loss", LOSS)
-
-
-def repetition_by_length(comparison: Comparison) -> ReportFigure:
-    """Accuracy on repeated text."""
-    caption = f"Next-token accuracy on repeated text: half a trained length of text, repeated. {DOTTED}"
-    return _by_length(comparison, "repetition_by_length", caption, "repetition", "accuracy", "accuracy")
-
-
-def perplexity_by_length(comparison: Comparison) -> ReportFigure:
-    """Windows of each length, half overlapping."""
-    caption = f"Perplexity of whole texts in windows that overlap by half; each token counts once. {DOTTED}"
-    return _by_length(comparison, "perplexity_by_length", caption, "perplexity", "strided", "perplexity")
-
-
 def score_by_length(comparison: Comparison, name: str) -> ReportFigure:
-    """The score of a task; the mean over all tasks of that name."""
+    """The score of a task as a map; the mean over all tasks of that name, which alone has no interval."""
     titles = [task.title for task in comparison.tasks if task.name == name]
-    if len(titles) == 1:
-        headline = next(task.headline for task in comparison.tasks if task.name == name)
-        caption = f"Share of passkeys found, over all depths. {DOTTED}"
-        caption = caption if name == "passkey" else f"{titles[0]}: share correct. {DOTTED}"
-        return _by_length(comparison, f"{name}_by_length", caption, titles[0], headline, "share correct")
-    figure, plot = axes(TOKENS, "share correct")
-    numbers = []
-    for candidate, style in zip(comparison.candidates, styles(), strict=False):
-        scores = candidate.scores(name)
-        plot.plot(list(scores), list(scores.values()), label=named(candidate.line), **style)
-        numbers += [(candidate.line, length, score) for length, score in scores.items()]
-    _finish(comparison, figure, plot)
-    caption = f"{name}: share correct, averaged over {', '.join(titles)}. {DOTTED}"
-    return ReportFigure(f"{name}_by_length", caption, figure, ("extension", "length", "score"), tuple(numbers), REACH)
+    headline = next(task.headline for task in comparison.tasks if task.name == name)
+    estimates = _estimates(comparison, titles[0], headline) if len(titles) == 1 else _means(comparison, name)
+    question = "How many passkeys are found?" if name == "passkey" else f"How much of {name} is right?"
+    over = "" if len(titles) == 1 else f", averaged over {', '.join(titles)}"
+    caption = f"Share correct, by length{over}."
+    keys = keys_of(comparison)
+    rows = [
+        ShareRow(
+            name_of(candidate.line),
+            keys[candidate.line],
+            tuple(
+                _cell(estimates[candidate.line].get(length), f"{name_of(candidate.line)}, {length:,} tokens")
+                for length in comparison.lengths
+            ),
+        )
+        for candidate in ordered(comparison)
+    ]
+    groups = [(f"{length:,}", 1) for length in comparison.lengths]
+    chart = ShareMap(rows=rows, groups=groups, columns=(), above="tokens", legend=("0%", "100%"))
+    numbers = tuple(
+        (line, length, *estimate[:3]) for line, row in estimates.items() for length, estimate in row.items()
+    )
+    head = ("extension", "length", "score" if len(titles) > 1 else headline, "low", "high")
+    section = titles[0] if len(titles) == 1 else REACH
+    return ReportFigure(f"{name}_by_length", question, caption, partial(share_map, chart), head, numbers, section)
 
 
-def loss_by_position(comparison: Comparison) -> ReportFigure:
-    """Where in a long text a method breaks down: a panel for each, with the base model in grey."""
-    base, *others = comparison.candidates
-    drawn = others or [base]
-    figure, grid = panels([name_of(candidate.line) for candidate in drawn], columns=2, height=1.25)
-    for plot, candidate in zip(grid, drawn, strict=True):
-        plot.plot(*_curve(comparison, base), color="#a8a8a8", linewidth=1.2)
-        plot.plot(*_curve(comparison, candidate), color="black", linewidth=1.2)
-        mark(plot, comparison.trained_len)
-    figure.supxlabel("position in the text", fontsize=LETTERS)
-    figure.supylabel(LOSS, fontsize=LETTERS)
-    curves = {candidate.line: _curve(comparison, candidate) for candidate in comparison.candidates}
-    numbers = tuple((line, *pair) for line, curve in curves.items() for pair in zip(*curve, strict=True))
-    caption = f"Loss by position in texts of {comparison.lengths[-1]:,} tokens: black is the extension, grey the base"
-    caption += f" model. {DOTTED}"
-    return ReportFigure("loss_by_position", caption, figure, ("extension", "position", "loss"), numbers, "context")
+def _means(comparison: Comparison, name: str) -> Estimates:
+    return {
+        candidate.line: {
+            length: Estimate(score, -math.inf, math.inf, 1) for length, score in candidate.scores(name).items()
+        }
+        for candidate in comparison.candidates
+    }
 
 
-def _curve(comparison: Comparison, candidate: Candidate) -> tuple[list[int], list[float]]:
-    """Positions in the longest texts, and losses averaged over texts."""
-    longest = comparison.lengths[-1]
-    row = candidate.at("context", longest)
-    bins = zip(*(sample["curve"] for sample in row.samples), strict=True) if row else ()
-    curve = [sum(losses) / len(losses) for losses in bins]
-    return [round((n + 0.5) * longest / len(curve)) for n in range(len(curve))], curve
+def _cell(estimate: Estimate | None, place: str) -> ShareCell:
+    if estimate is None:
+        return ShareCell(math.nan, f"{place}: not measured")
+    return ShareCell(estimate.value, f"{place}: {estimated(estimate)}")
 
 
 def score_by_depth(comparison: Comparison, name: str) -> ReportFigure:
-    """One small map for each candidate: length across, depth downwards."""
-    lines = [name_of(candidate.line) for candidate in comparison.candidates]
-    figure, maps = panels(lines, columns=3, height=1.4)
-    numbers: list[tuple[Any, ...]] = []
-    for plot, candidate in zip(maps, comparison.candidates, strict=True):
-        grid = _grid(candidate, name)
-        _draw(plot, grid)
-        numbers += [(candidate.line, *cell, *estimate[:3]) for cell, estimate in sorted(grid.items())]
-    figure.supxlabel("tokens", fontsize=SMALL)
-    figure.supylabel("depth", fontsize=SMALL)
-    caption = f"{'Passkeys' if name == 'passkey' else name} by length (across) and depth in the text (down): white is"
-    caption += " found, black is missed."
+    """One map of all candidates: depths side by side in each length."""
+    grids = {candidate.line: _grid(candidate, name) for candidate in comparison.candidates}
+    depths = {
+        length: sorted({depth for grid in grids.values() for n, depth in grid if n == length})
+        for length in comparison.lengths
+    }
+    columns = [(length, depth) for length in comparison.lengths for depth in depths[length]]
+    keys = keys_of(comparison)
+    rows = [
+        ShareRow(
+            name_of(candidate.line),
+            keys[candidate.line],
+            tuple(
+                _cell(
+                    grids[candidate.line].get(cell),
+                    f"{name_of(candidate.line)}, {cell[0]:,} tokens, depth {cell[1]:.0%}",
+                )
+                for cell in columns
+            ),
+        )
+        for candidate in ordered(comparison)
+    ]
+    chart = ShareMap(
+        rows=rows,
+        groups=[(short(length), len(depths[length])) for length in comparison.lengths if depths[length]],
+        columns=[f"{depth:.0%}" for _, depth in columns],
+        above="tokens, and depth in the text",
+        legend=("missed", "found"),
+    )
+    question = f"Where in the text is {'a passkey' if name == 'passkey' else 'it'} found?"
+    caption = "Share correct, by length and by depth in the text: 0% is its beginning, far from the question."
+    numbers: list[tuple[Any, ...]] = [
+        (line, *cell, *estimate[:3]) for line, grid in grids.items() for cell, estimate in sorted(grid.items())
+    ]
     head = ("extension", "length", "depth", "right", "low", "high")
-    return ReportFigure(f"{name}_by_depth", caption, figure, head, tuple(numbers), name)
+    return ReportFigure(f"{name}_by_depth", question, caption, partial(share_map, chart), head, tuple(numbers), name)
 
 
 def _grid(candidate: Candidate, name: str) -> dict[tuple[int, float], Estimate]:
@@ -145,52 +334,3 @@ def _grid(candidate: Candidate, name: str) -> dict[tuple[int, float], Estimate]:
         for sample in row.samples if row.task.name == name else ():
             cells.setdefault((row.length, sample["depth"]), []).append(bool(sample["right"]))
     return {cell: share(sum(right), len(right)) for cell, right in cells.items()}
-
-
-def _draw(plot: Axes, grid: Mapping[tuple[int, float], Estimate]) -> None:
-    """A map of shares; a cell without a sample stays empty."""
-    if not grid:  # out of memory at every length
-        return
-    lengths, depths = (sorted(set(values)) for values in zip(*grid, strict=True))
-    shares = [[grid[n, depth].value if (n, depth) in grid else math.nan for n in lengths] for depth in depths]
-    plot.imshow(shares, vmin=0, vmax=1, cmap="Greys_r", aspect="auto")
-    plot.set_xticks(range(len(lengths)), [short(n) for n in lengths], fontsize=SMALL)
-    plot.set_yticks(range(len(depths)), [f"{100 * depth:.0f}%" for depth in depths], fontsize=SMALL)
-    _separate_cells(plot, len(lengths), len(depths))
-
-
-def _separate_cells(plot: Axes, across: int, down: int) -> None:
-    """Thin lines between the cells, which may all be white."""
-    plot.grid(visible=False)
-    plot.set_xticks([n - 0.5 for n in range(1, across)], minor=True)
-    plot.set_yticks([n - 0.5 for n in range(1, down)], minor=True)
-    plot.grid(which="minor", color="#999999", linewidth=0.6)
-    plot.tick_params(which="minor", length=0)
-
-
-def _by_length(comparison: Comparison, name: str, caption: str, task: str, number: str, label: str) -> ReportFigure:
-    figure, plot = axes(TOKENS, label)
-    numbers = []
-    for place, (candidate, style) in enumerate(zip(comparison.candidates, styles(), strict=False)):
-        rows = [row for length in comparison.lengths if (row := candidate.at(task, length))]
-        estimates = [row.numbers[number] for row in rows]
-        # Texts differ more than methods do: for losses, the spread over texts would hide every difference.
-        spread = None if task == "context" else _error_bars(estimates)
-        # Intervals at one place would hide each other.
-        aside = 2 ** (SPREAD * (place / len(comparison.candidates) - 0.5)) if spread else 1
-        across, values = [row.length * aside for row in rows], [estimate.value for estimate in estimates]
-        plot.errorbar(across, values, yerr=spread, label=named(candidate.line), capsize=2, **style)
-        numbers += [(candidate.line, row.length, *e[:3]) for row, e in zip(rows, estimates, strict=True)]
-    _finish(comparison, figure, plot)
-    return ReportFigure(name, caption, figure, ("extension", "length", number, "low", "high"), tuple(numbers), task)
-
-
-def _error_bars(estimates: list[Estimate]) -> list[list[float]]:
-    """Below and above each value."""
-    return [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
-
-
-def _finish(comparison: Comparison, figure: Any, plot: Axes) -> None:
-    mark(plot, comparison.trained_len)
-    legend(figure, plot)
-    doubling(plot, comparison.lengths)

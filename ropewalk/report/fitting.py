@@ -5,27 +5,34 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.axes import Axes
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.evaluation.compare.compare import BREAK
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.notation import BARE
-from ropewalk.report.drawing import ReportFigure, axes, legend, lines, named, styles, written
-from ropewalk.report.html_page import PagePart, PageTable, render_page
+from ropewalk.report.drawing.dots import Dot, DotChart, DotGroup, dot_chart
+from ropewalk.report.drawing.figure import ReportFigure, written
+from ropewalk.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
+from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.report.drawing.names import name_of
+from ropewalk.report.drawing.styles import BASE_KEY, OTHERS
+from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
 from ropewalk.report.tables import brief, interval
+from ropewalk.report.titles import corpus_of, date_of, model_of, texts
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.trials import MeasuredTrial
 
-CUT = "On fitting texts; the worse half is cut off."
+CUT = "On fitting texts; the worse half is cut off at the edge."
 NOTES = (
     "loss: nats per token on the second half of each text; in brackets the 95 % interval over texts",
     "behind: loss minus that of the search's choice on the same texts; an interval above 0 means the choice is better",
@@ -33,28 +40,59 @@ NOTES = (
     "short: change of the loss within the trained length; time: processor time, against the base model",
     "the table is on texts that the search did not see; the figures of front and history are on fitting texts",
 )
+ABOUT_TABLE = "The final test, the lowest loss first; a click on a heading sorts."
+ABOUT_SEARCH = "What the search tried, on the texts that it fits on."
+ABOUT_PAIRS = "How much more slowly each pair of dimensions rotates than in training."
+DATA = "results.json"
 
 
 def write_fit(fit: FitResult, folder: Path, *, command: str = "") -> Path:
     """Write the extension, the page, its figures and every number."""
-    drawn = figures(fit)
+    page = page_of(fit, command)
     with replacing(folder) as place:
-        for figure in drawn:
+        for figure in page.figures:
             written(figure, place)
         write_text(place / "extension.json", json.dumps(fit.advised.to_json(), indent=1) + "\n")
-        write_text(place / "results.json", json.dumps(as_json(fit, command), indent=1) + "\n")
-        text = render_page(
-            title=title(fit),
-            advice=[words(fit)],
-            table=table(fit),
-            notes=NOTES,
-            parts=[PagePart("", "", tuple(drawn))],
-            command=command,
-            made={**fit.made, **fit.marks, "goal": fit.goal.to_json()},
-            folder=place,
-        )
-        write_text(place / "report.html", text)
+        write_text(place / DATA, json.dumps(as_json(fit, command), indent=1) + "\n")
+        write_text(place / "report.html", render_page(page))
     return folder / "report.html"
+
+
+def page_of(fit: FitResult, command: str = "") -> ReportPage:
+    """What the page says."""
+    model, corpus, goal, line = model_of(fit.made), corpus_of(fit.marks) or "a corpus", fit.goal, fit.written.line
+    pairs = stretches(fit)
+    return ReportPage(
+        kind="ropewalk fit",
+        title=f"{model} under {line}, fitted to {goal.target_len:,} tokens on {texts(goal.samples)} of {corpus}",
+        date=date_of(fit.made),
+        facts=[
+            ("model", model),
+            ("extension", line),
+            ("corpus", corpus),
+            ("texts", f"{goal.samples} to fit on, {goal.judges} others to test on"),
+            ("goal", title(fit)),
+        ],
+        advice=[words(fit)],
+        headline=[lead(fit)],
+        table=table(fit),
+        table_about=ABOUT_TABLE,
+        notes=NOTES,
+        parts=[
+            PagePart("the search", ABOUT_SEARCH, (front(fit), history(fit))),
+            *([PagePart("rotations", ABOUT_PAIRS, tuple(pairs))] if pairs else []),
+        ],
+        command=command,
+        made={**fit.made, **fit.marks, "goal": goal.to_json()},
+        data=DATA,
+        keys={name_of(line): key for line, key in keys_of(fit).items()},
+    )
+
+
+def keys_of(fit: FitResult) -> dict[str, int]:
+    """The style of each tested extension on the whole page, by its line."""
+    others = [tested.line for tested in fit.beside if tested.line not in (BARE, fit.answer.line)]
+    return {BARE: BASE_KEY, fit.answer.line: 0} | {line: key for key, line in enumerate(others, 1)}
 
 
 def title(fit: FitResult) -> str:
@@ -148,16 +186,14 @@ def table(fit: FitResult) -> PageTable:
     """The answer and all others that were tested, the lowest loss first."""
     keys = fit.answer.keys is not None
     head = ("extension", "texts", "loss", "behind", "short", "time", *(["passkeys"] * keys), "what it is")
-    others = [tested for tested in fit.beside if tested.extension != fit.answer.extension]
-    every = sorted([fit.answer, *others], key=lambda tested: (tested.behind.value, tested is not fit.answer))
-    return PageTable(head, tuple(_row(tested, fit) for tested in every), ends_in_words=True)
+    return PageTable(head, tuple(_row(tested, fit) for tested in ranked(fit)), ends_in_words=True)
 
 
 def _row(tested: FinalTest, fit: FitResult) -> tuple[str, ...]:
     behind = "" if tested is fit.answer else interval(tested.behind)
     keys = [] if tested.keys is None else [f"{100 * tested.keys.value:.0f}%"]
     cells = (
-        tested.line,
+        name_of(tested.line),
         str(tested.loss.of),
         f"{tested.loss.value:.3f}",
         behind,
@@ -168,30 +204,77 @@ def _row(tested: FinalTest, fit: FitResult) -> tuple[str, ...]:
 
 
 def figures(fit: FitResult) -> list[ReportFigure]:
-    """The front, the history, and the slowing of each pair where it is one table."""
-    drawn = [front(fit), history(fit)]
-    return [*drawn, *stretches(fit)]
+    """The final test, the front, the history, and the slowing of each pair where it is one table."""
+    return [lead(fit), front(fit), history(fit), *stretches(fit)]
+
+
+def lead(fit: FitResult) -> ReportFigure:
+    """How far every tested extension is behind the search's choice, on texts that the search did not see."""
+    keys = keys_of(fit)
+    rows = [
+        IntervalRow(
+            name=name_of(tested.line),
+            key=keys[tested.line],
+            estimate=tested.behind,
+            note="written" if tested is fit.written else f"{tested.loss.of} texts",
+            broken=tested.behind.low > BREAK,
+        )
+        for tested in ranked(fit)
+    ]
+    across = f"loss at {fit.goal.target_len:,} tokens minus that of the search's choice, nats per token"
+    chart = IntervalChart(rows=rows, across=across, zero="the search's choice", digits=3)
+    question = "How far is each extension behind the search's choice?"
+    caption = "On the same texts, which the search did not see; bars are 95 % intervals. A triangle is off the scale."
+    head = ("extension", "behind", "low", "high", "texts", "loss", "damage", "slowdown")
+    numbers = [
+        (tested.line, *tested.behind, tested.loss.value, tested.damage.value, tested.slowdown) for tested in ranked(fit)
+    ]
+    return ReportFigure("behind", question, caption, partial(interval_chart, chart), head, tuple(numbers))
+
+
+def ranked(fit: FitResult) -> list[FinalTest]:
+    """The answer and all others that were tested, the lowest loss first."""
+    others = [tested for tested in fit.beside if tested.extension != fit.answer.extension]
+    return sorted([fit.answer, *others], key=lambda tested: (tested.behind.value, tested is not fit.answer))
 
 
 def front(fit: FitResult) -> ReportFigure:
     """Long loss against short damage; the size of a point is its cost."""
-    figure, axis = axes("loss under long context, nats per token", "rise of the loss on short texts, nats per token")
-    numbers = []
     whole = [trial for trial in fit.history if trial.figures]
-    for (space, group), style in zip(_by_space(whole).items(), styles(), strict=False):
-        places = [(f.loss, f.damage, f.slowdown) for trial in group if (f := trial.figures)]
-        losses, harms, costs = zip(*places, strict=True)
-        sizes = [12 * max(0.5, cost) for cost in costs]
-        axis.scatter(losses, harms, s=sizes, label=space, color=style["color"], marker=style["marker"], alpha=0.7)
-        numbers += [(trial.number, space, *place) for trial, place in zip(group, places, strict=True)]
-    edge = pareto([(f.loss, f.damage) for trial in whole if (f := trial.figures)])
-    axis.step(*zip(*edge, strict=True), where="post", color="black", linewidth=0.8)
-    _focused(axis, whole)
-    legend(figure, axis)
-    caption = (
-        f"Trials by loss on long and on short texts; the line is the Pareto front, the size of a point its time. {CUT}"
+    places = {trial.number: figures for trial in whole if (figures := trial.figures)}
+    groups = [
+        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=True) for trial in group))
+        for n, (space, group) in enumerate(_by_space(whole).items())
+    ]
+    low, high = focus(whole)
+    shown = [place.damage for place in places.values() if low <= place.loss <= high]
+    room = 0.06 * (max(shown) - min(shown)) or 0.02
+    chart = DotChart(
+        groups=groups,
+        stair=pareto([(place.loss, place.damage) for place in places.values()]),
+        stair_name="no other is better in both",
+        x=(low, high),
+        y=(min(shown) - room, max(shown) + room),
+        across="loss under long context, nats per token",
+        up="rise of the loss on short texts, nats per token",
     )
-    return ReportFigure("front", caption, figure, ("trial", "space", "loss", "damage", "slowdown"), tuple(numbers))
+    numbers = tuple(
+        (trial.number, space, *places[trial.number][:3]) for space, group in _by_space(whole).items() for trial in group
+    )
+    question = "What does a lower loss on long texts cost on short ones?"
+    caption = f"One point for each trial, as large as its time; the line is the Pareto front. {CUT}"
+    head = ("trial", "space", "loss", "damage", "slowdown")
+    return ReportFigure("front", question, caption, partial(dot_chart, chart), head, numbers)
+
+
+def _trial_dot(trial: MeasuredTrial, *, across_is_loss: bool) -> Dot:
+    loss, damage, slowdown, _ = trial.figures or (math.nan,) * 4
+    words = f"trial {trial.number}: loss {loss:.3f}, short texts {damage:+.3f}, time {slowdown:.1f}x"
+    return (
+        Dot(loss or 0.0, damage or 0.0, words, slowdown or 1.0)
+        if across_is_loss
+        else Dot(trial.number, loss or 0.0, words)
+    )
 
 
 def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -205,45 +288,48 @@ def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def history(fit: FitResult) -> ReportFigure:
     """Every completed trial, and the best so far within the goal."""
-    figure, axis = axes("trial", "loss, nats per token")
-    numbers = []
     whole = [trial for trial in fit.history if trial.figures]
-    for (space, group), style in zip(_by_space(whole).items(), styles(), strict=False):
-        points = [(trial.number, trial.figures.loss) for trial in group if trial.figures]
-        mark = {"color": style["color"], "marker": style["marker"], "linestyle": "", "markersize": 4}
-        axis.plot(*zip(*points, strict=True), label=space, **mark)
-        numbers += [(number, space, loss) for number, loss in points]
-    allowed = [(trial.number, trial.figures.loss if trial.figures and trial.keeps else math.inf) for trial in whole]
-    line = [
-        (number, low)
-        for (number, _), low in zip(allowed, accumulate((loss for _, loss in allowed), min), strict=True)
-        if math.isfinite(low)
+    groups = [
+        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=False) for trial in group))
+        for n, (space, group) in enumerate(_by_space(whole).items())
     ]
-    axis.step(*zip(*line, strict=True), where="post", color="black", linewidth=0.8)
-    _focused(axis, whole, up=True)
-    legend(figure, axis)
-    caption = f"Completed trials; the line is the best so far. {CUT}"
-    return ReportFigure("history", caption, figure, ("trial", "space", "loss"), tuple(sorted(numbers)))
+    allowed = [(trial.number, trial.figures.loss if trial.figures and trial.keeps else math.inf) for trial in whole]
+    best = zip(allowed, accumulate((loss for _, loss in allowed), min), strict=True)
+    chart = DotChart(
+        groups=groups,
+        stair=[(float(number), low) for (number, _), low in best if math.isfinite(low)],
+        stair_name="the best so far within the goal",
+        x=(-0.5, max(trial.number for trial in whole) + 0.5),
+        y=focus(whole),
+        across="trial",
+        up="loss, nats per token",
+    )
+    numbers = sorted((trial.number, trial.space, trial.figures.loss) for trial in whole if trial.figures)
+    question, caption = "Did the search go on improving?", f"Completed trials; the line is the best so far. {CUT}"
+    head = ("trial", "space", "loss")
+    return ReportFigure("history", question, caption, partial(dot_chart, chart), head, tuple(numbers))
 
 
 def stretches(fit: FitResult) -> list[ReportFigure]:
     """How many times more slowly each pair is rotated; none where that is not one table."""
-    facts = fit.goal.facts
-    compared = [fit.answer, *([fit.rival] if fit.rival else [])]
-    figure, axis = axes("pair of dimensions, fast to slow", "slowed by")
-    numbers = []
-    for tested, style in zip(compared, lines(), strict=False):
+    facts, keys = fit.goal.facts, keys_of(fit)
+    compared = [fit.answer, *([fit.rival] if fit.rival and fit.rival.line != fit.answer.line else [])]
+    lines = []
+    for tested in compared:
         try:
             table = static_table(tested.extension.at_layer(0, facts), tested.extension.ground(facts))
-            times = torch.where(table > 0, trained(facts) / table, 1.0).tolist()  # 1 for pairs without rotation
         except DoesNotFit:
             return []
-        axis.plot(range(len(times)), times, label=named(tested.line), **style)
-        numbers += [(tested.line, pair, value) for pair, value in enumerate(times)]
-    axis.set_yscale("log", base=2)
-    legend(figure, axis)
-    caption = "How much the answer slows each pair, beside the best hand-set extension."
-    return [ReportFigure("stretches", caption, figure, ("extension", "pair", "times"), tuple(numbers))]
+        times = torch.where(table > 0, trained(facts) / table, 1.0).tolist()  # 1 for pairs without rotation
+        lines.append(ChartLine(tested.line, keys[tested.line], tuple(map(float, range(len(times)))), tuple(times)))
+    chart = LineChart(lines=lines, across="pair of dimensions, fast to slow", up="slowed by", tokens=False, kind="log")
+    numbers = tuple(
+        (line.name, round(pair), times) for line in lines for pair, times in zip(line.x, line.y, strict=True)
+    )
+    question = "How much does the answer slow each pair?"
+    caption = "How many times more slowly each pair rotates than in training, beside the best hand-set extension."
+    head = ("extension", "pair", "times")
+    return [ReportFigure("stretches", question, caption, partial(line_chart, chart), head, numbers)]
 
 
 def _by_space(trials: Sequence[MeasuredTrial]) -> dict[str, list[MeasuredTrial]]:
@@ -253,13 +339,13 @@ def _by_space(trials: Sequence[MeasuredTrial]) -> dict[str, list[MeasuredTrial]]
     return {space: group for space, group in groups.items() if group}
 
 
-def _focused(axis: Axes, whole: Sequence[MeasuredTrial], *, up: bool = False) -> None:
-    """Show the better half and the best hand-set extension: broken ones would squeeze the rest together."""
+def focus(whole: Sequence[MeasuredTrial]) -> tuple[float, float]:
+    """Losses of the better half and of the best hand-set extension: broken ones would squeeze the rest together."""
     losses = sorted(trial.figures.loss for trial in whole if trial.figures)
     by_hand = min((trial.figures.loss for trial in whole if trial.figures and trial.seed), default=losses[0])
     low, high = losses[0], max(losses[len(losses) // 2], by_hand)
     room = max(high - low, 0.01)
-    (axis.set_ylim if up else axis.set_xlim)(low - room / 10, high + room / 2)
+    return low - room / 10, high + room / 2
 
 
 def as_json(fit: FitResult, command: str = "") -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,10 @@ from torch import Tensor
 from ropewalk.evaluation.diagnostics import PairAngles, decay, pair_angles
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.report.drawing import LETTERS, ReportFigure, axes, legend, lines, mark, name_of, named, panels
+from ropewalk.report.drawing.figure import ReportFigure
+from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.report.drawing.names import name_of
+from ropewalk.report.drawing.panels import Panel, PanelChart, panel_chart
 
 BINS = 96  # of distance, in a panel
 SHOWN = 9  # pairs in a table
@@ -22,30 +26,33 @@ FORMULAS = "formulas"  # the section of the page
 Extensions = Mapping[str, Extension]  # by the line that names them
 
 
-def formulas(extensions: Extensions, facts: Facts, length: int) -> list[ReportFigure]:
-    """Both figures, for texts of a length."""
-    return [decay_by_distance(extensions, facts, length), rotations_by_pair(extensions, facts, length)]
+def formulas(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> list[ReportFigure]:
+    """Both figures, for texts of a length; `keys` are the styles of the extensions on their page."""
+    return [rotations_by_pair(extensions, facts, length, keys), decay_by_distance(extensions, facts, length, keys)]
 
 
-def decay_by_distance(extensions: Extensions, facts: Facts, length: int) -> ReportFigure:
+def decay_by_distance(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> ReportFigure:
     """A panel for each method: mean and range over bins of distances."""
-    figure, grid = panels(list(map(name_of, extensions)), columns=2, height=1.25)
     numbers: list[tuple[Any, ...]] = []
-    for plot, (line, extension) in zip(grid, extensions.items(), strict=True):
+    panels = []
+    for line, extension in extensions.items():
         rows = _binned(decay(extension, facts, length))
-        at, mean, low, high = zip(*rows, strict=True)
-        plot.fill_between(at, low, high, color="#c8c8c8", linewidth=0)
-        plot.plot(at, mean, color="black", linewidth=1.3, marker=".", markersize=1.5)  # a bin may stand alone
-        mark(plot, facts.trained_len)
+        panels.append(Panel(name_of(line), keys[line], *map(tuple, zip(*rows, strict=True))))
         numbers += [(line, *row) for row in rows]
-    figure.supxlabel("distance of the key", fontsize=LETTERS)
-    figure.supylabel("logit of equal query and key", fontsize=LETTERS)
-    caption = (
-        f"The logit of a query and an equal key, by their distance, for the last of {length:,} tokens: the line is the"
-        " mean, grey the range. There is no line where keys are out of reach. The dotted line is the trained length."
+    up = "logit of equal query and key"
+    columns = 5 if len(panels) > 4 else len(panels)
+    chart = PanelChart(
+        panels=panels, columns=columns, across="distance of the key, tokens", up=up, trained_len=facts.trained_len
     )
+    caption = (
+        f"The logit of a query and an equal key, by their distance, for the last of {length:,} tokens: the line is"
+        " the mean, the band the range. There is no line where keys are out of reach. The dotted line is the trained"
+        " length."
+    )
+    question = "How does attention fall with distance?"
+    head = ("extension", "distance", "mean", "low", "high")
     return ReportFigure(
-        "decay_by_distance", caption, figure, ("extension", "distance", "mean", "low", "high"), tuple(numbers), FORMULAS
+        "decay_by_distance", question, caption, partial(panel_chart, chart), head, tuple(numbers), FORMULAS
     )
 
 
@@ -63,28 +70,39 @@ def _extent(values: Tensor) -> tuple[float, float, float]:
     return float(reached.mean()), float(reached.min()), float(reached.max())
 
 
-def rotations_by_pair(extensions: Extensions, facts: Facts, length: int) -> ReportFigure:
+def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> ReportFigure:
     """How much further each pair rotates than in training; methods with equal rotations share a line."""
-    figure, plot = axes("pair of dimensions, fastest first", "rotations in the text / in training")
     by_line = {line: pair_angles(extension, facts, length) for line, extension in extensions.items()}
-    for (curve, names), style in zip(_by_curve(by_line).items(), lines(), strict=False):
-        plot.plot(curve, label=named(_listed([name_of(name) for name in names])), **style)
+    lines = [
+        ChartLine(
+            ", ".join(map(name_of, names)),
+            keys[names[0]],
+            tuple(map(float, range(len(curve)))),
+            curve,
+            also=tuple(keys[name] for name in names[1:]),
+        )
+        for curve, names in _by_curve(by_line).items()
+    ]
     complete = sum(pair.turns_trained >= 1 for pair in next(iter(by_line.values())))
-    plot.axvspan(complete - 0.5, facts.rotating / 2 - 0.5, color="#e4e4e4", linewidth=0, zorder=0)
-    plot.axhline(1, color="#888888", linewidth=0.8, zorder=0.5)
-    plot.set_yscale("symlog", base=2, linthresh=0.125)
-    ticks = [0.125 * 2**n for n in range(4 + max(1, math.ceil(math.log2(length / facts.trained_len))))]
-    plot.set_yticks([0, *ticks], ["0", *(f"{tick:g}x" for tick in ticks)])
-    plot.set_ylim(0, 1.3 * ticks[-1])
-    legend(figure, plot, columns=1)
+    chart = LineChart(
+        lines=lines,
+        across="pair of dimensions, fastest first",
+        up="rotations in the text / in training",
+        across_mark=(complete - 0.5, "no full rotation from here on"),
+        tokens=False,
+        kind="log" if all(value > 0 for line in lines for value in line.y) else "even",
+        log="log",
+    )
     head = ("extension", *PairAngles._fields, "unseen")
     rows = [(line, *pair, pair.unseen) for line, pairs in by_line.items() for pair in pairs]
     caption = (
         f"Rotations of each pair of dimensions in {length:,} tokens, divided by those in training on"
-        f" {facts.trained_len:,}. Grey: pairs without a full rotation in training; above 1 they meet angles that"
-        " training did not have."
+        f" {facts.trained_len:,}. Right of the dotted line a pair has no full rotation in training: above 1 it meets"
+        " angles that training did not have."
     )
-    return ReportFigure("turns_by_pair", caption, figure, head, tuple(rows), FORMULAS, tuple(_table(by_line)))
+    question = "Which pairs meet angles that training did not have?"
+    draw = partial(line_chart, chart)
+    return ReportFigure("turns_by_pair", question, caption, draw, head, tuple(rows), FORMULAS, tuple(_table(by_line)))
 
 
 def _by_curve(by_line: Mapping[str, list[PairAngles]]) -> dict[tuple[float, ...], list[str]]:
@@ -94,15 +112,6 @@ def _by_curve(by_line: Mapping[str, list[PairAngles]]) -> dict[tuple[float, ...]
         curve = tuple(round(pair.turns_asked / pair.turns_trained, 6) for pair in pairs)
         curves.setdefault(curve, []).append(line)
     return curves
-
-
-def _listed(names: list[str]) -> str:
-    """Names in rows that fit into a legend."""
-    rows = [""]
-    for name in names:
-        joined = f"{rows[-1]}, {name}" if rows[-1] else name
-        rows = [*rows[:-1], joined] if len(joined) <= 60 else [*rows, name]
-    return "\n".join(rows)
 
 
 def _table(by_line: Mapping[str, list[PairAngles]]) -> list[tuple[str, ...]]:

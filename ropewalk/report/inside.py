@@ -3,169 +3,246 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ropewalk.evaluation.diagnostics.diagnose import DiagnosedSide, Diagnosis
 from ropewalk.evaluation.diagnostics.masses import NEAR, SINKS
 from ropewalk.evaluation.diagnostics.rows import Curves
-from ropewalk.report.drawing import (
-    LETTERS,
-    SMALL,
-    ReportFigure,
-    axes,
-    legend,
-    lines,
-    mark,
-    name_of,
-    named,
-    panels,
-    stacked,
-)
-from ropewalk.report.formulas import formulas
+from ropewalk.report.drawing.fields import Field, FieldMap, field_map
+from ropewalk.report.drawing.figure import ReportFigure
+from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.report.drawing.names import name_of
+from ropewalk.report.drawing.panels import Panel, PanelChart, panel_chart
+from ropewalk.report.drawing.styles import BASE_KEY, OTHERS
+from ropewalk.report.formulas import FORMULAS, formulas
 
-MOST = 6  # layers in a figure of lines; the files have all
-MARK = "#d1495b"
-MARKED = "The trained length is marked."
-MAPS = f"Top: the mean over layers. Below: a map of all layers, darker is more. {MARKED}"
+DOTS = 500  # hidden states in a panel
+POSITION, DISTANCE = "position in the text, tokens", "distance of the key, tokens"
+LOSS = "nats per token"
+TERMS = ("q k", "a k (query's bias)", "q b (key's bias)", "a b (both biases)")
+
+# The sections of the page, each with its sentence.
+SECTIONS = {
+    "loss": "How well each token is predicted, by its position.",
+    "attention on near keys": "Attention that spreads over far keys is taken from the near ones.",
+    "logits": "Distances that did not occur in training can give logits that did not either.",
+    "entropy": "Over how many keys a query spreads its attention: n equal shares have an entropy of ln(n).",
+    "sinks": "Models give attention that they need nowhere to the first tokens, and may break without them.",
+    "hidden states": "Tokens beyond the trained length may leave the region of training.",
+    "biases of queries and keys": "The four terms of a product whose queries and keys have biases.",
+    FORMULAS: "What the methods do by their formulas alone, whatever the model has learned.",
+}
+
+
+def keys_of(diagnosis: Diagnosis) -> dict[str, int]:
+    """The style of each side on the whole page, by its line."""
+    base, *others = diagnosis.sides
+    return {base.line: BASE_KEY} | {side.line: key for key, side in enumerate(others)}
+
+
+def headline(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """Where the extension departs from the base model; nothing where there is no extension."""
+    return [change(diagnosis)] if diagnosis.changes else []
 
 
 def insides(diagnosis: Diagnosis) -> list[ReportFigure]:
-    """Every figure for which there are numbers."""
+    """Every figure for which there are numbers, without that of the headline."""
     extensions = {side.line: side.extension for side in diagnosis.sides}
     drawn = [
         loss(diagnosis),
-        mass_of_last(diagnosis),
-        logits_by_distance(diagnosis),
-        entropy(diagnosis),
-        states(diagnosis),
-        mass_of_first(diagnosis),
+        *mass_of_last(diagnosis),
+        *logits_by_distance(diagnosis),
+        *entropy(diagnosis),
+        *mass_of_first(diagnosis),
         sinks(diagnosis),
-        *formulas(extensions, diagnosis.facts, diagnosis.length),
+        states(diagnosis),
+        *formulas(extensions, diagnosis.facts, diagnosis.length, keys_of(diagnosis)),
     ]
     return [*drawn, bias_terms(diagnosis)] if any(side.terms for side in diagnosis.sides) else drawn
 
 
-def some_layers(count: int) -> list[int]:
-    """The first, the last and some between."""
-    few = min(MOST, count)
-    return sorted({round(n * (count - 1) / max(1, few - 1)) for n in range(few)})
+def change(diagnosis: Diagnosis) -> ReportFigure:
+    """The loss minus the base model's, by position."""
+    curves = {diagnosis.sides[0].line: (0.0,) * len(diagnosis.sides[0].losses), **diagnosis.changes}
+    words = (
+        "Where in a text does the extension depart from the base model?",
+        f"Loss minus the base model's at the same position, in texts of {diagnosis.length:,} tokens."
+        " Below 0 is better.",
+    )
+    up = f"loss minus the base model's, {LOSS}"
+    return _by_position(diagnosis, "loss_change", words, up, curves, keys_of(diagnosis), begin=1, signed=True)
 
 
 def loss(diagnosis: Diagnosis) -> ReportFigure:
     """By position, both sides in one plot."""
     curves = {side.line: side.losses for side in diagnosis.sides}
-    caption = f"Loss by position. {MARKED}"
-    return _by_position(diagnosis, "loss", caption, curves, begin=1)
+    words = "How well is each token predicted?", f"Loss by position, in texts of {diagnosis.length:,} tokens."
+    drawn = _by_position(diagnosis, "loss", words, f"loss, {LOSS}", curves, keys_of(diagnosis), begin=1)
+    return drawn._replace(section="loss")
 
 
 def sinks(diagnosis: Diagnosis) -> ReportFigure:
-    """By position, of a stream whose first tokens are kept, replaced or removed."""
-    kept, replaced, removed = diagnosis.streams
-    curves = {"sinks kept": kept, "replaced by line breaks": replaced, "removed": removed}
+    """By position, of a stream whose first tokens are replaced or removed, minus the one that keeps them."""
     reach = diagnosis.stream.spans
-    caption = (
-        f"Loss by position of a stream ({reach}): with its first tokens, with line breaks in their place, and without"
-        f" them, with a window of as many keys. {MARKED}"
+    kept = {"kept": (0.0,) * len(diagnosis.streams.kept)}
+    keys = {"kept": BASE_KEY - 1} | {name: key for key, name in enumerate(diagnosis.streams.changes, OTHERS)}
+    words = (
+        "What does a stream lose without its first tokens?",
+        f"Loss by position of a stream ({reach}), minus that with its first tokens: with line breaks in their place,"
+        " and without them, with a window of as many keys.",
     )
-    return _by_position(diagnosis, "sinks", caption, curves, begin=getattr(reach, "n_sink", 1))
+    begin, up = getattr(reach, "n_sink", 1), f"loss minus that with sinks, {LOSS}"
+    curves = {**kept, **diagnosis.streams.changes}
+    drawn = _by_position(diagnosis, "sinks", words, up, curves, keys, begin=begin, signed=True)
+    losses = {"kept": diagnosis.streams.kept, "replaced by line breaks": diagnosis.streams.replaced}
+    losses["removed"] = diagnosis.streams.removed
+    rows = [(*row, value) for row, value in zip(drawn.numbers, _joined(losses.values()), strict=True)]
+    return drawn._replace(head=("curve", "position", "change", "loss"), numbers=tuple(rows), section="sinks")
+
+
+def _joined(curves: Any) -> list[float]:
+    return [value for curve in curves for value in curve]
 
 
 def _by_position(
-    diagnosis: Diagnosis, name: str, caption: str, curves: dict[str, tuple[float, ...]], *, begin: int
+    diagnosis: Diagnosis,
+    name: str,
+    words: tuple[str, str],
+    up: str,
+    curves: Mapping[str, tuple[float, ...]],
+    keys: Mapping[str, int],
+    *,
+    begin: int,
+    signed: bool = False,
 ) -> ReportFigure:
     """Curves in bins over positions from `begin` on."""
-    figure, plot = axes("position in the text", "loss, nats per token")
-    numbers: list[tuple[Any, ...]] = []
-    for (label, curve), style in zip(curves.items(), lines(), strict=False):
+    lines, numbers = [], list[tuple[Any, ...]]()
+    for line, curve in curves.items():
         width = (diagnosis.length - begin) / len(curve)
-        at = [begin + (n + 0.5) * width for n in range(len(curve))]
-        plot.plot(at, curve, label=named(label), **style)
-        numbers += [(label, *pair) for pair in zip(at, curve, strict=True)]
-    mark(plot, diagnosis.facts.trained_len)
-    legend(figure, plot)
-    return ReportFigure(name, caption, figure, ("curve", "position", "loss"), tuple(numbers))
+        at = tuple(begin + (n + 0.5) * width for n in range(len(curve)))
+        lines.append(ChartLine(name_of(line), keys[line], at, curve))
+        numbers += [(line, *pair) for pair in zip(at, curve, strict=True)]
+    chart = LineChart(
+        lines=lines,
+        across=POSITION,
+        up=up,
+        trained_len=diagnosis.facts.trained_len,
+        to=diagnosis.length,
+        signed=signed,
+        log="signed log" if signed else "log",
+    )
+    head = ("curve", "position", "change" if signed else "loss")
+    return ReportFigure(name, *words, partial(line_chart, chart), head, tuple(numbers), has_log=True)
 
 
-def entropy(diagnosis: Diagnosis) -> ReportFigure:
+def entropy(diagnosis: Diagnosis) -> list[ReportFigure]:
     """Over how many keys a query spreads its attention."""
-    caption = "Entropy of attention by the position of the query: n keys with equal shares have entropy ln(n)."
-    return _by_query(diagnosis, "entropy", caption, "entropy, nats", lambda side: side.entropy)
+    words = "Is attention diluted?", "Entropy of attention by the position of the query: the mean over layers."
+    return _by_query(diagnosis, "entropy", words, "entropy, nats", lambda side: side.entropy, "entropy")
 
 
-def mass_of_last(diagnosis: Diagnosis) -> ReportFigure:
+def mass_of_last(diagnosis: Diagnosis) -> list[ReportFigure]:
     """Attention on near keys."""
-    caption = f"Attention on the last {NEAR} keys by the position of the query."
-    return _by_query(diagnosis, "mass_of_last", caption, "share of attention", lambda side: side.last)
+    words = (
+        f"How much attention stays on the last {NEAR} keys?",
+        "By the position of the query: the mean over layers.",
+    )
+    section = "attention on near keys"
+    return _by_query(diagnosis, "mass_of_last", words, "share of attention", lambda side: side.last, section)
 
 
-def mass_of_first(diagnosis: Diagnosis) -> ReportFigure:
+def mass_of_first(diagnosis: Diagnosis) -> list[ReportFigure]:
     """Attention on the sinks."""
-    caption = f"Attention on the first {SINKS} keys of the text by the position of the query."
-    return _by_query(diagnosis, "mass_of_first", caption, "share of attention", lambda side: side.first)
+    words = (
+        f"How much attention is on the first {SINKS} keys of the text?",
+        "By the position of the query: the mean over layers.",
+    )
+    return _by_query(
+        diagnosis, "mass_of_first", words, "share of attention", lambda side: side.first, "sinks", digits=3
+    )
 
 
 def _by_query(
-    diagnosis: Diagnosis, name: str, caption: str, label: str, of: Callable[[DiagnosedSide], Curves]
-) -> ReportFigure:
-    figure, (plot, *maps) = _over_maps(diagnosis, label, of)
-    for side, style in zip(diagnosis.sides, lines(), strict=False):
-        plot.plot(of(side).at, _mean(of(side)), label=named(side.line), **style)
-    _trained([plot, *maps], diagnosis)
-    maps[-1].set_xlabel("position of the query", fontsize=LETTERS)
-    legend(figure, plot)
-    numbers = [(side.line, *row) for side in diagnosis.sides for row in _rows(of(side))]
-    head = ("extension", "layer", "position", label.split(",")[0])
-    return ReportFigure(name, f"{caption} {MAPS}", figure, head, tuple(numbers))
-
-
-def logits_by_distance(diagnosis: Diagnosis) -> ReportFigure:
-    """The largest logit of each layer; at the top, with the means."""
-    figure, (plot, *maps) = _over_maps(diagnosis, "logit", lambda side: side.growth.largest)
-    styles = lines()
-    for side in diagnosis.sides:
-        name, growth = name_of(side.line), side.growth
-        plot.plot(growth.largest.at, _mean(growth.largest), label=named(f"{name}: largest"), **next(styles))
-        plot.plot(growth.mean.at, _mean(growth.mean), label=named(f"{name}: mean"), **next(styles))
-    _distances(plot, diagnosis)
-    _trained([plot, *maps], diagnosis)
-    maps[-1].set_xlabel("distance of the key", fontsize=LETTERS)
-    legend(figure, plot)
-    caption = (
-        f"Logits by distance: the largest over heads and query rows, and the mean. {MAPS} The maps show the largest."
+    diagnosis: Diagnosis,
+    name: str,
+    words: tuple[str, str],
+    up: str,
+    of: Callable[[DiagnosedSide], Curves],
+    section: str,
+    *,
+    digits: int = 2,
+) -> list[ReportFigure]:
+    """Lines of the means over layers, and a map of all layers."""
+    keys, trained = keys_of(diagnosis), diagnosis.facts.trained_len
+    lines = [ChartLine(name_of(side.line), keys[side.line], of(side).at, _mean(of(side))) for side in diagnosis.sides]
+    chart = LineChart(lines=lines, across=POSITION, up=up, trained_len=trained, to=diagnosis.length, digits=digits)
+    what = up.split(",")[0]
+    means = tuple(
+        (side.line, *pair) for side in diagnosis.sides for pair in zip(of(side).at, _mean(of(side)), strict=True)
     )
-    head = ("extension", "layer", "distance", "mean", "spread", "largest")
-    return ReportFigure("logits_by_distance", caption, figure, head, tuple(_grown(diagnosis)))
+    numbers = tuple((side.line, *row) for side in diagnosis.sides for row in _rows(of(side)))
+    head = ("extension", "layer", "position", what)
+    return [
+        ReportFigure(name, *words, partial(line_chart, chart), ("extension", "position", what), means, section),
+        _map(diagnosis, name, up, of, POSITION, head, numbers)._replace(section=section),
+    ]
 
 
-def _over_maps(diagnosis: Diagnosis, label: str, of: Callable[[DiagnosedSide], Curves]) -> tuple[Figure, list[Axes]]:
-    """Axes for lines, and below them a map for each side: positions across, layers downwards."""
-    figure, grid = stacked([2.0, *(1.2 for _ in diagnosis.sides)])
-    values = [value for side in diagnosis.sides for curve in of(side).layers for value in curve if value == value]
-    for plot, side in zip(grid[1:], diagnosis.sides, strict=True):
-        curves = of(side)
-        shades = plot.pcolormesh(
-            curves.at, range(len(curves.layers)), curves.layers, vmin=min(values), vmax=max(values), cmap="Greys"
-        )
-        shades.set_rasterized(True)
-        plot.invert_yaxis()
-        plot.grid(visible=False)
-        plot.set_title(name_of(side.line), fontsize=SMALL)
-        plot.set_ylabel("layer", fontsize=SMALL)
-        plot.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
-    grid[0].set_ylabel(label, fontsize=LETTERS)
-    figure.colorbar(shades, ax=grid, shrink=0.5, anchor=(0, 0)).ax.tick_params(labelsize=SMALL)
-    return figure, grid
+def _map(
+    diagnosis: Diagnosis,
+    name: str,
+    what: str,
+    of: Callable[[DiagnosedSide], Curves],
+    across: str,
+    head: tuple[str, ...],
+    numbers: tuple[tuple[Any, ...], ...],
+) -> ReportFigure:
+    keys = keys_of(diagnosis)
+    fields = [Field(name_of(side.line), keys[side.line], *of(side)) for side in diagnosis.sides]
+    log = across == DISTANCE
+    trained = diagnosis.facts.trained_len
+    chart = FieldMap(fields=fields, across=across, what=what, trained_len=trained, across_log=log)
+    caption = f"{what.capitalize()}, layer by layer from the top. The dashed line is the trained length."
+    return ReportFigure(
+        f"{name}_by_layer", f"{what.capitalize()} in every layer", caption, partial(field_map, chart), head, numbers
+    )
 
 
-def _mean(curves: Curves) -> list[float]:
+def logits_by_distance(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """The largest logit of each layer, and the means."""
+    keys, lines = keys_of(diagnosis), []
+    for side in diagnosis.sides:
+        name, growth, key = name_of(side.line), side.growth, keys[side.line]
+        lines.append(ChartLine(f"{name}: largest", key, growth.largest.at, _mean(growth.largest)))
+        lines.append(ChartLine(f"{name}: mean", key, growth.mean.at, _mean(growth.mean), thin=True))
+    trained = diagnosis.facts.trained_len
+    chart = LineChart(lines=lines, across=DISTANCE, up="logit", trained_len=trained, across_log=True, digits=1)
+    words = (
+        "Do logits of far keys exceed those of training?",
+        "Logits by distance: the largest over heads and query rows, and the mean, averaged over layers.",
+    )
+    head = ("extension", "distance", "largest", "mean")
+    means = tuple(
+        (side.line, *row)
+        for side in diagnosis.sides
+        for row in zip(side.growth.largest.at, _mean(side.growth.largest), _mean(side.growth.mean), strict=True)
+    )
+    layers = ("extension", "layer", "distance", "mean", "spread", "largest")
+    grown = tuple(_grown(diagnosis))
+    return [
+        ReportFigure("logits_by_distance", *words, partial(line_chart, chart), head, means, "logits"),
+        _map(diagnosis, "logits", "largest logit", lambda side: side.growth.largest, DISTANCE, layers, grown)._replace(
+            section="logits"
+        ),
+    ]
+
+
+def _mean(curves: Curves) -> tuple[float, ...]:
     """The mean over layers, without those that have no number."""
     columns = [[value for value in values if value == value] for values in zip(*curves.layers, strict=True)]
-    return [sum(values) / len(values) if values else math.nan for values in columns]
+    return tuple(sum(values) / len(values) if values else math.nan for values in columns)
 
 
 def _grown(diagnosis: Diagnosis) -> list[tuple[Any, ...]]:
@@ -176,57 +253,55 @@ def _grown(diagnosis: Diagnosis) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _distances(plot: Axes, diagnosis: Diagnosis) -> None:
-    """Distances on a logarithmic scale."""
-    plot.set_xscale("log", base=2)
-    ticks = [8**n for n in range(8) if 8**n <= diagnosis.length]
-    plot.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    plot.set_xlim(1, diagnosis.length)
-    plot.minorticks_off()
-
-
-def _trained(grid: Sequence[Axes], diagnosis: Diagnosis) -> None:
-    """The trained length, in a colour that is visible on black and on white."""
-    for plot in grid:
-        mark(plot, diagnosis.facts.trained_len, colour=MARK)
-
-
 def states(diagnosis: Diagnosis) -> ReportFigure:
-    """A row of panels for each side."""
+    """A panel of dots for some layers of each side."""
+    keys = keys_of(diagnosis)
     planes = [(side, plane) for side in diagnosis.sides for plane in side.planes]
-    columns = len(diagnosis.sides[0].planes)
-    figure, grid = panels([f"layer {plane.layer - 1}" for _, plane in planes], columns=columns, height=1.5, alike=False)
-    for plot, (_, plane) in zip(grid, planes, strict=True):
-        x, y = zip(*plane.points, strict=True)
-        dots = plot.scatter(x, y, c=plane.positions, cmap="viridis", s=2, linewidths=0, rasterized=True)
-        plot.set_xticks([])
-        plot.set_yticks([])
-    for plot, side in zip(grid[::columns], diagnosis.sides, strict=True):
-        plot.set_ylabel(name_of(side.line), fontsize=SMALL)
-    figure.colorbar(dots, ax=grid, label="position", shrink=0.8).ax.tick_params(labelsize=SMALL)
-    caption = "Hidden states after some layers, in the plane in which they vary most. Dark: the beginning of the text."
+    panels = [
+        Panel(
+            f"{name_of(side.line)}, layer {plane.layer - 1}",
+            keys[side.line],
+            dots=tuple(_dots(plane.positions, plane.points, diagnosis.length)),
+        )
+        for side, plane in planes
+    ]
+    chart = PanelChart(panels=panels, columns=len(diagnosis.sides[0].planes), height=190)
+    caption = (
+        "After some layers, in the plane in which they vary most. From pale to dark: from the beginning of the text to"
+        " its end; its first sixth is in another colour."
+    )
+    words = "Do hidden states leave the region of training?", caption
     rows = [(s.line, p.layer - 1, at, *xy) for s, p in planes for at, xy in zip(p.positions, p.points, strict=True)]
-    return ReportFigure("states", caption, figure, ("extension", "layer", "position", "x", "y"), tuple(rows))
+    head = ("extension", "layer", "position", "x", "y")
+    return ReportFigure("states", *words, partial(panel_chart, chart), head, tuple(rows), "hidden states")
+
+
+def _dots(
+    positions: Sequence[int], points: Sequence[tuple[float, float]], length: int
+) -> list[tuple[float, float, float]]:
+    """Every n-th token, and its place in the text as a share."""
+    step = max(1, len(points) // DOTS)
+    return [(x, y, at / length) for at, (x, y) in list(zip(positions, points, strict=True))[::step]]
 
 
 def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
-    """Of the base model, with a panel for some layers."""
+    """Of the base model: the mean over layers."""
     side = next(side for side in diagnosis.sides if side.terms)
-    terms = side.terms
-    names = ("q k", "a k (query's bias)", "q b (key's bias)", "a b (both biases)")
-    chosen = some_layers(len(terms[0].layers)) if terms else []
-    figure, grid = panels([f"layer {layer}" for layer in chosen], columns=2, height=1.4)
-    for plot, layer in zip(grid, chosen, strict=True):
-        for name, curves, style in zip(names, terms or (), lines(), strict=False):
-            plot.plot(curves.at, curves.layers[layer], label=named(name), **style)
-        _distances(plot, diagnosis)
-        mark(plot, diagnosis.facts.trained_len)
-    for plot in grid[-2:]:
-        plot.set_xlabel("distance of the key", fontsize=SMALL)
-    legend(figure, grid[0])
-    caption = f"The four terms of the product of queries and keys that have biases, by distance ({name_of(side.line)})."
-    rows = [(name, *row) for name, curves in zip(names, terms or (), strict=True) for row in _rows(curves)]
-    return ReportFigure("bias_terms", caption, figure, ("term", "layer", "distance", "product"), tuple(rows))
+    terms = side.terms or ()
+    lines = [
+        ChartLine(name, OTHERS + key, curves.at, _mean(curves))
+        for key, (name, curves) in enumerate(zip(TERMS, terms, strict=False))
+    ]
+    trained = diagnosis.facts.trained_len
+    chart = LineChart(lines=lines, across=DISTANCE, up="product", trained_len=trained, across_log=True)
+    words = (
+        "Which term of the product keeps attention near?",
+        f"The four terms by distance, averaged over layers ({name_of(side.line)}); the file has every layer.",
+    )
+    rows = [(name, *row) for name, curves in zip(TERMS, terms, strict=False) for row in _rows(curves)]
+    head = ("term", "layer", "distance", "product")
+    section = "biases of queries and keys"
+    return ReportFigure("bias_terms", *words, partial(line_chart, chart), head, tuple(rows), section)
 
 
 def _rows(curves: Curves) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from ropewalk.evaluation.compare.compare import Candidate, Comparison, reach
 from ropewalk.evaluation.metrics.effective_length import LLAMA_2, OWN
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
-from ropewalk.report.drawing import name_of
+from ropewalk.report.drawing.names import name_of
 from ropewalk.report.tables import mark, ordered
 
 REACH = "effective length"
@@ -91,5 +91,6 @@ def _length(comparison: Comparison, length: int | None) -> str:
 
 def estimated(estimate: Estimate) -> str:
     """A number with its interval, where it has one."""
-    interval = f" [{estimate.low:.2f}, {estimate.high:.2f}]"
-    return f"{estimate.value:.2f}" + (interval if math.isfinite(estimate.high - estimate.low) else "")
+    value, low, high = (f"{number:.2f}" if round(number, 2) else "0.00" for number in estimate[:3])
+    interval = f" [{low}, {high}]"
+    return value + (interval if math.isfinite(estimate.high - estimate.low) else "")

@@ -1,30 +1,35 @@
-"""The report of `stream`: a table for the terminal, a figure, and the numbers as JSON and CSV."""
+"""The report of `stream`: a table for the terminal, a page, and the numbers as JSON and CSV."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
 from rich.table import Table
 
 from ropewalk.evaluation.metrics.streaming import StreamResult, StreamSection
 from ropewalk.folders import replacing, write_text
-from ropewalk.report.drawing import WIDTH, ReportFigure, written
+from ropewalk.report.drawing.figure import ReportFigure, written
+from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.report.drawing.names import name_of
+from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
 from ropewalk.report.tables import size
+from ropewalk.report.titles import corpus_of, date_of, model_of
 from ropewalk.spec import Json
 
+DATA = "stream.json"
 ROWS = 8  # of the table
+HEAD = ("tokens read", "loss", "accuracy", "ms per token", "cache")
 CAPTION = "loss, accuracy, ms per token: in the tokens since the row above"
 
 
 def table(result: StreamResult) -> Table:
     """All sections, several in each row."""
     drawn = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("tokens read", "loss", "accuracy", "ms per token", "cache"):
+    for name in HEAD:
         drawn.add_column(name, justify="right")
     for row in _rows(result.stretches):
         cells = f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}"
@@ -68,34 +73,80 @@ def _process(result: StreamResult) -> str:
 
 
 def write_streamed(result: StreamResult, folder: str | Path, *, trained_len: int, settings: Json) -> Path:
-    """`stream.json` with the settings, the figure as PNG and SVG, and its numbers as CSV."""
-    out = Path(folder)
+    """The page `stream.html`, `stream.json` with the settings, and the figures as SVG and CSV."""
+    out, page = Path(folder), page_of(result, trained_len, settings)
     numbers = settings | {"trained_len": trained_len} | result.to_json()
     with replacing(out) as place:
-        written(figure(result, trained_len), place)
-        write_text(place / "stream.json", json.dumps(numbers, indent=1) + "\n")
-    return out / "stream.json"
+        for figure in page.figures:
+            written(figure, place)
+        write_text(place / DATA, json.dumps(numbers, indent=1) + "\n")
+        write_text(place / "stream.html", render_page(page))
+    return out / "stream.html"
 
 
-def figure(result: StreamResult, trained_len: int) -> ReportFigure:
-    """Loss, time and cache against the position, one below the other."""
-    drawn = Figure(figsize=(WIDTH, 6.0), layout="constrained")
-    sections = result.stretches
-    places = [section.stop for section in sections]
-    columns = (
-        ("loss, nats per token", [section.loss for section in sections]),
-        ("ms per token", [section.milliseconds for section in sections]),
-        ("cache, MiB", [section.cache_bytes / 2**20 for section in sections]),
+def page_of(result: StreamResult, trained_len: int, settings: Json) -> ReportPage:
+    """What the page says."""
+    model, line, corpus = model_of(settings), str(settings.get("line", "")), corpus_of(settings)
+    under = f" under {name_of(line)}" if line else ""
+    lead, *others = figures(result, trained_len, name_of(line))
+    return ReportPage(
+        kind="ropewalk stream",
+        title=f"{model}{under}, reading {result.tokens:,} tokens of {corpus or 'a corpus'}",
+        date=date_of(settings),
+        facts=[
+            ("model", model),
+            ("extension", name_of(line) or "none"),
+            ("corpus", corpus or "-"),
+            ("texts", f"{result.documents:,} documents, joined"),
+            ("lengths", f"trained on {trained_len:,} tokens, read {result.tokens:,}"),
+        ],
+        advice=summary(result),
+        headline=[lead],
+        table=page_table(result),
+        table_name="From the beginning to the end",
+        table_about=f"{CAPTION[0].upper()}{CAPTION[1:]}; a click on a heading sorts.",
+        parts=[PagePart("time and memory", "What reading costs, by position.", tuple(others))],
+        command=str(settings.get("command", "")),
+        made=settings,
+        data=DATA,
     )
-    for row, (label, values) in enumerate(columns):
-        axes = drawn.add_subplot(len(columns), 1, row + 1)
-        axes.plot(places, values, color="#1b6ca8", linewidth=1.4)
-        axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
-        axes.axvline(trained_len, color="black", linewidth=0.8, linestyle=(0, (1, 2)))
-        axes.grid(alpha=0.25)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M
-    axes.set_xlabel("position in the text")
-    caption = "Loss, time and cache by position in one long text. The dotted line is the trained length."
-    return ReportFigure("stream", caption, drawn, StreamSection._fields, tuple(map(tuple, sections)), "stream")
+
+
+def page_table(result: StreamResult) -> PageTable:
+    """The rows of the table for the terminal."""
+    rows = (
+        (f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}", size(row.cache_bytes))
+        for row in _rows(result.stretches)
+    )
+    return PageTable(HEAD, tuple(rows))
+
+
+def figures(result: StreamResult, trained_len: int, name: str) -> list[ReportFigure]:
+    """Loss, time and cache by position."""
+    shown = (
+        ("loss", "Does the loss stay level?", "loss, nats per token", 3, 1.0),
+        ("milliseconds", "Does a token take longer, the later it comes?", "milliseconds per token", 3, 1.0),
+        ("cache_bytes", "Does the cache grow?", "cache, MiB", 1, 2.0**20),
+    )
+    return [_figure(result, trained_len, name, *words) for words in shown]
+
+
+def _figure(
+    result: StreamResult, trained_len: int, name: str, field: str, question: str, up: str, digits: int, unit: float
+) -> ReportFigure:
+    """One number of every section; the file has all of them."""
+    sections = result.stretches
+    values = tuple(getattr(section, field) / unit for section in sections)
+    chart = LineChart(
+        lines=[ChartLine(name or "the model", 0, tuple(float(section.stop) for section in sections), values)],
+        across="position in the text, tokens",
+        up=up,
+        trained_len=trained_len,
+        to=result.tokens,
+        digits=digits,
+        from_zero=field != "loss",
+    )
+    caption = "By position in one long text. The dotted line is the trained length."
+    numbers = tuple(map(tuple, sections))
+    file = {"loss": "stream", "milliseconds": "stream_time", "cache_bytes": "stream_cache"}[field]
+    return ReportFigure(file, question, caption, partial(line_chart, chart), StreamSection._fields, numbers)

@@ -11,7 +11,7 @@ from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
-from ropewalk.report.drawing import name_of
+from ropewalk.report.drawing.names import name_of
 from ropewalk.report.html_page import PageTable
 
 LEGEND = (

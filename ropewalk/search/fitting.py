@@ -156,7 +156,7 @@ class Fitting:
             beside=tuple(tested_beside),
             history=tuple(history),
             marks=self.marks,
-            made=made_here("optuna"),
+            made={**made_here("optuna"), "model": self.subject.name},
             own=self.subject.own.extension,
             budget=self.budget,
             untried=len(set(lines(self.goal, self.takes, history).values()) - known_extensions(self.study)),

@@ -11,9 +11,9 @@ from architecture.tree import FILES, module_of, parsed
 MAY = {
     # The second reads /proc, the third sources of its own.
     "read_text": {"ropewalk.corpora", "ropewalk.evaluation.compare.workers", "ropewalk.pages"},
-    "read_bytes": {"ropewalk.files", "ropewalk.report.drawing"},
+    "read_bytes": {"ropewalk.files"},
     "write_text": {"ropewalk.folders", "ropewalk.hf.checkpoint.sidecar"},
-    "write_bytes": {"ropewalk.report.drawing"},
+    "write_bytes": set[str](),
     "open": {"ropewalk.files", "ropewalk.folders", "ropewalk.lab.data.questions"},
     "from_pretrained": {"ropewalk.hf.checkpoint.fetch"},
     "loads": {"ropewalk.files", "ropewalk.evaluation.compare.store"},

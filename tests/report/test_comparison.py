@@ -7,10 +7,10 @@ import textwrap
 from dataclasses import replace
 from io import StringIO
 from math import inf, nan
+from xml.etree import ElementTree
 
 import pytest
 from full_disk import room
-from matplotlib.text import Text
 from rich.console import Console
 
 from ropewalk.errors import InvalidValue
@@ -18,10 +18,11 @@ from ropewalk.evaluation.compare.compare import UNCLEAR, Verdict, compare
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
-from ropewalk.report.comparison import as_json, write_report
-from ropewalk.report.drawing import name_of, rendered
-from ropewalk.report.figures import figures
-from ropewalk.report.formulas import formulas
+from ropewalk.report.comparison import as_json, page_of, write_report
+from ropewalk.report.drawing import name_of
+from ropewalk.report.drawing.figure import standalone
+from ropewalk.report.drawing.names import visible
+from ropewalk.report.html_page import render_page
 from ropewalk.report.sections import estimated, sections
 from ropewalk.report.tables import advice, change_head, interval, notes, signed, size, table, terminal, verdicts
 
@@ -54,9 +55,9 @@ def foreign(page):
     found = re.findall(r"(?:src|href|srcset|action)\s*=\s*[\"']?([^\"'\s>]+)", page) + re.findall(
         r"url\(([^)]+)\)", page
     )
-    files = r"[a-z_]+\.(?:png|svg|csv)"
-    assert not re.findall(r"<(?:link|script|iframe|object|embed)\b|@import", page)
-    return [each for each in found if not each.startswith("data:image/png;base64,") and not re.fullmatch(files, each)]
+    files = r"[a-z_]+\.(?:svg|csv|json)"
+    assert not re.findall(r"<(?:link|img|iframe|object|embed)\b|@import|<script [^>]*src", page)
+    return [each for each in found if not re.fullmatch(files, each)]
 
 
 @pytest.fixture(scope="module")
@@ -66,32 +67,47 @@ def report(made, tmp_path_factory):
 
 def test_the_page_needs_nothing_from_elsewhere(report):
     page = report.read_text()
-    assert page.count("<img") == page.count('src="data:image/png;base64,') == 8
+    assert page.count("<figure id=") == 10
     assert foreign(page) == []
     assert "ropewalk compare &lt;here&gt;" in page
     assert 'name="viewport"' in page
     table = page[page.index("<table") : page.index("</table>")]
     for line in ("base model", *LINES):
-        assert table.count(f'<th scope="row">{line}</th>') == 1
+        assert table.count(f'data-key="{line}"') == table.count(f"<span>{line}</span>") == 1
 
 
-def test_what_is_wide_scrolls_within_itself(report):
-    """A phone is narrower than any table: nothing but these may be wider than it."""
-    page = report.read_text()
-    assert page.count("<table") == page.count('<div class="wide"><table') > 2
-    assert "img { width: 100%;" in page
-    for rule in (".wide { overflow-x: auto;", "pre { overflow-x: auto;"):
-        assert rule in page
+def test_the_title_names_model_extensions_texts_corpus_and_date(made, report):
+    page = page_of(replace(made, made={**made.made, "model": "a <model>", "when": "2026-11-05T01:02:03+00:00"}))
+    assert page.title == "a <model> under yarn, window:window=8 and rerope+log_n, on 3 texts of folder:texts"
+    assert page.date == "5 November 2026"
+    assert dict(page.facts) == {
+        "model": "a <model>",
+        "extensions": "yarn, window:window=8, rerope+log_n",
+        "corpus": "folder:texts",
+        "texts": "3",
+        "lengths": "Trained on 100 tokens, measured at 100, 200",
+    }
+    assert "<title>a &lt;model&gt; under yarn" in render_page(page)
+    four = replace(made, candidates=(*made.candidates, replace(made.candidates[1], line="pi")))
+    assert " under 4 extensions, on" in page_of(four).title
+    assert made.made["model"] == "LlamaForCausalLM"  # it was not loaded from anywhere
+
+
+def test_every_section_says_what_it_is(made):
+    for part in page_of(made).parts:
+        assert part.about.strip().endswith((".", "?"))
+    for figure in page_of(made).figures:
+        assert figure.title
+        assert figure.caption.endswith(".")
 
 
 def test_every_figure_is_a_file_of_each_kind(made, report):
     page, folder = report.read_text(), report.parent
-    extensions = {each.line: each.extension for each in made.candidates}
-    drawn = [*figures(made), *formulas(extensions, made.facts, 200)]
-    assert sorted(re.findall(r'href="(\w+)\.csv"', page)) == sorted(each.name for each in drawn)
+    drawn = page_of(made).figures
+    assert set(re.findall(r'href="(\w+)\.csv"', page)) == {each.name for each in drawn}
+    assert set(re.findall(r'href="(\w+)\.json"', page)) == {"results"}
     for each in drawn:
-        assert (folder / f"{each.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (folder / f"{each.name}.svg").read_text()
+        assert ElementTree.parse(folder / f"{each.name}.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
         rows = list(csv.reader((folder / f"{each.name}.csv").read_text().splitlines()))
         assert tuple(rows[0]) == each.head
         assert len(rows) == len(each.numbers) + 1
@@ -298,23 +314,26 @@ def test_advice_where_all_run_out_of_memory(made):
     )
 
 
-NAMES = [("a$b$c.json", "_mine/$\\frac{$.json", "bytes \udcff.json"), ("$", "50%_{x}^", "\x01 r\u00e9sum\u00e9")]
+NAMES = [
+    ("a$b$c.json", "_mine/$\\frac{$.json", "bytes \udcff.json"),
+    ("<b>&\"'", "50%_{x}^", "\x01 r\u00e9sum\u00e9 \u202e"),
+]
 
 
 @pytest.mark.parametrize("names", NAMES, ids=ascii)
 def test_a_file_of_an_extension_may_have_any_name(made, tmp_path, names):
-    """Every figure shows it as it is; whatever no figure can show is written out."""
+    """Every figure is XML and has it, written out where XML has no such character; it is text wherever it stands."""
     bare, *others = made.candidates
     called = (replace(each, line=name) for each, name in zip(others, names, strict=True))
     found = replace(made, candidates=(bare, *called))
     assert write_report(found, tmp_path, command=f"ropewalk compare {names}") == tmp_path / "report.html"
-    extensions = {each.line: each.extension for each in found.candidates}
-    for drawn in [*figures(found), *formulas(extensions, found.facts, 200)]:
-        rendered(drawn, "png")
-        texts = [each.get_text() for each in drawn.figure.findobj(Text)]
+    for drawn in page_of(found).figures:
+        root = ElementTree.fromstring(standalone(drawn))
+        titles = " ".join(each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title"))
         for name in names:
             shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in name)
-            assert any(shown in text for text in texts), (drawn.name, name)
+            assert visible(name) == shown
+            assert shown in titles, (drawn.name, name)
 
 
 def test_a_report_is_whole_or_as_it_was(made, tmp_path):

@@ -1,6 +1,7 @@
 """The page of a diagnosis: figures that have their numbers, a table, and sentences that follow from them."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 import ropewalk as rw
 from ropewalk.evaluation.diagnostics.diagnose import StreamLosses, diagnose
 from ropewalk.evaluation.diagnostics.rows import Curves
-from ropewalk.report.diagnosis import as_json, findings, numbers, title
-from ropewalk.report.drawing import rendered
-from ropewalk.report.inside import insides, some_layers
+from ropewalk.report.diagnosis import as_json, findings, numbers, page_of, title
+from ropewalk.report.drawing.figure import WIDE, standalone
+from ropewalk.report.html_page import render_page
+from ropewalk.report.inside import headline, insides
 
 from evaluation.subjects import model, subject
 
@@ -29,7 +31,7 @@ def found(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawn(found):
-    return {each.name: each for each in insides(found)}
+    return {each.name: each for each in (*headline(found), *insides(found))}
 
 
 def rows(drawn, *first):
@@ -41,24 +43,33 @@ def points(curves, layer):
 
 
 def test_every_diagnostic_has_its_figure(drawn):
-    attention = ("mass_of_last", "logits_by_distance", "entropy", "mass_of_first", "bias_terms")
-    assert set(drawn) == {"loss", "states", "sinks", *attention, "decay_by_distance", "turns_by_pair"}
+    attention = ("mass_of_last", "entropy", "mass_of_first")
+    maps = {f"{name}_by_layer" for name in (*attention, "logits")}
+    lines = {"loss_change", "loss", "sinks", *attention, "logits_by_distance", "bias_terms", "turns_by_pair"}
+    assert set(drawn) == lines | maps | {"states", "decay_by_distance"}
     for each in drawn.values():
         assert {len(row) for row in each.numbers} == {len(each.head)}
         assert each.caption.endswith((".", ")."))
-    assert rendered(drawn["logits_by_distance"], "png").startswith(b"\x89PNG")
+        assert "<svg" in standalone(each)
+
+
+def test_every_figure_has_its_place_on_the_page(found, drawn):
+    page = page_of(found)
+    assert {figure.name for figure in page.figures} == set(drawn)
+    assert all(part.about.endswith(".") for part in page.parts)
+    assert page.title == f"LlamaForCausalLM under {LINE}, diagnosed on 2 texts of folder:texts"
 
 
 def test_the_numbers_are_those_of_the_diagnosis(found, drawn):
     for side in found.sides:
         for layer in range(2):
-            assert rows(drawn["entropy"], side.line, layer) == points(side.entropy, layer)
-            grown = rows(drawn["logits_by_distance"], side.line, layer)
+            assert rows(drawn["entropy_by_layer"], side.line, layer) == points(side.entropy, layer)
+            grown = rows(drawn["logits_by_layer"], side.line, layer)
             for column, curves in enumerate(side.growth):
                 assert [row[1 + column] for row in grown] == pytest.approx(curves.layers[layer], nan_ok=True)
         plane = side.planes[-1]
         assert [row[1:] for row in rows(drawn["states"], side.line, plane.layer - 1)] == list(plane.points)
-    assert [value for _, value in rows(drawn["sinks"], "removed")] == list(found.streams.removed)
+    assert [value for _, _, value in rows(drawn["sinks"], "removed")] == list(found.streams.removed)
     assert rows(drawn["sinks"], "removed")[0][0] > 4  # the first ones are not scored
     assert rows(drawn["bias_terms"], "a b (both biases)", 1) == points(found.sides[0].terms.biases, 1)
 
@@ -120,8 +131,32 @@ def test_angles_and_sinks_have_their_sentences(found):
     assert words[-1].endswith("is 1.50 with them, 2.00 with line breaks in their place, 3.50 without them.")
 
 
-def test_a_figure_has_few_lines():
-    assert some_layers(4) == [0, 1, 2, 3]
-    assert some_layers(1) == [0]
-    assert len(some_layers(32)) == 6
-    assert {0, 31} <= set(some_layers(32))
+def test_what_is_no_extension_fades_on_its_own(found, drawn):
+    """Streams and terms have keys of their own: isolating an extension neither shows nor hides one of them."""
+    of_extensions = set(re.findall(r'data-series="([^"]+)"', drawn["loss"].draw(WIDE, "")))
+    assert of_extensions == {"-1", "0"}
+    for name in ("sinks", "bias_terms"):
+        others = re.findall(r'data-series="([^"]+)"', drawn[name].draw(WIDE, ""))
+        assert len(set(others)) == len(others) > 2
+        assert not of_extensions & set(others)
+
+
+def test_differences_are_those_of_the_losses(found, drawn):
+    """Worked out here from the losses, bin by bin."""
+    base, side = found.sides
+    changes = [change for _, change in rows(drawn["loss_change"], side.line)]
+    assert changes == pytest.approx([a - b for a, b in zip(side.losses, base.losses, strict=True)])
+    assert {change for _, change in rows(drawn["loss_change"], base.line)} == {0.0}
+    kept, _, removed = found.streams
+    lost = [change for _, change, _ in rows(drawn["sinks"], "removed")]
+    assert lost == pytest.approx([a - b for a, b in zip(removed, kept, strict=True)])
+    assert as_json(found)["changes"] == {side.line: pytest.approx(changes)}
+
+
+def test_a_base_model_alone_has_no_differences(found):
+    alone = replace(found, sides=found.sides[:1])
+    assert headline(alone) == []
+    page = page_of(alone)
+    assert page.title == "LlamaForCausalLM, diagnosed on 2 texts of folder:texts"
+    assert {"loss", "entropy", "entropy_by_layer", "states"} <= {figure.name for figure in page.figures}
+    assert render_page(page).count("<figure id=") == len(page.figures)

@@ -7,62 +7,16 @@ from dataclasses import replace
 import pytest
 
 import ropewalk as rw
-from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.notation import BARE
-from ropewalk.report.fitting import figures, pareto, table, words, write_fit
-from ropewalk.search.final_test import FinalTest, FitResult
-from ropewalk.search.goal import Goal, Measurements
-from ropewalk.search.trials import MeasuredTrial
+from ropewalk.report.drawing.figure import WIDE
+from ropewalk.report.fitting import figures, focus, page_of, pareto, table, words, write_fit
 
-FACTS = rw.Facts(trained_len=32, head_dim=8)
-YARN, PI, BRED = (
-    rw.parse(line) for line in ("yarn:factor=8", "pi:factor=8", "longrope:long=[1,2,4,9],short=[1,2,4,9],factor=8")
-)
-
-
-def estimate(value, half=0.01, of=8):
-    return Estimate(value, value - half, value + half, of)
-
-
-def judged(line, extension, loss, behind):
-    return FinalTest(
-        line=line,
-        extension=extension,
-        loss=estimate(loss, 0.3),
-        behind=behind,
-        damage=estimate(0.05),
-        slowdown=1.25,
-        keys=None,
-    )
-
-
-def tried(number, space, extension, loss, damage=0.1, whole=True):
-    figures = Measurements(loss, damage, 1.1) if whole else None
-    return MeasuredTrial(number, space, {"line": "yarn"}, extension, {0: loss}, figures, {}, seed=space == "hand_set")
+from report.made_up_fit import BRED, YARN, estimate, fitted, tried
 
 
 @pytest.fixture
 def fit():
-    history = (
-        tried(0, "hand_set", YARN, 2.50),
-        tried(1, "hand_set", PI, 2.90, 0.4),
-        tried(2, "pairs", rw.parse("ntk:factor=8"), 2.95, whole=False),
-        tried(3, "pairs", BRED, 2.40),
-    )
-    beside = (
-        judged(BARE, rw.Extension(), 5.0, estimate(2.5)),
-        judged("yarn", YARN, 2.55, estimate(0.05)),
-        judged("pi", PI, 3.0, estimate(0.5)),
-    )
-    return FitResult(
-        goal=Goal(facts=FACTS, target_len=256, deployable="static"),
-        chosen=history[3],
-        answer=judged("pairs #3", BRED, 2.5, estimate(0.0, 0.0)),
-        beside=beside,
-        history=history,
-        marks={"weights": "abc"},
-        made={"when": "today"},
-    )
+    return fitted()
 
 
 def test_one_paragraph_says_what_over_what_by_how_much_and_how_surely(fit):
@@ -117,7 +71,7 @@ def test_nothing_better_than_by_hand(fit):
 
 def test_the_table_begins_with_the_lowest_loss(fit):
     rows = table(fit).rows
-    assert [row[0] for row in rows] == ["pairs #3", "yarn", "pi", BARE]
+    assert [row[0] for row in rows] == ["pairs #3", "yarn", "pi", "base model"]
     assert rows[0][3] == ""
     assert rows[1][3] == "+0.05 [+0.04, +0.06]"
     assert all(len(row[-1]) <= 110 for row in rows)
@@ -125,7 +79,7 @@ def test_the_table_begins_with_the_lowest_loss(fit):
 
 def test_the_page_needs_nothing_from_elsewhere(fit, tmp_path):
     page = write_fit(fit, tmp_path, command="ropewalk fit <here>").read_text()
-    assert page.count("<img") == page.count('src="data:image/png;base64,') == 3
+    assert page.count("<figure id=") == 4
     assert not re.findall(r'(?:src|href)="https?:', page)
     assert "ropewalk fit &lt;here&gt;" in page
     assert words(fit).split(".")[0] in page
@@ -137,7 +91,8 @@ def test_the_page_needs_nothing_from_elsewhere(fit, tmp_path):
 
 
 def test_figures_have_the_numbers_they_show(fit):
-    front, history, stretches = figures(fit)
+    lead, front, history, stretches = figures(fit)
+    assert [row[:2] for row in lead.numbers] == [("pairs #3", 0.0), ("yarn", 0.05), ("pi", 0.5), (BARE, 2.5)]
     assert sorted(front.numbers) == [
         (0, "hand_set", 2.5, 0.1, 1.1),
         (1, "hand_set", 2.9, 0.4, 1.1),
@@ -149,7 +104,7 @@ def test_figures_have_the_numbers_they_show(fit):
 
 def test_a_reach_has_no_stretches(fit):
     other = replace(fit, answer=replace(fit.answer, extension=rw.parse("rerope:window=8")))
-    assert [each.name for each in figures(other)] == ["front", "history"]
+    assert [each.name for each in figures(other)] == ["behind", "front", "history"]
 
 
 def test_the_front_is_what_nothing_betters():
@@ -159,11 +114,19 @@ def test_the_front_is_what_nothing_betters():
 
 def test_the_best_that_was_set_by_hand_is_seen_however_much_better_the_rest_is(fit):
     better = tuple(tried(number, "descent", BRED, 2.4 - number / 1000) for number in range(4, 12))
-    drawn = figures(replace(fit, history=(*fit.history, *better)))
-    low, high = drawn[0].figure.axes[0].get_xlim()
+    low, high = focus([trial for trial in (*fit.history, *better) if trial.figures])
     assert low < 2.39 < 2.50 < high < 2.90
-    low, high = drawn[1].figure.axes[0].get_ylim()
-    assert low < 2.39 < 2.50 < high < 2.90
+    drawn = {each.name: each for each in figures(replace(fit, history=(*fit.history, *better)))}
+    assert "hand_set</text><text" in drawn["front"].draw(WIDE, "")
+    assert "2, 1 off the scale" in drawn["front"].draw(WIDE, "")  # pi, with a loss of 2.90
+
+
+def test_the_title_names_model_extension_corpus_and_texts(fit):
+    page = page_of(
+        replace(fit, made={"model": "small", "when": "2026-11-22T10:00:00+00:00"}, marks={"corpus": "python"})
+    )
+    assert page.title == "small under pairs #3, fitted to 256 tokens on 16 texts of python"
+    assert page.date == "22 November 2026"
 
 
 def test_what_is_surely_better_on_unseen_texts_is_what_is_written(fit, tmp_path):

@@ -1,16 +1,20 @@
 """Figures of what methods do by themselves: the numbers behind them, and who shares a line."""
 
 import math
+import re
 
 import pytest
-from matplotlib.text import Text
 
 import ropewalk as rw
+from ropewalk.report.drawing.figure import WIDE
 from ropewalk.report.formulas import decay_by_distance, formulas, rotations_by_pair
+
+from report.drawing.svg import parsed, series
 
 FACTS = rw.Facts(trained_len=64, head_dim=8, base=10_000.0)
 LINES = ("rope", "pi:factor=4", "rerope:window=16", "window:window=16")
 EXTENSIONS = {line: rw.parse(line) for line in LINES}
+KEYS = {line: key for key, line in enumerate((*LINES, "log_n", "nope"))}
 
 
 def of(drawn, line):
@@ -18,7 +22,7 @@ def of(drawn, line):
 
 
 def test_decay_is_the_formula_in_bins():
-    drawn = decay_by_distance(EXTENSIONS, FACTS, 192)  # bins of two distances
+    drawn = decay_by_distance(EXTENSIONS, FACTS, 192, KEYS)  # bins of two distances
     thetas = [10_000 ** (-n / 4) for n in range(4)]
     for n, row in enumerate(of(drawn, "rope")):
         values = [sum(math.cos(s * theta) for theta in thetas) / 4 for s in (2 * n, 2 * n + 1)]
@@ -29,7 +33,7 @@ def test_decay_is_the_formula_in_bins():
 
 
 def test_turns_of_every_pair_and_a_table_of_some():
-    drawn = rotations_by_pair(EXTENSIONS, FACTS, 256)
+    drawn = rotations_by_pair(EXTENSIONS, FACTS, 256, KEYS)
     rows = of(drawn, "pi:factor=4")
     assert [row["pair"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
@@ -43,11 +47,13 @@ def test_turns_of_every_pair_and_a_table_of_some():
 
 
 def test_methods_that_ask_for_the_same_share_a_line():
-    drawn = rotations_by_pair({**EXTENSIONS, "log_n": rw.parse("log_n")}, FACTS, 256)
-    labels = [text.get_text() for text in drawn.figure.legends[0].findobj(Text) if text.get_text()]
-    assert labels == ["rope, log_n", "pi:factor=4", "rerope:window=16", "window:window=16"]
+    drawn = rotations_by_pair({**EXTENSIONS, "log_n": rw.parse("log_n")}, FACTS, 256, KEYS)
+    labels = re.findall(r'data-name="([^"]+)"', drawn.draw(WIDE, ""))
+    shared = series(parsed(drawn.draw(WIDE, "")), KEYS["log_n"])
+    assert shared.get("data-name") == "rope, log_n"  # so isolating either leaves it
+    assert sorted(labels) == ["pi:factor=4", "rerope:window=16", "rope, log_n", "window:window=16"]
 
 
 def test_vectors_that_do_not_turn_do_not_decay():
-    drawn, _ = formulas({"nope": rw.parse("nope")}, FACTS, 96)
+    _, drawn = formulas({"nope": rw.parse("nope")}, FACTS, 96, KEYS)
     assert [row[2:] for row in drawn.numbers] == [pytest.approx((1, 1, 1))] * 96

@@ -85,16 +85,16 @@ def test_how_far_each_gets(made):
 
 def test_maps_by_depth_and_curves_by_length(made, tmp_path):
     names = [each.name for each in figures(made)]
-    assert names[2:] == ["needle_by_length", "needle_by_depth", "ruler_by_length", "stream_by_length"]
+    assert names == ["loss_by_length", "needle_by_length", "needle_by_depth", "ruler_by_length", "stream_by_length"]
     page = write_report(made, tmp_path).read_text()
-    assert page.count("<img") == len(names) + 2  # those of the formulas
+    assert page.count("<figure id=") == len(names) + 4  # those of the headline and of the formulas
     cells = list(csv.DictReader((tmp_path / "needle_by_depth.csv").read_text().splitlines()))
     far = {float(row["depth"]): row for row in cells if row["extension"] == "yarn" and row["length"] == str(LONG)}
     assert (far[0.0]["right"], far[1.0]["right"]) == ("0.0", "1.0")
     assert float(far[1.0]["low"]) == pytest.approx(0.342, abs=1e-3)  # of two samples
     for each in sections(made):
         assert f"<h2>{each.name}</h2>" in page
-        assert page.count(f'<th scope="row">{each.rows[0][0]}</th>') >= len(sections(made))
+        assert page.count(f"<span>{each.rows[0][0]}</span>") >= len(sections(made))
 
 
 def test_results_keep_each_kind_and_how_far_it_goes(made):

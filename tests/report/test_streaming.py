@@ -11,27 +11,30 @@ from rich.console import Console
 from ropewalk.evaluation.metrics.streaming import StreamResult, StreamSection
 from ropewalk.report.streaming import summary, table, write_streamed
 
-STRETCHES = tuple(StreamSection(100 * n + 1, 3 + n / 10, 0.5, 0.25, 4096) for n in range(1, 41))
+from report.made_up_stream import STRETCHES, streamed
 
 
 @pytest.fixture
 def found():
-    return StreamResult(
-        tokens=4001, piece=100, documents=3, rounds=2.5, loss=5.05, accuracy=0.5, bits_per_byte=2.1, seconds=1.0,
-        processor_seconds=1.9, cache_bytes=4096, process_bytes=600 * 2**20, stretches=STRETCHES,
-    )  # fmt: skip
+    return streamed()
 
 
 def test_the_files_have_every_stretch(found, tmp_path):
-    write_streamed(found, tmp_path, trained_len=512, settings={"corpus": "stdlib"})
+    write_streamed(
+        found, tmp_path, trained_len=512, settings={"corpus": "stdlib", "line": "streaming", "model": "small"}
+    )
     stored = json.loads((tmp_path / "stream.json").read_text())
     assert (stored["corpus"], stored["trained_len"], stored["tokens"]) == ("stdlib", 512, 4001)
     assert [tuple(each.values()) for each in stored["stretches"]] == [tuple(each) for each in STRETCHES]
     rows = list(csv.reader((tmp_path / "stream.csv").read_text().splitlines()))
     assert rows[0] == ["stop", "loss", "accuracy", "milliseconds", "cache_bytes"]
     assert [tuple(map(float, row)) for row in rows[1:]] == [tuple(each) for each in STRETCHES]
-    assert (tmp_path / "stream.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "stream.svg").read_text()
+    page = (tmp_path / "stream.html").read_text()
+    assert "small under streaming, reading 4,001 tokens of stdlib" in page
+    assert page.count("<figure id=") == 3
+    for words in summary(found):
+        assert words in page
 
 
 def test_the_table_is_short_and_has_every_stretch(found):

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli import completion
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Device, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.errors import InvalidValue
@@ -61,6 +62,7 @@ def compare(
     workers: Workers = 0,
     ray: Ray = "",
     as_json: AsJson = False,
+    open_: Open = False,
 ) -> None:
     """Measure extensions of a model side by side and say which to use. If interrupted, run it again to continue."""
     for line in extensions or [BARE]:
@@ -88,9 +90,10 @@ def compare(
     page = result.write(out, command=command())
     if as_json:
         print_json({"folder": out, **result.to_dict(), "command": command()})
-        return
-    _show(result.comparison)
-    print(f"Report: {page} ({result.comparison.seconds:.0f} s of measuring, summed over processes)")
+    else:
+        _show(result.comparison)
+        print(f"Report: {page} ({result.comparison.seconds:.0f} s of measuring, summed over processes)")
+    shown(page, wanted=open_)
 
 
 def _show(comparison: Comparison) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ropewalk.cli import completion
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Device, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
@@ -38,6 +39,7 @@ def diagnose(
     out: Out = "ropewalk-diagnosis",
     device: Device = "",
     as_json: AsJson = False,
+    open_: Open = False,
 ) -> None:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks."""
     require_plausible(model, extension)
@@ -48,11 +50,12 @@ def diagnose(
     page = result.write(out, command=command())
     if as_json:
         print_json({"folder": out, **result.to_dict(), "command": command()})
-        return
-    Console().print(_table(result.title, result.table))
-    for words in result.sentences:
-        print(textwrap.fill(words, 80, subsequent_indent="  "))
-    print(f"\nReport: {page}")
+    else:
+        Console().print(_table(result.title, result.table))
+        for words in result.sentences:
+            print(textwrap.fill(words, 80, subsequent_indent="  "))
+        print(f"\nReport: {page}")
+    shown(page, wanted=open_)
 
 
 def _table(name: str, numbers: PageTable) -> Table:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ropewalk.cli import completion
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Device, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
@@ -86,6 +87,7 @@ def fit(
     save: Save = False,
     device: Device = "",
     as_json: AsJson = False,
+    open_: Open = False,
 ) -> None:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
 
@@ -120,21 +122,22 @@ def fit(
         device=device,
         progress="lines",
     )
-    _report(result, model, Path(out), save=save, as_json=as_json)
+    shown(_report(result, model, Path(out), save=save, as_json=as_json), wanted=open_)
 
 
-def _report(result: FittedExtension, model: str, out: Path, *, save: bool, as_json: bool) -> None:
+def _report(result: FittedExtension, model: str, out: Path, *, save: bool, as_json: bool) -> Path:
     page, place = result.write(out, command=command()), out / "extension.json"
     saved = result.save(out / "model") if save else ""
     if as_json:
         print_json({"folder": str(out), "load": saved, **result.to_dict(), "command": command()})
-        return
+        return page
     _print(result.table, result.sentences[0])
     if saved:
         print(saved)
     name = NAME if model == path_of(NAME) else model
     print(f"The extension: {place}; use the path as its name: ropewalk compare {name} {place}")
     print(f"The report: {page}")
+    return page
 
 
 def _print(rows: PageTable, words: str) -> None:

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.folders import require_writable
 from ropewalk.measure.progress import showing_progress
+from ropewalk.models import named
 from ropewalk.notation import length
 
 if TYPE_CHECKING:
     from ropewalk import extension as extensions
 
+FOLDER = "ropewalk-stream"  # where the page goes with --open alone
 LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
 
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the numbers and the figure are written")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the page and its numbers are written")]
 Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; 0: at least 16 chunks of 512 to 8192")]
 Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 
@@ -35,15 +38,19 @@ def stream(
     piece: Piece = 0,
     device: Device = "",
     as_json: AsJson = False,
+    open_: Open = False,
 ) -> None:
     """Read a very long text under an extension, in the model's precision."""
     count = length(tokens, "--tokens")
     line = require_plausible(model, extension)
+    out = out or (FOLDER if open_ else "")
     if out:
         require_writable(Path(out))
     parsed = fitting(model, line or extension, tokens, "--tokens")
     chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device, as_json)
+    page = _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device, as_json)
+    if page:
+        shown(page, wanted=open_)
 
 
 def _stream(
@@ -56,9 +63,10 @@ def _stream(
     chunk: int,
     device: str,
     as_json: bool,
-) -> None:
+) -> Path | None:
     import torch
 
+    from ropewalk.evaluation.compare.compare import made_here
     from ropewalk.evaluation.metrics.streaming import long_text, streamed
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.probe.facts import trained_len
@@ -80,13 +88,15 @@ def _stream(
         "corpus": corpus,
         "dtype": str(host.dtype),
         "threads": torch.get_num_threads(),
+        **made_here(),
+        "model": named(model),
     }
-    if out:
-        write_streamed(result, out, trained_len=known, settings=settings)
+    page = write_streamed(result, out, trained_len=known, settings=settings) if out else None
     if as_json:
         print_json({"folder": out and str(out), **settings, "trained_len": known, **result.to_json()})
-        return
+        return page
     Console().print(table(result))
     print("\n" + "\n".join([CAPTION, *summary(result)]))
-    if out:
-        print(f"Written to {out}")
+    if page:
+        print(f"Written to {out}; the page is {page.name}")
+    return page

@@ -190,7 +190,7 @@ def compare(
         candidates=tuple(candidates),
         tasks=tasks,
         marks=subject.marks,
-        made={**made_here(), "texts": subject.text_marks(most)},
+        made={**made_here(), "model": subject.name, "texts": subject.text_marks(most)},
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,
     )

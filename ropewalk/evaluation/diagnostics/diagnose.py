@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -64,6 +64,12 @@ class StreamLosses(NamedTuple):
     replaced: tuple[float, ...]
     removed: tuple[float, ...]
 
+    @property
+    def changes(self) -> dict[str, tuple[float, ...]]:
+        """What is lost without the sinks, by position: losses minus those with them."""
+        others = {"replaced by line breaks": self.replaced, "removed": self.removed}
+        return {name: _minus(losses, self.kept) for name, losses in others.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
@@ -74,8 +80,19 @@ class Diagnosis:
     sides: tuple[DiagnosedSide, ...]  # the base model first
     stream: Extension
     streams: StreamLosses
+    texts: int  # of the losses
     marks: dict[str, str]
     made: Json
+
+    @property
+    def changes(self) -> dict[str, tuple[float, ...]]:
+        """Losses minus the base model's, by position, of every extension."""
+        base, *others = self.sides
+        return {side.line: _minus(side.losses, base.losses) for side in others}
+
+
+def _minus(losses: Sequence[float], others: Sequence[float]) -> tuple[float, ...]:
+    return tuple(a - b for a, b in zip(losses, others, strict=True))
 
 
 def diagnose(
@@ -105,8 +122,9 @@ def diagnose(
         sides=sides,
         stream=stream,
         streams=_streams(subject, ids, stream),
+        texts=texts,
         marks=marks,
-        made={**made_here(), "texts": subject.text_marks(texts)},
+        made={**made_here(), "model": subject.name, "texts": subject.text_marks(texts)},
     )
 
 

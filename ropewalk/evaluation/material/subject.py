@@ -28,6 +28,7 @@ from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import corrected
 from ropewalk.hf.runtime.layer import PREFIX
+from ropewalk.models import named
 
 FILLERS = 8  # passages that make the filler
 WARMING = 512  # tokens that are read before measuring
@@ -50,6 +51,12 @@ class Subject:
     every: int = 1  # take every n-th of the documents that are long enough
     first: int = 0  # and begin with this one; subjects with another `first` share no document
     _passages: list[Tensor] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The model's name on the hub, or the last part of its folder."""
+        place = str(getattr(self.model.config, "_name_or_path", ""))
+        return named(place) or type(self.model).__name__
 
     @cached_property
     def facts(self) -> Facts:

@@ -61,6 +61,15 @@ def test_a_table_a_report_and_advice(place, tmp_path, capsys):
     assert (tmp_path / "report" / "report.html").stat().st_size > 20_000
 
 
+def test_open_shows_the_page(place, whole, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr("webbrowser.open_new_tab", lambda address: shown.append(address) or True)
+    shutil.copy(whole / "cells.sqlite", tmp_path)
+    assert compare(place, tmp_path, "--open") == 0
+    assert shown == [(tmp_path / "report.html").as_uri()]
+    assert json.loads((tmp_path / "results.json").read_text())["made"]["model"] == "model"
+
+
 def test_the_same_command_measures_nothing_again(place, whole, monkeypatch):
     first = json.loads((whole / "results.json").read_text())
     monkeypatch.setattr(runner, "result_of", None)  # would fail where it is called

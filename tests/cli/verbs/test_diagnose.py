@@ -26,8 +26,11 @@ def diagnose(place, *more):
     return run(["diagnose", str(place / "model"), *more, "--corpus", f"folder:{place / 'texts'}"])
 
 
-def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys):
-    assert diagnose(place, "rerope:window=8", "--length", "64", "-o", str(tmp_path / "out")) == 0
+def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open_new_tab", lambda address: opened.append(address) or True)
+    assert diagnose(place, "rerope:window=8", "--length", "64", "-o", str(tmp_path / "out"), "--open") == 0
+    assert opened == [(tmp_path / "out" / "diagnose.html").as_uri()]
     said = capsys.readouterr().out
     page = (tmp_path / "out" / "diagnose.html").read_text()
     assert str(tmp_path / "out" / "diagnose.html") in said.replace("\n", "")
@@ -37,9 +40,9 @@ def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys):
     assert stored["length"] == 64
     assert " ".join(stored["findings"][0].split()) in " ".join(said.split())
     named = re.findall(r'href="([\w.]+)"', page)
-    assert len(named) == 3 * page.count('<img src="data:image/png;base64,') == 27
+    assert len(set(named)) == 2 * page.count("<figure id=") + 1 == 29  # SVG and CSV of each, and the JSON
     assert all((tmp_path / "out" / name).stat().st_size for name in named)
-    assert not re.findall(r"(?:src|href)=\"(?:https?:|//)|<script|<link|@import", page)
+    assert not re.findall(r"(?:src|href)=\"(?:https?:|//)|<script [^>]*src|<link|@import", page)
 
 
 @pytest.mark.parametrize(

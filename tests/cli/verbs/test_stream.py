@@ -46,6 +46,18 @@ def test_without_a_folder_nothing_is_written(place, tmp_path, capsys, monkeypatc
     assert "200 tokens in" in capsys.readouterr().out
 
 
+def test_open_alone_writes_the_page_and_shows_it(place, tmp_path, monkeypatch, capsys):
+    shown = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open_new_tab", lambda address: shown.append(address) or True)
+    assert stream(place, "yarn", "--tokens", "200", "--open") == 0
+    assert shown == [f"file://{tmp_path}/ropewalk-stream/stream.html"]
+    assert "Written to ropewalk-stream; the page is stream.html" in capsys.readouterr().out
+    stored = json.loads((tmp_path / "ropewalk-stream" / "stream.json").read_text())
+    assert (stored["model"], stored["line"]) == ("model", "yarn")
+    assert stored["when"].startswith("20")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
