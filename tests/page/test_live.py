@@ -54,6 +54,8 @@ def test_the_models_of_the_lines_are_chosen_at_first(live):
     assert page.input_value("#model-a") == B
     assert page.input_value("#model-b") == A
     assert page.locator("#model-a option").all_text_contents() == [A, B, BASE]
+    page, _ = live("#lang=en&a=rope&b=yarn")
+    assert page.input_value("#model-a") == BASE
 
 
 def test_losses_of_a_text_are_coloured_and_drawn(live):

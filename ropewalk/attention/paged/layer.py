@@ -92,6 +92,8 @@ class PagedLayer:
             return torch.zeros_like(q_thd)
         with torch.no_grad():
             self._store(pages, k_tgd, v_tgd, batch, stages)
+            if not batch.chunks:  # then the rows are all tokens in their order
+                return self._read_rows(pages, q_thd, batch, stages)
             out_thd = torch.zeros_like(q_thd)
             if batch.rows:
                 out_thd[batch.token_r] = self._read_rows(pages, q_thd[batch.token_r], batch, stages)

@@ -23,8 +23,8 @@ from ropewalk.attention.rotation.rotate import Rotation, rotate_few
 from ropewalk.attention.torch_kernels.softmax import capped
 from ropewalk.reach import Span
 
-RUN = 4  # pages that lie next to each other are read in place from this many on
-COPIED = 8  # pages that are copied at once
+RUN = 512  # tokens in pages that lie next to each other: from this many on they are read in place
+COPIED = 1024  # tokens whose pages are copied at once
 
 
 class Piece(NamedTuple):
@@ -79,7 +79,7 @@ def span_rows(
         row_e.to(device),
         place_e,
         page_e,
-        _pieces(page_e),
+        _pieces(page_e, batch.size),
         hidden_es.to(device) if hidden_es.any() else None,
         distance_es,
         i_r[row_e],
@@ -95,7 +95,7 @@ def _pages_between(start_r: Tensor, stop_r: Tensor, size: int) -> tuple[Tensor, 
     return row_e, torch.arange(len(row_e)) - before_r[row_e] + first_r[row_e]
 
 
-def _pieces(page_e: Tensor) -> list[Piece]:
+def _pieces(page_e: Tensor, size: int) -> list[Piece]:
     """All entries, on a CPU in pieces whose copies stay in its cache. Elsewhere one copy is cheaper than to look."""
     if page_e.device.type != "cpu":
         return [Piece(slice(0, len(page_e)), page_e)]
@@ -103,15 +103,16 @@ def _pieces(page_e: Tensor) -> list[Piece]:
     pieces: list[Piece] = []
     waiting = 0  # the first entry that is not in a piece yet
     for first, end in itertools.pairwise(edges):
-        if end - first >= RUN:
-            pieces += _copied(page_e, waiting, first)
+        if (end - first) * size >= RUN:
+            pieces += _copied(page_e, waiting, first, size)
             pieces.append(Piece(slice(first, end), slice(int(page_e[first]), int(page_e[first]) + end - first)))
             waiting = end
-    return pieces + _copied(page_e, waiting, len(page_e))
+    return pieces + _copied(page_e, waiting, len(page_e), size)
 
 
-def _copied(page_e: Tensor, first: int, end: int) -> list[Piece]:
-    return [Piece(slice(n, min(n + COPIED, end)), page_e[n : min(n + COPIED, end)]) for n in range(first, end, COPIED)]
+def _copied(page_e: Tensor, first: int, end: int, size: int) -> list[Piece]:
+    step = max(1, COPIED // size)
+    return [Piece(slice(n, min(n + step, end)), page_e[n : min(n + step, end)]) for n in range(first, end, step)]
 
 
 def attend_rows(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, reads: RowReads) -> Tensor:

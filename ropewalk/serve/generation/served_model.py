@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import cached_property
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from ropewalk.attention.paged import PagedBatch
@@ -128,7 +129,8 @@ class ServedModel:
         with scoped(STEP, self._groups(chosen, starts)):
             logits_ov = self._forward(ids, numbers, rows)
         split = torch.split(logits_ov[: len(rows)], [len(some) for some in wanted])
-        return [split[order.index(n)] for n in range(len(parts))]
+        by_part = dict(zip(order, split, strict=True))
+        return [by_part[n] for n in range(len(parts))]
 
     def _forward(self, ids: list[int], numbers: list[int], rows: list[int]) -> Tensor:
         ids_t, number_t, row_o = (_padded(x, self.device) for x in (ids, numbers, rows))
@@ -210,19 +212,20 @@ def _require_only_attention(host: PreTrainedModel, layers: Sequence[ProbedLayer]
 
 
 def _batch(parts: Sequence[Part], size: int, device: torch.device) -> PagedBatch:
-    counts = [len(part.ids) for part in parts]
-    places = max(len(part.pages) for part in parts)
-    table_rp = torch.stack([pad(part.pages, (0, places - len(part.pages))) for part in parts])
-    slots = [_slots(part, size) for part in parts]
-    slot_t = torch.cat(slots) if len(slots) > 1 else slots[0]
+    table_rp = pad_sequence([part.pages for part in parts], batch_first=True)
+    slot_t = torch.tensor([slot for part in parts for slot in _slots(part, size)])
     lengths = [part.length for part in parts]
-    return PagedBatch(_starts(counts), lengths, table_rp.to(device), slot_t.to(device), size=size)
+    return PagedBatch(
+        _starts([len(part.ids) for part in parts]), lengths, table_rp.to(device), slot_t.to(device), size=size
+    )
 
 
-def _slots(part: Part, size: int) -> Tensor:
+def _slots(part: Part, size: int) -> Iterator[int]:
     """Where each new token is stored: page * size + offset."""
-    number_t = torch.arange(part.length - len(part.ids), part.length)
-    return part.pages[number_t // size].long() * size + number_t % size
+    first = part.length - len(part.ids)
+    pages = part.pages[first // size :].tolist()
+    for number in range(first, part.length):
+        yield pages[number // size - first // size] * size + number % size
 
 
 def _starts(counts: Sequence[int]) -> list[int]:

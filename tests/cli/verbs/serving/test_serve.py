@@ -1,11 +1,9 @@
 """`ropewalk serve`: what it refuses, and one real server from start to signal."""
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -23,6 +21,8 @@ from ropewalk.errors import InvalidValue
 from ropewalk.models import DEFAULT
 from ropewalk.notation import separated
 from ropewalk.serve.api.server import bound
+
+from real_server import Server
 
 
 @pytest.mark.parametrize(
@@ -93,33 +93,6 @@ def test_models_are_called_by_their_name(tmp_path):
     assert name_of(str(DEFAULT)) == "default"
     assert name_of(str(tmp_path)) == tmp_path.name
     assert name_of("owner/model") == "owner/model"
-
-
-class Server:
-    """The command in a process of its own."""
-
-    def __init__(self, *arguments, **env):
-        self.begun = time.monotonic()
-        command = [sys.executable, "-m", "ropewalk", "serve", *arguments]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **env}
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
-        )
-
-    def ready(self):
-        self.line = self.process.stdout.readline()
-        self.url = re.search(r"http://\S+", self.line)[0]
-        return self
-
-    def end(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
 
 
 @pytest.fixture(scope="module")
