@@ -18,7 +18,8 @@ from ropewalk.models import DEFAULT
 
 from gpu.case import OutOfTime, Place, Row, goal
 
-TARGET, PROMPT, DECODED, REQUESTS = 4096, 2048, 128, 16
+TARGET = 4096
+REAL, DRY = (16, 2048, 128), (2, 200, 4)  # requests, and their tokens read and decoded
 OWN = "vLLM's own yarn"
 SERVED = {  # the line, and whether the plugin is to be used
     OWN: ("yarn", False),
@@ -36,15 +37,16 @@ def measured(place: Place, left: float) -> list[Row]:
     """Every export, one engine at a time; speeds are those of one run."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     until, rows = time.monotonic() + left, []
-    prompts = torch.randint(3, 2000, (REQUESTS, PROMPT), generator=torch.Generator().manual_seed(0)).tolist()
+    requests, length, decoded = place.either(REAL, DRY)
+    prompts = torch.randint(3, 2000, (requests, length), generator=torch.Generator().manual_seed(0)).tolist()
     for name, (line, plugin) in SERVED.items():
         if time.monotonic() > until:
             raise OutOfTime(f"{name} and what comes after it were not begun", rows)
         with tempfile.TemporaryDirectory() as folder:
             expected = exported(line, plugin, Path(folder) / "served", prompts[0], place)
-            gap, speed = asked(Path(folder) / "served", prompts, expected)
+            gap, speed = asked(Path(folder) / "served", prompts, expected, decoded)
         base = rows[0]["tokens per second"] if rows else speed
-        row = {"case": name, "tokens per second": speed, "difference": gap, **goal("difference", gap, CLOSE)}
+        row = {"case": name, "tokens per second": speed, "difference": gap, **goal("difference", CLOSE)}
         rows.append({**row, "to vLLM's own": round(speed / base, 3), "goal by tables": FASTER})
     return rows
 
@@ -60,7 +62,7 @@ def exported(line: str, plugin: bool | None, folder: Path, ids: list[int], place
         return model(torch.tensor([ids], device=place.device)).logits[0].float().log_softmax(-1).cpu()
 
 
-def asked(folder: Path, prompts: list[list[int]], expected: torch.Tensor) -> tuple[float, float]:
+def asked(folder: Path, prompts: list[list[int]], expected: torch.Tensor, decoded: int) -> tuple[float, float]:
     """The largest difference over the first prompt, and the tokens per second of all of them."""
     from vllm import LLM, SamplingParams
 
@@ -70,7 +72,7 @@ def asked(folder: Path, prompts: list[list[int]], expected: torch.Tensor) -> tup
     answer = llm.generate([{"prompt_token_ids": prompts[0]}], scored, use_tqdm=False)[0]
     said = enumerate(answer.prompt_logprobs[1:])
     gaps = [abs(one.logprob - float(expected[at, word])) for at, row in said for word, one in row.items()]
-    free = SamplingParams(max_tokens=DECODED, temperature=0, ignore_eos=True, detokenize=False)
+    free = SamplingParams(max_tokens=decoded, temperature=0, ignore_eos=True, detokenize=False)
     began = time.perf_counter()
     llm.generate([{"prompt_token_ids": ids} for ids in prompts], free, use_tqdm=False)
-    return max(gaps), round(len(prompts) * (PROMPT + DECODED) / (time.perf_counter() - began), 1)
+    return max(gaps), round(len(prompts) * (len(prompts[0]) + decoded) / (time.perf_counter() - began), 1)
