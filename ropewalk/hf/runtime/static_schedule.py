@@ -21,6 +21,9 @@ def static_table(extension: Extension, facts: Facts) -> Tensor:
     table = extension.theta.table(facts, 1)
     if len(extension.theta.stages(facts, 64 * facts.trained_len)) > 1:
         raise DoesNotFit("frequencies", "the same for every row to fit in a table", extension.theta.name)
+    if 2 * len(table.inv_freq) != facts.rotating:
+        rule = f"for the {facts.rotating} dimensions that the model rotates, to fit in its table"
+        raise DoesNotFit("frequencies", rule, f"{extension.theta.name} for {2 * len(table.inv_freq)}")
     if table.log_decay.any():
         raise DoesNotFit("frequencies", "rotation without decay to fit in a table", extension.theta.name)
     return table.inv_freq

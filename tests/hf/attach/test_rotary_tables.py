@@ -131,6 +131,7 @@ def test_a_cap_or_sinks_are_the_models_own(name):
         ("llama", "rerope:window=8", {}, "reach"),
         ("llama", "biases.alibi", {}, "biases"),
         ("llama", "xpos", {}, "rotation without decay"),
+        ("llama", "partial:share=0.5", {}, "for the 16 dimensions that the model rotates"),
         ("llama", "yarn:factor=4+log_n", {}, "scales"),
         ("llama", "scales.head_scale", {}, "learned"),
         ("llama", "yarn:factor=4+randomized:limit=256", {}, "positions"),
