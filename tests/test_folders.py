@@ -192,7 +192,7 @@ def test_a_place_for_results_is_tried_and_left_as_it_was(tmp_path):
     require_writable(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidValue, match="--out must be a folder, or a new name for one"):
+    with pytest.raises(InvalidValue, match="folder must be a folder, or a new name for one"):
         require_writable(tmp_path / "file")
     require_writable(tmp_path)
     assert [place.name for place in tmp_path.iterdir()] == ["file"]
