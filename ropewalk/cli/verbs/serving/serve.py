@@ -18,7 +18,7 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import To, require_plausible, target
 from ropewalk.cli.verbs.serving.engine import TYPES, Serving, load
 from ropewalk.errors import InvalidValue, not_installed
-from ropewalk.models import DEFAULT, path_of
+from ropewalk.models import DEFAULT, NAME, path_of
 from ropewalk.notation import separated
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="log connections and fa
 
 
 def serve(
-    model: Model = str(DEFAULT),
+    model: Model = NAME,
     extension: Extension = "",
     host: Host = "127.0.0.1",
     port: Port = 8000,
