@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test engines lint bench gpu docs site dist clean
+.PHONY: demo test sweep engines lint bench gpu docs site dist clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
@@ -14,6 +14,11 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# A small model of every architecture of transformers, run in every way on two processes: ten minutes. Writes
+# docs/models.md, and fails where one is wrong. `make sweep SEED=7` reads other texts, and writes nothing.
+sweep: .venv/installed
+	$(BIN)/python docs/models.py --seed $(or $(SEED),0)
 
 # The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes. `make engines WRITE=--write` also
 # writes what was measured into docs/results/engines.
@@ -32,7 +37,7 @@ gpu:
 	@PYTHON="$(PYTHON)" WHEELS="$(WHEELS)" sh benchmarks/gpu/start.sh $(if $(OUT),--out "$(OUT)") \
 		$(if $(STEPS),--steps $(STEPS)) $(if $(AGAIN),--again) $(if $(DRY),--dry-run)
 
-# Write the generated pages and pictures anew; the tests check that they are current.
+# Write the generated pages and pictures anew, but docs/models.md (make sweep); the tests check that they are current.
 docs: .venv/installed
 	$(BIN)/python docs/generate.py
 

@@ -83,7 +83,8 @@ def append(theme: str, rows: list[dict[str, Any]], device: str = "") -> Path:
 
 def machine(device: str = "") -> dict[str, Any]:
     """The machine and versions of the figures."""
-    processor = f"{torch.backends.cpu.get_cpu_capability()}, one thread"
+    count = torch.get_num_threads()
+    processor = f"{torch.backends.cpu.get_cpu_capability()}, {'one thread' if count == 1 else f'{count} threads'}"
     return {
         "machine": f"{platform.machine()}, {device or processor}",
         "python": platform.python_version(),

@@ -2,9 +2,10 @@
 
     python benchmarks/serving.py [--quick]
 
-Eight requests of 195 + 64 tokens of the carried model, float32, on all cores; the processes take turns in every round.
-vLLM runs in .venv-vllm (`make engines` makes it) and is left out where that is missing. Appended to
-benchmarks/results/serving.jsonl. Then the time between tokens of a short request while a long prompt is being read.
+Eight requests of 195 + 64 tokens of the carried model, float32, on all cores. Each side is a process of its own, since
+two pools of worker threads in one process slow each other down; they take turns in every round. vLLM runs in .venv-vllm
+(`make engines` makes it) and is left out where that is missing. Then the time between tokens of a short request while a
+long prompt is being read. Appended to benchmarks/results/serving.jsonl.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ import torch
 from rounds import append, ratios, rounds
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "ropewalk" / "models" / "default"
 VLLM = ROOT / ".venv-vllm" / "bin" / "python"
-ROLE = "ROPEWALK_SERVED_MODEL"  # in the environment of vLLM's process: the folder of the model
+ROLE = "ROPEWALK_BENCHMARK_ROLE"  # in the environment of the other processes: which one it is
+IN_VLLM, IN_GENERATE = "vllm", "generate"
 LINES = ("rerope+log_n", "dynamic_yarn", "streaming")
 NAMES = ("bare", *LINES)
 REQUESTS, PROMPT, DECODED, LONG, TARGET = 8, 195, 64, 16_000, 32_768
@@ -41,17 +44,14 @@ def prompts(count: int, length: int = PROMPT, seed: int = 0) -> list[list[int]]:
 
 def main(often: int) -> list[dict[str, Any]]:
     """The rows of both tables."""
-    from transformers import AutoModelForCausalLM
-
-    from ropewalk.models import DEFAULT
-
-    plain = AutoModelForCausalLM.from_pretrained(DEFAULT, dtype=torch.float32).eval()
     seeds = iter(range(10**6))  # new prompts every time: nothing is read from a cache
-    with ours() as batch, theirs(str(DEFAULT)) as vllm:
-        batches = {f"{name}, {count}": batch(name, count, seeds) for name in NAMES for count in (1, REQUESTS)}
-        candidates: dict[str, Callable[[], object]] = {"generate, 8": generating(plain, seeds), **batches}
-        if vllm is not None:
-            candidates["vLLM, 8"] = vllm
+    with ours() as batch, ExitStack() as others:
+        candidates: dict[str, Callable[[], object]] = {
+            "generate, 8": others.enter_context(other_process(Path(sys.executable), IN_GENERATE)),
+            **{f"{name}, {count}": batch(name, count, seeds) for name in NAMES for count in (1, REQUESTS)},
+        }
+        if VLLM.exists():
+            candidates["vLLM, 8"] = others.enter_context(other_process(VLLM, IN_VLLM))
         times = rounds(candidates, often, seconds=wall)
         rows = [{"case": f"{REQUESTS} requests of {PROMPT} + {DECODED} tokens, seconds", **table(times)}]
         return [*rows, {"case": "between tokens, milliseconds", **batch.waiting()}]
@@ -74,12 +74,6 @@ def wall(run: Callable[[], object]) -> float:
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
-
-
-def generating(model: Any, seeds: Iterator[int]) -> Callable[[], object]:
-    """A batch of plain `generate`."""
-    options = {"max_new_tokens": DECODED, "min_new_tokens": DECODED, "do_sample": False, "pad_token_id": 0}
-    return lambda: model.generate(torch.tensor(prompts(REQUESTS, seed=next(seeds))), **options)
 
 
 class Batches:
@@ -136,11 +130,13 @@ def ours() -> Iterator[Batches]:
     """Our engine under all extensions."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from ropewalk.measure.loading import keep_memory
     from ropewalk.models import DEFAULT
     from ropewalk.serve.generation.engine import Engine
-    from ropewalk.serve.generation.served_extension import served_extensions
-    from ropewalk.serve.generation.served_model import ServedModel
+    from ropewalk.serve.generation.model.served_extension import served_extensions
+    from ropewalk.serve.generation.model.served_model import ServedModel
 
+    keep_memory()  # as `ropewalk serve` does
     host = AutoModelForCausalLM.from_pretrained(DEFAULT, dtype=torch.float32).eval()
     served = served_extensions(host, {line: line for line in LINES}, target_len=TARGET)
     model = ServedModel(host, served, size=64, limit=2**31)
@@ -152,47 +148,62 @@ def ours() -> Iterator[Batches]:
 
 
 @contextmanager
-def theirs(folder: str) -> Iterator[Callable[[], object] | None]:
-    """vLLM in a process of its own, which runs a batch for every line that it reads."""
-    if not VLLM.exists():
-        yield None
-        return
+def other_process(python: Path, role: str) -> Iterator[Callable[[], object]]:
+    """A process that runs a batch for every line that it reads."""
     quiet = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-    space = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT / "benchmarks")}
-    environment = {**os.environ, **quiet, **space, ROLE: folder}
-    command = [VLLM, "benchmarks/serving.py"]
+    space = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{(os.cpu_count() or 1) - 1}",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": str(ROOT / "benchmarks"),
+    }
+    environment = {**os.environ, **quiet, **space, ROLE: role}
+    command = [python, "benchmarks/serving.py"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=-1, stdout=-1, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         while process.stdout.readline().strip() != "ready":
-            assert process.poll() is None, "vLLM's process ended"
+            assert process.poll() is None, f"the process of {role} ended"
 
         def batch() -> None:
             print(file=process.stdin, flush=True)
             while process.stdout.readline().strip() != "done":
-                assert process.poll() is None, "vLLM's process ended"
+                assert process.poll() is None, f"the process of {role} ended"
 
         yield batch
         process.stdin.close()
 
 
-def in_vllm(folder: str) -> None:
-    """In vLLM's process."""
+def answer_lines(run: Callable[[list[list[int]]], object]) -> None:
+    """In the other processes: a batch for every line."""
+    print("ready", flush=True)
+    for seed, _ in enumerate(sys.stdin):
+        run(prompts(REQUESTS, seed=seed))
+        print("done", flush=True)
+
+
+def in_generate() -> None:
+    """A batch of plain `generate`."""
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
+    options = {"max_new_tokens": DECODED, "min_new_tokens": DECODED, "do_sample": False, "pad_token_id": 0}
+    answer_lines(lambda texts: model.generate(torch.tensor(texts), **options))
+
+
+def in_vllm() -> None:
+    """A batch in vLLM."""
     from vllm import LLM, SamplingParams
 
     limits = {"max_model_len": 512, "max_num_seqs": REQUESTS, "enable_prefix_caching": False}
-    llm = LLM(folder, dtype="float32", skip_tokenizer_init=True, **limits)
+    llm = LLM(str(FOLDER), dtype="float32", skip_tokenizer_init=True, **limits)
     params = SamplingParams(max_tokens=DECODED, temperature=0, ignore_eos=True, detokenize=False)
-    print("ready", flush=True)
-    for seed, _ in enumerate(sys.stdin):
-        texts = [{"prompt_token_ids": ids} for ids in prompts(REQUESTS, seed=seed)]
-        llm.generate(texts, params, use_tqdm=False)
-        print("done", flush=True)
+    answer_lines(lambda texts: llm.generate([{"prompt_token_ids": ids} for ids in texts], params, use_tqdm=False))
 
 
 if __name__ == "__main__":
     if ROLE in os.environ:
-        in_vllm(os.environ[ROLE])
+        {IN_VLLM: in_vllm, IN_GENERATE: in_generate}[os.environ[ROLE]]()
     else:
         quick = "--quick" in sys.argv
         result = main(1 if quick else 9)

@@ -30,7 +30,8 @@ SMALL = Facts(trained_len=TRAINED, head_dim=64, heads=8, layers=4)
 LARGE = Facts(trained_len=4096, head_dim=128, heads=8, layers=4)
 TARGET = 8 * LARGE.trained_len
 ALONE = (  # methods that no preset uses
-    *("ntk_old:factor=8", "ntk_fixed:factor=8", "partial:share=0.5", "kerple_power"),
+    *("ntk_old:factor=8", "ntk_fixed:factor=8", "partial:share=0.5", "cope", "resonance", "kerple_power"),
+    "chunks:chunk=16",
     *("temperature:value=1.3", "deepseek_temperature:factor=8,mscale=0.7,mscale_all_dim=0.2", "head_scale"),
 )
 INTRODUCTION = """\
@@ -40,7 +41,8 @@ others one that was trained on 4,096 reads 32,768.
 - **Left: what a query sees.** A row is a query, a column is a key. Grey is a distance that training covered, lighter is
   further. Red is a distance beyond training (a schedule may slow the pairs so that its angles are known all the same).
   White is not seen.
-- **Middle: what each pair of dimensions does.** How many times more slowly it rotates, fastest pair first.
+- **Middle: what each pair of dimensions does.** How many times more slowly it rotates, fastest pair first. Pairs on
+  grey are not rotated.
 - **Right: what happens to a logit.** What is added to it by distance (one line per head), or what it is multiplied by,
   by position."""
 NEEDS = {
@@ -120,9 +122,10 @@ def draw_gallery(folder: Path = FOLDER) -> None:
 def _draw(line: str, path: Path) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(8.4, 2.4), layout="constrained")
     small, large = parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers), _parsed(line, LARGE)
-    _draw_reach(panels[0], small.at_layer(0, SMALL), "a lower layer" if small.overrides else "a query")
-    _draw_pairs(panels[1], large.at_layer(0, LARGE))
-    _draw_logit(panels[2], large.at_layer(0, LARGE))
+    lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.overrides))  # as most layers are
+    _draw_reach(panels[0], small.at_layer(lower, SMALL), "a lower layer" if small.overrides else "a query")
+    _draw_pairs(panels[1], large.at_layer(lower, LARGE))
+    _draw_logit(panels[2], large.at_layer(lower, LARGE))
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=80, format="png")
     plt.close(figure)
@@ -152,7 +155,12 @@ def _draw_pairs(panel: Axes, extension: Extension) -> None:
     pairs = torch.arange(len(now))[now > 0]
     slowed = (trained[: len(now)] / now)[now > 0]
     panel.plot(pairs, slowed, color="#2f6fb0")
-    panel.set(xlim=(0, LARGE.head_dim // 2), ylim=(0.8, max(10.0, 1.2 * float(slowed.max()))))
+    first, count = int(pairs[-1]) + 1, LARGE.head_dim // 2
+    if first < count:
+        panel.axvspan(first - 0.5, count, color="0.9")
+    if count - first > count // 8:
+        panel.text((first + count) / 2, 2.8, "not rotated", rotation=90, ha="center", va="center", fontsize=8)
+    panel.set(xlim=(0, count), ylim=(0.8, max(10.0, 1.2 * float(slowed.max()))))
     panel.set_yscale("log")
     panel.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
     panel.minorticks_off()

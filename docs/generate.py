@@ -2,6 +2,8 @@
 
 python docs/generate.py           write
 python docs/generate.py --check   fail if a text is not what the sources say
+
+docs/models.md takes minutes, and is written by docs/models.py (make sweep); tests/test_models_page.py checks a sample.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from ropewalk.spec import Spec
 from command_line import command_line_page
 from engines_page import engines_page
 from gallery import draw_gallery, gallery_page
-from models import models_page
 from notebooks import notebook_page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,7 +117,6 @@ def main() -> None:
         if stale:
             sys.exit(f"{', '.join(stale)} must be what the sources say; run make docs")
         return
-    texts[ROOT / "docs" / "models.md"] = models_page()  # minutes: its check is a sample, in tests/test_models_page.py
     for path, text in texts.items():
         path.write_text(text)
     from pictures import draw_all

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ropewalk.measure.comparing import compare
     from ropewalk.measure.diagnosing import diagnose
     from ropewalk.measure.fitting import fit
+    from ropewalk.measure.leaderboard import leaderboard
     from ropewalk.parsing import parse
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ __all__ = [
     "extended",
     "fit",
     "inspect",
+    "leaderboard",
     "load",
     "nbce_generate",
     "nbce_stream",
@@ -79,6 +81,7 @@ _LATER = {
     "compare": "measure.comparing",
     "diagnose": "measure.diagnosing",
     "fit": "measure.fitting",
+    "leaderboard": "measure.leaderboard",
     "parse": "parsing",
     "reference_attention": "equation",
     **dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf"),

@@ -1,9 +1,9 @@
 """The equation that every method fills in, and the reference that all fast code is checked against.
 
-    logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(q_at(i) - k_at(j))
+    logit(i,j) = scale(i) * < w R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(q_at(i) - k_at(j))
                  for every j that is within reach of i
 
-    weight(i,j) = exp(cap(logit(i,j)))  /  ( sum over j of exp(cap(logit(i,j)))  +  exp(sink_h) )
+    weight(i,j) = exp(cap(logit(i,j)) + mask(i,j))  /  ( the sum of that over j  +  exp(sink_h) )
 
     theta            how fast each pair is rotated               frequencies/
     q_at, k_at       the effective distance of each key          reach/
@@ -11,7 +11,9 @@
     bias_h           what a head adds for that distance          biases/
     scale            what a row's logits are multiplied by       scales/
     i, j             how tokens are numbered                     positions/
-    cap, sink_h      the model's own, if it has them             facts.softcap, facts.sinks
+    cap, sink_h, w   the model's own, if it has them             facts.softcap, facts.sinks, facts.weighted
+    mask             what a model's layer computes of its        model_mask_bhij
+                     tokens: -inf hides a key
 
 Beside the equation: how several next-token distributions combine (decoding/), and changes of the weights (surgery/).
 
@@ -27,9 +29,19 @@ import torch
 from torch import Tensor
 
 from ropewalk.extension import Extension
-from ropewalk.facts import MODEL, SINKS, Facts
+from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.frequencies import Frequencies, Table
-from ropewalk.inputs import PAD, in_force, number_keys, related, require_shapes
+from ropewalk.inputs import (
+    PAD,
+    in_force,
+    number_keys,
+    related,
+    require_last_seen,
+    require_mask,
+    require_pair_positions,
+    require_shapes,
+)
+from ropewalk.reach import Span
 from ropewalk.spec import Weights
 
 
@@ -42,8 +54,11 @@ def reference_attention(
     *,
     positions_bj: Tensor | None = None,
     documents_bj: Tensor | None = None,
+    pair_positions_bjp: Tensor | None = None,
+    last_seen_bj: Tensor | None = None,
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
+    model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
     """Attention by the definition: float64, quadratic, slow. Returns [batch, heads, queries, value_dim].
 
@@ -53,8 +68,13 @@ def reference_attention(
 
     Queries are [batch, heads, queries, head_dim], keys and values [batch, kv_heads, keys, head_dim]; the queries are
     those of the last keys. `positions_bj` are the positions of the keys (by default those of the extension; PAD for
-    padding), `documents_bj` separates packed texts. `weights` has the learned numbers by method name, and under "model"
-    the logits of the sinks. A query without visible keys, such as a padded one, gives zeros.
+    padding), `documents_bj` separates packed texts. `pair_positions_bjp`, [batch, keys, pairs], says where each pair of
+    a key stands, if tokens have several positions, as in images: then `positions_bj` orders the tokens.
+    `last_seen_bj`, [batch, keys], is the position up to which a token sees, if that is later than its own, as where the
+    tokens of an image see each other. `weights` has the learned numbers by method name, and under "model" the logits of
+    the sinks and the factors of rotated queries. `model_mask_bhij`, [batch, heads or 1, queries, keys], is added to the
+    logits after the cap: what a layer of the model hides (-inf) or prefers by itself, beside what the reach hides. A
+    query without visible keys, such as a padded one, gives zeros.
     """
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension.at_layer(layer, facts))
@@ -65,8 +85,11 @@ def reference_attention(
         facts,
         positions_bj=numbers_bj,
         documents_bj=documents_bj,
+        pair_positions_bjp=pair_positions_bjp,
+        last_seen_bj=last_seen_bj,
         layer=layer,
         weights=weights,
+        model_mask_bhij=model_mask_bhij,
     )
     return weight_bhij @ _per_query_head(v_bgjd, facts).masked_fill((numbers_bj == PAD)[:, None, :, None], 0)
 
@@ -79,8 +102,11 @@ def reference_weights(
     *,
     positions_bj: Tensor | None = None,
     documents_bj: Tensor | None = None,
+    pair_positions_bjp: Tensor | None = None,
+    last_seen_bj: Tensor | None = None,
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
+    model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
     """The attention weights, [batch, heads, queries, keys] in float64; arguments as for `reference_attention`."""
     logit_bhij = reference_logits(
@@ -90,8 +116,11 @@ def reference_weights(
         facts,
         positions_bj=positions_bj,
         documents_bj=documents_bj,
+        pair_positions_bjp=pair_positions_bjp,
+        last_seen_bj=last_seen_bj,
         layer=layer,
         weights=weights,
+        model_mask_bhij=model_mask_bhij,
     )
     return _softmax(logit_bhij, (weights or {}).get(MODEL, {}).get(SINKS))
 
@@ -104,40 +133,62 @@ def reference_logits(
     *,
     positions_bj: Tensor | None = None,
     documents_bj: Tensor | None = None,
+    pair_positions_bjp: Tensor | None = None,
+    last_seen_bj: Tensor | None = None,
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
+    model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
     """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
     learned, facts = weights or {}, extension.ground(facts)
     extension = in_force(extension, facts, layer, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
+    require_mask(model_mask_bhij, q_bhid, k_bgjd)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
-    numbers_bi = numbers_bj[:, numbers_bj.shape[1] - q_bhid.shape[2] :]
-    related_bij = related(numbers_bi, numbers_bj, documents_bj)
+    before = k_bgjd.shape[2] - q_bhid.shape[2]
+    numbers_bi = numbers_bj[:, before:]
+    require_pair_positions(pair_positions_bjp, numbers_bj, extension, facts)
+    require_last_seen(last_seen_bj, numbers_bj, extension, facts)
+    until_bi = numbers_bi if last_seen_bj is None else torch.maximum(numbers_bi, last_seen_bj[:, before:])
+    related_bij = related(numbers_bi, numbers_bj, documents_bj, until_bi)
     padded_bj = numbers_bj == PAD
     q_bhid = q_bhid.double().masked_fill((numbers_bi == PAD)[:, None, :, None], 0)
     k_bhjd = _per_query_head(k_bgjd, facts).masked_fill(padded_bj[:, None, :, None], 0)
 
     i_bi, j_bj = numbers_bi.clamp(min=0), numbers_bj.clamp(min=0)
-    scale_bhi = _scale(extension, i_bi, facts, learned)
+    scale_bhi, w_d = _scale(extension, i_bi, facts, learned), learned.get(MODEL, {}).get(AFTER_ROTATION)
+    turns_p = extension.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
     logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
     for table, rows_bi in _rows_by_table(extension.theta, facts, i_bi):
         for span in extension.spans.spans():
-            start_bi, stop_bi = (bound[:, :, None] for bound in span.bounds(i_bi))
-            inside_bij = (start_bi <= j_bj[:, None]) & (j_bj[:, None] < stop_bi) & related_bij & rows_bi[:, :, None]
+            start_bi, stop_bi = span.bounds(i_bi)
+            stop_bi = torch.where(stop_bi == i_bi + 1, until_bi + 1, stop_bi)[:, :, None]
+            inside_bij = (start_bi[:, :, None] <= j_bj[:, None]) & (j_bj[:, None] < stop_bi)
+            inside_bij &= related_bij & rows_bi[:, :, None]
             q_at_bi, k_at_bj = span.q_at(i_bi), span.k_at(j_bj)
-            rotated_q, rotated_k = _rotate_both(q_bhid, q_at_bi, k_bhjd, k_at_bj, table, facts)
+            if pair_positions_bjp is None and span.pairs is None:
+                rotated_q, rotated_k = _rotate_both(q_bhid, q_at_bi, k_bhjd, k_at_bj, table, facts)
+            else:
+                positions = j_bj[..., None] if pair_positions_bjp is None else pair_positions_bjp
+                places = _places_of_pairs(span, positions[:, before:], positions, turns_p)
+                rotated_q = rotate(q_bhid, places[0], table, facts.interleaved)
+                rotated_k = rotate(k_bhjd, places[1], table, facts.interleaved)
+            rotated_q = rotated_q if w_d is None else rotated_q * w_d.to(rotated_q)
             product_bhij = scale_bhi[..., None] * (rotated_q @ rotated_k.mT) / math.sqrt(facts.head_dim)
             distance_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
             product_bhij = product_bhij + _bias(extension, distance_bij, i_bi, facts, learned)
             logit_bhij = torch.where(inside_bij[:, None], _capped(product_bhij, facts.softcap), logit_bhij)
-    return logit_bhij
+    return logit_bhij if model_mask_bhij is None else logit_bhij + model_mask_bhij.double()
 
 
 def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool) -> Tensor:
-    """R(theta, at) without theta's real part: rotate each pair of the leading dimensions."""
+    """R(theta, at) without theta's real part: rotate each pair of the leading dimensions.
+
+    `at_bn` may have one more dimension, with a position for each pair.
+    """
     pairs = len(table.inv_freq)
-    angle = at_bn.double()[:, None, :, None] * table.inv_freq
+    at_bnp = at_bn[..., None] if at_bn.dim() == 2 else at_bn
+    angle = at_bnp.double()[:, None] * table.inv_freq
     rotary, rest = x_bhnd[..., : 2 * pairs], x_bhnd[..., 2 * pairs :]
     if interleaved:
         first, second = rotary[..., 0::2], rotary[..., 1::2]
@@ -166,6 +217,13 @@ def _rotate_both(
     origin = q_at_bi.max()
     q_bhid = grow(q_bhid, q_at_bi - origin, table, facts.interleaved)
     return q_bhid, grow(k_bhjd, origin - k_at_bj, table, facts.interleaved)
+
+
+def _places_of_pairs(span: Span, i_bip: Tensor, j_bjp: Tensor, turns_p: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each pair of queries and keys is rotated to; `turns_p` says how often it turns in the trained length."""
+    if span.pairs is None:
+        return span.q_at(i_bip), span.k_at(j_bjp)
+    return span.pairs.q_at(i_bip, turns_p), span.pairs.k_at(j_bjp, turns_p)
 
 
 def _scale(extension: Extension, i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,14 +14,15 @@ from ropewalk import extension_json
 from ropewalk.biases import Bias
 from ropewalk.decoding import Decoding
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.facts import MODEL, SINKS, Facts
+from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.frequencies import Frequencies, RoPE
+from ropewalk.frequencies.signature import layered, wrapped, wrapped_over
 from ropewalk.pages import page_of
 from ropewalk.positions import Positions, Sequential
 from ropewalk.reach import Causal, Reach
 from ropewalk.scales import Scale
 from ropewalk.slots import INSTEAD, PER_LAYER, SLOTS, Slot
-from ropewalk.spec import Json, Spec
+from ropewalk.spec import Json, Spec, with_inner
 from ropewalk.surgery import Surgery
 
 WORDS = {"frequencies": "schedules", "reach": "reaches", "positions": "numberings", "decoding": "decoding methods"}
@@ -91,6 +93,10 @@ class Extension:
         """The facts that this extension builds on: the checkpoint's, or with `instead` those before its schedule."""
         return facts.undone if self.instead else facts
 
+    def turns(self, facts: Facts) -> Tensor:
+        """How often each pair turns within the trained length, under the table of the first row."""
+        return self.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
+
     def at_layer(self, layer: int | None, facts: Facts) -> Extension:
         """The extension that is in force in one layer, without `layers`."""
         if layer is None and self.layers:
@@ -100,6 +106,8 @@ class Extension:
 
     def _overridden(self, override: Extension) -> Extension:
         stated = {name: value for name in PER_LAYER if (value := getattr(override, name))}
+        if override.frequencies is not None:
+            stated["frequencies"] = wrapped_over(override.frequencies, self.frequencies)
         return replace(self, **{**stated, "layers": ()})
 
     def _by_layer(self, facts: Facts) -> dict[int, Extension]:
@@ -128,10 +136,11 @@ class Extension:
         return {spec.name: initial for spec in learners if (initial := spec.weights(facts, generator))}
 
     def check_weights(self, weights: Mapping[str, Mapping[str, Tensor]], facts: Facts) -> None:
-        """Refuse learned numbers that are missing, unknown or of the wrong shape, the model's sinks among them."""
+        """Refuse learned numbers that are missing, unknown or of the wrong shape, the model's own among them."""
         expected = {name: _shapes(group) for name, group in self.weights(facts, Generator()).items()}
-        if facts.sinks:
-            expected[MODEL] = {SINKS: (facts.heads,)}
+        of_model: dict[str, tuple[int, ...]] = {SINKS: (facts.heads,)} if facts.sinks else {}
+        of_model |= {AFTER_ROTATION: (facts.head_dim,)} if facts.weighted else {}
+        expected |= {MODEL: of_model} if of_model else {}
         shapes = {name: _shapes(group) for name, group in weights.items()}
         if expected != shapes:
             raise InvalidValue(
@@ -139,7 +148,7 @@ class Extension:
             )
 
     def __add__(self, other: Extension) -> Extension:
-        """Both together. A slot for one method may be filled once."""
+        """Both together. A slot for one method may be filled once; a wrapper goes around the other's schedule."""
         if not isinstance(other, Extension):
             return NotImplemented
         merged: dict[str, Any] = {}
@@ -147,19 +156,21 @@ class Extension:
             mine, theirs = getattr(self, name), getattr(other, name)
             if slot.several:
                 merged[name] = mine + tuple(spec for spec in theirs if spec not in mine)
-            elif mine and theirs and mine != theirs:
-                raise Conflict.because(name, f"{mine} and {theirs} are both {WORDS[name]}", remedy="keep one")
+            elif name == "frequencies":
+                merged[name] = _together(mine, theirs)
             else:
-                merged[name] = mine or theirs
+                merged[name] = _one_of(name, mine, theirs)
         layers = _merged_layers(dict(self.overrides), dict(other.overrides))
         return Extension(**merged, layers=layers, instead=self.instead or other.instead)
 
     def over(self, other: Extension) -> Extension:
         """This extension over another: its filled slots replace the other's, its empty slots keep them.
 
-        Frequencies replace the other's together with their temperature; `instead` removes both.
+        Frequencies replace the other's together with their temperature; `instead` removes both. A wrapper that is open
+        goes around the other's schedule.
         """
-        if self.frequencies is not None or self.instead:
+        core = layered(self.frequencies).core
+        if core is not None or self.instead:
             scales = tuple(spec for spec in other.scales if not spec.of_frequencies)
             other = replace(other, scales=scales, frequencies=None if self.instead else other.frequencies)
         merged: dict[str, Any] = {}
@@ -168,6 +179,8 @@ class Extension:
             if slot.several:
                 restated = {spec.name for spec in mine}
                 merged[name] = tuple(spec for spec in theirs if spec.name not in restated) + mine
+            elif name == "frequencies":
+                merged[name] = theirs if mine is None else wrapped_over(mine, theirs)
             else:
                 merged[name] = mine or theirs
         layers = dict(other.overrides)
@@ -199,9 +212,9 @@ class Extension:
         lines = [f"logit(i,j) = {scale}< R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d){bias}", ""]
         shown = {"frequencies": (self.theta,), "reach": (self.spans,), **self.specs}
         for name, specs in shown.items():
-            for spec in specs:
-                page = page_of(spec)
-                lines += [f"{name}.{spec}", *_indented(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
+            for part in (part for spec in specs for part in with_inner(spec)):
+                page = page_of(part)
+                lines += [f"{name}.{part}", *_indented(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
         if self.instead:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
         for key, override in self.overrides:
@@ -258,6 +271,23 @@ def _layer_index(key: int, facts: Facts) -> int:
     if isinstance(key, bool) or not isinstance(key, int) or not -facts.layers <= key < facts.layers:
         raise DoesNotFit("layer", f"one of the model's {facts.layers}, from {-facts.layers} to {facts.layers - 1}", key)
     return key % facts.layers
+
+
+def _one_of(name: str, mine: Any, theirs: Any) -> Any:
+    """The content of a slot for one method, of which both may have the same."""
+    if mine and theirs and mine != theirs:
+        raise Conflict.because(name, f"{mine} and {theirs} are both {WORDS[name]}", remedy="keep one")
+    return mine or theirs
+
+
+def _together(mine: Frequencies | None, theirs: Frequencies | None) -> Frequencies | None:
+    """One schedule of two: the wrappers of both, the later around the earlier, around the schedule that one has."""
+    if mine is None or theirs is None or mine == theirs:
+        return mine or theirs
+    (core, wrappers), (other, more) = layered(mine), layered(theirs)
+    for name in [wrapper.name for wrapper in wrappers if wrapper.name in {other.name for other in more}]:
+        raise Conflict.because("frequencies", f"{mine} and {theirs} both have {name}", remedy=f"name {name} once")
+    return wrapped(_one_of("frequencies", core, other), wrappers + more)
 
 
 def _merged_layers(mine: dict[int, Extension], theirs: dict[int, Extension]) -> dict[int, Extension]:

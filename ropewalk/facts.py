@@ -9,8 +9,9 @@ from typing import Annotated
 from ropewalk.errors import InvalidValue
 from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, NOT_NEGATIVE, POSITIVE, Checked
 
-# The key of a model's own learned numbers among weights: one logit per head, the sink.
-MODEL, SINKS = "model", "sinks"
+# The key of a model's own learned numbers among weights: one logit per head, the sink; and one factor for each
+# dimension of a rotated query, from norms that follow the rotation.
+MODEL, SINKS, AFTER_ROTATION = "model", "sinks", "after_rotation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Facts(Checked):
     layers: Annotated[int, AT_LEAST_ONE, "attention layers"] = 1
     softcap: Annotated[float | None, POSITIVE, "cap of the logits; nothing: no cap"] = None
     sinks: Annotated[bool, "every head has a learned logit in its softmax, a sink without a value"] = False
+    weighted: Annotated[bool, "rotated queries have a learned factor for each dimension"] = False
 
     def check(self) -> None:
         if self.rotary_dim is not None and self.rotary_dim > self.head_dim:

@@ -171,7 +171,7 @@ def _claimed(parent: Path) -> tuple[Path, int | None]:
         place = parent / LEFT.format(machine=_machine(), mark=secrets.token_hex(6))
         place.mkdir()
         try:
-            lock = _locked(place)
+            lock = locked(place)
         except (BlockingIOError, FileNotFoundError):  # another writer thought it abandoned before it was locked
             continue
         if lock is None or place.exists():
@@ -183,13 +183,13 @@ def _remove_the_abandoned(parent: Path) -> None:
     """Remove what dead writers of this machine left; a locked folder belongs to a live one."""
     for left in parent.glob(LEFT.format(machine=_machine(), mark="*")):
         with suppress(OSError):
-            lock = _locked(left)
+            lock = locked(left)
             if lock is not None:
                 shutil.rmtree(left, ignore_errors=True)
                 os.close(lock)
 
 
-def _locked(place: Path) -> int | None:
+def locked(place: Path) -> int | None:
     """A lock that ends with this process; None without lock support; BlockingIOError where another process has it."""
     if fcntl is None:
         return None

@@ -6,15 +6,17 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.spec import Weights
 
+OTHERS = "use a static schedule, or a reach such as rerope or streaming"
 PAD = -1  # the position of padding
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -26,7 +28,15 @@ def in_force(extension: Extension, facts: Facts, layer: int | None, weights: Map
     if weights is not None:
         local.check_weights(weights, facts)
     _require_numbers(local, facts)
+    _require_no_decay(local, facts)
     return local
+
+
+def _require_no_decay(extension: Extension, facts: Facts) -> None:
+    """Refuse a decay under a reach that places pairs differently: a decay counts one distance for all pairs."""
+    if any(span.pairs for span in extension.spans.spans()) and extension.theta.table(facts, 1).log_decay.any():
+        sentence = f"{extension.theta.name} needs one distance, but {extension.spans.name} gives each pair its own"
+        raise DoesNotFit.because("frequencies", sentence, remedy="take a schedule without decay")
 
 
 def _require_numbers(extension: Extension, facts: Facts) -> None:
@@ -64,6 +74,19 @@ def require_kinship(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
             raise InvalidValue(name, rule, f"{x.dtype}, {x.device}")
 
 
+def require_mask(model_mask_bhij: Tensor | None, q_bhid: Tensor, k_bgjd: Tensor) -> None:
+    """Refuse a mask of the model that is not one number per query and key, in every head or for all heads."""
+    if model_mask_bhij is None:
+        return
+    batch, heads, queries, keys = *q_bhid.shape[:3], k_bgjd.shape[2]
+    got = (tuple(model_mask_bhij.shape), model_mask_bhij.device)
+    if not model_mask_bhij.is_floating_point() or got not in [
+        ((batch, of_heads, queries, keys), q_bhid.device) for of_heads in (1, heads)
+    ]:
+        rule = f"numbers of shape [{batch}, {heads} heads or 1, {queries}, {keys}] on q's device ({q_bhid.device})"
+        raise InvalidValue("model_mask_bhij", rule, f"{model_mask_bhij.dtype} {got[0]} on {got[1]}")
+
+
 def number_keys(
     k_bgjd: Tensor, positions_bj: Tensor | None, documents_bj: Tensor | None, extension: Extension
 ) -> Tensor:
@@ -83,6 +106,62 @@ def number_keys(
     for numbers, texts in zip(positions_bj.cpu(), texts_bj, strict=True):
         _require_ascending(numbers, texts)
     return positions_bj.to(k_bgjd.device, torch.int64)
+
+
+def require_pair_positions(
+    pair_positions_bjp: Tensor | None, numbers_bj: Tensor, extension: Extension, facts: Facts
+) -> None:
+    """Refuse positions of pairs of another shape, and extensions that are not defined on several positions.
+
+    A reach decides by the order of tokens what a query sees, and places each pair by the pair's own position. That is
+    defined where a later position never gets an earlier place, and a key never a place behind its query.
+    """
+    if pair_positions_bjp is None:
+        return
+    shape = (*numbers_bj.shape, facts.rotating // 2)
+    if tuple(pair_positions_bjp.shape) != shape or pair_positions_bjp.is_floating_point():
+        got = f"{pair_positions_bjp.dtype} {tuple(pair_positions_bjp.shape)}"
+        raise InvalidValue("pair_positions_bjp", f"whole numbers of shape {shape}", got)
+    if extension.theta.table(facts, 1).log_decay.any():
+        _refuse_several(extension.theta.name, "frequencies")
+    if not (_rises(extension, facts) and _looks_back(extension, facts)):
+        _refuse_several(extension.spans.name, "reach")
+
+
+def require_last_seen(last_seen_bj: Tensor | None, numbers_bj: Tensor, extension: Extension, facts: Facts) -> None:
+    """Refuse other shapes, and biases, which are defined for earlier keys only."""
+    if last_seen_bj is None:
+        return
+    if last_seen_bj.shape != numbers_bj.shape or last_seen_bj.is_floating_point():
+        got = f"{last_seen_bj.dtype} {tuple(last_seen_bj.shape)}"
+        raise InvalidValue("last_seen_bj", f"whole numbers of shape {tuple(numbers_bj.shape)}", got)
+    if extension.biases:
+        sentence = f"{extension.biases[0].name} is not defined for later keys, which tokens of an image see"
+        raise DoesNotFit.because("biases", sentence, remedy="leave images out, or use another method")
+    if not _rises(extension, facts):
+        sentence = f"{extension.spans.name} is not defined for later keys, which tokens of an image see"
+        raise DoesNotFit.because("reach", sentence, remedy=OTHERS)
+
+
+@lru_cache(maxsize=256)
+def _rises(extension: Extension, facts: Facts) -> bool:
+    """Whether a later position never gets an earlier place."""
+    at = torch.arange(4 * facts.trained_len)
+    places = (place(at) for span in extension.spans.spans() for place in (span.q_at, span.k_at))
+    return all(bool((place.diff() >= 0).all()) for place in places)
+
+
+@lru_cache(maxsize=256)
+def _looks_back(extension: Extension, facts: Facts) -> bool:
+    """Whether no key gets a place behind a query at its position or later: many tokens of an image share a position."""
+    at = torch.arange(4 * facts.trained_len)
+    latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.spans.spans())  # key of any row
+    return all(bool((span.q_at(at) >= span.k_at(at.clamp(max=max(last, 0)))).all()) for span, last in latest)
+
+
+def _refuse_several(name: str, slot: str) -> None:
+    sentence = f"{name} is not defined for tokens with several positions, such as those of images"
+    raise DoesNotFit.because(slot, sentence, remedy=OTHERS)
 
 
 def _runs(texts_j: Tensor) -> list[int]:
@@ -115,9 +194,11 @@ def _require_ascending(numbers_j: Tensor, texts_j: Tensor) -> None:
             )
 
 
-def related(numbers_bi: Tensor, numbers_bj: Tensor, documents_bj: Tensor | None) -> Tensor:
-    """Which pairs of query and key are in one text, without padding, and in order."""
-    related_bij = numbers_bi[:, :, None] >= numbers_bj[:, None, :]
+def related(
+    numbers_bi: Tensor, numbers_bj: Tensor, documents_bj: Tensor | None, until_bi: Tensor | None = None
+) -> Tensor:
+    """Which pairs of query and key are in one text, without padding, and in order; or up to `until_bi`."""
+    related_bij = (numbers_bi if until_bi is None else until_bi)[:, :, None] >= numbers_bj[:, None, :]
     related_bij &= (numbers_bi != PAD)[:, :, None] & (numbers_bj != PAD)[:, None, :]
     if documents_bj is not None:
         documents_bj = documents_bj.to(numbers_bj.device)

@@ -23,6 +23,7 @@ UNITS = {"": 1, "k": 1024, "m": 1024**2}
 LONGEST_NUMBER, DEEPEST = 30, 8
 LENGTH = r"([+-]?\d+)([kKmM]?)"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
+FILE = ".py"  # ends the name of a task that is a file
 OPEN, CLOSE = "([", ")]"
 
 
@@ -63,7 +64,8 @@ def separated(text: str, field: str) -> list[str]:
 
 def _term(text: str, field: str = "extension") -> Term:
     name, colon, rest = text.partition(":")
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)?", name.strip()):
+    in_file = field == "tasks" and name.strip().endswith(FILE)
+    if not in_file and not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)?", name.strip()):
         form = "name:key=value,...+name..." if field == "extension" else "name:key=value,...,name..."
         raise Unreadable(field, f"written {form}", text)
     values: dict[str, Any] = {}

@@ -57,6 +57,12 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def with_inner(spec: Spec) -> list[Spec]:
+    """A method and all that it contains, from the outside in."""
+    values = [getattr(spec, parameter.name) for parameter in parameters(type(spec))]
+    return [spec, *(part for value in values if isinstance(value, Spec) for part in with_inner(value))]
+
+
 def require_parameters(cls: type[Spec], names: Iterable[str]) -> None:
     """Refuse a parameter that the method does not have."""
     known = [parameter.name for parameter in parameters(cls)]

@@ -18,6 +18,8 @@ FREQUENCIES = (
     frequencies.LongRoPE(short=(1.0,) * PAIRS, long=(1, 1, 1.5, 2, 2.5, 3, 3.5, 4)),
     frequencies.XPos(),
     frequencies.Partial(share=0.5),
+    frequencies.CoPE(),
+    frequencies.Resonance(inner=frequencies.ByParts(factor=4)),
     frequencies.NoPE(),
     frequencies.Dynamic(inner=frequencies.ByParts(factor=1)),
 )
@@ -25,12 +27,15 @@ REACH = (
     reach.Causal(),
     reach.Window(window=5),
     reach.Blockwise(block=8),
+    reach.Chunks(chunk=6),
     reach.Sinks(window=6, n_sink=2),
     reach.LambdaMask(window=6, n_sink=2),
     reach.ReRoPE(window=5),
     reach.LeakyReRoPE(window=5, leak=4),
+    reach.ReRoPEByParts(window=5, leak=4, low_turns=0.5, high_turns=3),
     reach.SelfExtend(window=5, group=3),
     reach.DualChunk(chunk=8, local=3),
+    reach.String(shift=6, local=2),
 )
 BIASES = (
     biases.ALiBi(),
@@ -47,7 +52,9 @@ SCALES = (
     scales.YarnTemperature(factor=4),
     scales.DeepSeekTemperature(factor=4, mscale=0.7, mscale_all_dim=0.2),
     scales.LongRoPETemperature(factor=4),
+    scales.Llama4Temperature(beta=0.3, length=20),
     scales.HeadScale(),
+    scales.SSMax(),
     scales.DynamicTemperature(inner=scales.YarnTemperature(factor=1)),
 )
 POSITIONS = (positions.Sequential(), positions.Randomized(limit=200), positions.PoSE(target_len=200))

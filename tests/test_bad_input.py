@@ -9,7 +9,7 @@ from ropewalk import Conflict, DoesNotFit, Extension, Facts, InvalidValue, Unkno
 from ropewalk.biases import T5, ALiBi
 from ropewalk.frequencies import ABF, NTK, ByParts, Dynamic, Llama3, LongRoPE, NTKMixed, Partial, RoPE, XPos
 from ropewalk.positions import PoSE, Randomized
-from ropewalk.reach import Blockwise, Causal, DualChunk, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, Window
+from ropewalk.reach import Blockwise, Causal, DualChunk, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, String, Window
 from ropewalk.scales import DynamicTemperature, HeadScale, LogN, Temperature, YarnTemperature
 from ropewalk.surgery import MHAToGQA, StretchPositions
 
@@ -64,6 +64,7 @@ AT_CONSTRUCTION = [
     (lambda: LeakyReRoPE(window=4, leak=0.5), InvalidValue, "leak must be at least 1, got 0.5"),
     (lambda: SelfExtend(window=4, group=0), InvalidValue, "group must be at least 1, got 0"),
     (lambda: DualChunk(chunk=8, local=8), InvalidValue, "local must be below chunk (8), got 8"),
+    (lambda: String(shift=8, local=8), InvalidValue, "local must be below shift (8), got 8"),
     (lambda: T5(buckets=31), InvalidValue, "buckets must be a positive even number, got 31"),
     (lambda: T5(max_distance=16), InvalidValue, "max_distance must be above half the buckets (16), got 16"),
     (lambda: Temperature(value=0), InvalidValue, "value must be above 0, got 0"),
@@ -187,6 +188,7 @@ FOR_A_MODEL = [
     (Extension(reach=LeakyReRoPE(window=20)), "window must be at most 15 for a model trained on 16 tokens"),
     (Extension(reach=SelfExtend(window=16, group=2)), "window must be at most 15 for a model trained on 16 tokens"),
     (Extension(reach=DualChunk(chunk=16, local=2)), "chunk must be at most 15 for a model trained on 16 tokens"),
+    (Extension(reach=String(shift=17, local=2)), "shift must be at most 16 for a model trained on 16 tokens"),
     (Extension(reach=Sinks(window=16)), "n_sink + window must be at most 16 for a model trained on 16 tokens"),
     (parse("lm_infinite:window=17"), "window must be at most 16 for a model trained on 16 tokens"),
     (parse("reach.lambda_mask:window=9,ceiling=17"), "ceiling must be at most 16 for a model trained on 16 tokens"),

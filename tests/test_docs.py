@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from ropewalk.evaluation.compare.predictors import predictions_in
 from ropewalk.slots import SLOTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +46,17 @@ def test_gallery_pictures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(gallery.presets, "ALL", [gallery.presets.rerope, gallery.presets.xpos, gallery.presets.hwfa])
     gallery.draw_gallery(tmp_path)
     assert {path.stem for path in tmp_path.iterdir()} == {"rerope", "xpos", "hwfa", "partial"}
+
+
+def test_the_page_on_longppl_shows_what_its_numbers_say():
+    folder = ROOT / "docs" / "results" / "longppl"
+    page, results = (folder / "README.md").read_text(), json.loads((folder / "results.json").read_text())
+    assert "\n".join(map(str, predictions_in(folder / "results.json")[:9])) in page
+    for candidate in results["contenders"]:
+        at_end = {row["task"]: row["numbers"] for row in candidate["rows"] if row["length"] == 4096}
+        losses = [at_end["longppl"][name]["value"] for name in ("perplexity", "longppl")]
+        name = "base model" if candidate["line"] == "bare" else f"`{candidate['line']}`"
+        assert f"| {name} | {losses[0]:.2f} | {losses[1]:.2f} | {at_end['passkey']['right']['value']:.0%} |" in page
 
 
 def test_the_site_lists_every_page():

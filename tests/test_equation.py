@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
 from ropewalk.biases import KerpleLog
-from ropewalk.equation import PAD, rotate
+from ropewalk.equation import PAD, reference_logits, rotate
 from ropewalk.frequencies import ByParts, Dynamic, NoPE, RoPE
 from ropewalk.positions import Randomized
 from ropewalk.reach import Causal, Window
@@ -56,6 +56,21 @@ def test_without_positions_nothing_turns():
     torch.testing.assert_close(attend(Extension(frequencies=NoPE()), q, k, v), expected)
 
 
+def apart_by_pair(extension, facts, numbers, apart):
+    """The distances of every pair, [rows, keys, pairs]."""
+    inv_freq = extension.theta.table(facts, 1).inv_freq
+    apart = apart[:, :, None].repeat(1, 1, len(inv_freq))
+    for span in extension.spans.spans():
+        start, stop = span.bounds(numbers)
+        inside = (start[:, None] <= numbers) & (numbers < stop[:, None])
+        if span.pairs is not None:
+            places = [
+                span.pairs[side](numbers[:, None], inv_freq * facts.trained_len / (2 * math.pi)) for side in (0, 1)
+            ]
+            apart = torch.where(inside[:, :, None], places[0][:, None] - places[1][None], apart)
+    return apart
+
+
 def complex_attention(extension, q, k, v, facts):
     """The equation in complex numbers, from a matrix of apparent distances: no vector is ever rotated."""
     length, numbers = q.shape[2], extension.numbering.number(q.shape[2])
@@ -70,7 +85,7 @@ def complex_attention(extension, q, k, v, facts):
         return torch.complex(x[..., : turning // 2], x[..., turning // 2 : turning])
 
     rate = torch.stack([torch.complex(table.log_decay, table.inv_freq) for table in tables])
-    turns = torch.exp(apart.nan_to_num()[:, :, None] * rate[:, None, :])
+    turns = torch.exp(apart_by_pair(extension, facts, numbers, apart.nan_to_num()) * rate[:, None, :])
     logits = torch.einsum("bhic,bhjc,ijc->bhij", join(q), join(k).conj(), turns).real
     logits = (logits + q[..., turning:] @ k[..., turning:].mT) / facts.head_dim**0.5
     weights = weights_of(extension)
@@ -98,6 +113,15 @@ def test_factors_compose():
     ):
         extension, (q, k, v) = parse(text), tensors()
         torch.testing.assert_close(attend(extension, q, k, v), complex_attention(extension, q, k, v, FACTS))
+
+
+def test_factors_of_rotated_queries_by_hand():
+    """One pair, rotated by a quarter: the query (1, 0) is (0, 1) at position 1, times (2, 3); the key (5, 7) stays."""
+    facts = Facts(trained_len=4, head_dim=2, heads=1, inv_freq=(math.pi / 2,), weighted=True)
+    q, k = torch.tensor([[[[0.0, 0], [1, 0]]]]), torch.tensor([[[[5.0, 7], [0, 0]]]])
+    weights = {"model": {"after_rotation": torch.tensor([2.0, 3.0])}}
+    got = reference_logits(q, k, parse("rope"), facts, weights=weights)
+    assert float(got[0, 0, 1, 0]) == pytest.approx(3 * 7 / math.sqrt(2))
 
 
 def test_a_cap_and_a_sink_by_hand():

@@ -1,12 +1,15 @@
 """Slots, their sum, layers, JSON and the description."""
 
+import dataclasses
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ropewalk import Conflict, Extension, parse
 from ropewalk.biases import ALiBi, Sandwich
-from ropewalk.frequencies import ByParts, NoPE
+from ropewalk.frequencies import ByParts, CoPE, Dynamic, NoPE, Partial, Resonance, RoPE
 from ropewalk.reach import Causal, Window
 from ropewalk.scales import LogN, YarnTemperature
 
@@ -152,3 +155,100 @@ def test_a_schedule_over_another_takes_its_temperature_along():
     undone = parse("instead").over(below)
     assert (undone.frequencies, [spec.name for spec in undone.scales]) == (None, ["log_n"])
     assert parse("log_n").over(parse("yarn", **known)) == parse("yarn+log_n", **known)
+
+
+STRETCHED = ByParts(factor=4)
+DYNAMIC = Dynamic(inner=ByParts(factor=1))
+
+
+@pytest.mark.parametrize(
+    ("line", "schedule"),
+    [
+        ("yarn:factor=4+resonance", Resonance(inner=STRETCHED)),
+        ("resonance+yarn:factor=4", Resonance(inner=STRETCHED)),
+        ("by_parts:factor=4+cope", CoPE(inner=STRETCHED)),
+        ("dynamic_yarn+cope:clip=hard", CoPE(clip="hard", inner=DYNAMIC)),
+        ("yarn:factor=4+cope+resonance", Resonance(inner=CoPE(inner=STRETCHED))),  # the later around the earlier
+        ("cope+yarn:factor=4+resonance", Resonance(inner=CoPE(inner=STRETCHED))),
+        ("cope+resonance+yarn:factor=4", Resonance(inner=CoPE(inner=STRETCHED))),
+        ("yarn:factor=4+resonance+cope", CoPE(inner=Resonance(inner=STRETCHED))),
+        ("rope+resonance", Resonance(inner=RoPE())),
+        ("resonance", Resonance()),
+        ("resonance+cope", CoPE(inner=Resonance())),
+        ("resonance+resonance", Resonance()),  # as any part that both have
+        ("yarn:factor=4+partial:share=0.5", Partial(share=0.5, inner=STRETCHED)),
+        ("p_rope+yarn:factor=4+resonance", Resonance(inner=Partial(share=0.75, over="head", inner=STRETCHED))),
+        ("frequencies.resonance:inner=(by_parts:factor=4)+cope", CoPE(inner=Resonance(inner=STRETCHED))),
+        ("by_parts:factor=4+frequencies.resonance:inner=(by_parts:factor=4)", Resonance(inner=STRETCHED)),
+    ],
+)
+def test_a_wrapper_goes_around_the_schedule_beside_it(line, schedule):
+    extension = parse(line)
+    assert extension.frequencies == schedule
+    assert parse(f"frequencies.{schedule}").frequencies == schedule
+    assert Extension.from_json(json.dumps(extension.to_json())) == extension
+    named = [spec.name for spec in extension.scales]
+    assert named == (["yarn_temperature"] if "yarn:" in line else ["dynamic"] if "dynamic" in line else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("yarn:factor=4+pi:factor=4", "by_parts:factor=4 and interpolation:factor=4 are both schedules; keep one"),
+        ("yarn:factor=4+cope+rope", "by_parts:factor=4 and rope are both schedules; keep one"),
+        ("resonance+yarn:factor=4+cope+dynamic_yarn", "by_parts:factor=4 and dynamic:inner=(.*) are both schedules"),
+        ("yarn:factor=4+cope+cope:clip=hard", "inner=.* and cope:clip=hard both have cope; name cope once"),
+        ("resonance+cope+resonance", "cope:inner=.* and resonance both have resonance; name resonance once"),
+    ],
+)
+def test_two_schedules_or_one_wrapper_twice_are_a_conflict(line, sentence):
+    with pytest.raises(Conflict, match=sentence):
+        parse(line)
+
+
+PARTS = ("yarn:factor=4", "resonance", "cope", "p_rope", "log_n", "window:window=8", "instead")
+
+
+@given(st.permutations(PARTS), st.integers(0, len(PARTS)), st.integers(0, len(PARTS)))
+def test_sums_do_not_depend_on_brackets(parts, first, second):
+    """Wrappers in any order, the schedule at any place: (a + b) + c = a + (b + c)."""
+    first, second = sorted((first, second))
+    groups = [sum((parse(part) for part in group), Extension()) for group in split(parts, first, second)]
+    one, two, three = groups
+    assert (one + two) + three == one + (two + three)
+    wrappers = [part for part in parts if part in ("resonance", "cope", "p_rope")]
+    outermost = parse(wrappers[-1]).frequencies
+    assert dataclasses.replace((one + two + three).frequencies, inner=None) == outermost
+
+
+def split(parts, first, second):
+    return parts[:first], parts[first:second], parts[second:]
+
+
+def test_a_layers_wrapper_goes_around_the_schedule_of_the_whole():
+    """What is open in a layer is what is in force there."""
+    whole = parse("yarn:factor=4") + Extension(layers={0: parse("resonance"), -1: parse("rope+resonance")})
+    assert whole.at_layer(0, FACTS).frequencies == Resonance(inner=STRETCHED)
+    assert whole.at_layer(1, FACTS).frequencies == STRETCHED
+    assert whole.at_layer(-1, FACTS).frequencies == Resonance(inner=RoPE())
+    assert Extension.from_json(whole.to_json()) == whole
+    assert (parse("hwfa:layers=4,window=4") + parse("resonance")).at_layer(-1, FACTS).frequencies == NoPE()
+
+
+def test_a_wrapper_over_a_schedule_keeps_it_and_its_temperature():
+    """A model that was trained under YaRN, and a line that says resonance."""
+    trained = parse("yarn:factor=4+log_n")
+    assert parse("resonance").over(trained) == Extension(
+        frequencies=Resonance(inner=STRETCHED), scales=(YarnTemperature(factor=4), LogN())
+    )
+    assert parse("rope+resonance").over(trained) == parse("rope+resonance+log_n")
+    assert parse("resonance+instead").over(trained) == parse("resonance+instead+log_n")
+    assert parse("log_n").over(parse("resonance")) == parse("resonance+log_n")
+
+
+def test_the_description_has_every_schedule_from_the_outside_in():
+    text = parse("yarn:factor=4+cope+resonance").describe()
+    titles = [line for line in text.splitlines() if line.startswith("frequencies.")]
+    inside = "cope:inner=(by_parts:factor=4)"
+    assert titles == [f"frequencies.{name}" for name in (f"resonance:inner=({inside})", inside, "by_parts:factor=4")]
+    assert "keep_i = 1 - clamp" in " ".join(text.split())

@@ -9,7 +9,7 @@ from ropewalk.slots import PER_LAYER, SLOTS, method
 
 def test_methods_are_found_by_slot_and_name():
     assert method("frequencies", "by_parts") is ByParts
-    with pytest.raises(UnknownName, match=r"reach has no method 'by_parts'\. It has: causal, window"):
+    with pytest.raises(UnknownName, match=r"did you mean 'rerope_by_parts'\? It has: causal, window"):
         method("reach", "by_parts")
 
 

@@ -6,18 +6,26 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ropewalk.attention.dispatch import attend_sequences, explain_sequences
 from ropewalk.attention.layout.segments import SpanKeys
-from ropewalk.attention.layout.sequences import SequenceGroup, merge_batch, sequence_groups, split_batch
+from ropewalk.attention.layout.sequences import SequenceGroup, merge_batch, sequence_groups, split_batch, split_mask
 from ropewalk.attention.layout.shared import once
 from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.inputs import number_keys, require_kinship, require_shapes
+from ropewalk.inputs import (
+    number_keys,
+    require_kinship,
+    require_last_seen,
+    require_mask,
+    require_pair_positions,
+    require_shapes,
+)
 from ropewalk.positions import Sequential
 from ropewalk.spec import Weights
 
@@ -31,8 +39,11 @@ def attend(
     *,
     positions_bj: Tensor | None = None,
     documents_bj: Tensor | None = None,
+    pair_positions_bjp: Tensor | None = None,
+    last_seen_bj: Tensor | None = None,
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
+    model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
     """Causal attention under an extension; equal to `reference_attention` with the same arguments, but fast.
 
@@ -41,20 +52,27 @@ def attend(
     in the type of the inputs; a padded query gives zeros. Gradients reach all inputs and `weights`.
 
     `positions_bj`, [batch, keys], numbers the keys: ascending within each sequence, -1 for padding. `documents_bj`,
-    [batch, keys], separates packed sequences. `weights` are the learned numbers, as in `extension.weights(facts)`.
+    [batch, keys], separates packed sequences. `pair_positions_bjp`, [batch, keys, pairs], says where each pair of a key
+    stands, if tokens have several positions, as in images: then `positions_bj` orders the tokens. `last_seen_bj`,
+    [batch, keys], is the position up to which a token sees, if that is later than its own. `weights` are the learned
+    numbers, as in `extension.weights(facts)`. `model_mask_bhij`, [batch, heads or 1, queries, keys], is what a layer of
+    the model adds to its logits by itself.
 
         facts = Facts(trained_len=4096, head_dim=64, heads=8, kv_heads=2)
         q, k, v = torch.randn(1, 8, 9000, 64), torch.randn(1, 2, 9000, 64), torch.randn(1, 2, 9000, 64)
         out = attend(q, k, v, parse("rerope:window=1024"), facts)  # [1, 8, 9000, 64]
     """
-    terms, groups = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
+    require_mask(model_mask_bhij, q_bhid, k_bgjd)
+    tokens = _Tokens(positions_bj, documents_bj, pair_positions_bjp, last_seen_bj)
+    terms, groups = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
     query_slots = [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
     queries = split_batch(q_bhid, groups, query_slots)
     keys, values = (split_batch(x, groups, [group.slots for group in groups]) for x in (k_bgjd, v_bgjd))
+    masks = split_mask(model_mask_bhij, groups, query_slots)
     with torch.autocast(q_bhid.device.type, enabled=False):
         outputs = [
-            attend_sequences(q, group.query_numbers, _for_every_span(k, v, group, terms), terms)
-            for q, k, v, group in zip(queries, keys, values, groups, strict=True)
+            attend_sequences(q, group.query_numbers, _for_every_span(k, v, group, terms), terms, mask)
+            for q, k, v, group, mask in zip(queries, keys, values, groups, masks, strict=True)
         ]
     return merge_batch(outputs, groups, query_slots, v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1]))
 
@@ -68,8 +86,11 @@ def explain(
     *,
     positions_bj: Tensor | None = None,
     documents_bj: Tensor | None = None,
+    pair_positions_bjp: Tensor | None = None,
+    last_seen_bj: Tensor | None = None,
     layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
+    model_mask_bhij: Tensor | None = None,
 ) -> str:
     """Which backend `attend` would use with the same arguments and why: a line for each group of equal sequences.
 
@@ -77,19 +98,35 @@ def explain(
 
         1 row, 9000 queries, 9000 keys: flash: 3 tiles by fused kernels, 40,504,500 query-key pairs
     """
-    terms, groups = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, positions_bj, documents_bj, layer, weights)
-    lines = []
-    for group in groups:
+    require_mask(model_mask_bhij, q_bhid, k_bgjd)
+    tokens = _Tokens(positions_bj, documents_bj, pair_positions_bjp, last_seen_bj)
+    terms, groups = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
+    lines, query_slots = [], [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
+    for group, mask in zip(groups, split_mask(model_mask_bhij, groups, query_slots), strict=True):
         keys = _for_every_span(k_bgjd, v_bgjd, group, terms)
         rows = f"{len(group.batch)} row{'s' * (len(group.batch) > 1)}"
-        backend = explain_sequences(q_bhid[:, :, : group.queries], group.query_numbers, keys, terms)
+        backend = explain_sequences(q_bhid[:, :, : group.queries], group.query_numbers, keys, terms, mask)
         lines.append(f"{rows}, {group.queries} queries, {len(group.numbers)} keys: {backend}")
     return "\n".join(lines)
 
 
 def _for_every_span(k_bgjd: Tensor, v_bgjd: Tensor, group: SequenceGroup, terms: LayerTerms) -> list[SpanKeys]:
     """All spans read the same keys here."""
-    return [SpanKeys(k_bgjd, v_bgjd, group.numbers)] * len(terms.extension.spans.spans())
+    span_keys = SpanKeys(k_bgjd, v_bgjd, group.numbers, False, group.pair_positions, group.last_seen)
+    return [span_keys] * len(terms.extension.spans.spans())
+
+
+class _Tokens(NamedTuple):
+    """What the caller says of the tokens."""
+
+    positions_bj: Tensor | None
+    documents_bj: Tensor | None
+    pair_positions_bjp: Tensor | None
+    last_seen_bj: Tensor | None
+
+    @property
+    def of_images(self) -> bool:
+        return self.pair_positions_bjp is not None or self.last_seen_bj is not None
 
 
 def _prepared(
@@ -98,8 +135,7 @@ def _prepared(
     v_bgjd: Tensor,
     extension: Extension,
     facts: Facts,
-    positions_bj: Tensor | None,
-    documents_bj: Tensor | None,
+    tokens: _Tokens,
     layer: int | None,
     weights: Mapping[str, Weights] | None,
 ) -> tuple[LayerTerms, list[SequenceGroup]]:
@@ -109,10 +145,13 @@ def _prepared(
     terms, queries = layer_terms(extension, facts, layer, weights), q_bhid.shape[2]
 
     def groups() -> list[SequenceGroup]:
-        return sequence_groups(number_keys(k_bgjd, positions_bj, documents_bj, terms.extension), documents_bj, queries)
+        numbers_bj = number_keys(k_bgjd, tokens.positions_bj, tokens.documents_bj, terms.extension)
+        require_pair_positions(tokens.pair_positions_bjp, numbers_bj, terms.extension, terms.facts)
+        require_last_seen(tokens.last_seen_bj, numbers_bj, terms.extension, terms.facts)
+        return sequence_groups(numbers_bj, *tokens[1:], queries=queries)
 
-    if not isinstance(terms.extension.numbering, Sequential):  # others may draw random numbers, anew in every call
+    # What images bring is checked against each layer's extension; other numberings may draw random numbers anew.
+    if tokens.of_images or not isinstance(terms.extension.numbering, Sequential):
         return terms, groups()
-    spec = (queries, k_bgjd.shape, positions_bj is None, documents_bj is None)
-    tensors = tuple(tensor for tensor in (positions_bj, documents_bj) if tensor is not None)
-    return terms, once("sequence groups", spec, tensors, groups)
+    spec = (queries, k_bgjd.shape, tokens.positions_bj is None, tokens.documents_bj is None)
+    return terms, once("sequence groups", spec, tuple(x for x in tokens if x is not None), groups)

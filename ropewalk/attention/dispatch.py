@@ -19,24 +19,36 @@ from ropewalk.attention.problem import AttentionInputs, LayerTerms, Problem
 AT_ONCE = 8  # tables: each has its own copy of the keys
 
 
-def attend_sequences(q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms) -> Tensor:
-    """The output of the queries numbered i over each span's keys. Many rotary tables are computed one by one."""
+def attend_sequences(
+    q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms, mask_bhij: Tensor | None = None
+) -> Tensor:
+    """The output of the queries numbered i over each span's keys. Many rotary tables are computed one by one.
+
+    `mask_bhij` is the model's own; then all spans read the same keys.
+    """
     rows_of_tables = stages(terms.extension, terms.facts, i)
     if len(rows_of_tables) <= AT_ONCE:
-        return _attend_rows(q_bhid, i, keys, terms)
+        return _attend_rows(q_bhid, i, keys, terms, mask_bhij)
     queries = torch.split(q_bhid, [rows.stop - rows.start for rows in rows_of_tables], 2)
     pairs = zip(queries, rows_of_tables, strict=True)
-    return torch.cat([_attend_stage(q, i[rows], keys, terms) for q, rows in pairs], 2)
+    return torch.cat([_attend_stage(q, i[rows], keys, terms, of_rows(mask_bhij, rows)) for q, rows in pairs], 2)
 
 
-def _attend_stage(q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms) -> Tensor:
+def of_rows(mask_bhij: Tensor | None, rows: slice) -> Tensor | None:
+    """The rows of a mask, where there is one."""
+    return None if mask_bhij is None else mask_bhij[:, :, rows]
+
+
+def _attend_stage(
+    q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms, mask_bhij: Tensor | None
+) -> Tensor:
     """The output of rows that share a table. Their copy of the keys is dropped at once: layers do not share it, and
     the backward pass computes it again."""
     visible = keys_up_to(keys, i)
 
     def output() -> Tensor:
         with sharing(SharedLayout()):
-            return _attend_rows(q_bhid, i, visible, terms)
+            return _attend_rows(q_bhid, i, visible, terms, mask_bhij)
 
     if not torch.is_grad_enabled():
         return output()
@@ -44,47 +56,63 @@ def _attend_stage(q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: La
     return out_bhid
 
 
-def explain_sequences(q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms) -> str:
+def explain_sequences(
+    q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms, mask_bhij: Tensor | None = None
+) -> str:
     """Which backend `attend_sequences` would use, and why."""
     rows_of_tables = stages(terms.extension, terms.facts, i)
     if len(rows_of_tables) > AT_ONCE:
         rows = rows_of_tables[-1]
-        last = explain_sequences(q_bhid[:, :, rows], i[rows], keys_up_to(keys, i[rows]), terms)
+        last = explain_sequences(q_bhid[:, :, rows], i[rows], keys_up_to(keys, i[rows]), terms, mask_bhij)
         return f"{len(rows_of_tables)} tables, one at a time, the last one by {last}"
-    segments = segments_of(terms.extension, terms.facts, i, [span_keys.numbers for span_keys in keys])
-    choice = choose(problem_of(q_bhid, keys, segments, terms))
+    segments = _segments(i, keys, terms)
+    choice = choose(problem_of(q_bhid, keys, segments, terms, masked=mask_bhij is not None))
     return f"{choice.backend.name}: {choice.why}"
 
 
 def keys_up_to(keys: Sequence[SpanKeys], i: Tensor) -> list[SpanKeys]:
     """The keys up to the last query. Spans that shared their keys still share them."""
-    cut = {id(span_keys): span_keys.up_to(i[-1]) for span_keys in keys}
+    cut = {id(span_keys): span_keys.up_to(span_keys.until(i).max()) for span_keys in keys}
     return [cut[id(span_keys)] for span_keys in keys]
 
 
-def _attend_rows(q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms) -> Tensor:
+def _attend_rows(
+    q_bhid: Tensor, i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms, mask_bhij: Tensor | None
+) -> Tensor:
     """All rows together."""
-    numbers = [span_keys.numbers for span_keys in keys]
-    segments = once(
-        "segments", terms[:2], (i, *numbers), lambda: segments_of(terms.extension, terms.facts, i, numbers), len(i)
-    )
+    segments = _segments(i, keys, terms)
     if not segments:
         return q_bhid.new_zeros(*q_bhid.shape[:3], keys[0].v_bgjd.shape[-1])
-    problem = problem_of(q_bhid, keys, segments, terms)
+    problem = problem_of(q_bhid, keys, segments, terms, masked=mask_bhij is not None)
     choice = choose(problem)
     if choice.double:
         q_bhid, keys = q_bhid.double(), _in_float64(keys)
-    return choice.backend.run(AttentionInputs(problem, terms, q_bhid, i.to(q_bhid.device), keys))
+    return choice.backend.run(AttentionInputs(problem, terms, q_bhid, i.to(q_bhid.device), keys, mask_bhij))
 
 
-def problem_of(q_bhid: Tensor, keys: Sequence[SpanKeys], segments: Sequence[Segment], terms: LayerTerms) -> Problem:
+def _segments(i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms) -> list[Segment]:
+    """The segments of the queries numbered i, once for all layers of a pass that share them."""
+    numbers = [span_keys.numbers for span_keys in keys]
+    pairs, until = keys[0].pair_positions, None if keys[0].last_seen is None else keys[0].until(i)
+
+    def compute() -> list[Segment]:
+        return segments_of(terms.extension, terms.facts, i, numbers, pairs, until)
+
+    of_images = tuple(x for x in (pairs, until) if x is not None)
+    spec = (*terms[:2], pairs is None, until is None)
+    return once("segments", spec, (i, *numbers, *of_images), compute, len(i) if pairs is None else pairs.numel())
+
+
+def problem_of(
+    q_bhid: Tensor, keys: Sequence[SpanKeys], segments: Sequence[Segment], terms: LayerTerms, masked: bool = False
+) -> Problem:
     """What these segments ask of a backend."""
     groups = [terms.weights.get(spec.name, {}) for spec in terms.extension.biases]
     learning = torch.is_grad_enabled() and any(value.requires_grad for group in groups for value in group.values())
     sizes = (q_bhid.shape[2], len(keys[0].numbers), q_bhid.shape[-1], keys[0].v_bgjd.shape[-1])
     one_key_set = not any(span_keys.rotated or span_keys.k_bgjd is not keys[0].k_bgjd for span_keys in keys)
     problem = Problem(terms.extension, segments, *sizes, q_bhid.dtype, q_bhid.device, learning, one_key_set)
-    return problem._replace(softcap=terms.facts.softcap)
+    return problem._replace(softcap=terms.facts.softcap, masked=masked, weighted=terms.facts.weighted)
 
 
 def _in_float64(keys: Sequence[SpanKeys]) -> list[SpanKeys]:

@@ -17,7 +17,7 @@ from ropewalk.attention.layout.segments import Segment, SpanKeys
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, rotated_copies
 from ropewalk.extension import Extension
-from ropewalk.facts import MODEL, SINKS, Facts
+from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.inputs import in_force
 from ropewalk.spec import Weights
 
@@ -38,6 +38,13 @@ class LayerTerms(NamedTuple):
     def sink_h(self) -> Tensor | None:
         """The logits of the model's sinks, if it has sinks."""
         return self.weights.get(MODEL, {}).get(SINKS)
+
+    def weighted(self, rotated_q: Tensor) -> Tensor:
+        """Rotated queries times the model's own factors, if it has them; dimensions are the last axis."""
+        w_d = self.weights.get(MODEL, {}).get(AFTER_ROTATION)
+        if w_d is None:
+            return rotated_q
+        return (rotated_q * w_d.to(rotated_q.device, compute_dtype(rotated_q.dtype))).to(rotated_q.dtype)
 
     def bias(self, distance: Tensor, query: Tensor) -> Tensor:
         """The sum of the biases for queries that see keys at an effective distance: a head dimension first, float64."""
@@ -91,6 +98,8 @@ class Problem(NamedTuple):
     learning: bool  # whether numbers that a bias learned need gradients
     one_key_set: bool = True  # whether all spans read the same keys, not rotated yet
     softcap: float | None = None  # the model's cap on its logits
+    masked: bool = False  # whether the model adds a mask of its own
+    weighted: bool = False  # whether rotated queries have factors of their own
 
     @property
     def biases(self) -> str:
@@ -106,6 +115,7 @@ class AttentionInputs(NamedTuple):
     q_bhid: Tensor
     i: Tensor  # the queries' numbers, on their device
     keys: Sequence[SpanKeys]  # of each span
+    mask_bhij: Tensor | None = None  # what the model adds to the logits of these queries and keys
 
     @property
     def sink_h(self) -> Tensor | None:
@@ -125,4 +135,5 @@ class AttentionInputs(NamedTuple):
     def rotated_copies(self) -> RotatedCopies:
         """Scaled and rotated queries, rotated keys, and the values."""
         q_bhid = self.terms.scaled(self.q_bhid, self.i)
-        return rotated_copies(q_bhid, self.keys, self.problem.segments, self.terms.facts.interleaved)
+        copies = rotated_copies(q_bhid, self.keys, self.problem.segments, self.terms.facts.interleaved)
+        return copies._replace(q=[self.terms.weighted(rotated_q) for rotated_q in copies.q])

@@ -24,6 +24,7 @@ from ropewalk.facts import Facts
 from ropewalk.record import AT_LEAST_ONE, EVEN
 
 INITIAL_SPREAD = 0.02
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,9 @@ class T5(Bias):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each distance."""
-        exact = self.buckets // 2
+        exact, whole = self.buckets // 2, distance.round()
+        # Leaky ReRoPE's thirds: 2.9999999999999996 is 3, however it was computed.
+        distance = torch.where((distance - whole).abs() < ROUNDING, whole, distance)
         ratio = distance.clamp(min=exact).double() / exact
         coarse = exact + (torch.log(ratio) / math.log(self.max_distance / exact) * exact).long()
         return torch.where(distance < exact, distance.long(), coarse.clamp(max=self.buckets - 1))

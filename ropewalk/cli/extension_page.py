@@ -20,7 +20,7 @@ from ropewalk.pages import page_of
 from ropewalk.parsing import parse
 from ropewalk.reach import Reach, effective_distances, furthest
 from ropewalk.record import parameter_rows
-from ropewalk.spec import Json, Spec
+from ropewalk.spec import Json, Spec, with_inner
 
 ROWS = 9  # of the table of rotations
 TIMES = 8  # default target, in trained lengths
@@ -117,10 +117,10 @@ def _stretch(extension: Extension) -> float:
 
 
 def _all_specs(extension: Extension) -> list[tuple[str, Spec]]:
-    """All methods in use, those of single layers included, without repeats."""
+    """All methods in use, those inside others and of single layers included, without repeats."""
     parts = [extension, *(override for _, override in extension.overrides)]
     specs = [(slot, spec) for part in parts for slot, methods in part.specs.items() for spec in methods]
-    return list(dict.fromkeys(specs))
+    return list(dict.fromkeys((slot, part) for slot, spec in specs for part in with_inner(spec)))
 
 
 def _parameters(console: Console, extension: Extension) -> None:

@@ -17,10 +17,13 @@ from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
 from ropewalk.measure.loading import placed as placed
 from ropewalk.measure.loading import quietly as quietly
+from ropewalk.measure.loading import require_device
 from ropewalk.measure.loading import tokenizer_of as tokenizer_of
 from ropewalk.measure.loading import weights_of as weights_of
 from ropewalk.models import path_of
 from ropewalk.notation import length
+from ropewalk.placement import AUTO, DTYPES, placing
+from ropewalk.revision import at_revision
 from ropewalk.trained_to import trained_to
 from ropewalk.trust import trusting
 
@@ -44,27 +47,53 @@ Extension = Annotated[
     ),
 ]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
-Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
+
+DTYPE = "auto (the checkpoint's; float32 for a small model measured on a CPU), float32, bfloat16 or float16"
+Dtype = Annotated[str, typer.Option(autocompletion=completion.one_of(DTYPES), help=DTYPE)]
+DEVICE = "such as cpu or cuda:1, or auto (all GPUs, main memory and the disk); by default a GPU where there is one"
+Device = Annotated[str, typer.Option(help=DEVICE)]
 
 Trust = Annotated[bool, typer.Option("--trust-remote-code", help="run the code that comes with a model")]
 
-
+Revision = Annotated[str, typer.Option(help="of a model on the hub: a branch, a tag or a commit")]
 TrainedLen = Annotated[
     str, typer.Option("--trained-len", metavar="LENGTH", help="the trained length, if the model's config is wrong")
 ]
 
 
-def of_models(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb with the options of all verbs that load models: --trained-len and --trust-remote-code."""
+OF_CONFIGS = {"trained_len": ("", TrainedLen), "revision": ("", Revision), "trust_remote_code": (False, Trust)}
+OF_WEIGHTS = {"dtype": (AUTO, Dtype), "device": ("", Device)}
+
+
+def of_models(verb: Callable[..., None], *, places_weights: bool = True) -> Callable[..., None]:
+    """A verb with the options of all verbs that load models.
+
+    --dtype and --device are only for those that load weights and leave their place to the caller.
+    """
     signature = inspect.signature(verb, eval_str=True)
 
     @wraps(verb)
-    def with_options(*, trained_len: str = "", trust_remote_code: bool = False, **kwargs: Any) -> None:
-        with trained_to(target(trained_len, "--trained-len")), trusting(trust_remote_code):
+    def with_options(
+        *,
+        trained_len: str = "",
+        revision: str = "",
+        trust_remote_code: bool = False,
+        dtype: str = "",
+        device: str = "",
+        **kwargs: Any,
+    ) -> None:
+        length_stated = target(trained_len, "--trained-len")
+        with (
+            trained_to(length_stated),
+            at_revision(revision),
+            trusting(trust_remote_code),
+            placing(dtype, device),
+        ):
+            require_device(device)
             verb(**kwargs)
 
-    options = {"trained_len": ("", TrainedLen), "trust_remote_code": (False, Trust)}
+    options = OF_CONFIGS | OF_WEIGHTS if places_weights else OF_CONFIGS
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (default, kind) in options.items()

@@ -43,6 +43,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
 OF_NO_MODEL = (show, page)
+PLACED_OTHERWISE = (check, train)  # check reads no weights; train has --set bf16=true, and the devices of accelerate
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -62,5 +63,10 @@ def command(
     """Train short, run long: methods of length extrapolation for language models."""
 
 
+def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb with the options of its kind."""
+    return verb if verb in OF_NO_MODEL else of_models(verb, places_weights=verb not in PLACED_OTHERWISE)
+
+
 for verb, example in EXAMPLES.items():
-    app.command(epilog=f"Example: {example}")(as_command(verb if verb in OF_NO_MODEL else of_models(verb)))
+    app.command(epilog=f"Example: {example}")(as_command(_with_options(verb)))

@@ -22,19 +22,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and 
 FOLDER = "where the files are; the report and a JSON file with all other keys are among them"
 COMMAND, MADE, MARKS = "the command line", "when, where and with which versions", "hashes of model, tokenizer and texts"
 EXTENSION = "the extension that was applied, as `rw.Extension.from_json` reads it"
+COMPARED: Mapping[str, str] = {
+    "folder": FOLDER,
+    "command": COMMAND,
+    "made": MADE,
+    "seconds": "of measuring, summed over processes",
+    "marks": MARKS,
+    "trained_len": "the length at which the base model sets the standard",
+    "own_schedule": "of the checkpoint; empty for plain RoPE",
+    "lengths": "that were measured",
+    "tasks": "that were measured, with their parameters",
+    "contenders": "the base model first: `line`, `extension`, `change` (of the loss), `cache_bytes`, `slowdown`,"
+    " `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
+    "predictions": "which loss predicts the scores: rank correlations over extensions, with intervals",
+}
 KEYS: Mapping[str, Mapping[str, str]] = {
-    "compare": {
-        "folder": FOLDER,
-        "command": COMMAND,
-        "made": MADE,
-        "seconds": "of measuring, summed over processes",
-        "marks": MARKS,
-        "trained_len": "the length at which the base model sets the standard",
-        "own_schedule": "of the checkpoint; empty for plain RoPE",
-        "lengths": "that were measured",
-        "tasks": "that were measured, with their parameters",
-        "contenders": "the base model first: `line`, `extension`, `change` (of the loss), `cache_bytes`, `slowdown`,"
-        " `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
+    "compare": COMPARED,
+    "compare --all": {
+        **COMPARED,
+        "leaderboard": "`target_len`; `rounds`, and the texts of those that were `planned`; `entries`, the lowest loss"
+        " first; `dropped` (`round`, `texts`, `loss`, `rival`, `behind`, `threshold`); `left_out` with `why`",
     },
     "diagnose": {
         "folder": FOLDER,
@@ -103,6 +110,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "base": "of the rotary frequencies",
         "own_schedule": "of the checkpoint; empty for plain RoPE",
         "windows": "of each layer; null: none",
+        "chunks": "within which each layer attends; null: none",
         "turns_trained": "rotations of each pair within the trained length",
         "turns_at_target": "the same within the target length",
         "under_trained": "pairs that never complete a turn in training",

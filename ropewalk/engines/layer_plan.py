@@ -81,7 +81,7 @@ class LayerPlan:
             if not isinstance(getattr(self, name), bool):
                 raise Unreadable(name, "true or false", getattr(self, name))
         self.extension.check_against(self.facts)
-        self.extension.check_weights(self.weights, replace(self.facts, sinks=False))
+        self.extension.check_weights(self.weights, replace(self.facts, sinks=False, weighted=False))
 
 
 class RotaryPlan(NamedTuple):

@@ -11,10 +11,12 @@ from ropewalk.frequencies.ntk.ntk import NTK as NTK
 from ropewalk.frequencies.ntk.ntk_fixed import NTKFixed as NTKFixed
 from ropewalk.frequencies.ntk.ntk_mixed import NTKMixed as NTKMixed
 from ropewalk.frequencies.ntk.ntk_old import NTKOld as NTKOld
-from ropewalk.frequencies.partial import Partial as Partial
 from ropewalk.frequencies.rope import RoPE as RoPE
 from ropewalk.frequencies.signature import Frequencies as Frequencies
 from ropewalk.frequencies.signature import Table as Table
+from ropewalk.frequencies.wrappers.cope import CoPE as CoPE
+from ropewalk.frequencies.wrappers.partial import Partial as Partial
+from ropewalk.frequencies.wrappers.resonance import Resonance as Resonance
 from ropewalk.frequencies.xpos import XPos as XPos
 
 ALL: tuple[type[Frequencies], ...] = (
@@ -30,6 +32,8 @@ ALL: tuple[type[Frequencies], ...] = (
     LongRoPE,
     XPos,
     Partial,
+    CoPE,
+    Resonance,
     NoPE,
     Dynamic,
 )

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
+from ropewalk.frequencies.signature import Frequencies, Table, moving, pair_index, trained, without_decay
 from ropewalk.record import POSITIVE
 from ropewalk.spec import Factor
 
@@ -79,7 +79,7 @@ def _crossing(theta: Tensor, value: float) -> float:
 
     The lines at both ends continue beyond the table. Pairs that are not rotated are left out.
     """
-    height = theta[theta > 0].cummin(0).values.log()
+    height = theta[moving(theta)].cummin(0).values.log()
     above = int((height >= math.log(value)).sum())
     left = min(max(above - 1, 0), max(len(height) - 2, 0))
     fall = float(height[left] - height[left + 1]) if len(height) > 1 else 0.0

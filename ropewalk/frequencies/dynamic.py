@@ -37,9 +37,6 @@ class Dynamic(Frequencies):
         if getattr(self.inner, "factor") != 1:  # noqa: B009 - only some specs have one
             raise InvalidValue("inner", "written with factor=1: every row sets its factor", str(self.inner))
 
-    def check_against(self, facts: Facts) -> None:
-        self.inner.check_against(facts)
-
     def table(self, facts: Facts, length: int) -> Table:
         factor = facts.stretch(length, self.steps)
         if factor == 1:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NamedTuple
+from dataclasses import replace
+from functools import reduce
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.spec import Spec
+
+STILL = 2.0**-62  # radians per position: less than one in any text. A table of an engine stops a pair by such a number.
 
 
 class Table(NamedTuple):
@@ -22,7 +26,13 @@ class Table(NamedTuple):
 
 
 class Frequencies(Spec):
-    """A schedule of frequencies."""
+    """A schedule of frequencies.
+
+    A wrapper changes the table of another schedule, its `inner`: it has `wraps`, and a field `inner` that may be left
+    open. What it does not say for itself is its inner schedule's.
+    """
+
+    wraps: ClassVar[bool] = False
 
     @abstractmethod
     def table(self, facts: Facts, length: int) -> Table:
@@ -30,12 +40,63 @@ class Frequencies(Spec):
 
     def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
         """The row lengths, up to `length`, at which the table changes: one, unless the schedule depends on it."""
-        return (1,)
+        return inside.stages(facts, length) if (inside := inner_of(self)) else (1,)
+
+    def check_against(self, facts: Facts) -> None:
+        if inside := inner_of(self):
+            inside.check_against(facts)
 
     @property
     def stretch(self) -> float:
         """How many trained lengths this schedule covers."""
-        return float(getattr(self, "factor", 1.0))
+        return inside.stretch if (inside := inner_of(self)) else float(getattr(self, "factor", 1.0))
+
+
+class Layered(NamedTuple):
+    """A schedule taken apart: what all wrappers are around, and the wrappers from the inside out, each left open."""
+
+    core: Frequencies | None
+    wrappers: tuple[Frequencies, ...]
+
+
+def layered(schedule: Frequencies | None) -> Layered:
+    """The schedule taken apart."""
+    if schedule is None or not schedule.wraps:
+        return Layered(schedule, ())
+    core, wrappers = layered(inner_of(schedule))
+    return Layered(core, (*wrappers, _around(None, schedule)))
+
+
+def wrapped(core: Frequencies | None, wrappers: tuple[Frequencies, ...]) -> Frequencies | None:
+    """A schedule in wrappers: the first is the innermost."""
+    return reduce(_around, wrappers, core)
+
+
+def wrapped_over(schedule: Frequencies, below: Frequencies | None) -> Frequencies | None:
+    """A schedule in the place of the one below; wrappers that are open go around that one."""
+    core, wrappers = layered(schedule)
+    return wrapped(below, wrappers) if core is None else schedule
+
+
+def inner_of(schedule: Frequencies) -> Frequencies | None:
+    """The schedule that another one contains, if it does."""
+    return getattr(schedule, "inner", None)
+
+
+def inner_table(wrapper: Frequencies, facts: Facts, length: int) -> Table:
+    """The table that a wrapper changes: its inner schedule's, or the trained one."""
+    inside = inner_of(wrapper)
+    return without_decay(trained(facts)) if inside is None else inside.table(facts, length)
+
+
+def _around(inner: Frequencies | None, wrapper: Frequencies) -> Frequencies:
+    changed: Any = {"inner": inner}
+    return replace(wrapper, **changed)
+
+
+def moving(theta: Tensor) -> Tensor:
+    """Which pairs rotate."""
+    return theta > STILL
 
 
 def pair_index(facts: Facts) -> Tensor:

@@ -21,7 +21,7 @@ from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.lines import Extensions, lines_of
-from ropewalk.measure.loading import OpenedModel, kept, logging_restored, opened
+from ropewalk.measure.loading import OpenedModel, kept, loading_as, logging_restored, opened
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
@@ -71,6 +71,11 @@ class ComparisonResult(MeasuredResult):
         return PageTable(head, tuple(rows), ends_in_words=True)
 
     @property
+    def stopped(self) -> list[tuple[str, str]]:
+        """What was not measured to the end, and why: nothing, in a comparison without rounds."""
+        return []
+
+    @property
     def best(self) -> str:
         """The line with the lowest loss at the longest length; `bare` is the model without an extension."""
         return self.comparison.best.line
@@ -100,6 +105,9 @@ def compare(
     tasks: str = "",
     folder: str | Path | None = None,
     device: str = "",
+    dtype: str = "",
+    revision: str = "",
+    trust_remote_code: bool = False,
     workers: int = 1,
     ray: str = "",
     progress: Shown = True,
@@ -110,12 +118,14 @@ def compare(
         print(compared)
 
     `model` is a loaded model, a folder, a name on the hub, or default: the model that comes with Ropewalk. A loaded
-    model is left as it was; its tokenizer is the one beside its weights unless `tokenizer` is passed. `extensions` are
-    lines or `Extension`s, or a mapping from names to them; by default nine lines. `lengths` are tokens (1024 or "1k"),
-    by default 2, 4 and 8 times the trained length, which is always measured. `tasks` is a list in one text, such as
-    "passkey,needle:depths=5". In a `folder` the numbers are kept: the same call continues there and measures nothing
-    twice. `workers` are processes (0: as many as suit the model), `ray` is the address of a cluster. `progress=False`
-    shows no bar; "lines" prints lines into a log. In a notebook the result shows itself as a table.
+    model is left as it was; its tokenizer is the one beside its weights unless `tokenizer` is passed. A named model
+    is loaded by `device`, `dtype`, `revision` and `trust_remote_code`, as by the options of the command line.
+    `extensions` are lines or `Extension`s, or a mapping from names to them; by default nine lines. `lengths` are
+    tokens (1024 or "1k"), by default 2, 4 and 8 times the trained length, which is always measured. `tasks` is a
+    list in one text, such as "passkey,needle:depths=5"; "./my_task.py" is a file with a task of yours. In a
+    `folder` the numbers are kept: the same call continues there and measures nothing twice. `workers` are processes
+    (0: as many as suit the model), `ray` is the address of a cluster. `progress=False` shows no bar; "lines" prints
+    lines into a log. In a notebook the result shows itself as a table.
     """
     lines, all_tasks = lines_of(extensions), _tasks(tasks, samples)
     asked = [length(str(text), "lengths") for text in lengths]
@@ -123,7 +133,8 @@ def compare(
     with (
         logging_restored(),
         kept(folder) as place,
-        opened(model, tokenizer, "cpu" if ray and isinstance(model, str | Path) else device) as host,
+        loading_as(model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code),
+        opened(model, tokenizer, "cpu" if ray else "") as host,
     ):
         subject, all_lengths = _subject(host, corpus, asked)
         return ComparisonResult(_measured(subject, lines, all_lengths, all_tasks, place, measuring, progress))

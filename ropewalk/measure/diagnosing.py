@@ -12,7 +12,7 @@ from ropewalk.evaluation.diagnostics.diagnose import diagnose as measured
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.lines import line_of
-from ropewalk.measure.loading import logging_restored, opened
+from ropewalk.measure.loading import loading_as, logging_restored, opened
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
@@ -81,21 +81,29 @@ def diagnose(
     corpus: str = "stdlib",
     texts: int = 2,
     device: str = "",
+    dtype: str = "",
+    revision: str = "",
+    trust_remote_code: bool = False,
     progress: Shown = True,
 ) -> DiagnosisResult:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks.
 
         print(rw.diagnose("model", "rerope", length=512))
 
-    `model`, `tokenizer` and `progress` are those of `rw.compare`. `length` is in tokens (1024 or "1k"), by default 4
-    times the trained length. Losses are of all `texts`, everything else of the first. Without an extension the base
-    model is diagnosed alone.
+    `model`, how it is loaded, `tokenizer` and `progress` are those of `rw.compare`. `length` is in tokens (1024 or
+    "1k"), by default 4 times the trained length. Losses are of all `texts`, everything else of the first. Without an
+    extension the base model is diagnosed alone.
     """
     if texts < 1:
         raise InvalidValue("texts", "at least 1", texts)
     line = "" if extension == "" else line_of(extension)
     asked = None if length is None else in_tokens(str(length), "length")
-    with logging_restored(), opened(model, tokenizer, device) as host:
+    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
+    with (
+        logging_restored(),
+        loading_as(model, **how, trust_remote_code=trust_remote_code),
+        opened(model, tokenizer) as host,
+    ):
         longest = asked or TIMES * trained_len(host.model.config.get_text_config())
         subject = host.subject(corpus, longest)
         with showing_progress("diagnosing", shown=progress) as bar:

@@ -14,19 +14,20 @@ from ropewalk.extension import Extension
 from ropewalk.hf import export
 from ropewalk.hf import save as write_model
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.loading import OpenedModel, kept, logging_restored, opened, opened_by_name
+from ropewalk.measure.loading import OpenedModel, kept, loading_as, logging_restored, opened, opened_by_name
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import duration
 from ropewalk.notation import length as in_tokens
+from ropewalk.placement import AUTO, wanted_placement
 from ropewalk.report.fitting import as_json, table, title, words, write_fit
 from ropewalk.report.html_page import PageTable
 from ropewalk.report.tables import interval
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting import Fitting
-from ropewalk.search.goal import LOADERS, Goal
+from ropewalk.search.goal import LOADERS, OBJECTIVES, SEARCHED, Goal
 from ropewalk.search.trials import MeasuredTrial
 from ropewalk.search.workers import helped
 from ropewalk.spec import Json
@@ -113,7 +114,6 @@ class FitRequest:
     model: Any
     tokenizer: Any
     corpus: str
-    device: str
     length: int | None
     conditions: dict[str, Any]
     pace: FitDefaults
@@ -133,6 +133,7 @@ def fit(
     budget: float | str = "",
     quick: bool = False,
     deployable: str = "any",
+    objective: str = "all",
     max_damage: float | None = None,
     min_retrieval: float | None = None,
     max_slowdown: float | None = None,
@@ -143,8 +144,12 @@ def fit(
     folder: str | Path | None = None,
     storage: str = "",
     study: str = "fit",
+    space: str = "usual",
     workers: int = 1,
     device: str = "",
+    dtype: str = "",
+    revision: str = "",
+    trust_remote_code: bool = False,
     progress: Shown = True,
 ) -> FittedExtension:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
@@ -152,32 +157,38 @@ def fit(
         fitted = rw.fit("model", 512, budget="20s", quick=True)
         rw.extend(model, fitted.extension)
 
-    `model`, `tokenizer`, `corpus` and `progress` are those of `rw.compare`. `target_len` is in tokens (32768 or "32k"),
-    by default 8 times the trained length. `budget` is the time of the whole run, in seconds or as "20m", the default.
-    `quick` takes 90 seconds, 4 times the trained length and 3 texts. The answer keeps to the conditions: `deployable`
-    is any, static, or an engine that must load it; `max_damage` limits the rise of the loss on short texts in nats,
-    `min_retrieval` the share of passkeys that are found, `max_slowdown` the time. `samples` texts are searched on,
-    `judges` others test. In a `folder` (or an Optuna `storage`) the `study` is kept: the same call resumes it.
-    Ctrl-C, or a notebook's stop button, ends the search and tests the best so far.
+    `model`, how it is loaded, `tokenizer`, `corpus` and `progress` are those of `rw.compare`. `target_len` is in tokens
+    (32768 or "32k"), by default 8 times the trained length. `budget` is the time of the whole run, in seconds or as
+    "20m", the default. `quick` takes 90 seconds, 4 times the trained length and 3 texts. Under `objective` far only the
+    tokens count that the base model predicts with its trained length and not with an eighth of it. The answer keeps to
+    the conditions: `deployable` is any, static, or an engine that must load it; `max_damage` limits the rise of the
+    loss on short texts in nats, `min_retrieval` the share of passkeys that are found, `max_slowdown` the time.
+    `samples` texts are searched on, `judges` others test. In a `folder` (or an Optuna `storage`) the `study` is kept:
+    the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best so far.
+    `space="compositions"` searches what composes (a reach, a schedule, scales, which layers read the whole text) by
+    children of the best.
     """
     pace, began = QUICK if quick else USUAL, time.time()
-    if deployable not in LOADERS:
-        raise UnknownName("engine for deployable", deployable, known=LOADERS)
-    if workers > 1 and not isinstance(model, str | Path):
-        sentence = "several workers need the name of a model, which each of them loads"
-        raise InvalidValue.because("workers", sentence, remedy="leave workers out, or pass a name")
+    _require_known(deployable, objective, space)
+    _require_room_for(workers, model, device)
     seconds = (duration(budget, "budget") if isinstance(budget, str) else budget) if budget else pace.budget
+    searched = {"deployable": deployable, "objective": objective, "space": space}
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
     texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
-    with logging_restored(), kept(folder) as place, opened(model, tokenizer, device) as host:
+    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
+    with (
+        logging_restored(),
+        kept(folder) as place,
+        loading_as(model, **how, trust_remote_code=trust_remote_code),
+        opened(model, tokenizer) as host,
+    ):
         request = FitRequest(
             model=model,
             tokenizer=tokenizer,
             corpus=corpus,
-            device=device,
             length=asked,
-            conditions={"deployable": deployable, **texts, "seed": seed, **limits},
+            conditions={**searched, **texts, "seed": seed, **limits},
             pace=pace,
             storage=storage or None,
             study=study,
@@ -187,6 +198,24 @@ def fit(
             budget=seconds,
         )
         return _answer(request, _fitting(request, host), progress)
+
+
+def _require_known(deployable: str, objective: str, space: str) -> None:
+    if deployable not in LOADERS:
+        raise UnknownName("engine for deployable", deployable, known=LOADERS)
+    if objective not in OBJECTIVES:
+        raise UnknownName("objective", objective, known=OBJECTIVES)
+    if space not in SEARCHED:
+        raise UnknownName("space", space, known=SEARCHED)
+
+
+def _require_room_for(workers: int, model: Any, device: str) -> None:
+    """Refuse several workers that cannot load the model, or that would each take all devices."""
+    if workers > 1 and not isinstance(model, str | Path):
+        sentence = "several workers need the name of a model, which each of them loads"
+        raise InvalidValue.because("workers", sentence, remedy="leave workers out, or pass a name")
+    if workers > 1 and AUTO in (device, wanted_placement().device):
+        raise InvalidValue.because("device", "each of several workers would take all devices", remedy="name one device")
 
 
 def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtension:
@@ -204,7 +233,7 @@ def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtens
 
 def _opened(request: FitRequest) -> Fitting:
     """Another process's own model and texts, and the study that all share."""
-    return _fitting(request, opened_by_name(request.model, request.tokenizer, request.device))
+    return _fitting(request, opened_by_name(request.model, request.tokenizer))
 
 
 def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:

@@ -6,14 +6,18 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk import folders
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.models import path_of
+from ropewalk.placement import AUTO, placing, wanted_placement
+from ropewalk.revision import at_revision, wanted_revision
 from ropewalk.trained_to import stated
+from ropewalk.trust import trusted, trusting
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.material.subject import Subject  # importing these takes seconds
@@ -39,18 +43,33 @@ class OpenedModel(NamedTuple):
 
 
 @contextmanager
-def opened(model: Any, tokenizer: Any, device: str) -> Iterator[OpenedModel]:
+def loading_as(
+    model: Any, *, dtype: str = "", device: str = "", revision: str = "", trust_remote_code: bool = False
+) -> Iterator[None]:
+    """How a model that is named is loaded inside the block; refused for a loaded one."""
+    asked = {"dtype": dtype, "device": device, "revision": revision, "trust_remote_code": trust_remote_code}
+    for name, value in asked.items():
+        if value and not isinstance(model, str | Path):
+            remedy = f"move it there: model.to({name})" if name in ("device", "dtype") else f"leave {name} out"
+            sentence = f"{name} is for a model that is named; this one is loaded"
+            raise InvalidValue.because(name, sentence, remedy=remedy)
+    trust = trust_remote_code or trusted()
+    with placing(dtype, device), at_revision(revision or wanted_revision()), trusting(trust):
+        yield
+
+
+@contextmanager
+def opened(model: Any, tokenizer: Any, device: str = "") -> Iterator[OpenedModel]:
     """A model by name, or a loaded one. A loaded one has its extension and its mode again after the block."""
     if isinstance(model, str | Path):
-        yield opened_by_name(model, tokenizer, device)
+        with placing(device=device):
+            named = opened_by_name(model, tokenizer)
+        yield named
         return
     from ropewalk.evaluation.material.subject import without_extension
     from ropewalk.hf.attach.handle import host_of
     from ropewalk.hf.attach.trained_extension import extension_of
 
-    if device:
-        sentence = "a device is for a model that is named; this one is loaded"
-        raise InvalidValue.because("device", sentence, remedy="move it there: model.to(device)")
     host: Any = host_of(model)
     trained_under, training = extension_of(host), host.training
     try:
@@ -60,14 +79,14 @@ def opened(model: Any, tokenizer: Any, device: str) -> Iterator[OpenedModel]:
         host.train(training)
 
 
-def opened_by_name(model: str | Path, tokenizer: Any = None, device: str = "") -> OpenedModel:
+def opened_by_name(model: str | Path, tokenizer: Any = None) -> OpenedModel:
     """A folder, a name on the hub, or default; its tokenizer is the one beside it, unless another is passed."""
     from ropewalk.hf.attach.trained_extension import taken_off
 
     name = path_of(str(model))
     folders.require_plausible(name)
     tokenizer = tokenizer_of(name) if tokenizer is None else tokenizer
-    loaded = placed(weights_of(name), device)
+    loaded = placed(weights_of(name))
     return OpenedModel(loaded, tokenizer, taken_off(loaded))
 
 
@@ -87,33 +106,72 @@ def tokenizer_of(model: str) -> Any:
 
 
 def weights_of(model: str) -> Any:
-    """The model, under the extension that was saved with it, if any."""
+    """The model in the precision and on the device that are asked for, under the extension saved with it, if any."""
     from ropewalk.hf import load
     from ropewalk.hf.probe.facts import correct
 
-    loaded = quietly(load, model)
+    wanted = wanted_placement()
+    how: dict[str, Any] = {} if wanted.dtype == AUTO else {"dtype": wanted.dtype}
+    how |= {"device_map": AUTO} if wanted.is_spread else {}
+    loaded = quietly(partial(load, **how), model)
     if stated() is not None:  # stored on the model, for other processes and machines too
         correct(loaded, stated())
-    return loaded
+    return loaded if wanted.device in ("", AUTO) else _moved(loaded, wanted.device)
 
 
-def placed(model: Any, device: str, *, small_in_float32: bool = True) -> Any:
-    """The model on its device; a small one on a CPU in float32."""
+def placed(model: Any, *, small_in_float32: bool = True) -> Any:
+    """The model where it computes, ready; a small one on a CPU in float32, unless a precision is asked for."""
     import torch
 
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    wanted = wanted_placement()
+    if wanted.is_spread:
+        return model.eval()
+    where = wanted.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if where == "cpu":
-        _keep_memory()
-    if small_in_float32 and where == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
+        keep_memory()
+    if small_in_float32 and wanted.dtype == AUTO and where == "cpu" and _is_small(model):
         model = model.float()
+    return _moved(model, where).eval()
+
+
+def _is_small(model: Any) -> bool:
+    """Whether float32 costs little; quantised weights have no other precision."""
+    from ropewalk.hf.probe.quantised import format_of
+
+    return not format_of(model) and sum(parameter.numel() for parameter in model.parameters()) < SMALL
+
+
+def _moved(model: Any, where: str) -> Any:
+    """The model on one device."""
     try:
-        return model.to(where).eval()
-    except (AssertionError, RuntimeError) as reason:  # torch without CUDA, an index too high, an unknown word
+        return model.to(where)
+    except (AssertionError, RuntimeError, ValueError) as reason:  # without CUDA, an index too high, quantised weights
         detail = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
         raise InvalidValue("device", "an available device", where, remedy=detail) from reason
 
 
-def _keep_memory() -> None:
+LONG = 100  # characters of an error that is passed on
+
+
+def require_device(name: str) -> None:
+    """Refuse a device that torch does not have here, before weights are read."""
+    try:
+        if name == AUTO:
+            import accelerate as accelerate
+        elif name:
+            import torch
+
+            torch.ones(1, device=name).item()  # meta has none
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from missing
+    except Exception as reason:  # every kind of device raises another
+        said = str(reason).partition("\n")[0]
+        detail = said if len(said) < LONG else ""  # torch lists all of its backends, and where to report
+        rule = "a device that torch has here, such as cpu, or auto"
+        raise InvalidValue("device", rule, name, remedy=detail) from reason
+
+
+def keep_memory() -> None:
     """Make the C library keep the memory of large tensors: allocating it again costs a tenth of the reading time."""
     with suppress(OSError, AttributeError):  # another system, another library
         mallopt = ctypes.CDLL(None).mallopt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.metadata import version
 
@@ -20,6 +21,7 @@ LIVE = ("server", "panel", "losses", "attention", "chat", "live")
 SCRIPTS = (*(f"equation/{name}.js" for name in EQUATION), "library/uPlot.iife.min.js")
 SCRIPTS += (*(f"view/{name}.js" for name in VIEW), *(f"live/{name}.js" for name in LIVE), "view/main.js")
 LICENCE = "library/LICENSE"  # of the charts; it goes where they go
+COMMENT = re.compile(r"^[ ]*//.*\n", re.MULTILINE)  # a line of its own: it is for readers of the sources
 STYLES = ("library/uPlot.min.css", "style.css")
 
 
@@ -42,6 +44,6 @@ def html() -> str:
         version=version("ropewalk"),
         catalogue=catalogue(),
         licence=source(LICENCE),
-        scripts=map(source, SCRIPTS),
+        scripts=[Markup(COMMENT.sub("", source(name))) for name in SCRIPTS],
         styles=map(source, STYLES),
     )

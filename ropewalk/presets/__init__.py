@@ -32,10 +32,16 @@ from ropewalk.presets.inference import (
     rerope as rerope,
 )
 from ropewalk.presets.inference import (
+    rerope_by_parts as rerope_by_parts,
+)
+from ropewalk.presets.inference import (
     self_extend as self_extend,
 )
 from ropewalk.presets.inference import (
     streaming as streaming,
+)
+from ropewalk.presets.inference import (
+    string as string,
 )
 from ropewalk.presets.inference import (
     window as window,
@@ -57,6 +63,9 @@ from ropewalk.presets.schedules import (
 )
 from ropewalk.presets.schedules import (
     longrope as longrope,
+)
+from ropewalk.presets.schedules import (
+    ministral3 as ministral3,
 )
 from ropewalk.presets.schedules import (
     ntk as ntk,
@@ -92,10 +101,16 @@ from ropewalk.presets.training import (
     hwfa_rerope as hwfa_rerope,
 )
 from ropewalk.presets.training import (
+    irope as irope,
+)
+from ropewalk.presets.training import (
     kerple as kerple,
 )
 from ropewalk.presets.training import (
     nope as nope,
+)
+from ropewalk.presets.training import (
+    p_rope as p_rope,
 )
 from ropewalk.presets.training import (
     pose as pose,
@@ -107,10 +122,19 @@ from ropewalk.presets.training import (
     randomized as randomized,
 )
 from ropewalk.presets.training import (
+    rnope_swa as rnope_swa,
+)
+from ropewalk.presets.training import (
     sandwich as sandwich,
 )
 from ropewalk.presets.training import (
+    ssmax as ssmax,
+)
+from ropewalk.presets.training import (
     stretched_positions as stretched_positions,
+)
+from ropewalk.presets.training import (
+    swan as swan,
 )
 from ropewalk.presets.training import (
     t5 as t5,
@@ -128,10 +152,12 @@ ALL: tuple[Callable[..., Extension], ...] = (
     by_parts,
     yarn,
     dynamic_yarn,
+    ministral3,
     abf,
     llama3,
     longrope,
     nope,
+    p_rope,
     alibi,
     kerple,
     sandwich,
@@ -143,6 +169,10 @@ ALL: tuple[Callable[..., Extension], ...] = (
     pose,
     hwfa,
     hwfa_rerope,
+    swan,
+    rnope_swa,
+    irope,
+    ssmax,
     gqa,
     qk_bias,
     stretched_positions,
@@ -152,8 +182,10 @@ ALL: tuple[Callable[..., Extension], ...] = (
     lm_infinite,
     rerope,
     leaky_rerope,
+    rerope_by_parts,
     self_extend,
     dual_chunk,
+    string,
     log_n,
     nbce,
     parallel_windows,

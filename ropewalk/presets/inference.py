@@ -7,7 +7,18 @@ import math
 from ropewalk.decoding import NBCE, MeanPooling
 from ropewalk.extension import Extension
 from ropewalk.presets.lengths import Length, share_of, squeeze
-from ropewalk.reach import Blockwise, DualChunk, LambdaMask, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, Window
+from ropewalk.reach import (
+    Blockwise,
+    DualChunk,
+    LambdaMask,
+    LeakyReRoPE,
+    ReRoPE,
+    ReRoPEByParts,
+    SelfExtend,
+    Sinks,
+    String,
+    Window,
+)
 from ropewalk.scales import LogN
 
 
@@ -70,6 +81,26 @@ def leaky_rerope(
     return Extension(reach=LeakyReRoPE(window=size, leak=leak))
 
 
+def rerope_by_parts(
+    *,
+    window: int | None = None,
+    leak: float | None = None,
+    low_turns: float = 0.5,
+    high_turns: float = 2.0,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """ReRoPE by parts with a window of 3/8, and the leak that keeps the longest distance at 3/4 of the trained length.
+
+    Source: ours, 2026; leak 16 without a target length.
+    """
+    size = share_of("rerope_by_parts", "window", window, trained_len, 3 / 8)
+    if leak is None:
+        leak = squeeze(size, 3 / 4, trained_len, target_len) or 16.0
+    parts = ReRoPEByParts(window=size, leak=leak, low_turns=low_turns, high_turns=high_turns)
+    return Extension(reach=parts)
+
+
 def self_extend(
     *,
     window: int | None = None,
@@ -94,6 +125,18 @@ def dual_chunk(*, chunk: int | None = None, local: int | None = None, trained_le
     """
     place = share_of("dual_chunk", "chunk", chunk, trained_len, 3 / 4)
     return Extension(reach=DualChunk(chunk=place, local=share_of("dual_chunk", "local", local, trained_len, 1 / 8)))
+
+
+def string(*, shift: int | None = None, local: int | None = None, trained_len: Length = None) -> Extension:
+    """STRING: keys from a third of the trained length on move nearer, down to a distance of 128.
+
+    For models with a short trained length the distance is at most a quarter of that third. Made for texts within the
+    trained length; one a third longer still has no unknown distance.
+
+    Source: An et al. 2024, arXiv:2410.18745; HKUNLP/STRING, README (0.33 L and 128).
+    """
+    start = share_of("string", "shift", shift, trained_len, 1 / 3)
+    return Extension(reach=String(shift=start, local=min(128, max(start // 4, 1)) if local is None else local))
 
 
 def log_n(*, clipped: bool = True) -> Extension:

@@ -7,10 +7,11 @@ from typing import Literal
 Needs = Literal["nothing", "tuning", "training"]
 
 # A short tuning of a model that was trained with plain rotation.
-TUNED = ("pi", "abf", "llama3", "longrope", "pose", "gqa", "stretched_positions")
+TUNED = ("pi", "abf", "llama3", "longrope", "pose", "ssmax", "gqa", "stretched_positions")
 # Trained this way from the start, or for about as long: a rotary model breaks without it.
 TRAINED = (
     "nope",
+    "p_rope",
     "alibi",
     "kerple",
     "sandwich",
@@ -21,6 +22,9 @@ TRAINED = (
     "randomized",
     "hwfa",
     "hwfa_rerope",
+    "swan",
+    "rnope_swa",
+    "irope",
     "qk_bias",
 )
 

@@ -17,7 +17,7 @@ from ropewalk.frequencies import (
     RoPE,
 )
 from ropewalk.presets.lengths import Length, stretch
-from ropewalk.scales import DynamicTemperature, LogN, LongRoPETemperature, YarnTemperature
+from ropewalk.scales import DynamicTemperature, Llama4Temperature, LogN, LongRoPETemperature, YarnTemperature
 
 
 def rope() -> Extension:
@@ -105,6 +105,23 @@ def dynamic_yarn(*, low_turns: float = 1.0, high_turns: float = 32.0, steps: int
         frequencies=Dynamic(inner=inner, steps=steps),
         scales=(DynamicTemperature(inner=YarnTemperature(factor=1), steps=steps),),
     )
+
+
+def ministral3(
+    *,
+    factor: float | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+    low_turns: float = 1.0,
+    high_turns: float = 32.0,
+) -> Extension:
+    """YaRN's frequencies, with Llama 4's temperature in place of YaRN's.
+
+    Source: Mistral 2025, Ministral 3; transformers, models/ministral3 (factor 16 from 16,384, both mscale 1).
+    """
+    times = stretch("ministral3", factor, trained_len, target_len)
+    schedule = by_parts(factor=times, low_turns=low_turns, high_turns=high_turns)
+    return schedule + Extension(scales=(Llama4Temperature(),))
 
 
 def abf(*, new_base: float = 500_000.0) -> Extension:

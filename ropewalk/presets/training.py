@@ -5,12 +5,14 @@ from __future__ import annotations
 from ropewalk.biases import FIRE, T5, ALiBi, GAURotary, KerpleLog, Sandwich
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
-from ropewalk.frequencies import Interpolation, NoPE, XPos
+from ropewalk.frequencies import Interpolation, NoPE, Partial, XPos
 from ropewalk.positions import PoSE, Randomized
-from ropewalk.presets.lengths import Length, share_of, stretch, target_or
-from ropewalk.reach import Causal, ReRoPE, Window
-from ropewalk.scales import LogN
+from ropewalk.presets.lengths import Length, require_whole, share_of, stretch, target_or
+from ropewalk.reach import Causal, Chunks, Reach, ReRoPE, Window
+from ropewalk.scales import Llama4Temperature, LogN, SSMax
 from ropewalk.surgery import MHAToGQA, QKBias, StretchPositions
+
+FEW = 16  # tokens: a window of one or two would be none
 
 
 def nope() -> Extension:
@@ -19,6 +21,14 @@ def nope() -> Extension:
     Source: Kazemnejad et al. 2023, arXiv:2305.19466.
     """
     return Extension(frequencies=NoPE())
+
+
+def p_rope(*, share: float = 0.75) -> Extension:
+    """Rotation of the fastest three quarters of the pairs; the others carry content alone.
+
+    Source: Barbero et al. 2024, arXiv:2410.06205 (0.75 is the best of 0.25, 0.5 and 0.75; Gemma 4 has 0.25).
+    """
+    return Extension(frequencies=Partial(share=share, over="head"))
 
 
 def alibi() -> Extension:
@@ -105,7 +115,7 @@ def hwfa(*, layers: int, window: int | None = None, trained_len: Length = None) 
     """
     size = window if window is not None else hwfa_window(layers, share_of("hwfa", "window", None, trained_len))
     full = Extension(frequencies=NoPE(), reach=Causal(), scales=(LogN(clipped=False),))
-    return Extension(reach=Window(window=size), layers={-1: full})
+    return Extension(reach=_hiding(Window(window=size), trained_len), layers={-1: full})
 
 
 def hwfa_window(layers: int, trained_len: int) -> int:
@@ -124,7 +134,8 @@ def hwfa_rerope(
     """Windows with rotation, and full layers at a third and two thirds of the depth that run as ReRoPE with log-n.
 
     A window is three times the trained length over the number of layers (the author's best are between two and four
-    times). Train these layers with plain rotation, run them with ReRoPE.
+    times). Of a model with three layers that is the whole trained length, which is refused: state a window there. Train
+    these layers with plain rotation, run them with ReRoPE.
 
     Source: Su 2023, kexue.fm/9731 ("HWFA2", f2).
     """
@@ -133,7 +144,88 @@ def hwfa_rerope(
     far = share_of("hwfa_rerope", "rerope_window", rerope_window, trained_len, 1 / 2)
     full = Extension(reach=ReRoPE(window=far), scales=(LogN(),))
     size = share_of("hwfa_rerope", "window", window, trained_len, 3 / layers)
-    return Extension(reach=Window(window=size), layers={layers // 3: full, 2 * layers // 3: full})
+    near = _hiding(Window(window=size), trained_len)
+    return Extension(reach=near, layers={layers // 3: full, 2 * layers // 3: full})
+
+
+def swan(*, layers: int, every: int = 4, window: int | None = None, trained_len: Length = None) -> Extension:
+    """Full attention without rotation in the first of every four layers, short windows with rotation in the others.
+
+    A window is a sixteenth of the trained length, and 16 tokens at least. The authors sharpen the full layers beyond
+    the trained length by a logarithm fitted to their model, ln(a + i); here it is log-n.
+
+    Source: Puvvada et al. 2025 (SWAN-GPT), arXiv:2504.08719 (512 of 8,192).
+    """
+    size = _share_or_few("swan", "window", window, trained_len, 1 / 16)
+    full = Extension(frequencies=NoPE(), reach=Causal(), scales=(LogN(),))
+    near = _hiding(Window(window=size), trained_len)
+    return _interleaved(near, full, layers, range(0, layers, _period(every)))
+
+
+def rnope_swa(*, layers: int, every: int = 4, window: int | None = None, trained_len: Length = None) -> Extension:
+    """Full attention without rotation in the last of every four layers, windows with rotation in the others.
+
+    A window is half of the trained length.
+
+    Source: Yang et al. 2025, arXiv:2501.18795; Command R7B (windows of 4,096 of 8,192).
+    """
+    size = share_of("rnope_swa", "window", window, trained_len, 1 / 2)
+    full = Extension(frequencies=NoPE(), reach=Causal())
+    near = _hiding(Window(window=size), trained_len)
+    return _interleaved(near, full, layers, range(_period(every) - 1, layers, every))
+
+
+def irope(*, layers: int, every: int = 4, chunk: int | None = None, trained_len: Length = None) -> Extension:
+    """Full attention with Llama 4's temperature and without rotation in the last of every four layers, chunks with
+    rotation in the others.
+
+    A chunk, and a step of the temperature, is 1/32 of the trained length, and 16 tokens at least.
+
+    Source: Meta 2025, Llama 4 Scout (8,192 of 262,144); transformers, models/llama4.
+    """
+    size = _share_or_few("irope", "chunk", chunk, trained_len, 1 / 32)
+    full = Extension(frequencies=NoPE(), reach=Causal(), scales=(Llama4Temperature(length=size, first=1),))
+    near = _hiding(Chunks(chunk=size), trained_len)
+    return _interleaved(near, full, layers, range(_period(every) - 1, layers, every))
+
+
+def _share_or_few(preset: str, name: str, value: int | None, trained_len: Length, share: float) -> int:
+    """The value, by default a share of the trained length; of a short one `FEW` tokens, or half of it."""
+    size = share_of(preset, name, value, trained_len, share)
+    return size if value is not None or trained_len is None else max(size, min(FEW, trained_len // 2))
+
+
+def _interleaved(near: Reach, full: Extension, layers: int, places: range) -> Extension:
+    """Full layers at these places, and others; refused where there is only one kind."""
+    if not 0 < len(places) < layers:
+        raise InvalidValue("layers", f"at least {max(places.start + 1, 2)}, for full layers and others", layers)
+    return Extension(reach=near, layers=dict.fromkeys(places, full))
+
+
+def _period(every: int) -> int:
+    """How many layers there are to one full layer."""
+    require_whole("every", every)
+    if every < 2:
+        raise InvalidValue("every", "at least 2, one full layer and one other", every)
+    return every
+
+
+def _hiding(near: Window | Chunks, trained_len: Length) -> Window | Chunks:
+    """A reach that hides keys in training; another one is refused, since its layers would be trained as plain ones."""
+    size = near.window if isinstance(near, Window) else near.chunk
+    if trained_len is not None and size >= trained_len:
+        kind = "window" if isinstance(near, Window) else "chunk"
+        rule = f"below the trained length ({trained_len}), or nothing is hidden in training"
+        raise InvalidValue(kind, rule, size, remedy=f"state a smaller {kind}, or use more layers")
+    return near
+
+
+def ssmax(*, start: float | None = None) -> Extension:
+    """Scalable softmax: each head learns how fast its logits grow with the logarithm of the number of keys.
+
+    Source: Nakanishi 2025, arXiv:2501.19399 (in training from the start, or for the last part of it).
+    """
+    return Extension(scales=(SSMax(start=start),))
 
 
 def gqa(*, kv_heads: int = 8) -> Extension:

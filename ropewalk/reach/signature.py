@@ -15,18 +15,40 @@ from ropewalk.facts import Facts
 from ropewalk.spec import Spec
 
 At = Callable[[Tensor], Tensor]
+AtPairs = Callable[[Tensor, Tensor], Tensor]
+
+
+class PairPlaces(NamedTuple):
+    """Where each pair of queries and keys is rotated to, if pairs differ.
+
+    Both functions take positions with a last axis for the pairs (of one entry if all pairs stand alike), and how often
+    each pair turns in the trained length. They return a position for each pair.
+    """
+
+    q_at: AtPairs
+    k_at: AtPairs
 
 
 class Span(NamedTuple):
     """The keys j with start(i) <= j < stop(i), which query i sees as if it were at q_at(i) and they at k_at(j).
 
-    All four functions work elementwise on whole positions. `bounds` cuts spans below 0 and beyond the query.
+    All four functions work elementwise on whole positions. `bounds` cuts spans below 0 and beyond the query. Where the
+    pairs of a token are rotated to different places, `pairs` says where; q_at and k_at then count for biases only.
     """
 
     start: At
     stop: At
     q_at: At
     k_at: At
+    pairs: PairPlaces | None = None
+
+    def q_rotated(self, i: Tensor, turns: Tensor) -> Tensor:
+        """The positions that queries are rotated to; one for each pair, in a last axis, if pairs differ."""
+        return self.q_at(i) if self.pairs is None else self.pairs.q_at(i[..., None], turns)
+
+    def k_rotated(self, j: Tensor, turns: Tensor) -> Tensor:
+        """The same of keys."""
+        return self.k_at(j) if self.pairs is None else self.pairs.k_at(j[..., None], turns)
 
     def bounds(self, i: Tensor) -> tuple[Tensor, Tensor]:
         """start and stop of every query, within [0, i + 1], start at most stop."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ropewalk.evaluation.compare.changes import change_at, changes_by_position
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, reach
-from ropewalk.evaluation.tasks import Context
+from ropewalk.evaluation.tasks import Context, Task
+from ropewalk.evaluation.tasks.outside.complete import source_mark
 from ropewalk.folders import replacing, write_text
+from ropewalk.report.depths import biases_json
 from ropewalk.report.drawing.figure import ReportFigure, written
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.figures import figures, headline, keys_of
 from ropewalk.report.formulas import FORMULAS, formulas
 from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.report.predictions import prediction_section, predictions
 from ropewalk.report.sections import Section, sections
 from ropewalk.report.tables import advice, page_notes, table, title
 from ropewalk.report.titles import corpus_of, counted, date_of, model_of, texts
@@ -27,13 +32,27 @@ DATA = "results.json"
 MANY = 12  # extensions that the head of the page names
 
 
-def write_report(comparison: Comparison, folder: str | Path, *, command: str = "") -> Path:
-    """The page, the figures as SVG and CSV, and everything as JSON."""
+def write_report(
+    comparison: Comparison,
+    folder: str | Path,
+    *,
+    command: str = "",
+    parts: Sequence[PagePart] = (),
+    files: Mapping[str, str] = MappingProxyType({}),
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Path:
+    """The page, the figures as SVG and CSV, and everything as JSON.
+
+    With other parts before its own, other `files` beside it, and `more` in the JSON.
+    """
     out, page = Path(folder), page_of(comparison, command)
-    results = _finite(as_json(comparison, command))
+    page = replace(page, parts=[*parts, *page.parts])
+    results = finite_json({**as_json(comparison, command), **more})
     with replacing(out) as place:
         for figure in page.figures:
             written(figure, place)
+        for name, content in files.items():
+            write_text(place / name, content)
         write_text(place / DATA, json.dumps(results, indent=1) + "\n")
         write_text(place / "report.html", render_page(page))
     return out / "report.html"
@@ -54,7 +73,7 @@ def page_of(comparison: Comparison, command: str = "") -> ReportPage:
         table=table(comparison),
         table_about=ABOUT_TABLE,
         notes=page_notes(comparison),
-        parts=_parts(sections(comparison), drawn),
+        parts=_parts(_all_sections(comparison), drawn),
         command=command,
         made={**comparison.made, **comparison.marks},
         data=DATA,
@@ -88,6 +107,12 @@ def _texts(comparison: Comparison) -> int:
     return max((task.samples for task in comparison.tasks if task.name == Context.name), default=0)
 
 
+def _all_sections(comparison: Comparison) -> list[Section]:
+    """Those of the tasks, and which loss predicts the scores where that is known."""
+    known = predictions(comparison)
+    return [*sections(comparison), *([prediction_section(known)] if known else [])]
+
+
 def _parts(tasks: Sequence[Section], drawn: Sequence[ReportFigure]) -> list[PagePart]:
     """A part for each task, and one for the formulas."""
 
@@ -108,9 +133,16 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
         "trained_len": comparison.trained_len,
         "own_schedule": comparison.own_schedule,
         "lengths": list(comparison.lengths),
-        "tasks": [{**task.to_json(), "version": task.version} for task in comparison.tasks],
+        "tasks": [_task(task) for task in comparison.tasks],
         "contenders": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+        "predictions": [one.to_json() for one in predictions(comparison)],
     }
+
+
+def _task(task: Task) -> dict[str, Any]:
+    """With the hash of its file, where it is not one of the package's."""
+    source = source_mark(task)
+    return {**task.to_json(), "version": task.version, **({"source": source} if source else {})}
 
 
 def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
@@ -130,6 +162,7 @@ def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
         "slowdown": candidate.slowdown,
         "verdict": candidate.verdict._asdict(),
         "reach": {name: reach(comparison, candidate, name)._asdict() for name in scored},
+        "position_bias": biases_json(candidate),
         "rows": [
             {
                 "task": row.task.title,
@@ -144,10 +177,10 @@ def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:
+def finite_json(value: Any) -> Any:
     """JSON has no infinity: the open end of an interval, or a number that was not measured, is null."""
     if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: finite_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [finite_json(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,12 +11,14 @@ from ropewalk.evaluation.compare.changes import PositionChange, change_at, chang
 from ropewalk.evaluation.compare.compare import BREAK, BREAKS, Candidate, Comparison
 from ropewalk.evaluation.metrics.intervals import Estimate, share
 from ropewalk.evaluation.tasks import Task
+from ropewalk.report.depths import loss_by_depth
 from ropewalk.report.drawing.figure import ReportFigure
 from ropewalk.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
 from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.drawing.shares import ShareCell, ShareMap, ShareRow, share_map
 from ropewalk.report.drawing.styles import BASE_KEY
+from ropewalk.report.predictions import prediction_figure, predictions
 from ropewalk.report.sections import REACH, estimated
 from ropewalk.report.tables import ordered, short
 
@@ -42,13 +44,17 @@ def figures(comparison: Comparison) -> list[ReportFigure]:
     for name in (task.name for task in _scored(comparison)):
         drawn.append(score_by_length(comparison, name))
         if _has_depths(comparison, name):
-            drawn.append(score_by_depth(comparison, name))
+            drawn += [score_by_depth(comparison, name), loss_by_depth(comparison, name, keys_of(comparison))]
     if "repetition" in measured:
         drawn.append(repetition_by_length(comparison))
     if "damage" in measured:
         drawn.append(damage(comparison))
     if "perplexity" in measured:
         drawn.append(perplexity_by_length(comparison))
+    if "longppl" in measured:
+        drawn.append(longppl_by_length(comparison))
+    if known := predictions(comparison):
+        drawn.append(prediction_figure(known))
     return drawn
 
 
@@ -155,6 +161,13 @@ def perplexity_by_length(comparison: Comparison) -> ReportFigure:
     words = "Perplexity of whole texts", f"In windows that overlap by half; each token counts once. {CUT}"
     estimates = _estimates(comparison, title, "strided")
     return _by_length(comparison, "perplexity_by_length", words, "perplexity", title, "strided", estimates)
+
+
+def longppl_by_length(comparison: Comparison) -> ReportFigure:
+    """The same key tokens in windows of each length."""
+    words = "Does it use the far text where far text counts?", f"Perplexity of the same key tokens. {CUT}"
+    estimates = _estimates(comparison, "longppl", "longppl")
+    return _by_length(comparison, "longppl_by_length", words, "LongPPL", "longppl", "longppl", estimates)
 
 
 Estimates = dict[str, dict[int, Estimate]]  # by line and length

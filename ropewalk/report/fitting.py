@@ -34,7 +34,6 @@ from ropewalk.search.trials import MeasuredTrial
 
 CUT = "On fitting texts; the worse half is cut off at the edge."
 NOTES = (
-    "loss: nats per token on the second half of each text; in brackets the 95 % interval over texts",
     "behind: loss minus that of the search's choice on the same texts; an interval above 0 means the choice is better",
     "texts: extensions that broke on the first fitting texts are tested on a few texts only",
     "short: change of the loss within the trained length; time: processor time, against the base model",
@@ -77,7 +76,7 @@ def page_of(fit: FitResult, command: str = "") -> ReportPage:
         headline=[lead(fit)],
         table=table(fit),
         table_about=ABOUT_TABLE,
-        notes=NOTES,
+        notes=(f"loss: nats per token of {goal.scored.rstrip(',')}; in brackets the 95 % interval over texts", *NOTES),
         parts=[
             PagePart("the search", ABOUT_SEARCH, (front(fit), history(fit))),
             *([PagePart("rotations", ABOUT_PAIRS, tuple(pairs))] if pairs else []),
@@ -107,8 +106,8 @@ def words(fit: FitResult) -> str:
     goal, winner = fit.goal, fit.written
     sentences = [
         f"Written: {winner.line}, {_standing(fit)}.",
-        f"On {winner.loss.of} texts that the search did not see, the last {goal.last:,} of {goal.target_len:,} tokens "
-        f"have a loss of {winner.loss.value:.3f} nats.",
+        f"On {winner.loss.of} texts that the search did not see, {goal.scored} have a loss of {winner.loss.value:.3f} "
+        "nats.",
         _over_the_rival(fit) if winner is fit.answer else _over_the_search(fit),
         _out_of_budget(fit),
         f"The loss on short texts changes by {_signed(winner.damage)}, and a text takes {winner.slowdown:.1f} times as "

@@ -11,6 +11,7 @@ from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
+from ropewalk.hf.probe.checkpoint_schedule import DROPPED
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.html_page import PageTable
 
@@ -28,6 +29,7 @@ PAGE_NOTES = (
     "columns with several numbers have one for each length",
 )
 OWN_SCHEDULE = "The checkpoint has its own schedule, {own}. Schedules build on it; with +instead they replace it."
+NO_ROTATION = "The checkpoint's rotation was dropped. What only changes rotation is refused; +instead rotates again."
 TRAINED_UNDER = "The base model was trained under {extension}. A candidate replaces what it names and keeps the rest."
 MEMORY_NOTE = "mem: out of memory; run the same command to retry."
 
@@ -84,8 +86,9 @@ def page_notes(comparison: Comparison) -> tuple[str, ...]:
 def remarks(comparison: Comparison) -> tuple[str, ...]:
     """What is special about this model or this run."""
     trained_under = TRAINED_UNDER.format(extension=brief(comparison.trained_under))
+    schedule = comparison.own_schedule
     return (
-        (OWN_SCHEDULE.format(own=comparison.own_schedule),) * bool(comparison.own_schedule)
+        (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
         + (MEMORY_NOTE,) * any(candidate.failures for candidate in comparison.candidates)
     )

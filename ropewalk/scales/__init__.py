@@ -3,10 +3,12 @@
 from ropewalk.scales.deepseek_temperature import DeepSeekTemperature as DeepSeekTemperature
 from ropewalk.scales.dynamic import DynamicTemperature as DynamicTemperature
 from ropewalk.scales.head_scale import HeadScale as HeadScale
+from ropewalk.scales.llama4_temperature import Llama4Temperature as Llama4Temperature
 from ropewalk.scales.log_n import LogN as LogN
 from ropewalk.scales.longrope_temperature import LongRoPETemperature as LongRoPETemperature
 from ropewalk.scales.signature import Scale as Scale
 from ropewalk.scales.signature import Weights as Weights
+from ropewalk.scales.ssmax import SSMax as SSMax
 from ropewalk.scales.temperature import Temperature as Temperature
 from ropewalk.scales.yarn_temperature import YarnTemperature as YarnTemperature
 
@@ -16,6 +18,8 @@ ALL: tuple[type[Scale], ...] = (
     YarnTemperature,
     DeepSeekTemperature,
     LongRoPETemperature,
+    Llama4Temperature,
     HeadScale,
+    SSMax,
     DynamicTemperature,
 )

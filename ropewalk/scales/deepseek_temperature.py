@@ -26,6 +26,7 @@ from ropewalk.spec import Factor
 @dataclass(frozen=True, kw_only=True)
 class DeepSeekTemperature(Scale):
     name = "deepseek_temperature"
+    of_row = False
     of_frequencies = True
     factor: Factor
     mscale: Annotated[float, NOT_NEGATIVE, "m of the rotated dimensions"] = 1.0

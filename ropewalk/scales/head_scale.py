@@ -22,6 +22,7 @@ from ropewalk.scales.signature import Scale, Weights
 @dataclass(frozen=True, kw_only=True)
 class HeadScale(Scale):
     name = "head_scale"
+    of_row = False
     start: Annotated[float, POSITIVE, "number of every head before training"] = 1.6
     floor: Annotated[float, POSITIVE, "smallest value"] = 1.0
 

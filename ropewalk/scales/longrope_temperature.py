@@ -22,6 +22,7 @@ from ropewalk.spec import Factor
 @dataclass(frozen=True, kw_only=True)
 class LongRoPETemperature(Scale):
     name = "longrope_temperature"
+    of_row = False
     of_frequencies = True
     factor: Factor
 

@@ -26,6 +26,7 @@ class Scale(Learnable):
     """A scale."""
 
     of_frequencies: ClassVar[bool] = False  # whether it is the temperature of a schedule
+    of_row: ClassVar[bool] = True  # whether it depends on the row, near or far
 
     @abstractmethod
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:

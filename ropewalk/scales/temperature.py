@@ -22,6 +22,7 @@ from ropewalk.scales.signature import Scale, Weights, constant
 @dataclass(frozen=True, kw_only=True)
 class Temperature(Scale):
     name = "temperature"
+    of_row = False
     value: Annotated[float, POSITIVE, "factor of the logits"]
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:

@@ -23,6 +23,7 @@ from ropewalk.spec import Factor
 @dataclass(frozen=True, kw_only=True)
 class YarnTemperature(Scale):
     name = "yarn_temperature"
+    of_row = False
     of_frequencies = True
     factor: Factor
     coefficient: Annotated[float, NOT_NEGATIVE, "growth per e-fold of length"] = 0.1

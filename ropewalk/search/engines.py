@@ -13,7 +13,8 @@ from ropewalk.hf.attach.modes import attached_all
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.engine_export.export import require_exportable
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.probe import ProbedLayer, probe
+from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.search.goal import ANY, STATIC, Goal
 
 

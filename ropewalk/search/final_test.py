@@ -89,11 +89,12 @@ def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) 
     """Test one extension, beside the answer and the base model."""
     mine, theirs, base = (on.long(measured) for measured in (extension, answer, Extension()))
     losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
+    tokens = [sample.get("tokens", on.goal.last) for sample in mine.samples]
     return FinalTest(
         line=line,
         extension=extension,
         loss=mine.numbers["loss"],
-        behind=difference(*losses),
+        behind=difference(*losses, weights=tokens),
         damage=difference(on.short_losses(extension), on.short_losses(Extension())),
         slowdown=mine.seconds / base.seconds,
         keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],

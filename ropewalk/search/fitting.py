@@ -97,6 +97,8 @@ class Fitting:
         """Refuse what cannot be searched, and measure what all workers need: the base model."""
         _ = self.fitted_on, self.judged_on, self.study
         _ = self.fitted_on.subject.warm, self.judged_on.subject.warm  # in this process, which others are forked from
+        for texts in (self.fitted_on, self.judged_on):
+            texts.require_tokens()
         self.fitted_on.long(Extension())
 
     @cached_property

@@ -14,7 +14,13 @@ ANY, STATIC = "any", "static"
 ROUNDING = 1e-5  # nats per token: difference between two float32 computations of one number
 SEVERAL = Rule("at least 2", lambda value: value >= 2)
 
+ALL, FAR = "all", "far"
+OBJECTIVES = (ALL, FAR)
+Objective = Literal["all", "far"]
 Deployable = Literal["any", "static", "transformers", "vllm", "sglang", "llama.cpp"]
+SearchSpace = Literal["usual", "compositions"]
+SEARCHED: tuple[str, ...] = get_args(SearchSpace)
+USUAL = "usual"
 LOADERS: tuple[str, ...] = get_args(Deployable)
 
 
@@ -34,12 +40,14 @@ class Goal(Checked):
     facts: Annotated[Facts, "of the model"]
     target_len: Annotated[int, AT_LEAST_ONE, "target length in tokens"]
     deployable: Annotated[Deployable, "engine that must be able to load the answer"] = "any"
+    objective: Annotated[Objective, "tokens whose loss counts: all, or those that need far context"] = "all"
     max_damage: Annotated[float | None, NOT_NEGATIVE, "largest rise of the loss on short texts, nats"] = None
     min_retrieval: Annotated[float | None, A_SHARE, "smallest share of passkeys found"] = None
     max_slowdown: Annotated[float | None, POSITIVE, "largest time of a text, over that of the base model"] = None
     samples: Annotated[int, SEVERAL, "texts to search on"] = 16
     judges: Annotated[int, SEVERAL, "other texts for the final test"] = 24
     seed: Annotated[int, NOT_NEGATIVE, "random seed"] = 0
+    space: Annotated[SearchSpace, "what is searched; usual: schedules, reaches and windows below"] = "usual"
 
     def check(self) -> None:
         if self.target_len <= self.facts.trained_len:
@@ -56,10 +64,19 @@ class Goal(Checked):
         """How many tokens are scored: each has at least half the target before it, and fewer would be too noisy."""
         return max(1, self.target_len // 2)
 
+    @property
+    def scored(self) -> str:
+        """The same in words."""
+        last = f"the last {self.last:,} of {self.target_len:,} tokens"
+        return last if self.objective == ALL else f"the tokens that need far context, among {last},"
+
     def to_json(self) -> Json:
         """Every condition, without the facts, which are the model's."""
         names = [parameter.name for parameter in parameters(type(self))]
-        return {name: getattr(self, name) for name in names if name != "facts"}
+        values = {name: getattr(self, name) for name in names if name != "facts"}
+        if self.space == USUAL:
+            del values["space"]  # studies from before there were others go on
+        return values
 
     def violations(self, figures: Measurements) -> dict[str, float]:
         """By how much each condition is exceeded: above 0 it is broken."""

@@ -11,6 +11,7 @@ from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Task
 from ropewalk.hf.use.frequency_gradients import slopes
 from ropewalk.record import AT_LEAST_ONE
+from ropewalk.search.far_tokens import Places
 from ropewalk.spec import Json
 
 
@@ -18,12 +19,19 @@ from ropewalk.spec import Json
 class MeasuredGradients(Task):
     name: ClassVar[str] = "slopes"
     last: Annotated[int, AT_LEAST_ONE, "last tokens, whose loss counts"]
+    places: Annotated[Places, "of each text, among the last tokens; nothing: all of them"] = ()
+
+    def identity(self, sample: int) -> Json:
+        """A sample depends on its own places."""
+        return {**super().identity(sample), "places": self.places[sample] if self.places else ()}
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """The gradients of one text."""
-        ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, -length:]
-        gradients = slopes(subject.model, ids, last=self.last)
-        return {"by_pair": gradients.by_pair.tolist(), "by_temperature": gradients.by_temperature}
+        ids = subject.passages(self.samples)[sample].to(subject.device)[None, -length:]
+        places = self.places[sample] if self.places else tuple(range(self.last))
+        gradients = slopes(subject.model, ids, last=self.last, places=places)
+        numbers = {"by_pair": gradients.by_pair.tolist(), "by_temperature": gradients.by_temperature}
+        return {**numbers, "tokens": len(places)}
 
     def condense(self, measured: Sequence[Json]) -> dict[str, Estimate]:
         """Nothing: texts are used one by one."""

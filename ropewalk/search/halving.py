@@ -15,10 +15,10 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
+from ropewalk.evaluation.compare.halving import MAX_GAP
 from ropewalk.search.trials import HAND_SET
 
 KEPT = 3  # one trial in so many continues
-MAX_GAP = 0.05  # nats per token behind the best on the same texts
 
 
 class Halving(BasePruner):

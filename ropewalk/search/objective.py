@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.compare.cells import Cell
+from ropewalk.evaluation.compare.halving import rounds
 from ropewalk.evaluation.compare.runner import Finished, Progress, ResultRow, here, run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
@@ -23,7 +24,8 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
-from ropewalk.search.goal import Goal, Measurements
+from ropewalk.search.far_tokens import FarLoss, FarTokens, Places
+from ropewalk.search.goal import ALL, FAR, Goal, Measurements
 from ropewalk.search.gradients import MeasuredGradients
 
 KEYS = 5  # passkeys per text of the target length
@@ -57,7 +59,9 @@ class OnTexts:
 
     def rungs(self, extension: Extension) -> Iterator[float]:
         """The loss on an eighth of the texts, a third, all."""
-        for count in sorted({max(1, self.count // 8), max(1, self.count // 3), self.count}):
+        for count in rounds(self.count):
+            if not self._scored_tokens(count):  # few texts may have none
+                continue
             yield self.long(extension, count).numbers["loss"].value
 
     def damage(self, extension: Extension) -> float:
@@ -76,19 +80,41 @@ class OnTexts:
 
     def slopes(self, extension: Extension) -> Tensor | None:
         """One backward pass per text; None where the model, or its memory, does not allow that."""
-        task = MeasuredGradients(samples=self.count, last=self.goal.last)
+        places = self.far_places() if self.goal.objective == FAR else ()
+        task = MeasuredGradients(samples=self.count, last=self.goal.last, places=places)
         try:
             samples = self._measured(extension, task, self.goal.target_len).samples
         except DoesNotFit:
             return None
         by_pair = torch.tensor([sample["by_pair"] for sample in samples], dtype=torch.float64)
         by_temperature = torch.tensor([sample["by_temperature"] for sample in samples], dtype=torch.float64)
-        return torch.cat([-math.log(self.goal.factor) * by_pair, by_temperature[:, None]], 1)
+        gradients = torch.cat([-math.log(self.goal.factor) * by_pair, by_temperature[:, None]], 1)
+        tokens = torch.tensor([sample["tokens"] for sample in samples], dtype=torch.float64)
+        return gradients * (tokens / tokens.mean())[:, None]  # each text as it counts in the mean over tokens
 
     def long(self, extension: Extension, count: int | None = None) -> ResultRow:
         """The loss of the last tokens, on texts of the target length."""
-        task = Context(samples=count or self.count, last=self.goal.last)
-        return self._measured(extension, task, self.goal.target_len)
+        return self._measured(extension, self._task(count or self.count), self.goal.target_len)
+
+    def _task(self, count: int) -> Task:
+        if self.goal.objective == ALL:
+            return Context(samples=count, last=self.goal.last)
+        return FarLoss(samples=count, last=self.goal.last, places=self.far_places(count))
+
+    def far_places(self, count: int | None = None) -> Places:
+        """The tokens of each text that need far context, fixed by the base model; the store has them from then on."""
+        task = FarTokens(samples=count or self.count, last=self.goal.last)
+        samples = self._measured(Extension(), task, self.goal.target_len).samples
+        return tuple(tuple(sample["places"]) for sample in samples)
+
+    def require_tokens(self) -> None:
+        """Refuse texts without a token that counts."""
+        if not self._scored_tokens(self.count):
+            rule = "texts with tokens that need far context, where the objective is far"
+            raise DoesNotFit("corpus", rule, self.subject.corpus, remedy="take more samples, or other texts")
+
+    def _scored_tokens(self, count: int) -> int:
+        return count * self.goal.last if self.goal.objective == ALL else sum(map(len, self.far_places(count)))
 
     def short_losses(self, extension: Extension) -> list[float]:
         """The loss of each text within the trained length."""

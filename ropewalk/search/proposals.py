@@ -17,12 +17,10 @@ from optuna.trial import FrozenTrial, TrialState
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces import ALL, HandSet, Space
+from ropewalk.search.spaces import ALL, BY_NAME, HandSet, Space
 from ropewalk.search.spaces.signature import Values
 from ropewalk.search.trials import EXTENSION, SPACE, MeasuredTrial, ranked, tried
 
-SPACES = {space.name: space for space in ALL}
-NAMES = CategoricalDistribution(tuple(SPACES))
 ATTEMPTS = 200  # to propose something new that fits
 
 Takes = Callable[[Extension], bool]
@@ -37,8 +35,9 @@ class Proposing(BaseSampler):
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The knobs of all spaces; `sample_relative` sets those of one."""
-        knobs = {f"{space.name}.{name}": knob for space in ALL for name, knob in space.knobs(self.goal).items()}
-        return {SPACE: NAMES, **knobs}
+        spaces = spaces_of(self.goal).values()
+        knobs = {f"{space.name}.{name}": knob for space in spaces for name, knob in space.knobs(self.goal).items()}
+        return {SPACE: names_of(self.goal), **knobs}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -71,9 +70,21 @@ class Proposing(BaseSampler):
         raise DoesNotFit.because("proposals", sentence, remedy="end the search here, or widen the goal")
 
 
+def spaces_of(goal: Goal) -> dict[str, Space]:
+    """The spaces that are searched, by name: all usual ones, or the one that the goal names; always the hand-set."""
+    named = [space for space in BY_NAME if space.name == goal.space]
+    chosen = [space for space in ALL if isinstance(space, HandSet)] + named if named else ALL
+    return {space.name: space for space in chosen}
+
+
+def names_of(goal: Goal) -> CategoricalDistribution:
+    """The names of these spaces, as a knob."""
+    return CategoricalDistribution(tuple(spaces_of(goal)))
+
+
 def open_spaces(goal: Goal, takes: Takes) -> list[Space]:
     """The spaces whose example fits."""
-    spaces = [space for space in ALL if not isinstance(space, HandSet) and _fits(space, goal, takes)]
+    spaces = [one for one in spaces_of(goal).values() if not isinstance(one, HandSet) and _fits(one, goal, takes)]
     if not spaces:
         raise DoesNotFit("deployable", "an engine that can load an extension of this model", goal.deployable)
     return spaces
@@ -82,7 +93,7 @@ def open_spaces(goal: Goal, takes: Takes) -> list[Space]:
 def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
     """What is tried first: the hand-set extensions and the example of each space, as far as they fit."""
     first: dict[Extension, tuple[Space, Values]] = {}
-    for space in ALL:
+    for space in spaces_of(goal).values():
         for values in space.seeds(goal):
             extension = extension_of(space, goal, values)
             if extension and extension not in first and takes(extension):

@@ -21,9 +21,9 @@ from ropewalk.files import why
 from ropewalk.folders import refusing_full
 from ropewalk.search.goal import Goal
 from ropewalk.search.halving import Halving
-from ropewalk.search.proposals import NAMES, SPACES, Proposing, Takes
+from ropewalk.search.proposals import Proposing, Takes, names_of, spaces_of
 from ropewalk.search.spaces import Space
-from ropewalk.search.spaces.signature import Values
+from ropewalk.search.spaces.signature import Values, unknown
 from ropewalk.search.trials import SPACE, tried
 
 AGAIN = "make room and start again; the search resumes"
@@ -89,7 +89,8 @@ def next_trial(study: optuna.Study, goal: Goal) -> tuple[Trial, Space, Values]:
     """The next trial, with its values recorded where other workers see them."""
     trial = study.ask()
     trial.set_user_attr(OWNER, _owner())
-    space = SPACES[_suggested(trial, SPACE, NAMES)]
+    spaces = spaces_of(goal)
+    space = spaces[_suggested(trial, SPACE, names_of(goal))]
     knobs = space.knobs(goal)
     return trial, space, {name: _suggested(trial, f"{space.name}.{name}", knob) for name, knob in knobs.items()}
 
@@ -102,7 +103,7 @@ def _suggested(trial: Trial, name: str, knob: BaseDistribution) -> Any:
             return trial.suggest_int(name, knob.low, knob.high)
         case CategoricalDistribution():
             return trial.suggest_categorical(name, knob.choices)
-    raise DoesNotFit("knob", "a number, a whole number or a choice", type(knob).__name__)
+    raise unknown(knob)
 
 
 def give_up(study: optuna.Study, trial: FrozenTrial) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import torch
 
+from ropewalk.placement import Placement, placing, wanted_placement
+from ropewalk.revision import at_revision, wanted_revision
 from ropewalk.search.fitting import Fitting
 from ropewalk.trained_to import stated, trained_to
 from ropewalk.trust import trusted, trusting
@@ -24,7 +26,7 @@ def helped(workers: int, open_fitting: OpenFitting) -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // workers))
     context = multiprocessing.get_context("spawn")
-    settings = (open_fitting, workers, trusted(), stated())
+    settings = (open_fitting, workers, trusted(), stated(), wanted_revision(), wanted_placement())
     helpers = [context.Process(target=_help, args=(number, *settings), daemon=True) for number in range(1, workers)]
     for process in helpers:
         process.start()
@@ -36,10 +38,21 @@ def helped(workers: int, open_fitting: OpenFitting) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _help(number: int, open_fitting: OpenFitting, workers: int, trust: bool, trained_len: int | None) -> None:
+def _help(
+    number: int,
+    open_fitting: OpenFitting,
+    workers: int,
+    trust: bool,
+    trained_len: int | None,
+    revision: str,
+    placement: Placement,
+) -> None:
     """One more worker: it searches and measures; the first worker writes the answer, and reports an interrupt."""
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
-    with trusting(trust), trained_to(trained_len), suppress(KeyboardInterrupt):
+    scopes = trusting(trust), trained_to(trained_len), at_revision(revision), placing(*placement)
+    with ExitStack() as inside, suppress(KeyboardInterrupt):
+        for scope in scopes:
+            inside.enter_context(scope)
         fitting = open_fitting()
         fitting.leads = False
         if not fitting.search():

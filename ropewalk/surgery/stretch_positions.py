@@ -41,7 +41,7 @@ class StretchPositions(Surgery):
         extra, rows = table[: self.untouched], table[self.untouched :].double()
         if self.target_len < len(rows):
             raise DoesNotFit("target_len", f"at least the {len(rows)} rows of {name}", self.target_len)
-        x = self._places(len(rows))
+        x = self._places(len(rows)).to(rows.device)
         below = x.floor().long()
         share = (x - below).unsqueeze(-1)
         stretched = (1 - share) * rows[below] + share * rows[(below + 1).clamp(max=len(rows) - 1)]

@@ -72,6 +72,7 @@ LINES = (
 SCALES = (
     scales.LogN(),
     scales.Temperature(value=1.3),
+    scales.Llama4Temperature(beta=0.5),
     scales.HeadScale(),
     scales.DynamicTemperature(inner=scales.YarnTemperature(factor=1)),
     scales.DynamicTemperature(inner=scales.YarnTemperature(factor=1), steps=None),
@@ -96,6 +97,7 @@ def reaches(draw):
         reach.LeakyReRoPE(window=window, leak=draw(st.sampled_from([1.0, 3.0, 4.5]))),
         reach.SelfExtend(window=window, group=few),
         reach.DualChunk(chunk=chunk, local=draw(st.integers(1, chunk - 1))),
+        reach.String(shift=chunk, local=draw(st.integers(1, chunk - 1))),
     )
     return draw(st.sampled_from(kinds))
 
@@ -148,7 +150,7 @@ def numbered(draw, length, kinds):
 
 @st.composite
 def models(draw):
-    """Grouped heads, layouts of pairs, a cap, sinks."""
+    """Grouped heads, layouts of pairs, a cap, sinks, factors of rotated queries."""
     heads, kv_heads = draw(st.sampled_from([(1, 1), (2, 1), (2, 2), (4, 2)]))
     interleaved, rotary_dim = draw(st.sampled_from([(False, None), (True, None), (False, 6)]))
     return Facts(
@@ -160,6 +162,7 @@ def models(draw):
         rotary_dim=rotary_dim,
         softcap=draw(st.sampled_from([None, None, 1.5])),
         sinks=draw(st.booleans()),
+        weighted=draw(st.booleans()),
     )
 
 
@@ -273,6 +276,13 @@ def assert_right_by(backend, carries, case):
     assert taken or not (case.batch.positions[:, -case.batch.queries :] != PAD).any()
 
 
+@drawn(40)
+@given(case=cases(scales=st.just((scales.SSMax(),)), dtypes=(torch.float64,)))
+def test_a_learned_number_that_is_far_below_its_scale(small, case):
+    """SSMax's s is multiplied by ln n, and so is the rounding of its slope, a sum over all rows: in float64."""
+    assert_right(case)
+
+
 @drawn(150)
 @given(case=cases())
 def test_as_the_chooser_has_it(small, case):
@@ -288,7 +298,7 @@ def tiles(request, small, monkeypatch):
         monkeypatch.setattr(fused, "has_window_kernel", lambda like: True)
 
 
-@drawn(60)
+@drawn(120)  # many reaches, of which few have bands of several blocks
 @given(case=cases(biases=st.just(()), softcap=None))
 def test_by_tiles_however_scattered(tiles, case):
     assert_right_by(flash.FLASH, lambda problem: True, case)
@@ -417,6 +427,7 @@ OVER_GAPS = [
     "streaming:window=150",
     "self_extend:window=150,group=4",
     "dual_chunk:chunk=400,local=100",
+    "string:shift=200,local=50",
     "bca:block=300",
     "dynamic_yarn+rerope:window=300",
     "biases.alibi",

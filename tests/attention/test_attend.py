@@ -24,6 +24,8 @@ MIXED = [
     "biases.kerple_log+biases.sandwich+window:window=9",
     "xpos+bca:block=8",
     "dynamic_ntk+streaming:window=6,n_sink=2",
+    "yarn:factor=4+string:shift=6,local=2",
+    "string:shift=6,local=2+log_n+biases.alibi",
     "dynamic_yarn+biases.alibi+window:window=20",
 ]
 EVERY = [*SINGLE, *(parse(text) for text in MIXED)]
@@ -41,10 +43,11 @@ def tensors(length, facts=FACTS, batch=1, queries=None, dtype=torch.float64, see
 
 
 def learned(extension, facts=FACTS):
-    """What the extension learned, and the sinks of a model that has them."""
+    """What the extension learned, and the sinks and factors of a model that has them."""
     rng = torch.Generator().manual_seed(7)
-    sinks = {"model": {"sinks": torch.randn(facts.heads, generator=rng)}} if facts.sinks else {}
-    return {**extension.weights(facts, rng), **sinks}
+    of_model = {"sinks": torch.randn(facts.heads, generator=rng)} if facts.sinks else {}
+    of_model |= {"after_rotation": 0.5 + torch.rand(facts.head_dim, generator=rng)} if facts.weighted else {}
+    return {**extension.weights(facts, rng), **({"model": of_model} if of_model else {})}
 
 
 def assert_equal(extension, tensors, facts=FACTS, **kwargs):

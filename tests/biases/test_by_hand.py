@@ -31,6 +31,12 @@ def test_t5_reads_its_table():
     assert got.tolist() == [[0, 10, 62, 62], [1, 11, 63, 63]]
 
 
+def test_t5_takes_what_rounding_leaves_of_a_whole_distance_for_whole():
+    """Leaky ReRoPE with a leak of 3: 1 + 8/3 - 2/3 is 3, or a little less, by the order of the sums."""
+    below = torch.tensor([2.9999999999999996, 3.0, 3.0000000000000004, 2.9999, 15.999999999999998], dtype=torch.float64)
+    assert T5().bucket(below).tolist() == [3, 3, 3, 2, 16]
+
+
 def test_long_distances_stay_exact():
     """A distance beyond 2^24 is no float32 any more; the bias is computed without one."""
     far = torch.tensor([2**24 + 1])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from cli.eval_task import write_task
 
 from ropewalk.cli import completion, exit_status
 from ropewalk.cli.main import run
@@ -25,6 +26,7 @@ VERBS = typer.main.get_command(app).commands
 SMALL = "--set vocabulary=300 --set width=32 --set inner=48 --set layers=2 --set heads=2 --set trained_len=32"
 LINES = {
     "compare": "compare default yarn --lengths 1k --samples 2 --tasks context --workers 1 -o out",
+    "compare --all": "compare {small} --all --to 64 --samples 2 --tasks context --corpus {texts} --workers 1 -o out",
     "diagnose": "diagnose {small} rerope:window=8 --length 64 --texts 1 --corpus {texts} -o out",
     "eval": "eval {small} yarn --to 64 --tasks own --limit 1 --include-path {place} -o out",
     "fit": "fit {small} --to 64 --budget 1s --samples 2 --judges 2 --corpus {texts} -o out --save",
@@ -39,17 +41,6 @@ LINES = {
     "train": "train pretrain --out out --set steps=1 --set rows=2 --set corpus={texts} " + SMALL,
     "train --list": "train --list",
 }
-TASK = """
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {place}/own.jsonl}}, cache_dir: {place}/cache}}
-test_split: test
-task: own
-output_type: generate_until
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "x"
-generation_kwargs: {{until: [], max_gen_toks: 8, do_sample: false}}
-metric_list: [{{metric: exact_match}}]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +50,7 @@ def place(tmp_path_factory):
     fresh(shape).save_pretrained(path / "model")
     tokenizer().save_pretrained(path / "model")
     folder_of(path / "texts", count=160, words=200)
-    (path / "own.jsonl").write_text(json.dumps({"question": text(0, words=9)}) + "\n")
-    (path / "own.yaml").write_text(TASK.format(place=path))
+    write_task(path, [text(0, words=9)])
     return path
 
 
@@ -165,7 +155,7 @@ def test_every_exit_status_has_its_meaning():
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("show rero", ["rerope"]),
+        ("show rero", ["rerope", "rerope_by_parts"]),
         ("show yarn+log_", ["yarn+log_n"]),
         ("compare def", ["default"]),
         ("compare default yarn self_e", ["self_extend"]),

@@ -25,7 +25,7 @@ NAMES = [
         "fit",
         "inspect",
     ),
-    *("load", "nbce_generate", "nbce_stream", "parse", "reference_attention", "save", "score", "stream"),
+    *("leaderboard", "load", "nbce_generate", "nbce_stream", "parse", "reference_attention", "save", "score", "stream"),
 ]
 
 

@@ -11,6 +11,7 @@ import ropewalk as rw
 from ropewalk import parsing
 from ropewalk.cli.main import run
 from ropewalk.evaluation.compare import compare as comparing
+from ropewalk.evaluation.compare.store import Store
 from ropewalk.extension import Extension
 
 from architecture.test_layers import RANK
@@ -56,14 +57,14 @@ def test_a_verb_reads_and_builds_a_line_once(counted, folder, tmp_path, line):
     assert counted["read"] == counted["build"] == 1
 
 
-def test_compare_reads_and_builds_each_line_once(counted, monkeypatch):
+def test_compare_reads_and_builds_each_line_once(counted, monkeypatch, tmp_path):
     class Subject:
         model, facts = tiny("llama", num_hidden_layers=1), rw.Facts(trained_len=32, head_dim=16)
 
     stop = lambda *args, **kwargs: 1 / 0  # noqa: E731
     monkeypatch.setattr(comparing, "run", stop)
     with pytest.raises(ZeroDivisionError):
-        comparing.compare(Subject(), ["yarn", "rerope+log_n"], [128], store=None)
+        comparing.compare(Subject(), ["yarn", "rerope+log_n"], [128], store=Store(tmp_path / "cells.sqlite"))
     assert counted["read"] == counted["build"] == 2
 
 

@@ -22,14 +22,18 @@ TABLES = [
     "ntk:factor=3",
     "pi:factor=2+temperature:value=1.5",
     "scales.log_n:clipped=false",
+    "ministral3:factor=4",
+    "llama4_temperature:beta=0.4,length=20,first=1",
     "abf:new_base=50000",
 ]
 ATTENTION = {
     "rerope:window=8": "rerope changes which keys a query sees, or where",
+    "string:shift=8,local=2": "string changes which keys a query sees, or where",
     "dynamic_yarn": "dynamic rotates rows of different lengths differently",
     "biases.alibi": "alibi adds to the logits",
     "xpos": "xpos decays with the distance",
     "scales.head_scale": "head_scale scales heads differently",
+    "ssmax": "ssmax scales heads differently",
 }
 
 

@@ -48,6 +48,15 @@ def test_an_index_ramp_without_a_pair_between_its_ends_is_not_inverted():
     assert (RoPE().table(often, 1).inv_freq / ByParts(factor=4).table(often, 1).inv_freq).tolist() == [1, 1, 1, 1]
 
 
+def test_pairs_that_stand_still_do_not_move_the_ramp():
+    """Not rotated by layout, or stopped by a divisor of 1e20 as in a table that Ropewalk wrote for an engine."""
+    theta = tuple(10_000 ** (-pair / 8) for pair in range(7))
+    tables = [Facts(trained_len=8192, head_dim=16, inv_freq=(*theta, last)) for last in (0.0, 1e-24)]
+    by_layout, by_divisor = (values(ByParts(factor=4, truncate=False), facts) for facts in tables)
+    assert by_layout[:-1] == by_divisor[:-1]  # the ramp ends beyond the last pair that rotates
+    assert 1 < theta[6] / by_divisor[6] < 4
+
+
 def test_llama3_without_a_band_is_a_step():
     assert values(Llama3(factor=4, low_turns=16, high_turns=16)) == pytest.approx([1, 0.025])
     assert values(Llama3(factor=4, low_turns=15, high_turns=15)) == pytest.approx([1, 0.1])

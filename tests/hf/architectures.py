@@ -2,7 +2,8 @@
 
 Every name of transformers' own registry is built: by general sizes where its config has fields of those names, and
 by what `architectures.json` says of it beside that. The sizes were found by hand for transformers 5.23, so that each
-feature is there at 112 tokens: windows, top-k and blocks are of 40 tokens, the trained length is 64.
+feature is there at 112 tokens: windows, top-k and blocks are of 40 tokens, the trained length is 64. Indexers have as
+many heads as in releases: with few, many scores are 0, and which of equal scores is chosen depends on the layout.
 """
 
 import dataclasses
@@ -31,6 +32,11 @@ def small(name: str) -> Any:
         model = AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config)).eval()
     else:  # the part of a larger model that writes
         model = kind(config).eval()
+    return with_norms(model)
+
+
+def with_norms(model: Any) -> Any:
+    """The model with other weights in its norms."""
     for parameter in model.parameters():
         if parameter.dim() == 1 and parameter.is_floating_point():
             parameter.data.add_(0.3 * torch.rand_like(parameter))
@@ -53,12 +59,12 @@ def _config(name: str) -> Any:
     kind, own = CONFIG_MAPPING[name], STATED["own"].get(name, {})
     parts = getattr(kind, "sub_configs", None) or {}
     if "decoder" in parts:
-        return parts["decoder"](**{**_general(parts["decoder"]), **own})
-    given = {**_general(kind), **own}
+        return parts["decoder"](**{**general(parts["decoder"]), **own})
+    given = {**general(kind), **own}
     text = getattr(parts.get("text_config"), "model_type", "")
     if text:
         given["text_config"] = {
-            **_general(parts["text_config"]),
+            **general(parts["text_config"]),
             **STATED["own"].get(text, {}),
             **own.get("text_config", {}),
         }
@@ -67,7 +73,7 @@ def _config(name: str) -> Any:
     return kind(**given)
 
 
-def _general(kind: type) -> dict[str, Any]:
+def general(kind: type) -> dict[str, Any]:
     """The general sizes that a config has fields for; a window where it has one by itself."""
     fields = {field.name for field in dataclasses.fields(kind)}
     found = {key: value for key, value in STATED["generic"].items() if key in fields}

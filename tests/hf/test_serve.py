@@ -56,7 +56,7 @@ class Server:
     def __enter__(self):
         for _ in range(600):
             try:
-                urllib.request.urlopen(f"{self.url}/health", timeout=5)
+                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
                 return self
             except urllib.error.URLError:
                 assert self.process.poll() is None, self.log.read_text()

@@ -41,7 +41,9 @@ def _frequencies(spec):
 
 
 def _reach(spec):
-    return [relative(spec, 64)]
+    at, turns = torch.arange(64), torch.linspace(8, 0.1, 4, dtype=torch.float64)
+    places = [(span.q_rotated(at, turns), span.k_rotated(at, turns)) for span in spec.spans() if span.pairs]
+    return [relative(spec, 64), *(place for pair in places for place in pair)]
 
 
 def _biases(spec):

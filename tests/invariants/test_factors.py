@@ -128,6 +128,14 @@ def test_scales_are_positive_and_one_per_row(spec: Scale):
 
 
 @pytest.mark.parametrize("spec", SCALES, ids=str)
+def test_scales_say_truly_whether_rows_differ(spec: Scale):
+    """A model trained on a million tokens shows it in the second million."""
+    facts = dataclasses.replace(FACTS, trained_len=10**6)
+    scale = spec.scale(torch.tensor([0, 1, 10**6 - 1, 10**6, 2 * 10**6]), facts, spec.weights(facts))
+    assert bool((scale != scale[:, :1]).any()) == spec.of_row
+
+
+@pytest.mark.parametrize("spec", SCALES, ids=str)
 def test_scales_keep_the_shape_of_a_batch(spec: Scale):
     weights, rows = spec.weights(FACTS), torch.arange(60).view(2, 30)
     flat = spec.scale(rows.flatten(), FACTS, weights)

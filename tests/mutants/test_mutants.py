@@ -92,10 +92,10 @@ def contributed_blocks(section):
     return dict(re.findall(r"```python\n# (\S+)\n(.*?)```", text, flags=re.DOTALL))
 
 
-def ropewalk(copy, *arguments):
-    """The command line of the copy."""
+def ropewalk(copy, *arguments, beside=""):
+    """The command line of the copy, with packages in a folder beside it."""
     command = [sys.executable, "-m", "ropewalk", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(copy), str(beside)]))}
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -162,6 +162,32 @@ def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
     shown = ropewalk(copy, "compare", model, "yarn:factor=2", *options)
     assert "shuffled: loss" in shown.stdout, shown.stderr
     assert "what the order of the far text is worth" in (copy / "report" / "report.html").read_text()
+
+
+def test_a_task_costs_one_file_of_the_user_s(copy):
+    """What CONTRIBUTING.md shows: a file, named by its path, and a package with an entry point."""
+    text = contributed_blocks("A task without editing the package")["my_task.py"]
+    mine, options = copy / "mine", ["--lengths", "512", "--samples", "2", "--workers", "2"]
+    info = mine / "my_package-1.0.dist-info"
+    info.mkdir(parents=True)
+    (mine / "my_package").mkdir()
+    (mine / "my_package" / "my_task.py").write_text(text)
+    (mine / "my_task.py").write_text(text)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    _, _, section = (ROOT / "CONTRIBUTING.md").read_text().partition('entry-points."ropewalk.tasks"]\n')
+    line = section.partition("```")[0].replace('"', "")
+    (info / "entry_points.txt").write_text(f"[ropewalk.tasks]\n{line}")
+    model = ROOT / "ropewalk" / "models" / "default"
+    for name, folder in (("./mine/my_task.py:depth=0.2", "by-file"), ("colours:depth=0.2", "by-name")):
+        command = ["compare", model, "yarn:factor=2", *options, "--tasks", name, "--out", copy / folder]
+        shown = ropewalk(copy, *command, beside=mine)
+        assert "colours: right" in shown.stdout, shown.stderr
+        assert "the thing that was mentioned far back" in (copy / folder / "report.html").read_text()
+    by_file, by_name = (json.loads((copy / folder / "results.json").read_text()) for folder in ("by-file", "by-name"))
+    assert [task["name"] for task in by_file["tasks"]] == ["context", "colours"]
+    assert len(by_file["tasks"][1]["source"]) == 16
+    assert by_file["tasks"] == by_name["tasks"]
+    assert by_file["contenders"][1]["rows"] != []
 
 
 USED = """

@@ -22,6 +22,8 @@ MORE = (
     *("yarn+temperature:value=1.2", "frequencies.by_parts:factor=8,ramp=turns", "yarn:high_turns=16", "yarn:factor=3"),
     *("longrope:long=[1,2,2,2,2,2,2,2]", "longrope:long=[1,2,2,2,2,2,2,2],short=[1,2,2,2,2,2,2,2]", "head_scale"),
     *("window+dynamic_ntk", "yarn+log_n:clipped=false", "dynamic_yarn+rerope", "sequential", "kerple_power"),
+    *("cope", "resonance", "yarn+resonance", "dynamic_yarn+cope", "yarn+cope+resonance", "xpos+resonance"),
+    *("yarn+p_rope", "longrope:long=[1,2,2,2,2,2,2,2]+resonance", "partial:share=0.5", "partial:share=0.5+resonance"),
 )
 KINDS = """([line, facts, target]) => {
   const known = Ropewalk.facts.make(facts), extension = Ropewalk.extension.parse(line, known, target);

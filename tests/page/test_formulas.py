@@ -80,6 +80,9 @@ def broken(chromium, file):
     [
         ("frequencies", "ntk", "(rotating(facts) - 2))),", "(rotating(facts) - 1))),"),
         ("frequencies", "by_parts", "last = Math.max(Math.min(last, rotating(facts) - 1), first)", "last = last + 0"),
+        ("frequencies", "cope", "Math.max(slow.length - 1, 1)", "Math.max(slow.length, 1)"),
+        ("frequencies", "resonance", "Number(rest > 0.5)", "Number(rest > 0.25)"),
+        ("frequencies", "partial", "pair < movingPairs(values, facts)", "pair <= movingPairs(values, facts)"),
         ("reach", "self_extend", "div(i, group) + window - div(window, group)", "div(i, group) + window"),
         ("reach", "sinks", "Math.min(i, n_sink + window - 1)", "Math.min(i, n_sink + window)"),
         (

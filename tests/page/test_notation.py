@@ -50,6 +50,8 @@ READABLE = (
         "hwfa+abf",
         "log_n+log_n",
     ),
+    *("yarn+resonance", "resonance+yarn", "yarn+cope:pairs=20+resonance", "cope+resonance+dynamic_yarn", "p_rope+yarn"),
+    *("resonance+resonance", "rope+resonance", "yarn+partial:share=0.5", "cope:turns=2,clip=hard", "hwfa+resonance"),
     *("streaming:n_sink=8", "temperature:value=0.00001", "temperature:value=123456789012345678", "by_parts"),
 )
 REFUSED = (
@@ -90,6 +92,11 @@ REFUSED = (
     *("self_extend:window=3000", "lm_infinite:window=5000", "streaming:window=4095", "leaky_rerope:window=2048"),
     *("lambda_mask:window=9,ceiling=5000", "randomized:limit=99999999", "rope:x=1", "a:x=[[[[[[[[[1]]]]]]]]]"),
     *("yarn:factor=4,factor=4", "yarn:factor=99999999999999999999999999999999", "by_parts:factor=4,ramp=slope"),
+    *("string:shift=9,local=9", "string:shift=4097,local=9", "llama4_temperature:first=2", "ssmax:start=0"),
+    *("swan:every=1", "swan:every=2.5", "irope:chunk=4096", "hwfa:window=4096", "rnope_swa:window=5000"),
+    *("irope:every=99", "irope:every=0", "hwfa_rerope:window=4096"),
+    *("yarn+cope+pi", "yarn+cope+cope:clip=hard", "resonance+cope+resonance", "cope:turns=1,pairs=3", "cope:pairs=65"),
+    *("cope:turns=0.001", "cope:pairs=1", "partial:share=0.5+cope:turns=30", "p_rope:share=0.01", "cope:clip=firm"),
     *("log_n:clipped=1", "log_n+log_n:clipped=false", "hwfa:layers=1", "head_scale:start=0", "yarn:original_len=3"),
 )
 
@@ -119,7 +126,19 @@ def test_what_python_refuses_is_refused_in_the_same_words(scripts, line):
         ("ntk", Facts(trained_len=8, head_dim=2), 16),
         ("hwfa", Facts(trained_len=8, head_dim=8, layers=9), 16),
         ("hwfa_rerope", Facts(trained_len=8, head_dim=8, layers=2), 16),
+        ("hwfa_rerope", Facts(trained_len=64, head_dim=8, layers=3), 128),
+        ("swan", Facts(trained_len=64, head_dim=8, layers=1), 128),
+        ("irope", Facts(trained_len=64, head_dim=8, layers=3), 128),
+        ("rnope_swa", Facts(trained_len=64, head_dim=8, layers=2), 128),
+        ("ssmax", Facts(trained_len=1, head_dim=8), 8),
+        ("string", Facts(trained_len=3, head_dim=8), 8),
         ("partial:share=0.5", Facts(trained_len=8, head_dim=8, inv_freq=(1.0, 0.1, 0.01, 0.001)), 16),
+        ("p_rope", Facts(trained_len=8, head_dim=8, inv_freq=(1.0, 0.1, 0.01, 0.001)), 16),
+        ("p_rope", Facts(trained_len=8, head_dim=8, inv_freq=(1.0, 0.1, 0.0, 0.0)), 16),
+        ("p_rope", Facts(trained_len=8, head_dim=8, inv_freq=(1.0, 0.1, 1e-22, 1e-24)), 16),
+        ("cope:pairs=3", Facts(trained_len=8, head_dim=8, inv_freq=(1.0, 0.1, 1e-22, 1e-24)), 16),
+        ("cope:pairs=3", Facts(trained_len=8, head_dim=8, inv_freq=(1.0, 0.1, 0.0, 0.0)), 16),
+        ("cope", Facts(trained_len=8, head_dim=32, rotary_dim=2), 16),
         ("yarn+instead", Facts(trained_len=8, head_dim=4, inv_freq=(1.0, 0.01), original_len=4), 16),
     ],
 )

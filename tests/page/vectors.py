@@ -189,7 +189,8 @@ def preset_cases(name, seed=0):
 
 CHOICES = ("factor=3.7", "window=9", "low_turns=2,high_turns=17.5", "n_sink=3", "steps=nothing", "clipped=false")
 CHOICES += ("new_base=3e5", "limit=9000", "leak=3.5", "group=5", "chunk=20", "block=12", "rerope_window=8", "beta=0.5")
-CHOICES += ("kv_heads=1", "eta=0.2,top_p=0.8", "local=4", "steps=3")
+CHOICES += ("kv_heads=1", "eta=0.2,top_p=0.8", "local=4", "steps=3", "shift=30", "every=2", "every=3,window=5")
+CHOICES += ("start=0.4",)
 
 
 def composed(extension):

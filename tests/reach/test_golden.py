@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.reach import DualChunk, LambdaMask, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, Window
+from ropewalk.reach import DualChunk, LambdaMask, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, String, Window
 
 from golden_tables import golden
 
@@ -48,6 +48,21 @@ def test_self_extend_shifts_as_the_paper_where_the_group_does_not_divide_the_win
     far = (torch.arange(16)[:, None] - torch.arange(16)) >= 5
     expected = torch.where(far, expected - (5 - 5 / 3) + (5 - 5 // 3), expected)
     torch.testing.assert_close(relative(SelfExtend(window=5, group=3), 16), expected, rtol=0, atol=0.02, equal_nan=True)
+
+
+def test_string_equals_the_authors_decoding():
+    """Their decoding begins beyond the window of S = 6 tokens."""
+    expected = table("string_S6_W2_decode")[6:]
+    got = relative(String(shift=6, local=2), 16)[6:]
+    torch.testing.assert_close(got, expected, rtol=0, atol=0.02, equal_nan=True)
+
+
+def test_string_counts_the_key_at_the_shift_once_where_the_authors_prefill_counts_it_twice():
+    got = relative(String(shift=6, local=2), 16)
+    for i, row in enumerate(TABLES["string_S6_W2_prefill"]):
+        for j, cell in enumerate(row[: i + 1]):
+            assert cell == [6, 2] if i - j == 6 else got[i, j] == pytest.approx(cell, abs=0.02)
+            assert i - j != 6 or got[i, j] == 2
 
 
 def test_streaming_sees_and_numbers_the_authors_cache():

@@ -18,6 +18,7 @@ from ropewalk.evaluation.compare.compare import UNCLEAR, Verdict, compare
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
+from ropewalk.hf.probe.checkpoint_schedule import DROPPED
 from ropewalk.report.comparison import as_json, page_of, write_report
 from ropewalk.report.drawing import name_of
 from ropewalk.report.drawing.figure import standalone
@@ -67,7 +68,7 @@ def report(made, tmp_path_factory):
 
 def test_the_page_needs_nothing_from_elsewhere(report):
     page = report.read_text()
-    assert page.count("<figure id=") == 10
+    assert page.count("<figure id=") == 11
     assert foreign(page) == []
     assert "ropewalk compare &lt;here&gt;" in page
     assert 'name="viewport"' in page
@@ -193,6 +194,25 @@ def test_advice_prefers_the_one_that_finds_passkeys_among_equals(made):
     apart = changed(made, **{**losses, "rerope+log_n": 0.1})
     candidates = tuple(finding(each, shares.get(each.line, 0.0)) for each in apart.candidates)
     assert advice(replace(apart, candidates=candidates)).startswith("Use yarn: it has the lowest loss")
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("", None),
+        (
+            "llama3, factor 8",
+            "its own schedule, llama3, factor 8. Schedules build on it; with +instead they replace it.",
+        ),
+        (
+            DROPPED,
+            "The checkpoint's rotation was dropped. What only changes rotation is refused; +instead rotates again.",
+        ),
+    ],
+)
+def test_notes_say_what_the_checkpoint_came_with(made, own, words):
+    said = " ".join(notes(replace(made, own_schedule=own)))
+    assert words in said if words else "checkpoint" not in said
 
 
 def test_no_negative_zero():

@@ -85,7 +85,8 @@ def test_how_far_each_gets(made):
 
 def test_maps_by_depth_and_curves_by_length(made, tmp_path):
     names = [each.name for each in figures(made)]
-    assert names == ["loss_by_length", "needle_by_length", "needle_by_depth", "ruler_by_length", "stream_by_length"]
+    needles = ["needle_by_length", "needle_by_depth", "needle_loss_by_depth"]
+    assert names == ["loss_by_length", *needles, "ruler_by_length", "stream_by_length"]
     page = write_report(made, tmp_path).read_text()
     assert page.count("<figure id=") == len(names) + 4  # those of the headline and of the formulas
     cells = list(csv.DictReader((tmp_path / "needle_by_depth.csv").read_text().splitlines()))

@@ -10,8 +10,10 @@ from ropewalk.scales import (
     DeepSeekTemperature,
     DynamicTemperature,
     HeadScale,
+    Llama4Temperature,
     LogN,
     LongRoPETemperature,
+    SSMax,
     Temperature,
     YarnTemperature,
 )
@@ -77,6 +79,33 @@ def test_literal():
 def test_head_scale_has_a_floor():
     got = HeadScale().scale(torch.arange(3), FACTS, {"lambda": torch.tensor([0.3, 1.9], dtype=torch.float64)})
     assert got.tolist() == [[1, 1, 1], [1.9, 1.9, 1.9]]
+
+
+def test_llama4_temperature_as_metas_code_has_it():
+    expected = TABLES["llama4_floor8192_0.1_multiplies_q(NoPE layers)"]
+    got = Llama4Temperature(length=8192, first=1).scale(ROWS, FACTS, {})[0]
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(("first", "expected"), [(0, [0, 0, 0, 0, 1, 1, 1, 1, 2]), (1, [0, 0, 0, 1, 1, 1, 1, 2, 2])])
+def test_llama4_temperature_by_hand(first, expected):
+    """Steps of 4 tokens, the trained length; from 0 on nothing changes within it."""
+    got = Llama4Temperature(beta=0.5, first=first).scale(torch.arange(9), Facts(trained_len=4, head_dim=8), {})[0]
+    assert got.tolist() == pytest.approx([1 + 0.5 * math.log(1 + step) for step in expected])
+
+
+def test_ssmax_begins_as_the_paper_does():
+    """The reciprocal of the mean of ln n over 1,024 tokens is 0.168."""
+    learned = SSMax().weights(Facts(trained_len=1024, head_dim=8, heads=3))["s"]
+    assert learned.tolist() == pytest.approx([1024 / sum(map(math.log, range(1, 1025)))] * 3)
+    assert learned.tolist() == pytest.approx([0.168] * 3, abs=5e-4)
+    assert SSMax(start=0.43).weights(FACTS)["s"].tolist() == [0.43, 0.43]
+
+
+def test_ssmax_has_no_floor_and_no_clip():
+    got = SSMax().scale(torch.tensor([0, 1, 22]), FACTS, {"s": torch.tensor([0.5, -0.1], dtype=torch.float64)})
+    logarithms = [0, math.log(2), math.log(23)]
+    assert got.tolist() == [pytest.approx([s * x for x in logarithms]) for s in (0.5, -0.1)]
 
 
 def test_dynamic_temperature_by_hand():

@@ -47,6 +47,8 @@ def choose(problem: Problem) -> Choice:
     if growth > EXPONENTS[problem.dtype]:
         why = f"the decay spans exp({growth:.0f}), beyond the range of {str(problem.dtype)[6:]}"
         return Choice(DENSE, why, double=True)
+    if problem.masked:
+        return Choice(DENSE, "the model's layer adds a mask of its own")
     refusals: list[str] = []
     for backend in candidates(problem):
         refusal = backend.why_not(problem)

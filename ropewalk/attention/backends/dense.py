@@ -33,13 +33,14 @@ def dense(
     bias_of: BiasOf | None,
     softcap: float | None,
     sink_h: Tensor | None,
+    mask_bhij: Tensor | None = None,
 ) -> Tensor:
     """The attention of all segments together, in the type of the values."""
     length = copies.q[0].shape[2]
     blocks = [slice(first, min(first + BLOCK, length)) for first in range(0, length, BLOCK)]
 
     def block(rows: slice) -> Tensor:
-        parts = _parts(rows, copies, segments, bias_of, softcap)
+        parts = _parts(rows, copies, segments, bias_of, softcap, mask_bhij)
         if parts is None:
             q, v = copies.q[0], copies.v[0]
             return v.new_zeros(*q.shape[:2], rows.stop - rows.start, v.shape[-1])
@@ -51,7 +52,12 @@ def dense(
 
 
 def _parts(
-    rows: slice, copies: RotatedCopies, segments: Sequence[Segment], bias_of: BiasOf | None, softcap: float | None
+    rows: slice,
+    copies: RotatedCopies,
+    segments: Sequence[Segment],
+    bias_of: BiasOf | None,
+    softcap: float | None,
+    mask_bhij: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
     """The logits of a block of rows against the keys that any of them sees, segment after segment, and the values of
     these keys; nothing where no row sees a key."""
@@ -68,7 +74,10 @@ def _parts(
         if bias_of is not None:
             distance = (_of_block(segment.q_at, segment, rows)[:, None] - segment.k_at[keys]).to(logit.device)
             logit = logit + bias_of(distance.where(inside, 0), rows).to(logit.dtype)
-        logits.append(capped(logit, softcap).masked_fill(~inside, -torch.inf))
+        logit = capped(logit, softcap)
+        if mask_bhij is not None:
+            logit = logit + mask_bhij[:, :, rows, keys].to(logit.dtype)
+        logits.append(logit.masked_fill(~inside, -torch.inf))
         values.append(copies.v[job.v][:, :, keys])
     return (_joined(logits, 3), _joined(values, 2)) if logits else None
 
@@ -112,7 +121,9 @@ def _run(inputs: AttentionInputs) -> Tensor:
         return terms.bias(distance_ij, i[rows, None].expand_as(distance_ij))
 
     bias = bias_of if terms.extension.biases else None
-    return dense(inputs.rotated_copies(), inputs.problem.segments, bias, terms.facts.softcap, inputs.sink_h)
+    return dense(
+        inputs.rotated_copies(), inputs.problem.segments, bias, terms.facts.softcap, inputs.sink_h, inputs.mask_bhij
+    )
 
 
 # It supports every problem; its reason is that the others do not.

@@ -59,9 +59,9 @@ def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device)
     stage = session.stage(numbers.tolist())
     views = [view for n in range(len(session.spans)) for view in _views(session, n, numbers, count)]
     positions = _Positions(keys_differ=session.decays)
-    queries = [positions.index(session.spans[view.span].q_at(i), keys=False) for view in views]
+    queries = [positions.index(session.spans[view.span].q_rotated(i, session.turns), keys=False) for view in views]
     stores = [
-        (n, positions.index(session.k_at[n](i), keys=True))
+        (n, positions.index(session.stored[n].k_rotated(i, session.turns), keys=True))
         for n, buffer in enumerate(session.buffers)
         if buffer.takes(count)
     ]
@@ -98,13 +98,19 @@ def _rotations(
     for keys in (False, True):
         chosen = [n for n, (at, of_keys) in enumerate(positions.entries) if of_keys == keys]
         chosen = [n for n in chosen if session.decays or positions.entries[n][0].any()]
-        at_bn = [positions.entries[n][0] for n in chosen]
+        at_bn = _of_equal_rank([positions.entries[n][0] for n in chosen])
         whole = session.rotation(torch.cat(at_bn, 1), stage, dtype, keys=keys) if chosen else None
         if whole:
             cos, sin = (part.to(device) for part in expand_rotation(whole, session.terms.facts.interleaved))
             for column, n in enumerate(chosen):
                 rotations[n] = Rotation(cos[:, :, column : column + 1], sin[:, :, column : column + 1])
     return rotations
+
+
+def _of_equal_rank(at_bn: list[Tensor]) -> list[Tensor]:
+    """Positions of tokens beside positions of their pairs: all as positions of pairs."""
+    pairs = max((at.shape[2] for at in at_bn if at.dim() == 3), default=0)
+    return [at[..., None].expand(-1, -1, pairs) if pairs and at.dim() == 2 else at for at in at_bn]
 
 
 class _View(NamedTuple):

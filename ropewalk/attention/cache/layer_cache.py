@@ -116,7 +116,8 @@ class LayerCache:
             new = [both[rotation][:, heads:].to(k_bgjd.dtype), v_bgjd, *([k_bgjd] if self.session.has_stages else [])]
             self._lanes[n] = self.session.buffers[n].push(self._lanes[n], new, self.count)
         # The query heads of a key head are rows of one product with it.
-        queries = [x[:, :heads].view(len(x), k_bgjd.shape[1], -1, x.shape[-1]) for x in both]
+        weighted = [self.session.terms.weighted(x[:, :heads]) for x in both]
+        queries = [x.view(len(x), k_bgjd.shape[1], -1, x.shape[-1]) for x in weighted]
         if self._is_for_kernel(step.reads):
             return self._by_kernel(step.reads, queries).to(v_bgjd.dtype)
         return self._weighted(step.reads, queries).reshape(*q_bhid.shape[:3], -1)
@@ -184,7 +185,8 @@ class LayerCache:
         lanes[ROTATED][:, :, indices] = self._rotated_keys(n, numbers, stage, lanes[RAW][:, :, indices])
 
     def _rotated_keys(self, n: int, numbers: Tensor, stage: Stage | None, k_bgjd: Tensor) -> Tensor:
-        rotation = self.session.rotation(self.session.k_at[n](numbers), stage, k_bgjd.dtype, keys=True)
+        at = self.session.stored[n].k_rotated(numbers, self.session.turns)
+        rotation = self.session.rotation(at, stage, k_bgjd.dtype, keys=True)
         return rotate(k_bgjd, rotation, self.session.terms.facts.interleaved) if rotation else k_bgjd
 
     def _chunk(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:

@@ -25,7 +25,6 @@ from ropewalk.facts import Facts
 from ropewalk.frequencies import Table
 from ropewalk.positions import Sequential
 from ropewalk.reach import Span
-from ropewalk.reach.signature import At
 from ropewalk.spec import Weights
 
 PROBED = torch.cat([torch.arange(4096), torch.arange(FAR, FAR + 4096)])  # numbers at which spans are compared
@@ -63,7 +62,8 @@ class Session:
         self.rows = len(begins)
         self.first = torch.tensor(self.begins)
         self.spans = self.terms.extension.spans.spans()
-        self.buffers, self.k_at, self.buffer_of = _buffers(self.spans, self.begins, spare)
+        self.turns = self.terms.extension.turns(facts)
+        self.buffers, self.stored, self.buffer_of = _buffers(self.spans, self.turns, self.begins, spare)
         self.spare = spare
         self._tables: dict[int, Table] = {}
         self._of_rows: dict[tuple[int, ...], Session] = {}
@@ -114,22 +114,24 @@ class Session:
         return Rotation(cos.to(compute_dtype(dtype)), sin.to(compute_dtype(dtype)))
 
 
-def key_positions(spans: Sequence[Span]) -> list[bytes]:
+def key_positions(spans: Sequence[Span], turns: Tensor) -> list[bytes]:
     """For each span what is equal where keys have equal positions."""
-    return [span.k_at(PROBED).double().numpy().tobytes() for span in spans]
+    return [span.k_rotated(PROBED, turns).double().numpy().tobytes() for span in spans]
 
 
-def _buffers(spans: Sequence[Span], begins: Sequence[int], spare: int) -> tuple[list[KVBuffer], list[At], list[int]]:
-    """The buffers, the key positions of each, and the buffer of each span. Spans with equal key positions share one."""
+def _buffers(
+    spans: Sequence[Span], turns: Tensor, begins: Sequence[int], spare: int
+) -> tuple[list[KVBuffer], list[Span], list[int]]:
+    """The buffers, a span that each is for, and the buffer of each span. Spans with equal key positions share one."""
     needs = [span_retention(span) for span in spans]
-    positions = key_positions(spans)
+    positions = key_positions(spans, turns)
     full = {at for at, need in zip(positions, needs, strict=True) if need.last is None}
     keys = [(at, at in full or bool(need.last)) for at, need in zip(positions, needs, strict=True)]
     total: dict[tuple[bytes, bool], Retention] = {}
     for key, need in zip(keys, needs, strict=True):
         total[key] = total.get(key, Retention()) | need
-    k_at = [spans[keys.index(key)].k_at for key in total]
-    return [_buffer(need, begins, spare) for need in total.values()], k_at, [list(total).index(key) for key in keys]
+    stored = [spans[keys.index(key)] for key in total]
+    return [_buffer(need, begins, spare) for need in total.values()], stored, [list(total).index(key) for key in keys]
 
 
 def _buffer(need: Retention, begins: Sequence[int], spare: int) -> KVBuffer:

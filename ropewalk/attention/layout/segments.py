@@ -27,6 +27,7 @@ from torch import Tensor
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Table
+from ropewalk.reach import Span
 
 Kind = Literal["rectangle", "triangle", "band"]
 KINDS: tuple[Kind, ...] = ("rectangle", "triangle", "band")
@@ -40,11 +41,19 @@ class SpanKeys(NamedTuple):
     v_bgjd: Tensor
     numbers: Tensor
     rotated: bool = False
+    pair_positions: Tensor | None = None  # where each pair of a key stands, [keys, pairs], if that differs
+    last_seen: Tensor | None = None  # the number of the last key that a key's token sees, if that is later
+
+    def until(self, i: Tensor) -> Tensor:
+        """The number of the last key that each of the queries sees."""
+        return i if self.last_seen is None else torch.maximum(i, self.last_seen[torch.searchsorted(self.numbers, i)])
 
     def up_to(self, last: Tensor) -> SpanKeys:
         """The keys that a query numbered `last` could see."""
         count = int(torch.searchsorted(self.numbers, last, right=True))
-        return SpanKeys(self.k_bgjd[:, :, :count], self.v_bgjd[:, :, :count], self.numbers[:count], self.rotated)
+        pairs, seen = (x if x is None else x[:count] for x in (self.pair_positions, self.last_seen))
+        keys, values = self.k_bgjd[:, :, :count], self.v_bgjd[:, :, :count]
+        return SpanKeys(keys, values, self.numbers[:count], self.rotated, pairs, seen)
 
 
 class Tile(NamedTuple):
@@ -81,6 +90,18 @@ class Segment(NamedTuple):
     start: Tensor  # the first key that each row sees, and the one after the last, as indices of the span's keys
     stop: Tensor
     tiles: list[Tile]  # the same pairs, as shapes
+    q_at_pairs: Tensor | None = None  # `q_at` and `k_at` of each pair, [rows or keys, pairs], if those differ
+    k_at_pairs: Tensor | None = None
+
+    @property
+    def q_rotated_to(self) -> Tensor:
+        """The positions that queries are rotated to, for all pairs or for each."""
+        return self.q_at if self.q_at_pairs is None else self.q_at_pairs
+
+    @property
+    def k_rotated_to(self) -> Tensor:
+        """The positions that keys are rotated to, for all pairs or for each."""
+        return self.k_at if self.k_at_pairs is None else self.k_at_pairs
 
     @property
     def growth(self) -> float:
@@ -89,17 +110,54 @@ class Segment(NamedTuple):
         return float((self.table.log_decay.abs() * reach).max()) if len(self.table.log_decay) else 0.0
 
 
-def segments_of(extension: Extension, facts: Facts, i: Tensor, numbers: Sequence[Tensor]) -> list[Segment]:
-    """The segments of queries numbered i over each span's keys with their numbers, all ascending, on the CPU."""
-    segments = []
+def segments_of(
+    extension: Extension,
+    facts: Facts,
+    i: Tensor,
+    numbers: Sequence[Tensor],
+    pair_positions: Tensor | None = None,
+    until: Tensor | None = None,
+) -> list[Segment]:
+    """The segments of queries numbered i over each span's keys with their numbers, all ascending, on the CPU.
+
+    `pair_positions` has a position for each pair of each key, where those differ: then all spans read the same keys.
+    `until` has the number of the last key that each query sees, where that may be later than its own.
+    """
+    segments, spans = [], extension.spans.spans()
+    turns = extension.turns(facts) if any(span.pairs for span in spans) else torch.empty(0)
     for rows in stages(extension, facts, i):
         table = extension.theta.table(facts, int(i[rows.start]) + 1)
-        for index, (span, j) in enumerate(zip(extension.spans.spans(), numbers, strict=True)):
-            start, stop = (torch.searchsorted(j, bound) for bound in span.bounds(i[rows]))
+        for index, (span, j) in enumerate(zip(spans, numbers, strict=True)):
+            bounds = _bounds(span, i[rows], None if until is None else until[rows])
+            start, stop = (torch.searchsorted(j, bound) for bound in bounds)
             tiles = [tile._replace(row=tile.row + rows.start) for tile in tiles_of(start, stop)]
             if tiles:
-                segments.append(Segment(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, tiles))
+                segment = Segment(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, tiles)
+                segments.append(_with_pairs(segment, span, _pair_positions(span, i[rows], j, pair_positions), turns))
     return segments
+
+
+def _bounds(span: Span, i: Tensor, until: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The bounds of a span; the span with a query's own key goes on to the last key that the query sees."""
+    start, stop = span.bounds(i)
+    return start, stop if until is None else torch.where(stop == i + 1, until + 1, stop)
+
+
+def _pair_positions(span: Span, i: Tensor, j: Tensor, pair_positions: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """The positions of each pair of queries and keys, [tokens, pairs or 1]; nothing where pairs do not differ."""
+    if pair_positions is not None:
+        return pair_positions[torch.searchsorted(j, i)], pair_positions
+    return None if span.pairs is None else (i[:, None], j[:, None])
+
+
+def _with_pairs(segment: Segment, span: Span, positions: tuple[Tensor, Tensor] | None, turns: Tensor) -> Segment:
+    """The segment with the places of each pair, if pairs differ: by their positions, or by the reach."""
+    if positions is None:
+        return segment
+    q_at, k_at = positions
+    if span.pairs is None:
+        return segment._replace(q_at_pairs=span.q_at(q_at), k_at_pairs=span.k_at(k_at))
+    return segment._replace(q_at_pairs=span.pairs.q_at(q_at, turns), k_at_pairs=span.pairs.k_at(k_at, turns))
 
 
 def stages(extension: Extension, facts: Facts, i: Tensor) -> list[slice]:

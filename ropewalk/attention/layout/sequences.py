@@ -22,6 +22,8 @@ class SequenceGroup(NamedTuple):
     slots: slice
     numbers: Tensor
     queries: int
+    pair_positions: Tensor | None = None  # where each pair of a token stands, [tokens, pairs], if that differs
+    last_seen: Tensor | None = None  # the number of the last token that each token sees, if that is later
 
     @property
     def query_numbers(self) -> Tensor:
@@ -33,19 +35,32 @@ class SequenceGroup(NamedTuple):
         return slice(self.slots.stop - self.queries - before, self.slots.stop - before)
 
 
-def sequence_groups(numbers_bj: Tensor, documents_bj: Tensor | None, queries: int) -> list[SequenceGroup]:
+def sequence_groups(
+    numbers_bj: Tensor,
+    documents_bj: Tensor | None,
+    pair_positions_bjp: Tensor | None = None,
+    last_seen_bj: Tensor | None = None,
+    *,
+    queries: int,
+) -> list[SequenceGroup]:
     """Every sequence that has a query among the last `queries` slots of its row."""
     numbers_bj = numbers_bj.cpu()
     documents_bj = torch.zeros_like(numbers_bj) if documents_bj is None else documents_bj.cpu()
     first_query = numbers_bj.shape[1] - queries
+    of_tokens = [x if x is None else x.cpu() for x in (pair_positions_bjp, last_seen_bj)]
     groups: dict[tuple[object, ...], SequenceGroup] = {}
     for row, (numbers, documents) in enumerate(zip(numbers_bj, documents_bj, strict=True)):
         for slots in _runs(numbers, documents):
             count = min(slots.stop - first_query, slots.stop - slots.start)
             if count > 0:
-                key = (slots.start, slots.stop, numbers[slots].numpy().tobytes())
-                groups.setdefault(key, SequenceGroup([], slots, numbers[slots], count)).batch.append(row)
+                parts = [numbers[slots], *(x if x is None else x[row, slots] for x in of_tokens)]
+                key = (slots.start, slots.stop, *map(_contents, parts))
+                groups.setdefault(key, SequenceGroup([], slots, parts[0], count, *parts[1:])).batch.append(row)
     return list(groups.values())
+
+
+def _contents(tensor: Tensor | None) -> bytes | None:
+    return None if tensor is None else tensor.contiguous().numpy().tobytes()
 
 
 def _runs(numbers_j: Tensor, documents_j: Tensor) -> list[slice]:
@@ -73,6 +88,17 @@ def split_batch(x_bhnd: Tensor, groups: Sequence[SequenceGroup], slots: Sequence
         parts = torch.split(x_hnd, [end - first for first, end in itertools.pairwise(edges)], dim=1)
         rows.append(dict(zip(edges, parts, strict=False)))
     return [torch.stack([rows[row][run.start] for row in group.batch]) for group, run in pairs]
+
+
+def split_mask(
+    mask_bhij: Tensor | None, groups: Sequence[SequenceGroup], query_slots: Sequence[slice]
+) -> list[Tensor | None]:
+    """The part of each group of a mask of queries and keys: its rows, its queries, its keys."""
+    if mask_bhij is None:
+        return [None] * len(groups)
+    if len(groups) == 1 and groups[0].batch == list(range(len(mask_bhij))):
+        return [mask_bhij[:, :, query_slots[0], groups[0].slots]]
+    return [mask_bhij[group.batch][:, :, run, group.slots] for group, run in zip(groups, query_slots, strict=True)]
 
 
 def merge_batch(

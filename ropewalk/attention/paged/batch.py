@@ -5,6 +5,7 @@ Legend: t token of the batch, r row (a token that is computed alone), p page of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -90,6 +91,15 @@ class PagedBatch:
             self._results[key] = compute()
         result: Result = self._results[key]
         return result
+
+
+def runs_of(page_n: Tensor) -> list[tuple[int, int]]:
+    """Where pages lie next to each other: the first entry of each run, and its end.
+
+    runs_of(torch.tensor([5, 6, 7, 2, 3])) == [(0, 3), (3, 5)]
+    """
+    edges = [0, *(1 + (page_n.diff() != 1).nonzero().flatten()).tolist(), len(page_n)]
+    return [run for run in itertools.pairwise(edges) if run[1] > run[0]]
 
 
 def _indices(slices: Any) -> Tensor:

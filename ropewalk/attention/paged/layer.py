@@ -19,7 +19,7 @@ from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.retention import Retention, reach_retention
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.layout.shared import SharedLayout, sharing
-from ropewalk.attention.paged.batch import PagedBatch, PagedRequest
+from ropewalk.attention.paged.batch import PagedBatch, PagedRequest, runs_of
 from ropewalk.attention.paged.rows import RowReads, SpanRows, attend_rows, row_reads, span_rows
 from ropewalk.attention.paged.stages import PageStages
 from ropewalk.attention.problem import LayerTerms
@@ -28,7 +28,7 @@ from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, is_ide
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.frequencies import Table
 from ropewalk.positions import Sequential
-from ropewalk.reach.signature import At
+from ropewalk.reach import Span
 
 
 class PagedLayer:
@@ -45,6 +45,7 @@ class PagedLayer:
         if not isinstance(terms.extension.numbering, Sequential):
             raise InvalidValue("positions", "sequential with pages", terms.extension.numbering)
         self.terms, self.spans = terms, terms.extension.spans.spans()
+        self.turns = terms.extension.turns(terms.facts)
         self.first_table = terms.extension.theta.table(terms.facts, 1)
         if self.first_table.log_decay.any():
             sentence = (
@@ -52,13 +53,13 @@ class PagedLayer:
             )
             raise DoesNotFit.because("frequencies", sentence)
         self.has_stages = len(terms.extension.theta.stages(terms.facts, 4 * terms.facts.trained_len)) > 1
-        self.k_at, self.lane_of = self._lanes()
+        self.stored, self.lane_of = self._lanes()
         self._tables = {1: self.first_table}
 
     @property
     def lanes(self) -> int:
         """The lanes of a page: rotated keys, values, and unrotated keys where the table changes."""
-        return len(self.k_at) + 1 + self.has_stages
+        return len(self.stored) + 1 + self.has_stages
 
     @property
     def values(self) -> int:
@@ -101,12 +102,12 @@ class PagedLayer:
                 out_thd[request.tokens] = self._read_chunk(pages, q_thd[request.tokens], batch, request)
         return out_thd
 
-    def _lanes(self) -> tuple[list[At], list[int]]:
-        """The different positions that spans give to keys, and the lane of each span."""
+    def _lanes(self) -> tuple[list[Span], list[int]]:
+        """A span for each placement of keys, and the lane of each span."""
         turns = self.has_stages or bool(self.first_table.inv_freq.any())
-        positions = key_positions(self.spans) if turns else [b""] * len(self.spans)
+        positions = key_positions(self.spans, self.turns) if turns else [b""] * len(self.spans)
         different = list(dict.fromkeys(positions))
-        return [self.spans[positions.index(at)].k_at for at in different], [different.index(at) for at in positions]
+        return [self.spans[positions.index(at)] for at in different], [different.index(at) for at in positions]
 
     # Storing.
 
@@ -117,12 +118,12 @@ class PagedLayer:
             pages[:, :, self.unrotated][page_t, :, offset_t] = k_tgd.to(pages.dtype)
             _present(stages).forget(page_t)
             return
-        for lane in range(len(self.k_at)):
+        for lane in range(len(self.stored)):
             rotation = batch.once((id(self), "keys", lane), lambda n=lane: self._key_rotation(n, batch, pages))  # type: ignore[misc]
             pages[:, :, lane][page_t, :, offset_t] = self._rotated_keys(k_tgd, rotation, batch).to(pages.dtype)
 
     def _key_rotation(self, lane: int, batch: PagedBatch, pages: Tensor) -> Rotation | None:
-        rotation = self._rotation(self.k_at[lane](batch.number_t), self.first_table, pages)
+        rotation = self._rotation(self.stored[lane].k_rotated(batch.number_t, self.turns), self.first_table, pages)
         return rotation if batch.chunks else self._expanded(rotation)
 
     def _rotated_keys(self, k_tgd: Tensor, rotation: Rotation | None, batch: PagedBatch) -> Tensor:
@@ -167,7 +168,7 @@ class PagedLayer:
         i_r, request_r, table = batch.number_r[chosen_r], batch.request_r[chosen_r], self._table(start)
         biased, reads = bool(self.terms.extension.biases), []
         for span, lane in zip(self.spans, self.lane_of, strict=True):
-            rotation = self._expanded(self._rotation(span.q_at(i_r), table, pages))
+            rotation = self._expanded(self._rotation(span.q_rotated(i_r, self.turns), table, pages))
             reads.append(span_rows(span, lane, rotation, batch, i_r, request_r, biased))
         return row_reads(len(i_r), reads)
 
@@ -184,7 +185,7 @@ class PagedLayer:
             return
         page_n, place_n = read.page_e[stale_e.to(read.page_e.device)], read.place_e[stale_e]
         k_ngsd = pages[:, :, self.unrotated][page_n]
-        for lane in range(len(self.k_at)):
+        for lane in range(len(self.stored)):
             key = (id(self), "pages", lane, start, tuple(place_n.tolist()))
             rotation = batch.once(key, lambda n=lane: self._page_rotation(n, place_n, start, pages))  # type: ignore[misc]
             rotated = k_ngsd if rotation is None else rotate(k_ngsd, rotation, self.terms.facts.interleaved)
@@ -194,7 +195,7 @@ class PagedLayer:
     def _page_rotation(self, lane: int, place_n: Tensor, start: int, pages: Tensor) -> Rotation | None:
         """The rotation of all tokens of pages, [pages, 1, tokens, pairs]."""
         at_n = (place_n[:, None] * pages.shape[3] + torch.arange(pages.shape[3])).flatten()
-        rotation = self._rotation(self.k_at[lane](at_n), self._table(start), pages)
+        rotation = self._rotation(self.stored[lane].k_rotated(at_n, self.turns), self._table(start), pages)
         if rotation is None:
             return None
         return Rotation(*(part.view(len(place_n), 1, pages.shape[3], -1) for part in rotation))
@@ -234,4 +235,11 @@ def _present(stages: PageStages | None) -> PageStages:
 
 def _tokens(pages: Tensor, page_n: Tensor, lane: int) -> Tensor:
     """One lane of some pages as a sequence, [1, g, tokens, d]."""
-    return pages[:, :, lane][page_n].transpose(0, 1).flatten(1, 2)[None]
+    lane_gnsd = pages[:, :, lane].transpose(0, 1)
+    if pages.device.type != "cpu":
+        return lane_gnsd[:, page_n].flatten(1, 2)[None]
+    out_gnsd = pages.new_empty(len(lane_gnsd), len(page_n), *lane_gnsd.shape[2:])
+    for first, end in runs_of(page_n):  # a few large copies: five times as fast as page by page
+        start = int(page_n[first])
+        out_gnsd[:, first:end] = lane_gnsd[:, start : start + end - first]
+    return out_gnsd.flatten(1, 2)[None]

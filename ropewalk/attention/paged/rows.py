@@ -9,14 +9,13 @@ k query heads of one key head, d head dimension.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ropewalk.attention.paged.batch import PagedBatch
+from ropewalk.attention.paged.batch import PagedBatch, runs_of
 from ropewalk.attention.problem import LayerTerms
 from ropewalk.attention.rotation.precision import to_compute_dtype
 from ropewalk.attention.rotation.rotate import Rotation, rotate_few
@@ -99,10 +98,9 @@ def _pieces(page_e: Tensor, size: int) -> list[Piece]:
     """All entries, on a CPU in pieces whose copies stay in its cache. Elsewhere one copy is cheaper than to look."""
     if page_e.device.type != "cpu":
         return [Piece(slice(0, len(page_e)), page_e)]
-    edges = [0, *(1 + (page_e.diff() != 1).nonzero().flatten()).tolist(), len(page_e)]
     pieces: list[Piece] = []
     waiting = 0  # the first entry that is not in a piece yet
-    for first, end in itertools.pairwise(edges):
+    for first, end in runs_of(page_e):
         if (end - first) * size >= RUN:
             pieces += _copied(page_e, waiting, first, size)
             pieces.append(Piece(slice(first, end), slice(int(page_e[first]), int(page_e[first]) + end - first)))
@@ -150,7 +148,7 @@ def _logits(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, read: SpanRows) -> 
     """The logits of a span's entries, minus infinity where a row does not see the token."""
     if read.rotation is not None:
         q_rhd = rotate_few(q_rhd, read.rotation, terms.facts.interleaved)
-    q_rgkd = q_rhd.unflatten(1, (pages.shape[1], -1))  # type: ignore[no-untyped-call]
+    q_rgkd = terms.weighted(q_rhd).unflatten(1, (pages.shape[1], -1))  # type: ignore[no-untyped-call]
     logit_egks = _products(q_rgkd[read.row_e], pages, read.lane, read, transposed=True)
     if read.distance_es is not None:
         bias_hes = terms.bias(read.distance_es, read.number_e[:, None].expand_as(read.distance_es))

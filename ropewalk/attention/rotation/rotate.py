@@ -30,7 +30,7 @@ class Rotation(NamedTuple):
 class RotationSpec(NamedTuple):
     """How a set of vectors is rotated."""
 
-    positions: Tensor
+    positions: Tensor  # of the vectors, or of each pair of each
     table: Table
     growth: Tensor  # the exponent of theta's real part; ignored where it has none
 
@@ -77,6 +77,9 @@ def placed_rotation(spec: RotationSpec, device: torch.device, dtype: torch.dtype
 
 
 def _rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
+    if positions.dim() > 1:  # one for each pair
+        angle = positions.double() * table.inv_freq
+        return Rotation(angle.cos(), angle.sin())
     if len(positions) > FEW:
         positions, index = torch.unique_consecutive(positions, return_inverse=True)
     angle = positions.double()[:, None] * table.inv_freq
@@ -207,8 +210,8 @@ def rotated_copies(
     values: list[Tensor] = []
     jobs = []
     for segment in segments:
-        k_bgjd, v_bgjd, _, already_rotated = keys[segment.span]
-        spec = None if already_rotated else _key_spec(segment)
+        k_bgjd, v_bgjd = keys[segment.span].k_bgjd, keys[segment.span].v_bgjd
+        spec = None if keys[segment.span].rotated else _key_spec(segment)
         k = _index([copy.source is k_bgjd and _alike(copy.spec, spec) for copy in copies])
         if k == len(copies):
             rotated = k_bgjd if spec is None or spec.is_identity else rotate(k_bgjd, rotation_for(spec), interleaved)
@@ -232,7 +235,7 @@ def _rotated_queries(
     q_bhid: Tensor, segments: Sequence[Segment], rotation_for: Callable[[RotationSpec], Rotation], interleaved: bool
 ) -> Tensor:
     """The queries of one span, each row by the table of its segment; rows without a segment stay."""
-    specs = [RotationSpec(segment.q_at, segment.table, segment.q_at - _origin(segment)) for segment in segments]
+    specs = [RotationSpec(segment.q_rotated_to, segment.table, segment.q_at - _origin(segment)) for segment in segments]
     if all(spec.is_identity for spec in specs):
         return q_bhid
     if len(specs) == 1 and len(specs[0].positions) == q_bhid.shape[2]:
@@ -246,7 +249,7 @@ def _rotated_queries(
 
 
 def _key_spec(segment: Segment) -> RotationSpec:
-    return RotationSpec(segment.k_at, segment.table, _origin(segment) - segment.k_at)
+    return RotationSpec(segment.k_rotated_to, segment.table, _origin(segment) - segment.k_at)
 
 
 def _origin(segment: Segment) -> Tensor:

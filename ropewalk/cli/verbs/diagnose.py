@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ropewalk.cli import completion
 from ropewalk.cli.browser import Open, shown
-from ropewalk.cli.models import Device, require_plausible
+from ropewalk.cli.models import require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.models import NAME
@@ -37,7 +37,6 @@ def diagnose(
     corpus: Corpus = "stdlib",
     texts: Texts = 2,
     out: Out = "ropewalk-diagnosis",
-    device: Device = "",
     as_json: AsJson = False,
     open_: Open = False,
 ) -> None:
@@ -46,7 +45,7 @@ def diagnose(
     from ropewalk.measure.diagnosing import diagnose as measured
 
     asked = length or None
-    result = measured(model, extension, length=asked, corpus=corpus, texts=texts, device=device, progress="lines")
+    result = measured(model, extension, length=asked, corpus=corpus, texts=texts, progress="lines")
     page = result.write(out, command=command())
     if as_json:
         print_json({"folder": out, **result.to_dict(), "command": command()})

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from ropewalk.cli.models import (
-    Device,
     Extension,
     Model,
     placed,
@@ -28,7 +27,9 @@ from ropewalk.notation import length
 if TYPE_CHECKING:
     from ropewalk.evaluation.lm_eval.harness import HarnessResult
 
-Tasks = Annotated[str, typer.Option(metavar="NAMES", help="such as ruler_vt,arc_easy; lm-eval ls tasks lists them")]
+Tasks = Annotated[
+    str, typer.Option(metavar="NAMES", help="such as ruler_vt,babilong_longctx; lm-eval ls tasks lists them")
+]
 To = Annotated[
     str, typer.Option(metavar="LENGTH", help="the longest request, such as 32k; by default the trained length")
 ]
@@ -38,6 +39,11 @@ Lengths = Annotated[
 Limit = Annotated[int, typer.Option(min=0, help="samples for each task and length; 0: all")]
 Include = Annotated[list[str] | None, typer.Option(metavar="FOLDER", help="a folder with further tasks, as YAML")]
 Batch = Annotated[int, typer.Option(min=1, help="requests read at once")]
+Answer = Annotated[
+    int,
+    typer.Option(min=0, help="tokens that a model writes at most; 0: as many as the task says (graphwalks: 16,384)"),
+]
+Fitting = Annotated[bool, typer.Option("--fitting", help="leave out samples that are longer than --to, and count them")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where results.json is written")]
 
 
@@ -50,11 +56,12 @@ def eval(
     limit: Limit = 0,
     include_path: Include = None,
     batch: Batch = 1,
+    answer: Answer = 0,
+    fitting: Fitting = False,
     out: Out = "ropewalk-eval",
-    device: Device = "",
     as_json: AsJson = False,
 ) -> None:
-    """Run tasks of lm-evaluation-harness. A request that does not fit is refused, never cut."""
+    """Run tasks of lm-evaluation-harness. A request that does not fit is refused or left out, never cut."""
     require_plausible(model, extension)
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     if not names:
@@ -62,9 +69,16 @@ def eval(
     target_len = target(to)
     require_writable(Path(out))
     all_lengths = [length(text, "--lengths") for text in lengths.split(",")] if lengths else []
-    settings = {"lengths": all_lengths, "limit": limit or None, "include": include_path or [], "batch": batch}
+    settings = {
+        "lengths": all_lengths,
+        "limit": limit or None,
+        "include": include_path or [],
+        "batch": batch,
+        "answer": answer or None,
+        "fitting": fitting,
+    }
     with only_json(as_json):
-        result, origin = _evaluated(model, extension, names, target_len, settings, device)
+        result, origin = _evaluated(model, extension, names, target_len, settings)
         write_whole(Path(out) / "results.json", json.dumps(origin | result.to_json(), indent=1) + "\n")
     if as_json:
         print_json({"folder": out, **origin, **result.to_json()})
@@ -74,7 +88,7 @@ def eval(
 
 
 def _evaluated(
-    model: str, line: str, names: list[str], target_len: int | None, settings: dict[str, Any], device: str
+    model: str, line: str, names: list[str], target_len: int | None, settings: dict[str, Any]
 ) -> tuple[HarnessResult, dict[str, Any]]:
     """The result, and where it comes from."""
     from ropewalk.evaluation.lm_eval.harness import evaluate
@@ -83,7 +97,7 @@ def _evaluated(
     from ropewalk.hf.probe.facts import trained_len
 
     tokenizer = tokenizer_of(model)
-    loaded = placed(weights_of(model), device)
+    loaded = placed(weights_of(model))
     text = loaded.config.get_text_config()
     known = trained_len(text)
     longest = target_len or known
@@ -104,11 +118,12 @@ def _evaluated(
 def _table(result: HarnessResult, line: str) -> Table:
     title = f"{line}, at most {result.longest:,} tokens"
     drawn = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for name in ("task", "metric", "value", "+-", "samples", "longest request"):
+    for name in ("task", "metric", "value", "+-", "samples", "left out", "longest request"):
         drawn.add_column(name, justify="left" if name in ("task", "metric") else "right", overflow="fold")
     for score in result.scores:
         error = "" if score.error is None else f"{score.error:.4f}"
-        longest = result.tasks.get(score.task, {}).get("longest_request")
-        numbers = (f"{score.value:.4f}", error, str(score.samples), f"{longest:,}" if longest else "")
+        task = result.tasks.get(score.task, {})
+        longest, left_out = task.get("longest_request"), str(task.get("left_out", ""))
+        numbers = (f"{score.value:.4f}", error, str(score.samples), left_out, f"{longest:,}" if longest else "")
         drawn.add_row(score.task, score.metric, *numbers)
     return drawn

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ropewalk.cli import completion
 from ropewalk.cli.browser import Open, shown
-from ropewalk.cli.models import Device, require_plausible
+from ropewalk.cli.models import require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.errors import UnknownName
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ropewalk.report.html_page import PageTable
 
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
+OBJECTIVES = ("all", "far")
+SPACES = ("usual", "compositions")
 WIDTH = 80
 
 
@@ -46,6 +48,15 @@ Deployable = Annotated[
         help=f"engine that must load the result: {', '.join(LOADERS)}",
     ),
 ]
+ObjectiveName = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="TOKENS",
+        autocompletion=completion.one_of(OBJECTIVES),
+        help="tokens whose loss counts: all, or far, those that the base model predicts with far context alone",
+    ),
+]
 Damage = Annotated[
     float | None, typer.Option("--max-damage", help="largest rise of the loss on short texts, in nats per token")
 ]
@@ -62,6 +73,15 @@ Storage = Annotated[
     str, typer.Option(metavar="URL", help="Optuna storage of a shared study; by default a file in FOLDER")
 ]
 Study = Annotated[str, typer.Option(metavar="NAME", help="name of the study; an existing one is resumed")]
+Searched = Annotated[
+    str,
+    typer.Option(
+        "--space",
+        metavar="SPACE",
+        autocompletion=completion.one_of(SPACES),
+        help="what is searched: usual, or compositions of a reach, a schedule, scales and local layers",
+    ),
+]
 Workers = Annotated[int, typer.Option(min=1, help="processes on this machine")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="folder for the extension and the report")]
 Save = Annotated[bool, typer.Option("--save", help="write the extended model too, to FOLDER/model")]
@@ -73,6 +93,7 @@ def fit(
     budget: Budget = "",
     quick: Quick = False,
     deployable: Deployable = "any",
+    objective: ObjectiveName = "all",
     max_damage: Damage = None,
     min_retrieval: Retrieval = None,
     max_slowdown: Slowdown = None,
@@ -82,10 +103,10 @@ def fit(
     seed: Seed = 0,
     storage: Storage = "",
     study: Study = "fit",
+    space: Searched = "usual",
     workers: Workers = 1,
     out: Out = "ropewalk-fit",
     save: Save = False,
-    device: Device = "",
     as_json: AsJson = False,
     open_: Open = False,
 ) -> None:
@@ -95,6 +116,10 @@ def fit(
     """
     if deployable not in LOADERS:
         raise UnknownName("engine for --deployable", deployable, known=LOADERS)
+    if objective not in OBJECTIVES:
+        raise UnknownName("objective for --objective", objective, known=OBJECTIVES)
+    if space not in SPACES:
+        raise UnknownName("space for --space", space, known=SPACES)
     if budget:
         duration(budget, "--budget")
     require_plausible(model)
@@ -108,6 +133,7 @@ def fit(
         budget=budget,
         quick=quick,
         deployable=deployable,
+        objective=objective,
         max_damage=max_damage,
         min_retrieval=min_retrieval,
         max_slowdown=max_slowdown,
@@ -118,8 +144,8 @@ def fit(
         folder=out,
         storage=storage,
         study=study,
+        space=space,
         workers=workers,
-        device=device,
         progress="lines",
     )
     shown(_report(result, model, Path(out), save=save, as_json=as_json), wanted=open_)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.growing_text import pieces
-from ropewalk.cli.models import Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.models import Model, To, fitting, placed, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
@@ -35,6 +34,7 @@ Extension = Annotated[
 ]
 Prompt = Annotated[str, typer.Option(help="the text to continue")]
 PromptFile = Annotated[str, typer.Option(metavar="FILE", help="a file with the prompt, such as book.txt")]
+Chat = Annotated[bool, typer.Option("--chat", help="the prompt is a user's message, in the model's chat template")]
 Contexts = Annotated[
     str, typer.Option(metavar="FOLDER", help="one text file per context, for --question with EXTENSION nbce")
 ]
@@ -44,13 +44,13 @@ Stream = Annotated[bool, typer.Option("--stream", help="generate until Ctrl-C or
 Temperature = Annotated[float, typer.Option(help="0 is greedy, 1 samples from the model's distribution")]
 TopP = Annotated[float, typer.Option(help="sample from this share of the probability, such as 0.9")]
 Seed = Annotated[int, typer.Option(help="random seed of sampling")]
-Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; by default a GPU where there is one")]
 
 
 class GenerateRequest(NamedTuple):
     """What to generate, and from what."""
 
     prompt: str
+    chat: bool
     contexts: list[str]
     question: str
     endless: bool
@@ -69,6 +69,7 @@ def generate(
     extension: Extension = "",
     prompt: Prompt = "",
     prompt_file: PromptFile = "",
+    chat: Chat = False,
     contexts: Contexts = "",
     question: Question = "",
     max_new_tokens: Count = None,
@@ -76,7 +77,6 @@ def generate(
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
     seed: Seed = 0,
-    device: Device = "",
     to: To = "",
     as_json: AsJson = False,
 ) -> None:
@@ -85,6 +85,8 @@ def generate(
     Without --to the extension is sized for the prompt and the tokens to generate.
     """
     _require_one_source(prompt, prompt_file, contexts, question)
+    if chat and contexts:
+        raise Conflict.because("--chat", "--chat and --contexts exclude each other: contexts are continued as they are")
     if contexts and stream:
         raise Conflict.because("--stream", "--stream and --contexts exclude each other: answers end")
     if as_json and stream and max_new_tokens is None:
@@ -92,10 +94,10 @@ def generate(
         raise Conflict.because("--json", sentence, remedy="pass --max-new-tokens")
     sampling = _sampling(max_new_tokens, stream, temperature, top_p, seed)
     texts = _texts(Path(contexts)) if contexts else []
-    request = GenerateRequest(_text(Path(prompt_file)) if prompt_file else prompt, texts, question, stream, sampling)
+    text = _text(Path(prompt_file)) if prompt_file else prompt
+    request = GenerateRequest(text, chat, texts, question, stream, sampling)
     if target(to) and not extension:
         raise InvalidValue.because("EXTENSION", "--to needs an extension", remedy="pass yarn, or leave --to out")
-    where = _device(device)
     line = require_plausible(model, extension)
     tokenizer = tokenizer_of(model)
     read = _length(tokenizer, request)
@@ -104,9 +106,12 @@ def generate(
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
     fitted = fitting(model, line, to, needed=needed) if line else None
     rule = _decoding(request, fitted)
-    host = weights_of(model).to(where)
-    write = _write_json if as_json else _write
-    write(request, host, tokenizer, fitted, rule, TextBudget(read, target(to)))
+    host = placed(weights_of(model), small_in_float32=False)
+    with _tokens(request, host, tokenizer, fitted, rule, TextBudget(read, target(to))) as (tokens, progress):
+        if as_json:
+            _write_json(tokenizer, tokens, read, fitted)
+        else:
+            _write(tokenizer, tokens, progress)
 
 
 def _require_one_source(prompt: str, prompt_file: str, contexts: str, question: str) -> None:
@@ -148,25 +153,26 @@ def _texts(folder: Path) -> list[str]:
     return texts
 
 
-def _device(name: str) -> str:
-    import torch
-
-    if not name:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except Exception as reason:  # every kind of device raises another
-        summary = str(reason).splitlines()[0]
-        raise InvalidValue("--device", "a device that torch has here, such as cpu", name, remedy=summary) from reason
-    return name
-
-
 def _length(tokenizer: Any, request: GenerateRequest) -> int:
     """Tokens before the first generated one: of the longest context, where there are several."""
     if not request.contexts:
-        return len(tokenizer(request.prompt, verbose=False)["input_ids"])
+        return len(_prompt_ids(tokenizer, request))
     rows = [len(tokenizer(context, verbose=False)["input_ids"]) for context in request.contexts]
     return max(rows) + len(tokenizer(request.question, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _prompt_ids(tokenizer: Any, request: GenerateRequest) -> list[int]:
+    """The tokens of the prompt; of a chat, as the model's template writes it."""
+    if not request.chat:
+        ids: list[int] = tokenizer(request.prompt, verbose=False)["input_ids"]
+        return ids
+    if not getattr(tokenizer, "chat_template", None):
+        sentence = "the model has no chat template"
+        raise DoesNotFit.because("--chat", sentence, remedy="leave --chat out: the prompt is continued as it is")
+    message = [{"role": "user", "content": request.prompt}]
+    text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
 
 
 def _decoding(request: GenerateRequest, extension: extensions.Extension | None) -> Any:
@@ -179,44 +185,28 @@ def _decoding(request: GenerateRequest, extension: extensions.Extension | None) 
     return rule
 
 
-def _write(
-    request: GenerateRequest,
-    host: Any,
-    tokenizer: Any,
-    extension: extensions.Extension | None,
-    rule: Any,
-    budget: TextBudget,
-) -> None:
+def _write(tokenizer: Any, tokens: Iterator[int], progress: WorkProgress) -> None:
     """Print tokens as they come."""
-    with _tokens(request, host, tokenizer, extension, rule, budget) as (tokens, progress):
-        try:
-            for text in pieces(tokenizer, tokens):
-                progress.close()
-                sys.stdout.write(text)
-                sys.stdout.flush()
-        finally:
-            sys.stdout.write("\n")
+    from ropewalk.hf.use.growing_text import GrowingText
+
+    text = GrowingText(tokenizer)
+    try:
+        for token in tokens:
+            piece = text.push(token)
+            progress.close()
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write(text.rest())
+    finally:
+        sys.stdout.write("\n")
 
 
-def _write_json(
-    request: GenerateRequest,
-    host: Any,
-    tokenizer: Any,
-    extension: extensions.Extension | None,
-    rule: Any,
-    budget: TextBudget,
-) -> None:
+def _write_json(tokenizer: Any, tokens: Iterator[int], read: int, extension: extensions.Extension | None) -> None:
     """Print everything at the end."""
-    with _tokens(request, host, tokenizer, extension, rule, budget) as (tokens, _):
-        ids = list(tokens)
-    print_json(
-        {
-            "text": tokenizer.decode(ids, skip_special_tokens=True),
-            "tokens": ids,
-            "prompt_tokens": budget.read,
-            "extension": extension.to_json() if extension else None,
-        }
-    )
+    ids = list(tokens)
+    text = tokenizer.decode(ids, skip_special_tokens=True)
+    described = extension.to_json() if extension else None
+    print_json({"text": text, "tokens": ids, "prompt_tokens": read, "extension": described})
 
 
 @contextmanager
@@ -250,10 +240,13 @@ def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, prog
 
 def _continuation(host: Any, tokenizer: Any, request: GenerateRequest, _: Any, progress: Any) -> Iterator[int]:
     """Tokens up to the model's end token, or without end."""
+    import torch
+
     from ropewalk.hf import stream
+    from ropewalk.hf.probe.probe import device_of
     from ropewalk.hf.use.contexts import end_tokens
 
-    ids = tokenizer(request.prompt, return_tensors="pt")["input_ids"].to(host.device)
+    ids = torch.tensor([_prompt_ids(tokenizer, request)], device=device_of(host))
     vocabulary = len(host.get_input_embeddings().weight)
     if ids.numel() and int(ids.max()) >= vocabulary:
         raise DoesNotFit("tokenizer", f"the model's, with {vocabulary} tokens", f"token {int(ids.max())}")

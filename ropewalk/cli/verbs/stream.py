@@ -26,7 +26,6 @@ LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and ch
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the page and its numbers are written")]
 Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; 0: at least 16 chunks of 512 to 8192")]
-Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
 
 
 def stream(
@@ -36,7 +35,6 @@ def stream(
     corpus: Corpus = "stdlib",
     out: Out = "",
     piece: Piece = 0,
-    device: Device = "",
     as_json: AsJson = False,
     open_: Open = False,
 ) -> None:
@@ -48,7 +46,7 @@ def stream(
         require_writable(Path(out))
     parsed = fitting(model, line or extension, tokens, "--tokens")
     chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    page = _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, device, as_json)
+    page = _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, as_json)
     if page:
         shown(page, wanted=open_)
 
@@ -61,7 +59,6 @@ def _stream(
     corpus: str,
     out: Path | None,
     chunk: int,
-    device: str,
     as_json: bool,
 ) -> Path | None:
     import torch
@@ -72,7 +69,7 @@ def _stream(
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.report.streaming import CAPTION, summary, table, write_streamed
 
-    tokenizer, host = tokenizer_of(model), placed(weights_of(model), device, small_in_float32=False)
+    tokenizer, host = tokenizer_of(model), placed(weights_of(model), small_in_float32=False)
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host.config.get_text_config())
     trained_under = taken_off(host)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ropewalk.evaluation.tasks.outside.complete import source_mark
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.extension import Extension
 
@@ -21,6 +22,7 @@ class Cell(NamedTuple):
 
     def key(self, marks: Mapping[str, str]) -> str:
         """The key in a store: the same for the same numbers, on any machine."""
+        source = source_mark(self.task)
         content = {
             "marks": dict(marks),
             "extension": self.extension.to_json(),
@@ -28,6 +30,7 @@ class Cell(NamedTuple):
             "version": self.task.version,
             "length": self.length,
             "sample": self.sample,
+            **({"source": source} if source else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

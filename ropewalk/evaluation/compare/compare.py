@@ -176,7 +176,8 @@ def compare(
     config = subject.model.config.get_text_config()
     parsed = {line.text: parsed_for(config, line, target, subject.facts) for line in map(read_line, lines)}
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
-    rows = run(subject, list(extensions.values()), tasks, lengths, store, measuring=measuring, progress=progress)
+    ready = [task.prepared(subject, store.path.parent) for task in tasks]
+    rows = run(subject, list(extensions.values()), ready, lengths, store, measuring=measuring, progress=progress)
     base_losses = _base_losses(rows, subject.facts.trained_len)
     facts = inspect(subject.model, target_len=target)
     candidates = [

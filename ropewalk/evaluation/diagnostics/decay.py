@@ -24,7 +24,7 @@ from ropewalk.facts import Facts
 
 def decay(extension: Extension, facts: Facts, length: int) -> Tensor:
     """g(s) for s = 0 .. length-1, float64; of the first head, and of the first layer if layers differ."""
-    plain = replace(facts, softcap=None, sinks=False)
+    plain = replace(facts, softcap=None, sinks=False, weighted=False)
     first_layer = replace(extension.at_layer(0, facts), positions=None)
     x = torch.full((1, 1, 1, facts.head_dim), facts.head_dim**-0.25, dtype=torch.float64)
     # Equal in both halves of a pair: rotating one against the other leaves the cosine.

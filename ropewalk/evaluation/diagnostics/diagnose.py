@@ -134,7 +134,7 @@ def _side(
     model, first = subject.model, ids_bn[:1]
     with subject.under(extension, mode="attention") as handle:
         step(f"{line}: loss")
-        losses = token_losses(model, ids_bn.to(model.device)).losses_bn
+        losses = token_losses(model, ids_bn.to(subject.device)).losses_bn
         step(f"{line}: attention")
         entropy, last, sinks = by_row(model, first, ROWS, entropy_of, share_of_last(NEAR), share_of_first(SINKS))
         step(f"{line}: logits")

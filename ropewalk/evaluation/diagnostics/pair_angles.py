@@ -13,11 +13,12 @@ import math
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import RoPE
-from ropewalk.reach import furthest
+from ropewalk.reach import Reach
 
 
 class PairAngles(NamedTuple):
@@ -39,7 +40,7 @@ def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAng
     """Of every pair, fastest first, for texts of a length; of the first layer if layers differ."""
     first_layer = extension.at_layer(0, facts)
     before, after = RoPE().table(facts, length).inv_freq, first_layer.theta.table(facts, length).inv_freq
-    reached = furthest(first_layer.spans, length - 1) + 1
+    reached = _furthest(first_layer.spans, length - 1, first_layer.turns(facts)) + 1
     full = 2 * math.pi
     return [
         PairAngles(
@@ -47,7 +48,20 @@ def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAng
             theta=theta,
             slowed_by=original / theta if theta else math.inf,
             turns_trained=facts.trained_len * original / full,
-            turns_asked=reached * theta / full,
+            turns_asked=most * theta / full,
         )
-        for index, (original, theta) in enumerate(zip(before.tolist(), torch.as_tensor(after).tolist(), strict=True))
+        for index, (original, theta, most) in enumerate(
+            zip(before.tolist(), after.tolist(), reached.tolist(), strict=True)
+        )
     ]
+
+
+def _furthest(reach: Reach, i: int, turns: Tensor) -> Tensor:
+    """The largest effective distance of each pair in a row: that of the first key of a span."""
+    row, most = torch.tensor([i]), torch.zeros_like(turns)
+    for span in reach.spans():
+        start, stop = span.bounds(row)
+        if start < stop:
+            places = span.q_rotated(row, turns).double(), span.k_rotated(start, turns).double()
+            most = torch.maximum(most, (places[0] - places[1]).flatten().expand_as(turns))
+    return most

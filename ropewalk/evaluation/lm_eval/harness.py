@@ -22,6 +22,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
 from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.lm_eval.definitions import BABILONG, babilong_length, correct_definitions
+from ropewalk.evaluation.lm_eval.fitting import fitting_samples, shorten_answers
 from ropewalk.evaluation.lm_eval.fixes import (
     StrictRequests,
     chosen,
@@ -78,22 +80,32 @@ def evaluate(
     limit: int | None = None,
     include: Sequence[str] = (),
     batch: int = 1,
+    answer: int | None = None,
+    fitting: bool = False,
     own: TrainedExtension | None = None,
 ) -> HarnessResult:
-    """Run tasks on texts of at most `longest` tokens; `lengths` are for tasks that generate their texts."""
+    """Run tasks on texts of at most `longest` tokens; `lengths` are for tasks that generate their texts.
+
+    `answer` is the most tokens that a model writes, `fitting` leaves out samples that are too long.
+    """
     _require_lm_eval()
-    lengths, marks = tuple(lengths or [longest]), marks_of(model, tokenizer)
+    asked, lengths, marks = lengths, tuple(lengths or [longest]), marks_of(model, tokenizer)
     if tokenizer.eos_token_id is None:
         raise InvalidValue("tokenizer.eos_token", "one of its tokens, since the harness ends texts with it", None)
     with _quiet(), TemporaryDirectory() as place:
         tokenizer.save_pretrained(place)  # some tasks read it from files
         metadata = {"pretrained": place, "tokenizer": place, "max_seq_lengths": list(lengths)}
         manager = _manager(names, include, metadata)
+        correct_definitions(manager.task_index, asked, longest)
         require_examples_fit(names, tokenizer, lengths)
         tasks = _loaded(manager, names)
+        if answer is not None:
+            shorten_answers(tasks["tasks"], answer)
         with (own or TrainedExtension()).under(model, extension):
             wrapped = _wrapped(model, tokenizer, longest, batch)
-            scores, about = _evaluated(wrapped, tasks, limit)
+            scores, about = _evaluated(wrapped, tasks, limit, fitting)
+    for name in about:
+        about[name] |= {"data": babilong_length(asked, longest)} if name.startswith(BABILONG) else {}
     made = made_here("lm-eval")
     return HarnessResult(
         scores=scores, tasks=about, longest=longest, lengths=lengths, limit=limit, marks=marks, made=made
@@ -182,18 +194,35 @@ def _without_data(name: str, reason: Exception) -> RopewalkError:
     return Unreadable.because("--tasks", sentence, remedy="leave it out, or download its data first")
 
 
-def _evaluated(wrapped: Any, tasks: Json, limit: int | None) -> tuple[tuple[MetricScore, ...], dict[str, Json]]:
+def _evaluated(
+    wrapped: Any, tasks: Json, limit: int | None, fitting: bool
+) -> tuple[tuple[MetricScore, ...], dict[str, Json]]:
     from lm_eval import evaluator
 
     set_seed(SEED)
-    samples = {name: chosen(task.eval_docs, limit) for name, task in tasks["tasks"].items()} if limit else None
+    samples, left_out = _samples(wrapped, tasks["tasks"], limit, fitting)
     report = evaluator.evaluate(lm=wrapped, task_dict=tasks, samples=samples, bootstrap_iters=RESAMPLES)
     scores: list[MetricScore] = []
     for name in tasks["tasks"]:
         scores += _scores(name, report["results"][name], report["samples"][name])
     for name in tasks["groups"]:
         scores += _of_group(name, report, scores)
-    return tuple(scores), {name: _about(name, report, wrapped.longest_of) for name in tasks["tasks"]}
+    about = {name: _about(name, report, wrapped.longest_of) for name in tasks["tasks"]}
+    for name, count in left_out.items():
+        about[name]["left_out"] = count
+    return tuple(scores), about
+
+
+def _samples(
+    wrapped: Any, tasks: Json, limit: int | None, fitting: bool
+) -> tuple[dict[str, list[int]] | None, dict[str, int]]:
+    """The samples to ask, None for all, and how many of each task were left out."""
+    if not fitting:
+        return ({name: chosen(task.eval_docs, limit) for name, task in tasks.items()} if limit else None), {}
+    parts = {name: fitting_samples(wrapped, task, range(len(task.eval_docs)), limit) for name, task in tasks.items()}
+    for task in tasks.values():
+        task.set_fewshot_seed(seed=SEED)  # examples were drawn to know the sizes
+    return {name: part.indices for name, part in parts.items()}, {name: part.left_out for name, part in parts.items()}
 
 
 def _scores(name: str, metrics: Mapping[str, Any], samples: Sequence[Json]) -> Iterator[MetricScore]:

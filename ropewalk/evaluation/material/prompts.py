@@ -8,6 +8,7 @@ white space) is refused: the hidden text might be lost.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
 
+LEAST_FILLER = 8  # tokens; fewer cannot always be filled exactly
 NEAR = 200  # characters around the largest size that fits, where an exact one is searched
 
 
@@ -48,6 +50,13 @@ class GrowingPrompt(NamedTuple):
     spare: int = 0  # tokens that are reserved for what the model writes, if that may exceed the answer
     in_units: bool = False
     most: int = sys.maxsize  # the largest number
+
+
+class FilledPrompt(NamedTuple):
+    """A prompt of an exact length, and how many units it has."""
+
+    prompt: Prompt
+    size: int
 
 
 def with_needle(
@@ -100,22 +109,51 @@ def require_count(prompt: Prompt, times: dict[str, int]) -> None:
 
 def fitted(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int) -> Prompt:
     """The size at which prompt and answer fill the length exactly, or the largest one that fits."""
+    size = _size(tokenizer, growing, length)
+    return tokenised(tokenizer, growing.text(size), growing.answer)
+
+
+def filled(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int, filler: str) -> FilledPrompt:
+    """As many units as fit, and before them as much filler as fills the tokens that are left.
+
+    growing = GrowingPrompt(lambda count: "one more line\n" * count + "How many lines?", " 12")
+    filled(tokenizer, growing, 100, "Any text.")    # 100 tokens with the answer
+    """
+    size = _size(tokenizer, growing._replace(in_units=True), length)
+    room = length - _room(tokenizer, growing) - len(_ids(tokenizer, growing.text(size)))
+    size -= 0 < room < LEAST_FILLER and size > 0
+
+    def text(characters: int) -> str:
+        return (f"{filler[:characters]}\n\n" if characters else "") + growing.text(size)
+
+    whole = growing._replace(text=text, in_units=False, most=sys.maxsize)
+    return FilledPrompt(fitted(tokenizer, whole, length), size)
+
+
+def _size(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int) -> int:
+    """The size that fills the length; an error if the prompt does not fit, or cannot grow enough."""
 
     def used(size: int) -> int:
         return len(_ids(tokenizer, growing.text(size)))
 
-    least = used(0)
-    written = max(growing.spare, len(_ids(tokenizer, growing.text(0) + growing.answer)) - least)
-    if least + written > length:
-        raise DoesNotFit("length", f"at least {least + written}, for the prompt without filler", length)
+    written = _room(tokenizer, growing)
+    least = used(0) + written
+    if least > length:
+        raise DoesNotFit("length", f"at least {least}, for the prompt without filler", length)
     size = _fullest(used, length - written, growing)
     if size == growing.most and used(size) + written < length:
         remedy = "give more documents, or a shorter length"
         raise DoesNotFit("text to hide in", f"enough for {length} tokens", used(size) + written, remedy=remedy)
-    return _tokenised(tokenizer, growing.text(size), growing.answer)
+    return size
 
 
-def _tokenised(tokenizer: PreTrainedTokenizerBase, text: str, answer: str) -> Prompt:
+def _room(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt) -> int:
+    """Tokens that are reserved for what the model writes."""
+    prompt = growing.text(0)
+    return max(growing.spare, len(_ids(tokenizer, prompt + growing.answer)) - len(_ids(tokenizer, prompt)))
+
+
+def tokenised(tokenizer: PreTrainedTokenizerBase, text: str, answer: str) -> Prompt:
     """Prompt and answer as tokens, tokenised together."""
     ids, whole = _ids(tokenizer, text), _ids(tokenizer, text + answer)
     if whole[: len(ids)] != ids:  # else no model could write the answer
@@ -130,6 +168,27 @@ def require_round_trip(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], t
     got = str(tokenizer.decode(list(ids)))
     if _letters(got) != _letters(text):
         raise DoesNotFit("tokenizer", "one that decodes to the same text", _difference(got, text))
+
+
+def with_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens of a text, and the characters of each; a tokenizer that does not know them is refused."""
+    if not tokenizer.is_fast:
+        raise DoesNotFit("tokenizer", "a fast one, which knows the characters of each token", type(tokenizer))
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return encoded["input_ids"], encoded["offset_mapping"]
+
+
+def tokens_of(characters: slice, offsets: Sequence[tuple[int, int]]) -> slice:
+    """The tokens that are exactly these characters.
+
+    tokens_of(slice(3, 5), [(0, 3), (3, 5), (5, 6)])    # slice(1, 2)
+    """
+    begin = bisect_right(offsets, characters.start, key=lambda offset: offset[1])
+    end = bisect_left(offsets, characters.stop, key=lambda offset: offset[0])
+    if offsets[begin][0] < characters.start or offsets[end - 1][1] > characters.stop:
+        sentence = f"the tokenizer joins the answer and the question in the token at {offsets[begin]}"
+        raise DoesNotFit.because("answer", sentence, remedy="take another tokenizer")
+    return slice(begin, end)
 
 
 def _letters(text: str) -> str:

@@ -27,6 +27,7 @@ from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import corrected
+from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.models import named
 
@@ -58,6 +59,11 @@ class Subject:
         place = str(getattr(self.model.config, "_name_or_path", ""))
         return named(place) or type(self.model).__name__
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model takes its tokens; accelerate may keep weights elsewhere, even on disk."""
+        return device_of(self.model)
+
     @cached_property
     def facts(self) -> Facts:
         """The facts of the model."""
@@ -67,7 +73,7 @@ class Subject:
     def warm(self) -> bool:
         """Read a text without measuring: the first one in a process takes longer."""
         for ids in self._available(1):
-            token_losses(self.model, ids[None, :WARMING].to(self.model.device))
+            token_losses(self.model, ids[None, :WARMING].to(self.device))
         return True
 
     def passages(self, count: int) -> list[Tensor]:

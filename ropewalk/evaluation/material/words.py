@@ -38,6 +38,36 @@ TOWNS = _words("""
     Trieste Turku Utrecht Vilnius
 """)
 DAYS = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+PEOPLE = _words("""
+    Agatha Bertram Clarissa Desmond Eleonora Ferdinand Gwendolyn Hannelore Ignatius Josephine Konstantin Leopold
+    Mathilda Nathaniel Ottoline Percival Quentin Rosalind Sebastian Theodora Ulrich Valentina Winifred Yolanda
+""")
+LANDMARKS = {
+    "the Eiffel Tower": "France",
+    "the Colosseum": "Italy",
+    "the Acropolis": "Greece",
+    "Stonehenge": "England",
+    "the Kremlin": "Russia",
+    "the Taj Mahal": "India",
+    "Machu Picchu": "Peru",
+    "the Great Sphinx": "Egypt",
+    "Mount Fuji": "Japan",
+    "the Brandenburg Gate": "Germany",
+    "the Alhambra": "Spain",
+    "the Forbidden City": "China",
+    "the Golden Gate Bridge": "America",
+    "the Great Barrier Reef": "Australia",
+    "Angkor Wat": "Cambodia",
+    "Christ the Redeemer": "Brazil",
+    "the Matterhorn": "Switzerland",
+    "Chichen Itza": "Mexico",
+    "the Charles Bridge": "Czechia",
+    "the Petronas Towers": "Malaysia",
+    "Borobudur": "Indonesia",
+    "the Hagia Sophia": "Turkey",
+    "Blarney Castle": "Ireland",
+    "the Atomium": "Belgium",
+}
 COMPOUNDS = len(ADJECTIVES) * len(NOUNS)
 
 

@@ -29,6 +29,10 @@ class Estimate(NamedTuple):
         """Whether the interval excludes a number."""
         return not self.low <= other <= self.high
 
+    def to_json(self) -> dict[str, float | None]:
+        """Its parts by name; None for what is not finite: an open end, a number that is not known."""
+        return {name: value if math.isfinite(value) else None for name, value in self._asdict().items()}
+
 
 def share(successes: float, trials: int) -> Estimate:
     """A share of successes with Wilson's interval, which stays between 0 and 1 even for few trials.
@@ -86,8 +90,15 @@ def means(samples: Sequence[Mapping[str, Any]], **ranges: tuple[float, float]) -
     }
 
 
-def difference(values: Sequence[float], others: Sequence[float], *, seed: int = 0) -> Estimate:
-    """The mean difference on the same documents: what the documents have in common cancels out."""
+def difference(
+    values: Sequence[float], others: Sequence[float], *, weights: Sequence[float] | None = None, seed: int = 0
+) -> Estimate:
+    """The mean difference on the same documents: what the documents have in common cancels out.
+
+    Documents may have weights; those of weight 0 are left out.
+    """
     if len(values) != len(others):
         raise InvalidValue("values", f"as many as there are to compare with ({len(others)})", len(values))
-    return mean([a - b for a, b in zip(values, others, strict=True)], seed=seed)
+    weights = [1.0] * len(values) if weights is None else weights
+    counted = [(a - b, weight) for a, b, weight in zip(values, others, weights, strict=True) if weight]
+    return mean([change for change, _ in counted], [weight for _, weight in counted], seed=seed)

@@ -30,7 +30,8 @@ from ropewalk.evaluation.metrics.intervals import Estimate, mean
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf import score_tokens
 from ropewalk.hf.attach.handle import handle_of, host_of
-from ropewalk.hf.probe.probe import probe, turns
+from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.rotation.modules import turns
 
 MARGIN = 0.25  # nats per token: what every reader notices
 LARGEST = 700.0  # nats: above it exp overflows, as in the wide interval of two texts

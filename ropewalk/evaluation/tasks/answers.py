@@ -24,7 +24,7 @@ def score_answer(subject: Subject, prompt: Prompt) -> AnswerScore:
 
     Greedy decoding is right if every token of the answer is the likeliest after the right ones before it.
     """
-    ids = torch.tensor([[*prompt.ids, *prompt.answer_ids]], device=subject.model.device)
+    ids = torch.tensor([[*prompt.ids, *prompt.answer_ids]], device=subject.device)
     scores = score_tokens(subject.model, ids)
     last = len(prompt.answer_ids)
     return AnswerScore(bool(scores.hits[0, -last:].all()), float(scores.losses[0, -last:].double().mean()))
@@ -32,7 +32,7 @@ def score_answer(subject: Subject, prompt: Prompt) -> AnswerScore:
 
 def written(subject: Subject, prompt: Prompt, tokens: int, enough: Callable[[str], bool] = lambda text: False) -> str:
     """Greedy decoding after a prompt, until `tokens` tokens, the end of text, or `enough` of the text."""
-    ids = torch.tensor([prompt.ids], device=subject.model.device)
+    ids = torch.tensor([prompt.ids], device=subject.device)
     ends, written_ids, text = _ends(subject), list[int](), ""
     for token in stream(subject.model, ids, max_new_tokens=tokens):
         written_ids.append(int(token))

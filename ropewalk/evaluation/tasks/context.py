@@ -27,7 +27,7 @@ class Context(Task):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passage: its last tokens, and all tokens by position at the longest length."""
-        ids = subject.passages(self.samples)[sample].to(subject.model.device)[None, -length:]
+        ids = subject.passages(self.samples)[sample].to(subject.device)[None, -length:]
         last = min(self.last or subject.facts.trained_len // 2, length - 1)
         scores, size = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
         result: Json = {

@@ -36,7 +36,7 @@ class Perplexity(Task):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passage; losses in nats per token."""
-        text = subject.passages(self.samples)[sample].to(subject.model.device)
+        text = subject.passages(self.samples)[sample].to(subject.device)
         window = min(length, len(text) - 1)
         strided = strided_losses(subject.model, text, window=window, stride=max(1, window // 2))
         rolling = strided_losses(subject.model, text, window=window, stride=window)

@@ -31,7 +31,7 @@ class Repetition(Task):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One text."""
         trained = subject.facts.trained_len
-        once = subject.passages(self.samples)[sample].to(subject.model.device)[None, : max(1, trained // 2)]
+        once = subject.passages(self.samples)[sample].to(subject.device)[None, : max(1, trained // 2)]
         scores = token_losses(subject.model, repeated(once, length))
         last = min(trained // 2, length - 1)
         return {"accuracy": scores.accuracy(last), "loss": scores.loss(last)}

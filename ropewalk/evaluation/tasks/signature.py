@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, cast
 
 from ropewalk.evaluation.material.subject import Subject
@@ -35,6 +36,10 @@ class Task(Spec):
     def identity(self, sample: int) -> Json:
         """What the numbers of a sample depend on; not on how many samples there are."""
         return self.to_json() | {"samples": 0}
+
+    def prepared(self, subject: Subject, folder: Path) -> Task:
+        """The task with what it needs beside the model and the texts, made once and stored in the folder of results."""
+        return self
 
     def require(self, subject: Subject, lengths: Sequence[int]) -> None:
         """Refuse what cannot be measured, before anything is measured."""

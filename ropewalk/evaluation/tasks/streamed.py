@@ -13,7 +13,6 @@ deviations: lines are sentences, and the right answer stays in the stream instea
 from __future__ import annotations
 
 import io
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -22,7 +21,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import torch
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.material.prompts import require_round_trip
+from ropewalk.evaluation.material.prompts import require_round_trip, tokens_of, with_offsets
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.material.words import compound
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
@@ -65,7 +64,7 @@ class StreamEval(Retrieval):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One stream, read once."""
         stream = self.prompt(subject, length, sample)
-        scores = score_tokens(subject.model, torch.tensor([stream.ids], device=subject.model.device))
+        scores = score_tokens(subject.model, torch.tensor([stream.ids], device=subject.device))
         # The first token has no score: the score of token n stands at n - 1.
         spans = [slice(answer.start - 1, answer.stop - 1) for answer in stream.answers]
         return {
@@ -76,19 +75,13 @@ class StreamEval(Retrieval):
 
     def prompt(self, subject: Subject, length: int, sample: int) -> EvalStream:
         """The stream of a sample, cut to the length: the same for every extension."""
-        if not subject.tokenizer.is_fast:
-            rule = "a fast one, which knows the characters of each token"
-            raise DoesNotFit("tokenizer", rule, type(subject.tokenizer))
         rounds, ids = self.back // self.every + 1, list[int]()
         while len(ids) < length:
             rounds *= 2
             stream = self._text(self.chance(subject, length, sample), rounds)
-            encoded = subject.tokenizer(
-                stream.text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-            )
-            ids = encoded["input_ids"]
+            ids, offsets = with_offsets(subject.tokenizer, stream.text)
         require_round_trip(subject.tokenizer, ids, stream.text)
-        answers = [_tokens_of(characters, encoded["offset_mapping"]) for characters in stream.answers]
+        answers = [tokens_of(characters, offsets) for characters in stream.answers]
         if answers[0].stop > length:
             raise DoesNotFit("length", f"at least {answers[0].stop}, the end of the first answer", length)
         return EvalStream(tuple(ids[:length]), tuple(answer for answer in answers if answer.stop <= length))
@@ -125,13 +118,3 @@ def _fact(random: Random, recent: Sequence[StreamFact]) -> StreamFact:
         name, content = compound(random), str(random.randrange(10_000, 100_000))
         if name not in known and content not in known:
             return StreamFact(name, content)
-
-
-def _tokens_of(characters: slice, offsets: Sequence[tuple[int, int]]) -> slice:
-    """The tokens that are exactly these characters."""
-    begin = bisect_right(offsets, characters.start, key=lambda offset: offset[1])
-    end = bisect_left(offsets, characters.stop, key=lambda offset: offset[0])
-    if offsets[begin][0] < characters.start or offsets[end - 1][1] > characters.stop:
-        sentence = f"the tokenizer joins the answer and the question in the token at {offsets[begin]}"
-        raise DoesNotFit.because("answer", sentence, remedy="take another tokenizer")
-    return slice(begin, end)

@@ -27,11 +27,12 @@ CLOSE = 1e-2  # relative to the largest number: the error of half precision
 
 
 class CapturedLayer(NamedTuple):
-    """One layer's queries and keys before rotation, and the layer."""
+    """One layer's queries and keys before rotation, the layer, and the mask that it makes itself."""
 
     layer: ExtendedLayer
     q_bhid: Tensor
     k_bgjd: Tensor
+    model_mask_bhij: Tensor | None = None
 
     def logits(self, row: int) -> Tensor:
         """The logits of the query in this row for the keys up to it, [batch, heads, row + 1]; -inf out of reach."""
@@ -43,7 +44,10 @@ class CapturedLayer(NamedTuple):
 
     def _row(self, formula: Callable[..., Tensor], row: int) -> Tensor:
         q_bhid, k_bgjd = self.q_bhid[:, :, row : row + 1], self.k_bgjd[:, :, : row + 1]
-        return formula(q_bhid, k_bgjd, self.layer.extension, self.layer.facts, weights=self._learned())[:, :, 0]
+        inputs: dict[str, Any] = {"weights": self._learned()}
+        if self.model_mask_bhij is not None:
+            inputs["model_mask_bhij"] = self.model_mask_bhij[:, :, row : row + 1, : row + 1]
+        return formula(q_bhid, k_bgjd, self.layer.extension, self.layer.facts, **inputs)[:, :, 0]
 
     def _learned(self) -> Mapping[str, Weights]:
         return {name: {key: x.detach().cpu() for key, x in group.items()} for name, group in self.layer.weights.items()}
@@ -58,8 +62,9 @@ def capture_layers(model: nn.Module, ids_bn: Tensor, summary: Callable[[Captured
     host, summaries = _handle(model).model, []
     _require_texts(ids_bn)
 
-    def take(layer: ExtendedLayer, q_bhid: Tensor, k_bgjd: Tensor) -> None:
-        summaries.append(summary(CapturedLayer(layer, q_bhid.cpu(), k_bgjd.cpu())))
+    def take(layer: ExtendedLayer, q_bhid: Tensor, k_bgjd: Tensor, mask: Tensor | None) -> None:
+        captured = CapturedLayer(layer, q_bhid.cpu(), k_bgjd.cpu(), None if mask is None else mask.cpu())
+        summaries.append(summary(captured))
 
     with quiet(host), torch.no_grad(), scoped(LISTENER, take):
         host.base_model(input_ids=ids_bn.to(device_of(host)), use_cache=False)
@@ -102,6 +107,9 @@ def _captured_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
 def _handle(model: nn.Module) -> Handle:
     """The handle of a model under an extension by our attention: no other can be captured."""
     handle = handle_of(model)
+    if handle is not None and any(layer.probed.slots for layer in handle.layers):
+        sentence = "its modules attend several times in one forward, and a layer can be captured once"
+        raise DoesNotFit.because("model", sentence)
     if handle is None or handle.mode != ATTENTION:
         got = "no extension" if handle is None else f"mode {handle.mode}"
         raise DoesNotFit("model", "extended in mode attention", got, remedy='extend(model, ..., mode="attention")')

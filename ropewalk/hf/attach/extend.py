@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 from torch import nn
 from transformers import PreTrainedModel
 
+from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.frequencies import NoPE, RoPE
 from ropewalk.hf.attach.handle import ATTENTION, MODES, TABLES, Handle, attach_handle, handle_of, host_of, main_layer
-from ropewalk.hf.attach.instance_methods import replaced
+from ropewalk.hf.attach.instance_methods import adapter_saving, replaced
 from ropewalk.hf.attach.modes import Modes, attached_all, by_attention, by_tables
+from ropewalk.hf.probe.called_base import called_base
 from ropewalk.hf.probe.checkpoint_schedule import (
     own_schedule_of,
     require_not_restated,
@@ -22,9 +25,12 @@ from ropewalk.hf.probe.checkpoint_schedule import (
     with_plain_scalings,
 )
 from ropewalk.hf.probe.facts import corrected, facts_of
-from ropewalk.hf.probe.probe import ProbedLayer, probe
-from ropewalk.hf.runtime.layer import ExtendedLayer
+from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.query_scale import require_scaled_once
+from ropewalk.hf.runtime.layer import ExtendedLayer, modules_of
 from ropewalk.parsing import Line, read_line
+from ropewalk.spec import Spec
 
 
 def extend(
@@ -51,7 +57,7 @@ def extend(
 
     Everything is checked before the model changes. The same extension twice returns the same handle.
     """
-    host = host_of(model)
+    host = host_of(model, head=False)
     if mode not in (None, *MODES):
         raise UnknownName("mode", mode, known=MODES)
     present = handle_of(host)
@@ -66,8 +72,10 @@ def extend(
     with undo:
         parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule)
         handle = Handle(host, plan.extension, tuple(plan.layers), lift_windows, *parts)
-        undo.enter_context(attach_handle(handle))
+        undo.enter_context(attach_handle(handle, called_base(host, modules_of(plan.layers))))
         undo.enter_context(replaced(host, handle.keep, ours=mode == ATTENTION))
+        if model is not host:
+            undo.enter_context(adapter_saving(model, handle.keep))
         handle.undo.enter_context(undo.pop_all())
     return handle
 
@@ -118,6 +126,8 @@ def _asked(
 def _planned(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
     wanted, layers, facts = asked.extension, asked.layers, asked.facts
     require_steady(layers, wanted)
+    require_rotation(layers, wanted, facts)
+    require_scaled_once(host.config.get_text_config(), layers, wanted, facts)
     if isinstance(asked.line, Line):  # an Extension object was built on purpose, or stored while it was in force
         require_not_restated(host.config.get_text_config(), asked.line)
     if wanted.instead:
@@ -187,6 +197,26 @@ def require_steady(layers: Sequence[ProbedLayer], extension: Extension) -> None:
         )
         remedy = "replace it by dynamic_ntk, which changes row by row, or by another schedule"
         raise DoesNotFit.because("frequencies", sentence, remedy=remedy)
+
+
+def require_rotation(layers: Sequence[ProbedLayer], extension: Extension, facts: Sequence[Facts]) -> None:
+    """Refuse what changes only the rotation, on a model without any, or one whose rotation was dropped."""
+    dropped = any(layer.stands_still for layer in layers)
+    if any(layer.rotating and not layer.stands_still for layer in layers) or (dropped and extension.instead):
+        return
+    in_force = [extension.at_layer(depth, known) for depth, known in enumerate(facts)]
+    biased = any(local.biases for local in in_force)
+    stated = extension.frequencies
+    # Biases are written with the schedule that rotates nothing; a table that stands still may be left or stated again.
+    keeps = (isinstance(stated, NoPE) and biased) or (isinstance(stated, NoPE | RoPE) and dropped)
+    rotation_only: dict[str, Spec | None] = {"frequencies": None if keeps else stated}
+    if not biased and all(reach_retention(local.spans).everything for local in in_force):
+        rotation_only |= {"reach": extension.reach, "positions": extension.positions}
+    for slot, spec in rotation_only.items():
+        if spec is not None:
+            sentence = f"{spec.name} changes how queries and keys are rotated, and no layer of this model rotates them"
+            again = "; +instead rotates again" if dropped else ""
+            raise DoesNotFit.because(slot, sentence, remedy=f"log_n, windows, sinks and biases need no rotation{again}")
 
 
 def _applied(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,10 @@ from transformers import PreTrainedModel
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.hf.attach.rotary_tables import chooser_edit
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.probe.cache_contents import cache_growth
-from ropewalk.hf.probe.probe import ProbedLayer
+from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.cache_owner import NeverCopied
 from ropewalk.hf.runtime.layer import ExtendedLayer
 
@@ -27,6 +28,8 @@ TABLES, ATTENTION = "tables", "attention"
 MODES = (TABLES, ATTENTION)
 
 UNUSED = "windowed layers keep their windows (lift_windows=True lifts them), other layers do not rotate"
+WEIGHTED = "weights of norms come after the rotation: logits depend on the positions themselves, not on distances alone"
+REPEATED = "cache: the model's own, which forgets nothing, because modules attend several times in one forward"
 FULL_KEYS = (
     "Ropewalk's attention caches the keys and values of all heads, while the model caches what they are computed from"
 )
@@ -70,14 +73,31 @@ class Handle(NeverCopied):
         lines = [self.extension.describe(), "", self.own_schedule, self._applied()]
         for layer in self.layers:
             if layer.left_alone:
-                lines.append(f"layer {layer.depth}: unchanged, it keeps its window of {layer.probed.window} keys")
+                lines.append(f"layer {layer.depth}: unchanged, it keeps its {own_reach(layer.probed)}")
             elif not layer.probed.rotating:
                 lines.append(f"layer {layer.depth}: does not rotate, with or without the extension")
         lines += [f"{name}: used in no layer; {UNUSED}" for name in self.idle]
+        if self.mode == ATTENTION and any(layer.facts.weighted for layer in self.layers):
+            lines.append(WEIGHTED)
+        if self.mode == ATTENTION and any(layer.probed.slots for layer in self.layers):
+            lines.append(REPEATED)
         times = cache_growth([layer.probed for layer in self.layers], self.model.dtype.itemsize)
+        if self.mode == ATTENTION and any(layer.probed.own_mask for layer in self.layers):
+            lines += self._chosen()
         if self.mode == ATTENTION and times > 1:
             lines.append(f"cache: {times:.3g} times the model's usual size, because {FULL_KEYS}")
         return "\n".join(lines)
+
+    def _chosen(self) -> list[str]:
+        """Which layers make masks of their own, how they choose, and what that costs."""
+        depths = ", ".join(str(layer.depth) for layer in self.layers if layer.probed.own_mask)
+        as_trained = chooser_edit(self.extension, self.layers) is None
+        tables = "the model's own tables, as trained" if as_trained else "the tables of the schedule"
+        return [
+            f"layers {depths}: choose keys or make masks by themselves, among the keys that the reach shows; "
+            f"what rotates for that uses {tables}",
+            "cache: the model's own, of all tokens, because these layers choose among them",
+        ]
 
     def _applied(self) -> str:
         if self.mode == TABLES:
@@ -96,29 +116,48 @@ class Handle(NeverCopied):
 
 
 def handle_of(model: nn.Module) -> Handle | None:
-    """The handle of the extension that a model is under, through wrappers such as peft's; None without an extension."""
-    handle: Handle | None = host_of(model).__dict__.get(_HANDLE)
-    return handle
+    """The handle of the extension that a model is under, through wrappers such as peft's; None without an extension.
+
+    A model is under the extension of its language model, and the other way round.
+    """
+    parts = _models(host_of(model, head=False))
+    return next((part.__dict__[_HANDLE] for part in parts if _HANDLE in part.__dict__), None)
 
 
-def attach_handle(handle: Handle) -> ExitStack:
-    """Store the handle on its model; closing what is returned takes it off."""
-    handle.model.__dict__[_HANDLE] = handle
+def _models(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    """A model and those inside it, without their layers: this is asked for every token of a stream."""
+    yield model
+    for part in model.children():
+        if isinstance(part, PreTrainedModel):
+            yield from _models(part)
+
+
+def attach_handle(handle: Handle, base: PreTrainedModel) -> ExitStack:
+    """Store the handle on its model and on the part that reads texts; closing what is returned takes it off."""
     undo = ExitStack()
-    undo.callback(handle.model.__dict__.pop, _HANDLE)
+    for part in {id(part): part for part in (handle.model, base)}.values():
+        part.__dict__[_HANDLE] = handle
+        undo.callback(part.__dict__.pop, _HANDLE)
     return undo
 
 
-def host_of(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside a wrapper, such as a peft adapter, or the model itself."""
+def host_of(model: nn.Module, *, head: bool = True) -> PreTrainedModel:
+    """The transformers model inside a wrapper, such as a peft adapter, or the model itself; without `head` it may be
+    the language model inside another."""
     inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
-    if not isinstance(inside, PreTrainedModel) or inside.get_output_embeddings() is None:  # type: ignore[no-untyped-call]
-        raise InvalidValue("model", "a causal language model of transformers", type(model).__name__)
+    if not isinstance(inside, PreTrainedModel) or (head and inside.get_output_embeddings() is None):  # type: ignore[no-untyped-call]
+        remedy = "pass the whole model, with its output head" if isinstance(inside, PreTrainedModel) else ""
+        raise InvalidValue("model", "a causal language model of transformers", type(model).__name__, remedy=remedy)
     return inside
 
 
+def own_reach(layer: ProbedLayer) -> str:
+    """The window or the chunks of a layer, in words."""
+    return f"window of {layer.window} keys" if layer.chunk is None else f"chunks of {layer.chunk} tokens"
+
+
 def main_layer(layers: Sequence[ProbedLayer]) -> int:
-    """The layer whose facts stand for the model: the first that rotates and has no window."""
-    free = (index for index, layer in enumerate(layers) if layer.rotating and layer.window is None)
+    """The layer whose facts stand for the model: the first that rotates and sees the whole text."""
+    free = (index for index, layer in enumerate(layers) if layer.rotating and layer.limit is None)
     rotating = (index for index, layer in enumerate(layers) if layer.rotating)
     return next(free, next(rotating, 0))

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue
@@ -28,7 +28,9 @@ Keep = Callable[[Path, dict[str, Tensor]], None]
 def replaced(host: PreTrainedModel, keep: Keep, *, ours: bool) -> ExitStack:
     """Replace the methods; `keep` writes the extension into a folder, `ours` says whether our attention runs."""
     undo = ExitStack()
-    methods = {"generate": _generate(host), "save_pretrained": _save_pretrained(host, keep)}
+    methods = {"save_pretrained": _save_pretrained(host, keep)}
+    if hasattr(host, "generate"):  # not a language model without its head
+        methods["generate"] = _generate(host)
     if ours:
         methods["init_continuous_batching"] = _refuse_continuous_batching
     for name, method in methods.items():
@@ -36,6 +38,25 @@ def replaced(host: PreTrainedModel, keep: Keep, *, ours: bool) -> ExitStack:
         host.__dict__[name] = method
         undo.callback(host.__dict__.update, before)
         undo.callback(host.__dict__.pop, name)
+    return undo
+
+
+def adapter_saving(wrapper: nn.Module, keep: Keep) -> ExitStack:
+    """Let peft's `save_pretrained` write the extension beside the adapter, as checkpoints of Trainer need it."""
+    undo, of_class = ExitStack(), getattr(wrapper, "save_pretrained", None)
+    if of_class is None:
+        return undo
+
+    @functools.wraps(of_class)
+    def save_pretrained(save_directory: str | Path, *args: Any, **kwargs: Any) -> Any:
+        answer = of_class(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            state = kwargs.get("state_dict") or {}
+            keep(Path(save_directory), {name: value for name, value in state.items() if PREFIX in name})
+        return answer
+
+    wrapper.__dict__["save_pretrained"] = save_pretrained
+    undo.callback(wrapper.__dict__.pop, "save_pretrained")
     return undo
 
 

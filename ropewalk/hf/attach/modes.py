@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,14 +15,19 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.handle import ATTENTION, TABLES, handle_of
-from ropewalk.hf.attach.rotary_tables import edit_for, identity_edit, require_written, write
+from ropewalk.hf.attach.rotary_tables import chooser_edit, edit_for, identity_edit, require_written, write
 from ropewalk.hf.probe.attention_arguments import SUPPORTED
-from ropewalk.hf.probe.identity import require_identity
-from ropewalk.hf.probe.masks import require_causal
-from ropewalk.hf.probe.probe import ProbedLayer, attention_named, device_of, probe
+from ropewalk.hf.probe.called_base import called_base
+from ropewalk.hf.probe.identity import HALF, HALF_CHOOSING, require_identity
+from ropewalk.hf.probe.masks import last_seen
+from ropewalk.hf.probe.probe import attention_named, device_of, probe
+from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.cache_owner import Owner
 from ropewalk.hf.runtime.hooks import ForwardPreHook, after_forward, check_position_ids, identity_rotation
-from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, attached, attention, learned, mark_module
+from ropewalk.hf.runtime.image_blocks import with_last_seen
+from ropewalk.hf.runtime.kept_rotation import keep_rotation, put_back
+from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, attached, attention, learned, mark_module, modules_of
+from ropewalk.hf.runtime.own_masks import call_with_mask
 
 
 def attached_all(
@@ -52,6 +58,7 @@ class Modes:
             except DoesNotFit as hindrance:
                 if mode == TABLES:
                     raise
+                require_interface(self.base, f", and {hindrance}")
                 reason = str(hindrance)
         self.require(ATTENTION)
         return ATTENTION, reason
@@ -59,6 +66,7 @@ class Modes:
     def require(self, mode: str) -> None:
         """Refuse a mode that changes the logits of the model even without an extension."""
         if mode == ATTENTION:
+            require_interface(self.base)
             require_supported([layer.probed for layer in self.base])
         if mode not in self._tested:
             try:
@@ -79,7 +87,14 @@ class Modes:
         if mode == TABLES:
             require_identity(self.host, most, lambda: write(identity_edit(self.base)))
             return
-        require_identity(self.host, most, lambda: by_attention(self.host, Extension(), self.base))
+        half = HALF_CHOOSING if any(layer.probed.own_mask for layer in self.base) else HALF
+        require_identity(self.host, most, lambda: by_attention(self.host, Extension(), self.base), half=half)
+
+
+def require_interface(layers: Sequence[ExtendedLayer], more: str = "") -> None:
+    """Refuse layers whose attention cannot be replaced."""
+    if reason := next((layer.probed.inline for layer in layers if layer.probed.inline), ""):
+        raise DoesNotFit.because("model", f"{reason}{more}")
 
 
 def require_supported(layers: list[ProbedLayer]) -> None:
@@ -87,7 +102,8 @@ def require_supported(layers: list[ProbedLayer]) -> None:
     for index, layer in enumerate(layers):
         where = f"layer {index}"
         if layer.norm_follows and layer.interleaved is None:  # a rotation that acts on pairs may come before the norm
-            raise DoesNotFit.because(where, f"{where} has a norm after the rotation; Ropewalk's attention rotates last")
+            sentence = f"{where} has a norm after the rotation that is neither an RMS norm nor one with a weight"
+            raise DoesNotFit.because(where, f"{sentence} other than 0 for each dimension of a head")
         if layer.interleaved is None:
             raise DoesNotFit.because(where, f"the pairs of {where} are neither halves nor neighbours")
         if layer.unsupported:
@@ -116,7 +132,7 @@ def by_tables(
     with ExitStack() as undo:
         undo.enter_context(write(edit))
         require_written(edit, probe(host))
-        base, owner = host.base_model, Owner(extension, TABLES)
+        base, owner = called_base(host, modules_of(layers)), Owner(extension, TABLES)
         undo.callback(base.register_forward_pre_hook(check_position_ids, with_kwargs=True).remove)
         undo.callback(base.register_forward_pre_hook(owner.before, with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(owner.after).remove)
@@ -137,14 +153,32 @@ def by_attention(host: PreTrainedModel, extension: Extension, layers: list[Exten
                 value.data = value.data.to(device_of(host))
                 module.register_parameter(name, value)
                 undo.callback(module._parameters.pop, name)
+        masking = [layer for layer in layers if layer.probed.own_mask]
+        rotation = keep_rotation if masking else identity_rotation
         for rotary in {layer.probed.rotary for layer in layers if layer.probed.rotary}:
-            undo.callback(rotary.register_forward_hook(identity_rotation, with_kwargs=True).remove)
-        base: Any = host.base_model
+            undo.callback(rotary.register_forward_hook(rotation, with_kwargs=True).remove)
+        for layer in masking:
+            undo.enter_context(_choosing(layer))
+        if masking and (edit := chooser_edit(extension, layers)) is not None:
+            undo.enter_context(write(edit))
+        base: Any = called_base(host, modules_of(layers))
         owner = Owner(extension, ATTENTION)
         undo.callback(owner.release)
         undo.callback(base.register_forward_pre_hook(ForwardPreHook(base, owner, layers), with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(after_forward, always_call=True).remove)
         return undo.pop_all()
+
+
+def _choosing(layer: ExtendedLayer) -> ExitStack:
+    """Let a layer make its mask from what its reach shows, and what chooses inside it rotate as the model does."""
+    module, undo = layer.probed.module, ExitStack()
+    rotation = partial(put_back, layer.probed.rotary, layer.probed.layer_type)
+    called = partial(call_with_mask, layer.depth, layer.extension.spans)
+    undo.callback(module.register_forward_pre_hook(called, with_kwargs=True).remove)
+    for part in module.modules():
+        if part is not module:
+            undo.callback(part.register_forward_pre_hook(rotation, with_kwargs=True).remove)
+    return undo
 
 
 def attending_configs(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> list[Any]:
@@ -154,6 +188,10 @@ def attending_configs(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> l
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
-    """The padding mask unchanged: here the reach decides who sees whom, and any other mask is refused."""
-    require_causal(mask_function, **kwargs)
-    return attention_mask
+    """The padding mask: here the reach decides who sees whom. Tokens of images that see each other are noted on it."""
+    later = last_seen(mask_function, **kwargs)
+    if later is None:
+        return attention_mask
+    size = (kwargs["batch_size"], kwargs["kv_offset"] + kwargs["kv_length"])
+    blank = torch.ones(size, dtype=torch.bool, device=later.device)
+    return with_last_seen(blank if attention_mask is None else attention_mask, later)

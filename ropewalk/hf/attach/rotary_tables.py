@@ -20,8 +20,12 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
-from ropewalk.hf.probe.probe import ProbedLayer
-from ropewalk.hf.runtime.layer import ExtendedLayer
+from ropewalk.frequencies import NoPE
+from ropewalk.frequencies.signature import layered
+from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.rotation.inline import sinusoid
+from ropewalk.hf.probe.rotation.tables import PositionTable
+from ropewalk.hf.runtime.layer import ExtendedLayer, lifted
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 
 # transformers computes angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8
@@ -36,6 +40,7 @@ class TableSlot(NamedTuple):
 
     module: nn.Module
     prefix: str
+    positions: PositionTable | None = None  # a buffer of sin and cos by position in place of frequencies
 
 
 class TableContent(NamedTuple):
@@ -50,6 +55,7 @@ class TableEdit(NamedTuple):
 
     tables: dict[TableSlot, TableContent]
     scalings: dict[nn.Module, float]
+    rows: int = 0  # of tables by position, at least
 
 
 def identity_edit(base: Sequence[ExtendedLayer]) -> TableEdit:
@@ -62,13 +68,15 @@ def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: 
     """The edit that puts these layers under this extension, or a refusal with the reason."""
     if extension.positions is not None:
         raise DoesNotFit.because("positions", f"{extension.positions.name} (positions) needs Ropewalk's attention")
-    _require_near(layers, target_len)
+    length = _require_near(layers, target_len)
     tables: dict[TableSlot, TableContent | None] = {}
     scalings: dict[nn.Module, float] = {}
     for layer in layers:
-        if layer.probed.window is not None and not layer.keeps_window:
+        if lifted(layer):
             raise DoesNotFit.because("windows", "lifted windows need Ropewalk's attention")
         content, scale = (None, 1.0) if layer.left_alone else _new_content(extension, layer)
+        if scale != 1 and layer.probed.inline:
+            content, scale = _with_scale(layer, content or _content(layer), scale), 1.0
         if layer.probed.rotating:
             place = _place(layer.probed)
             if tables.setdefault(place, content) != content:
@@ -76,7 +84,24 @@ def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: 
                 raise DoesNotFit(f"layer {layer.depth}", rule, "another")
         if scale != 1:
             scalings[layer.probed.module] = _scaling_of(layer) * scale
-    return TableEdit({place: content for place, content in tables.items() if content is not None}, scalings)
+    return TableEdit({place: content for place, content in tables.items() if content is not None}, scalings, length)
+
+
+def chooser_edit(extension: Extension, layers: Sequence[ExtendedLayer]) -> TableEdit | None:
+    """The tables for what chooses keys by itself, under our attention: those of the schedule, where it is static.
+
+    None where the tables cannot hold it, or where it changes nothing: the choice is made by the model's own tables. So
+    it is where nothing rotates, since equal tokens would then tie, and the choice among them would be anyone's.
+    """
+    if isinstance(layered(extension.frequencies).core, NoPE):
+        return None
+    left_out: dict[str, Any] = {"reach": None, "biases": (), "scales": (), "positions": None}
+    alone = [layer._replace(extension=replace(layer.extension, **left_out)) for layer in layers]
+    try:
+        tables = edit_for(replace(extension, **left_out), alone, None).tables
+    except DoesNotFit:
+        return None
+    return TableEdit(tables, {}) if tables else None
 
 
 def write(wanted: TableEdit) -> ExitStack:
@@ -84,14 +109,21 @@ def write(wanted: TableEdit) -> ExitStack:
     with ExitStack() as undo:
         for module in {place.module for place in wanted.tables}:
             slots = [slot for slot in wanted.tables if slot.module is module]
-            numbers = {f"{slot.prefix}inv_freq": wanted.tables[slot].inv_freq for slot in slots}
-            tables = {name: torch.tensor(table, dtype=torch.float32) for name, table in numbers.items()}
+            tables = dict(_numbers(slot, wanted.tables[slot], wanted.rows) for slot in slots)
             _write_tables(module, tables, undo)
         for place, content in wanted.tables.items():
             _settle(place, content, undo)
         for module, scaling in wanted.scalings.items():
             _put(module.__dict__, "scaling", scaling, undo)
         return undo.pop_all()
+
+
+def _numbers(slot: TableSlot, content: TableContent, rows: int) -> tuple[str, Tensor]:
+    """The name of a table's buffer, and its numbers."""
+    positions = slot.positions
+    if positions is None:
+        return f"{slot.prefix}inv_freq", torch.tensor(content.inv_freq, dtype=torch.float32)
+    return positions.name, sinusoid(positions, content.inv_freq, content.temperature, max(rows, positions.rows))
 
 
 def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
@@ -104,14 +136,15 @@ def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
             raise DoesNotFit.because("layer", f"layer {index} does not follow the tables of its rotary module")
 
 
-def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> None:
-    """Refuse a length at which angles in float32 are too coarse."""
+def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> int:
+    """The length to reach; refused where angles in float32 are too coarse."""
     stretches = [layer.extension.theta.stretch for layer in layers if not layer.left_alone and layer.probed.rotating]
     stated = [stretch for stretch in stretches if math.isfinite(stretch)]
     known = layers[0].facts.trained_len  # counts where a stretch is infinite, which states no target length
     length, furthest = target_len or round(known * max(stated, default=1.0)), max(FURTHEST, known)
     if length > furthest:
         raise DoesNotFit("target_len", f"at most {furthest} in mode tables, whose angles are float32", length)
+    return length
 
 
 def _new_content(extension: Extension, layer: ExtendedLayer) -> tuple[TableContent | None, float]:
@@ -133,6 +166,8 @@ def _place(layer: ProbedLayer) -> TableSlot:
     module, name = layer.rotary, f"{layer.layer_type}_inv_freq"
     if module is None:
         raise DoesNotFit.because("rotary module", "no rotary module is known for a layer that rotates")
+    if layer.positions is not None:
+        return TableSlot(module, "", layer.positions)
     name = name if name in module._buffers else "inv_freq"
     table, size = module._buffers.get(name), (layer.rotating // 2,)
     if table is None or table.shape != size or name not in module._non_persistent_buffers_set:
@@ -141,6 +176,14 @@ def _place(layer: ProbedLayer) -> TableSlot:
             "rotary module", rule, f"{type(module).__name__} {None if table is None else tuple(table.shape)}"
         )
     return TableSlot(module, name.removesuffix("inv_freq"))
+
+
+def _with_scale(layer: ExtendedLayer, content: TableContent, scale: float) -> TableContent:
+    """A factor of the logits in cos and sin, where all dimensions rotate."""
+    if layer.probed.rotating < layer.probed.head_dim:
+        rule = "1 where some dimensions do not rotate, since cos and sin alone can carry it"
+        raise DoesNotFit("temperature", rule, scale)
+    return content._replace(temperature=content.temperature * math.sqrt(scale))
 
 
 def _scaling_of(layer: ExtendedLayer) -> float:
@@ -155,7 +198,7 @@ def _write_tables(module: nn.Module, tables: dict[str, Tensor], undo: ExitStack)
     """Write tables by their names; they stay float32 when the model is cast."""
     for name, table in tables.items():
         before: Any = module._buffers[name]
-        undo.callback(_put_back, module, name, before)
+        undo.callback(_put_back, module, name, before, before.clone())
         module._buffers[name] = table.to(before.device)
     apply: Callable[..., nn.Module] = type(module)._apply
     module.__dict__["_apply"] = partial(_moved, module, apply, tables)
@@ -171,13 +214,16 @@ def _moved(module: nn.Module, apply: Callable[..., nn.Module], tables: dict[str,
     return module
 
 
-def _put_back(module: nn.Module, name: str, before: Tensor) -> None:
+def _put_back(module: nn.Module, name: str, before: Tensor, numbers: Tensor) -> None:
+    """The table from before. compressed-tensors copies what is assigned into the table that is there."""
     now: Any = module._buffers[name]
-    module._buffers[name] = before.to(now.device)
+    module._buffers[name] = (numbers if now is before else before).to(now.device)
 
 
 def _settle(place: TableSlot, content: TableContent, undo: ExitStack) -> None:
     """Set the factor of cos and sin, and a type of schedule that recomputes nothing."""
+    if place.positions is not None:
+        return
     attributes = place.module.__dict__
     name = f"{place.prefix}attention_scaling"
     if name in attributes and attributes[name] != content.temperature:

@@ -21,7 +21,7 @@ from ropewalk.facts import Facts
 from ropewalk.frequencies import ByParts, Interpolation, Llama3
 from ropewalk.frequencies.signature import formula, trained
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
-from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, lifted, type_of
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.inputs import in_force
 
@@ -39,7 +39,7 @@ def standard_config(config: Any, extension: Extension, layers: Sequence[Extended
     rotating_layers = [layer for layer in layers if layer.probed.rotating and not layer.left_alone]
     if not rotating_layers:
         raise DoesNotFit.because("model", "the extension changes no layer of this model")
-    if any(layer.probed.window is not None and not layer.keeps_window for layer in layers):
+    if any(map(lifted, layers)):
         raise DoesNotFit.because("windows", "lifted windows cannot be expressed in a config")
     constant_temperature(extension, rotating_layers[0].facts)  # refuses what is not static before it needs a length
     length = _target(extension, rotating_layers[0].facts, target_len)
@@ -62,6 +62,8 @@ def _stated(
     stated._attn_implementation = None
     text = stated.get_text_config()
     kinds = getattr(text, "layer_types", None)
+    if not hasattr(text, "rope_parameters"):
+        raise DoesNotFit("config", "one with rope parameters", type(text).__name__)
     parts = text.rope_parameters or {}
     nested = any(isinstance(part, dict) for part in parts.values())
     if nested and kinds:

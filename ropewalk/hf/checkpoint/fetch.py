@@ -11,16 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+)
 
 from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import why
 from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
+from ropewalk.revision import revision_of
 from ropewalk.trust import trusted
 
 TRUST = "trust_remote_code"
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
+LOADERS = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
 OWN_CODE = "transformers_modules"  # the package in which transformers stores the code that came with a model
 
 
@@ -55,8 +65,24 @@ def fetch_tokenizer(model: str | Path, **kwargs: Any) -> Any:
     return _fetched(AutoTokenizer.from_pretrained, model, kwargs, rule, remedy)
 
 
+def loader_of(config: Any, class_name: str | None = None) -> Any:
+    """The Auto class of transformers that loads a model class, by default the one that the config names; one for the
+    config's type where no class is named."""
+    named = class_name or next(iter(getattr(config, "architectures", None) or []), None)
+    of_type = {loader: loadable(loader, config) for loader in LOADERS}
+    by_name = (loader for loader, names in of_type.items() if named in names)
+    return next(by_name, next((loader for loader, names in of_type.items() if names), AutoModelForCausalLM))
+
+
+def loadable(loader: Any, config: Any) -> list[str]:
+    """The names of the classes that an Auto class loads for a config of this type."""
+    classes = loader._model_mapping.get(type(config), None)
+    classes = classes if isinstance(classes, list | tuple) else [classes]
+    return [model_class.__name__ for model_class in classes if model_class is not None]
+
+
 def fetch_model(model: str | Path, **kwargs: Any) -> Any:
-    """The causal language model, with what `kwargs` ask for besides."""
+    """The language model, with what `kwargs` ask for besides."""
     rule, remedy = "a causal model that transformers loads", "fetch again what is missing or incomplete"
     if is_closed(model) and kwargs.get("config") is None:
         config = fetch_config(model, **{TRUST: kwargs.get(TRUST)})
@@ -64,14 +90,39 @@ def fetch_model(model: str | Path, **kwargs: Any) -> Any:
         for name in stated:  # as transformers does, which takes them for the model's own where a config is passed
             setattr(config, name, kwargs.pop(name))
         kwargs["config"] = config
-    return _fetched(AutoModelForCausalLM.from_pretrained, model, kwargs, rule, remedy)
+    return _fetched(_loader(model, kwargs).from_pretrained, model, kwargs, rule, remedy)
+
+
+def _loader(model: str | Path, kwargs: dict[str, Any]) -> Any:
+    """The class for a model; where its config cannot be read, loading it says why."""
+    known = kwargs.get("config")
+    try:
+        return loader_of(fetch_config(model, **{TRUST: kwargs.get(TRUST)}) if known is None else known)
+    except RopewalkError:
+        return AutoModelForCausalLM
+
+
+def fetch_adapter(base: nn.Module, place: Path, values: dict[str, Any]) -> Any:
+    """The adapter of a folder on its base model, by peft; `values` are those of its config."""
+    try:
+        import peft
+
+        config: Any = peft.PeftConfig
+        return peft.PeftModel.from_pretrained(base, place, config=config.from_peft_type(**values))
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from missing
+    except Exception as reason:
+        if is_out_of_memory(reason):
+            raise
+        detail = f"{type(reason).__name__}: {why(reason)}; fetch it again"
+        raise Unreadable("adapter", "one that peft loads", str(place), remedy=detail) from reason
 
 
 def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any], rule: str, remedy: str) -> Any:
-    trust = kwargs.get(TRUST)
+    trust, at = kwargs.get(TRUST), revision_of(model)
     try:
         with without_warning():
-            return how(model, **{**kwargs, TRUST: trusted() if trust is None else trust})
+            return how(model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
     except (RopewalkError, MemoryError):
         raise
     except ModuleNotFoundError as missing:

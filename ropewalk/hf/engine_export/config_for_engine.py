@@ -65,7 +65,7 @@ def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
 
 def _windowed(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
     """A window in all layers, in the model's config, or in Mistral's for a Llama."""
-    if model.kinds or any(layer.probed.window is not None for layer in layers):
+    if model.kinds or any(layer.probed.limit is not None for layer in layers):
         raise DoesNotFit.because("reach", "window cannot be exported where some layers have a window already")
     if model.text.model_type == "llama":
         model.config = _as_mistral(model.config)

@@ -27,17 +27,21 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import appearing
 from ropewalk.frequencies import Dynamic
+from ropewalk.frequencies.signature import layered, wrapped
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
+from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.model_card import copy_papers
+from ropewalk.hf.checkpoint.weights import whole_state
 from ropewalk.hf.engine_export.config_for_engine import stated
 from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel, vllm
 from ropewalk.hf.engine_export.engines.llama_cpp import TENSOR
 from ropewalk.hf.engine_export.fold_temperature import folded_weights, require_foldable
 from ropewalk.hf.engine_export.gguf.files import require_writer, write_for_llama_cpp
-from ropewalk.hf.engine_export.plugin import Plans, line_of, plans_for, write_plans
+from ropewalk.hf.engine_export.plugin import Plans, is_dynamic, line_of, plans_for, write_plans
 from ropewalk.hf.engine_export.trainers import TRAINERS
 from ropewalk.hf.engine_export.trainers.torchtitan import SCRIPT
+from ropewalk.hf.probe.quantised import format_of, loadable_config, require_plain, require_savable
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.scales import DynamicTemperature
@@ -50,6 +54,7 @@ KINDS = {
     "frozen": "a dynamic schedule, made static",
 }
 TARGETS = ENGINES | TRAINERS
+QUANTISE_LATER = "export the model as it was before quantisation; llama-quantize quantises the file"
 
 
 class Exported(NamedTuple):
@@ -115,7 +120,9 @@ def _with_config(
         name = host.name_or_path or "MODEL"
         return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
     if target == "llama.cpp":
+        require_plain(host, "writing a GGUF file", QUANTISE_LATER)
         require_writer(config)
+    require_savable(host)
     weights = _weights(host, handle, config, reading)
     with appearing(directory, FAILURES) as place:
         save_weights(host, place, weights)
@@ -125,7 +132,7 @@ def _with_config(
         save_tokenizer(tokenizer, place)
         notes += copy_papers(host, place)
         if target == "llama.cpp":
-            notes += write_for_llama_cpp(config, weights or host.state_dict(), tokenizer, place)
+            notes += write_for_llama_cpp(config, weights or whole_state(host), tokenizer, place)
     return Exported(kind, directory, TARGETS[target].command(_written(directory, target), config), tuple(notes))
 
 
@@ -140,7 +147,7 @@ def _plans(host: PreTrainedModel, handle: Handle, target: str, target_len: int |
         if plugin:
             raise DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
         return {}
-    if plugin is None and not isinstance(handle.extension.theta, Dynamic):
+    if plugin is None and not is_dynamic(handle.extension.theta):
         try:
             _read(host, handle.extension, handle.layers, target, target_len)
             return {}
@@ -163,8 +170,10 @@ def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer
         "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
         f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
     ]
-    if isinstance(plan.planned[0].extension.theta, Dynamic):
-        notes.append("short texts stay exact; --no-plugin makes the schedule static, for vLLM without Ropewalk")
+    schedule = plan.planned[0].extension.theta
+    if is_dynamic(schedule):
+        exact = "" if layered(schedule).wrappers else "short texts stay exact; "
+        notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
     command = vllm.plugin_command(shlex.quote(str(directory)), plan.target_len)
     return Exported("plugin", directory, command, (*notes, *papers))
 
@@ -179,7 +188,7 @@ def require_exportable(
 ) -> None:
     """Refuse what an engine cannot load; nothing is written, and the model need not be extended."""
     require_engine(target)
-    if isinstance(extension.theta, Dynamic):
+    if is_dynamic(extension.theta):
         raise DoesNotFit("frequencies", "static, since an engine would freeze them", extension.theta.name)
     _read(host, extension, layers, target, target_len)
 
@@ -200,8 +209,9 @@ def require_directory(directory: str | Path | None, target: str, field: str = "d
 
 
 def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
-    """A dynamic schedule made static for one length; any other unchanged."""
-    if not isinstance(extension.theta, Dynamic):
+    """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
+    core, wrappers = layered(extension.theta)
+    if not isinstance(core, Dynamic):
         return extension
     if target_len is None:
         raise DoesNotFit.because(
@@ -211,7 +221,7 @@ def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extens
     scales = [
         replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
     ]
-    return replace(extension, frequencies=replace(extension.theta.inner, **factor), scales=tuple(scales))
+    return replace(extension, frequencies=wrapped(replace(core.inner, **factor), wrappers), scales=tuple(scales))
 
 
 def _read(
@@ -232,6 +242,7 @@ def _read(
     reading = TARGETS[target].read(config)
     if reading.folded != 1:
         require_foldable(layers)
+        require_plain(host, "folding a temperature into the queries")
     return config, reading
 
 
@@ -248,11 +259,23 @@ def _weights(
 def _verify(host: PreTrainedModel, handle: Handle, extension: Extension, place: Path, length: int) -> None:
     if extension == handle.extension:
         return require_same(host, place, length)
-    twin = AutoModelForCausalLM.from_config(copy.deepcopy(host.config), attn_implementation="eager")  # type: ignore[no-untyped-call]
-    twin.to(host.dtype)
-    twin.load_state_dict(host.state_dict())
+    twin = _base_model(host, place)
     with extended(twin, extension, trained_len=handle.trained_len):
         require_same(twin, place, length)
+
+
+def _base_model(host: PreTrainedModel, place: Path) -> PreTrainedModel:
+    """The model without an extension once more; quantised weights are read from the folder, and compared later."""
+    if format_of(host):
+        again: PreTrainedModel = fetch_model(
+            place, config=loadable_config(host), dtype=host.dtype, attn_implementation="eager"
+        )
+        return again
+    twin: Any = AutoModelForCausalLM.from_config(copy.deepcopy(host.config), attn_implementation="eager")  # type: ignore[no-untyped-call]
+    twin.to(host.dtype)
+    twin.load_state_dict(whole_state(host))
+    base: PreTrainedModel = twin
+    return base
 
 
 def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:

@@ -11,12 +11,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.checkpoint.weights import whole_state
 from ropewalk.hf.runtime.layer import ExtendedLayer
 
 
 def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float) -> dict[str, Tensor]:
     """All weights of the model, with the queries of the extended layers multiplied."""
-    state = dict(host.state_dict())
+    state = whole_state(host)
     names = {module: name for name, module in host.named_modules()}
     for layer in _extended(layers):
         maker, name = layer.probed.module, names[layer.probed.module]

@@ -24,15 +24,19 @@ from ropewalk.engines.vllm.versions import why_not_reached
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import MODEL
-from ropewalk.frequencies import Dynamic
+from ropewalk.frequencies import Dynamic, Frequencies
+from ropewalk.frequencies.signature import layered
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.attach.modes import require_supported
 from ropewalk.hf.checkpoint.config_schedule import require_valid
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config, fetch_model, runs_own_code
+from ropewalk.hf.checkpoint.weights import is_same, whole_state
 from ropewalk.hf.engine_export.engines.signature import QUERY_SCALE
+from ropewalk.hf.probe.attention_arguments import OWN_MASK
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE, TwoTables
 from ropewalk.hf.probe.probe import quiet
-from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
+from ropewalk.hf.probe.quantised import loadable_config, require_savable
+from ropewalk.hf.runtime.layer import ExtendedLayer, lifted, type_of
 from ropewalk.hf.use.save import save_weights
 
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
@@ -64,8 +68,14 @@ def line_of(extension: Extension) -> str:
     return f"{specs} with layers of their own" if extension.layers else specs
 
 
+def is_dynamic(schedule: Frequencies) -> bool:
+    """Whether a schedule stretches every row as much as the row needs, in wrappers or without."""
+    return isinstance(layered(schedule).core, Dynamic)
+
+
 def write_plans(host: PreTrainedModel, plans: Plans, place: Path) -> None:
     """Write the weights and the config with its plans, and read both back."""
+    require_savable(host)
     save_weights(host, place)
     config_with(host, plans).save_pretrained(place)
     _verify(host, plans, place)
@@ -162,15 +172,22 @@ def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int
 def _require_plannable(text: Any, handle: Handle) -> None:
     """Refuse what vLLM would compute otherwise, whatever the plan says."""
     if reason := why_not_reached(text.model_type):
-        static = "--no-plugin makes the schedule static" if isinstance(handle.extension.theta, Dynamic) else ""
+        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension.theta) else ""
         raise DoesNotFit.because("model", reason, remedy=static)
+    if not hasattr(text, "rope_parameters"):
+        raise DoesNotFit("config", "one with rope parameters", type(text).__name__)
     if getattr(text, "kv_lora_rank", None):
         raise DoesNotFit.because("model", "the plugin for vLLM cannot extend attention whose keys are latent (MLA)")
     parts = text.rope_parameters or {}
     if any("mrope_section" in part for part in (parts, *(x for x in parts.values() if isinstance(x, dict)))):
         raise DoesNotFit.because("model", "the plugin for vLLM does not support positions of several axes (M-RoPE)")
     for layer in handle.layers:
-        if layer.probed.window is not None and not layer.keeps_window:
+        if layer.probed.own_mask:
+            sentence = f"layer {layer.depth} {OWN_MASK}, which the plugin for vLLM does not carry"
+            raise DoesNotFit.because("model", sentence)
+        if layer.probed.chunk is not None:
+            raise DoesNotFit.because("model", "the plugin for vLLM does not support layers that attend within chunks")
+        if lifted(layer):
             sentence = "lifted windows cannot be exported: vLLM frees the keys that leave a model's own window"
             raise DoesNotFit.because("windows", sentence)
         if isinstance(layer.extension.theta, TwoTables):
@@ -183,6 +200,12 @@ def _require_for_attention(layers: Sequence[ExtendedLayer]) -> None:
     require_supported([layer.probed for layer in layers])
     for layer in layers:
         PagedLayer(layer_terms(layer.extension, layer.facts, None, layer.weights))  # refuses what pages cannot hold
+        if layer.probed.slots:
+            sentence = f"layer {layer.depth} attends several times in one forward"
+            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+        if layer.facts.weighted:
+            sentence = f"layer {layer.depth} has norms with weights after the rotation"
+            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
         if layer.probed.first or layer.probed.clockwise:
             sentence = f"layer {layer.depth} rotates {'clockwise' if layer.probed.clockwise else 'other dimensions'}"
             raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
@@ -191,10 +214,10 @@ def _require_for_attention(layers: Sequence[ExtendedLayer]) -> None:
 def _verify(host: PreTrainedModel, plans: Plans, place: Path) -> None:
     """Refuse a folder whose weights or plans are not the model's when they are read again."""
     trusting: dict[str, Any] = {TRUST: True} if runs_own_code(host) else {}
-    same_config = {"config": copy.deepcopy(host.config), "dtype": host.dtype, **trusting}
+    same_config = {"config": loadable_config(host), "dtype": host.dtype, **trusting}
     again, info = fetch_model(place, output_loading_info=True, **same_config)
-    state = host.state_dict()
-    changed = [name for name, value in again.state_dict().items() if not _equal(value, state.get(name))]
+    state = whole_state(host)
+    changed = [name for name, value in again.state_dict().items() if not is_same(value, state.get(name))]
     if info["missing_keys"] or changed:
         name = sorted([*info["missing_keys"], *changed])[0]
         raise DoesNotFit.because("model", f"the saved model is not the same when loaded: {name} differs")
@@ -218,7 +241,3 @@ def _require_unknown_to_transformers(host: PreTrainedModel, config: Any) -> None
         raise
     sentence = f"{type(host).__name__} in transformers ignores the plan, and would load as the base model"
     raise DoesNotFit.because("model", sentence)
-
-
-def _equal(value: Tensor, other: Tensor | None) -> bool:
-    return other is not None and torch.equal(value.cpu(), other.cpu())

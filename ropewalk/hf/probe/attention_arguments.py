@@ -8,6 +8,10 @@ from typing import Any
 # Supported by our attention: windows and masks are known beforehand, caps and sinks are facts of the model.
 KNOWN = {"scaling", "dropout", "sliding_window", "softcap", "s_aux"}
 SUPPORTED = "a causal mask, a window, a cap and sinks"
+OWN_MASK = "makes a mask of its own, or chooses its keys"  # a layer, in refusals
+MASK = "attention_mask"  # the argument of an attention module
+# The keys that a module has chosen for every query, [batch, queries, chosen]: a mask of its own.
+CHOSEN = "indices"
 # Without new information for attention.
 IDLE = {"position_ids", "cache_position", "logits_to_keep", "ropewalk_pass"}
 

@@ -75,7 +75,10 @@ def grown(model: Any, ids: Tensor, calls: list[Any]) -> GrownCache | None:
     before, watch = [layer_bytes(layer) for layer in cache.layers], CacheWatch(calls)
     calls.clear()
     watch.watch(cache)
-    model(input_ids=ids[:, FIRST : FIRST + 1], past_key_values=cache, use_cache=True)
+    try:
+        model(input_ids=ids[:, FIRST : FIRST + 1], past_key_values=cache, use_cache=True)
+    except Exception:  # of any kind: it is the model's own code
+        return None
     growth = tuple(layer_bytes(layer) - held for layer, held in zip(cache.layers, before, strict=False))
     fixed = sum(held - FIRST * more for held, more in zip(before, growth, strict=False))
     return GrownCache(type(cache) is DynamicCache, watch.slots, growth, max(fixed, 0))
@@ -113,7 +116,9 @@ def _same(one: Tensor, other: Tensor) -> bool:
 def cache_growth(layers: Sequence[Any], itemsize: int) -> float:
     """The bytes of keys and values of all heads over those of the model's own cache: more than 1 where that holds
     latent keys, or where layers share."""
-    placed = [layer for layer in layers if layer.cached]
+    if any(layer.own_mask for layer in layers):  # then the model's own cache is used
+        return 1.0
+    placed = [layer for layer in layers if layer.cached and not layer.slots]
     usual = sum(layer.cached.growth for layer in placed)
     whole = sum(layer.groups * (layer.head_dim + layer.value_dim) * itemsize for layer in placed)
     return whole / usual if usual else 1.0

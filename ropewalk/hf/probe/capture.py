@@ -6,7 +6,7 @@ Legend: b batch, h head, n token, d head dimension.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from transformers.masking_utils import eager_mask
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.probe.attention_arguments import unsupported_arguments
-from ropewalk.hf.probe.masks import recognize
+from ropewalk.hf.probe.attention_arguments import CHOSEN, MASK, unsupported_arguments
+from ropewalk.hf.probe.masks import MaskReach, reach_of
 from ropewalk.scoped import scoped
+
+OUTSIDE = "a mask that is made outside the layer, and is not causal"
 
 
 class CapturedCall(NamedTuple):
@@ -28,16 +30,17 @@ class CapturedCall(NamedTuple):
     k_bhnd: Tensor
     v_bhnd: Tensor
     scaling: float
-    window: int | None
+    seen: MaskReach
     unsupported: str  # arguments that the equation does not have; empty: none
     arguments: dict[str, Any]
+    own_mask: bool = False  # whether the module made a mask of its own, or chose keys
 
 
 class CapturedCalls(NamedTuple):
-    """The recorded calls, and the masks that were made, each with its mask function."""
+    """The recorded calls, and the masks that were made, each with what it shows; None where that is unknown."""
 
     calls: list[CapturedCall]
-    masks: list[tuple[Tensor, Any]]
+    masks: list[tuple[Tensor, MaskReach | None]]
 
 
 _CAPTURED: ContextVar[CapturedCalls] = ContextVar("captured")
@@ -61,35 +64,68 @@ def record(
 ) -> tuple[Tensor, None]:
     """An attention function that records its inputs and returns zeros."""
     factor = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
-    window, unsupported = _seen(attention_mask, arguments)
-    _CAPTURED.get().calls.append(CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, factor, window, unsupported, arguments))
+    seen, unsupported, masks = _seen(attention_mask, arguments)
+    _CAPTURED.get().calls.append(
+        CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, factor, seen, unsupported, arguments, masks)
+    )
     return q_bhnd.new_zeros(len(q_bhnd), q_bhnd.shape[2], q_bhnd.shape[1], v_bhnd.shape[-1]), None
 
 
 def masked(*, mask_function: Any, **kwargs: Any) -> Tensor | None:
-    """The mask of eager attention; its mask function is recorded."""
+    """The mask of eager attention; what it shows is recorded."""
     mask: Tensor | None = eager_mask(mask_function=mask_function, **kwargs)
     if mask is not None:
-        _CAPTURED.get().masks.append((mask, mask_function))
+        _CAPTURED.get().masks.append((mask, reach_of(mask_function, kwargs)))
     return mask
 
 
-def _seen(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[int | None, str]:
-    """The window of a layer, and its arguments that the equation does not have."""
-    odd = unsupported_arguments(arguments)
+@contextmanager
+def watching_masks(calls: Sequence[CapturedCall]) -> Iterator[dict[nn.Module, MaskReach | None]]:
+    """What the mask shows that each module with its own is called with; None where that is no causal one of
+    transformers'."""
+    shown: dict[nn.Module, MaskReach | None] = {}
+    modules = {call.module for call in calls if call.own_mask}
+
+    def watch(module: nn.Module, _: Any, kwargs: dict[str, Any]) -> None:
+        made, seen = _made(kwargs.get(MASK))
+        shown[module] = seen if made else None
+
+    hooks = [module.register_forward_pre_hook(watch, with_kwargs=True) for module in modules]
+    try:
+        yield shown
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def with_shown(calls: Sequence[CapturedCall], shown: Mapping[nn.Module, MaskReach | None]) -> list[CapturedCall]:
+    """The calls with what the mask shows from which a module makes its own; unsupported where that is unknown."""
+    return [_shown(call, shown[call.module]) if call.own_mask else call for call in calls]
+
+
+def _shown(call: CapturedCall, seen: MaskReach | None) -> CapturedCall:
+    return call._replace(own_mask=False, unsupported=OUTSIDE) if seen is None else call._replace(seen=seen)
+
+
+def _seen(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[MaskReach, str, bool]:
+    """What a layer's mask shows, its arguments that the equation does not have, and whether it has its own mask."""
+    odd, stated = unsupported_arguments(arguments), MaskReach(True, arguments.get("sliding_window"))
+    if odd and odd != [CHOSEN]:
+        return stated, f"{', '.join(odd)}, which Ropewalk's attention does not support", False
     if odd or mask is None:
-        return arguments.get(
-            "sliding_window"
-        ), f"{', '.join(odd)}, which Ropewalk's attention does not support" if odd else ""
-    storage = mask.untyped_storage().data_ptr()
-    made_of = (
-        candidate for mask_made, candidate in _CAPTURED.get().masks if mask_made.untyped_storage().data_ptr() == storage
-    )
-    function = next(made_of, None)
-    if function is None:
-        return arguments.get("sliding_window"), "a mask that the module makes itself"
-    seen = recognize(function)
-    return (seen.window, "") if seen and seen.causal else (None, "a mask that is neither causal nor a window")
+        return stated, "", bool(odd)
+    made, seen = _made(mask)
+    if made and seen is None:
+        return MaskReach(True), "a mask that is neither causal nor a window", False
+    return (seen or stated), "", not made
+
+
+def _made(mask: Tensor | None) -> tuple[bool, MaskReach | None]:
+    """Whether transformers made a mask, and what it shows."""
+    for made, seen in _CAPTURED.get().masks:
+        if mask is not None and made.untyped_storage().data_ptr() == mask.untyped_storage().data_ptr():
+            return True, seen
+    return False, None
 
 
 def require_finite(model: nn.Module, calls: Sequence[CapturedCall]) -> None:

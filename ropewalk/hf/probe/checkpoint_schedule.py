@@ -15,7 +15,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
 from ropewalk.hf.probe.facts import CLOSE, lengths_of, parts_of
-from ropewalk.hf.probe.probe import ProbedLayer
+from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.parsing import Line, read_line
 
 # The rope parameters of a config that belong to a schedule. All others are the model's layout: bases, shares, sections.
@@ -29,6 +29,7 @@ SCHEDULE = frozenset(
 SAME = {"linear": ("pi", "interpolation"), "yarn": ("yarn", "by_parts"), "llama3": ("llama3",)}  # our names of a type
 RESTATED = "leave it out to keep that; add +instead to replace it by the method's values; or state a length (--to)"
 LAYOUTS = ("proportional", "axial")  # types that choose the dimensions that rotate
+DROPPED = "none: its rotation was dropped"  # in place of the name of a schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +44,12 @@ class TwoTables(Frequencies):
     above: int
     long_inv_freq: tuple[float, ...]
 
-    def check_against(self, facts: Facts) -> None:
-        self.inner.check_against(facts)
-
     def table(self, facts: Facts, length: int) -> Table:
         return self.inner.table(facts if length <= self.above else replace(facts, inv_freq=self.long_inv_freq), length)
 
     def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
         starts = set(self.inner.stages(facts, length))
         return tuple(sorted(starts | {self.above + 1} if length > self.above else starts))
-
-    @property
-    def stretch(self) -> float:
-        return self.inner.stretch
 
 
 def on_own_tables(schedule: Frequencies, layer: ProbedLayer) -> Frequencies:
@@ -84,7 +78,8 @@ def with_plain_scalings(host: PreTrainedModel, layers: Sequence[ProbedLayer]) ->
     """
     config = copy.deepcopy(host.config)
     text = config.get_text_config()
-    text.rope_parameters = without_schedule(text.rope_parameters or {})
+    if getattr(text, "rope_parameters", None):
+        text.rope_parameters = without_schedule(text.rope_parameters)
     with torch.device("meta"):
         twin = dict(type(host)(config).named_modules())
     names = {module: name for name, module in host.named_modules()}
@@ -117,6 +112,8 @@ def _named(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:
     """The schedule of one layer by the config's name, with its factor and lengths; empty where it has none."""
     if not is_stretched(layer, facts):
         return ""
+    if layer.stands_still:
+        return DROPPED
     kind = part.get("rope_type", "default")
     if layer.long_table is not None:
         kind += f", one table up to {layer.long_table.above:,} tokens and another beyond (every row takes its own;"
@@ -157,12 +154,12 @@ def what_happens(schedule: str, extension: Extension, facts: Facts, layers: Sequ
     """What happens to the checkpoint's own schedule under an extension, as a sentence."""
     if not schedule:
         return "the checkpoint came without a schedule of its own"
-    came = f"the checkpoint came with {schedule}"
+    came = "the checkpoint came without rotation" if schedule == DROPPED else f"the checkpoint came with {schedule}"
     named = str(extension.frequencies) if extension.frequencies else "plain RoPE"
     if extension.instead:
         length = f"the trained length is the original one, {facts.undone.trained_len:,} tokens"
         return f"{came}: {named} replaces it, and {length}"
-    if extension.frequencies is None:
+    if extension.frequencies is None or schedule == DROPPED:
         return f"{came}: it is kept"
     if any(layer.varies and layer.long_table is None for layer in layers):
         return f"{came}: {named} replaces it"

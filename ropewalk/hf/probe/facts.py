@@ -15,7 +15,7 @@ from ropewalk.presets.lengths import require_whole
 from ropewalk.trained_to import stated
 
 if TYPE_CHECKING:
-    from ropewalk.hf.probe.probe import ProbedLayer  # which needs more of transformers than reading a config does
+    from ropewalk.hf.probe.probed_layer import ProbedLayer  # it needs more of transformers than reading a config does
 
 CLOSE = 1e-5  # relative: the error of tables in float32
 USUAL_BASE = 10_000.0
@@ -47,6 +47,7 @@ def facts_of(model: PreTrainedModel, layer: ProbedLayer, layers: int, trained_le
         layers=layers,
         softcap=layer.softcap or None,
         sinks=layer.sinks is not None,
+        weighted=any(layer.norms),
     )
     candidates = [replace(facts, base=base) for base in _bases(config, layer.layer_type)]
     plain = next((candidate for candidate in candidates if _is_plain(candidate, layer)), None)
@@ -80,7 +81,7 @@ def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None
     """
     corrected = stated() if corrected is None else corrected
     require_whole("trained_len", corrected)
-    parts, position = parts_of(config), getattr(config, "max_position_embeddings", None)
+    parts, position = parts_of(config), _position(config)
     # For linear, a corrected length divided by the factor is the original length.
     original_lengths = {name: corrected if part.get("rope_type") == "linear" else None for name, part in parts.items()}
     by_type = {name: _by_type(part, original_lengths[name] or position) for name, part in parts.items()}
@@ -91,6 +92,12 @@ def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None
     trained = corrected or max(lengths.trained for lengths in known)
     shortest = min(known, key=lambda lengths: lengths.original, default=TrainedLengths(trained, trained))
     return TrainedLengths(trained, min((by_type.get(layer_type or "") or shortest).original, trained))
+
+
+def _position(config: Any) -> Any:
+    """The length that a config states; Whisper's has one for what it hears and one for what it writes."""
+    stated_length = getattr(config, "max_position_embeddings", None)
+    return getattr(config, "max_target_positions", None) if stated_length is None else stated_length
 
 
 def _by_type(part: dict[str, Any], position: Any) -> TrainedLengths | None:

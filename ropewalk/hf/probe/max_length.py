@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.probe.probe import device_of, quiet, turns
+from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.rotation.modules import turns
 
 
 def require_held(host: PreTrainedModel, length: int) -> None:

@@ -8,7 +8,6 @@ Legend: b batch, h head, n token, d head dimension.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,58 +19,38 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.hf.probe.cache_contents import CachedLayer, grown, places
-from ropewalk.hf.probe.capture import CapturedCall, masked, record, recording, require_finite
+from ropewalk.hf.probe.capture import (
+    CapturedCall,
+    masked,
+    record,
+    recording,
+    require_finite,
+    watching_masks,
+    with_shown,
+)
+from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.quantised import quantised_modules
+from ropewalk.hf.probe.rotary_output import filled, is_rotation, marked
+from ropewalk.hf.probe.rotation.axes import axes_of, axis_of_pairs
+from ropewalk.hf.probe.rotation.inline import inline_layers
+from ropewalk.hf.probe.rotation.modules import watched_rotation
+from ropewalk.hf.probe.rotation.norms import NormsAfter, norm_weight, norms_watched
+from ropewalk.hf.probe.rotation.tables import (
+    FAR,
+    LongTable,
+    RotaryCall,
+    along,
+    layer_type,
+    long_table,
+    measured,
+)
 
 TOKENS = 5
-FAR = 10_000_000  # a position beyond every length at which a model changes its table
 CLOSE = 1e-3  # relative to the largest number: the error of half precision
 NAME = "ropewalk_probe"
-
-
-class RotaryCall(NamedTuple):
-    """One call of a rotary module."""
-
-    module: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-class LongTable(NamedTuple):
-    """The second table of a module that has two: one for short texts and this one for long texts."""
-
-    above: int  # tokens of the longest short text
-    inv_freq: tuple[float, ...]
-    temperature: float
-
-
-class ProbedLayer(NamedTuple):
-    """What one attention layer does with positions."""
-
-    module: nn.Module
-    heads: int
-    groups: int
-    head_dim: int
-    value_dim: int
-    scaling: float
-    first: int = 0  # the first rotating dimension, and how many rotate
-    rotating: int = 0
-    interleaved: bool | None = False  # None: its pairs are of no known kind
-    norm_follows: bool = False
-    inv_freq: tuple[float, ...] = ()  # its own table, radians per position
-    temperature: float = 1.0  # the factor of its cos and sin
-    varies: bool = False  # whether its table depends on the length of the text
-    long_table: LongTable | None = None  # where it has one table for short texts and another for long ones
-    plain_scaling: float | None = None  # `scaling` without the model's own schedule, where that was computed
-    window: int | None = None
-    softcap: float | None = None
-    sinks: str | None = None  # the module's parameter with a logit per head; empty: it has sinks of another form
-    rotary: nn.Module | None = None  # the rotary module with its table
-    layer_type: str | None = None  # the layer type in calls of this module, where types have different tables
-    clockwise: bool = False  # whether the second of a pair rotates towards the first
-    cached: CachedLayer | None = None  # the place of its keys in the model's own cache; None without one
-    unsupported: str = ""  # what it asks of attention that the equation does not have; empty: nothing
+UNREADABLE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # what models raise without other inputs
 
 
 class FakeRotary(NamedTuple):
@@ -80,79 +59,107 @@ class FakeRotary(NamedTuple):
     cos: float
     sin: float
     only: int | None = None
+    axis: int | None = None  # only the pairs that rotate by this one of several positions get `sin`
 
 
 def probe(model: PreTrainedModel) -> list[ProbedLayer]:
     """Every attention layer in order, or a refusal with the reason."""
-    rotary = rotary_modules(model)
+    _require_weights(model)
     with quiet(model), attention_named(model, NAME, record, masked), torch.no_grad():
-        unrotated, calls = _run(model, rotary, FakeRotary(1, 0))
+        with recording(), watched_rotation(model) as rotary:  # a model without one may still attend
+            _read(model, _tokens(model))
+        with norms_watched(model) as norms_of:
+            unrotated, calls = _run(model, rotary, FakeRotary(1, 0))
+        norms = [norms_of(call.q_bhnd, call.k_bhnd) for call in unrotated]
         if not unrotated:
-            sentence = f"{type(model).__name__} does not use transformers' attention interface"
-            raise DoesNotFit.because("model", sentence)
+            ids = _tokens(model)
+            return inline_layers(model, ids, calls, grown(model, ids, []))
         require_finite(model, unrotated)
-        double, quarter = (_run(model, rotary, fake)[0] for fake in (FakeRotary(2, 0), FakeRotary(0, 1)))
+        with watching_masks(unrotated) as shown:
+            double, quarter = (_run(model, rotary, fake)[0] for fake in (FakeRotary(2, 0), FakeRotary(0, 1)))
+        unrotated = with_shown(unrotated, shown)
         blanks = [_run(model, rotary, FakeRotary(math.nan, 0, only))[0] for only in range(len(calls))]
         # A model may have a rotary module and never call it.
         by_layer = zip(*blanks, strict=True) if calls else [()] * len(unrotated)
         rotated = [_rotated(answers, calls) for answers in by_layer]
+        by_axis = [_run(model, rotary, FakeRotary(1, math.nan, axis=axis))[0] for axis in axes_of(calls)]
         with recording() as recorded:
             cached = places(grown(model, _tokens(model), recorded), recorded)
-    parts = zip(unrotated, double, quarter, rotated, cached or [None] * len(unrotated), strict=True)
-    return _once([_layer(*part) for part in parts])
+        parts = zip(unrotated, double, quarter, rotated, norms, cached or [None] * len(unrotated), strict=True)
+        layers = [_layer(*part) for part in parts]
+    if by_axis:
+        triples = zip(layers, rotated, zip(*by_axis, strict=True), strict=True)
+        layers = [
+            layer._replace(axes=axis_of_pairs(turned.dims, layer.interleaved, [call.q_bhnd for call in marks]))
+            for layer, turned, marks in triples
+        ]
+    return _once(layers)
+
+
+def _require_weights(model: PreTrainedModel) -> None:
+    """Refuse a model without numbers. Where accelerate keeps weights on disk, its hooks read them."""
+    vocabulary = _vocabulary(model)
+    if getattr(getattr(vocabulary, "weight", None), "is_meta", False) and not hasattr(vocabulary, "_hf_hook"):
+        sentence = "the weights are on the device meta, which holds no numbers"
+        raise DoesNotFit.because("model", sentence, remedy="load them first, by from_pretrained or load_state_dict")
 
 
 def _once(layers: list[ProbedLayer]) -> list[ProbedLayer]:
-    """Every module once, even if it attends several times in one forward."""
+    """Every module once, even if it attends several times in one forward, which it must do alike."""
     times: dict[nn.Module, list[ProbedLayer]] = {}
     for layer in layers:
         times.setdefault(layer.module, []).append(layer)
     once = []
     for first, *more in times.values():
-        once.append(first._replace(unsupported=f"attention {len(more) + 1} times in one forward") if more else first)
+        once.append(_repeated([first, *more]) if more else first)
     return once
+
+
+def _repeated(calls: list[ProbedLayer]) -> ProbedLayer:
+    """The layer of a module that attends several times, with all slots that it fills."""
+    first, places = calls[0], [call.cached for call in calls if call.cached]
+    if any(call._replace(cached=None) != first._replace(cached=None) for call in calls):
+        return first._replace(unsupported=f"attention {len(calls)} times in one forward, not alike")
+    growth = sum(place.growth for place in places)
+    cached = first.cached and first.cached._replace(growth=growth)
+    return first._replace(cached=cached, slots=len(places) or len(calls))
 
 
 def _tokens(model: PreTrainedModel) -> Tensor:
     return torch.arange(TOKENS, device=device_of(model))[None]
 
 
-def rotary_modules(model: nn.Module) -> list[nn.Module]:
-    """The modules that compute the model's cos and sin; refused where there are none."""
-    modules = _rotary_modules(model)
-    if not modules:
-        raise DoesNotFit.because("model", f"{type(model).__name__} has no module with rotary position embeddings")
-    return modules
-
-
-def turns(model: nn.Module) -> bool:
-    """Whether the model has a rotary module."""
-    return bool(_rotary_modules(model))
-
-
-def _rotary_modules(model: nn.Module) -> list[nn.Module]:
-    """By transformers' usual name, or else by their buffers."""
-    modules = list(model.named_modules())
-    named = [module for name, module in modules if name.rsplit(".", 1)[-1].startswith("rotary_emb")]
-    return named or [module for _, module in modules if any(name.endswith("inv_freq") for name in module._buffers)]
+def _vocabulary(model: PreTrainedModel) -> Any:
+    try:
+        return model.get_input_embeddings()
+    except NotImplementedError:  # of models that read no tokens
+        return None
 
 
 def device_of(model: PreTrainedModel) -> torch.device:
     """The device of input tokens. Where accelerate keeps weights on disk, it moves tokens itself."""
-    vocabulary: Any = model.get_input_embeddings().weight
+    vocabulary = getattr(_vocabulary(model), "weight", None)
+    if not isinstance(vocabulary, Tensor):
+        raise DoesNotFit.because("model", f"{type(model).__name__} has no single vocabulary")
     return torch.device("cpu") if vocabulary.device.type == "meta" else torch.device(vocabulary.device)
 
 
 @contextmanager
 def quiet(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards every module has its mode from before."""
-    training = [module for module in model.modules() if module.training]
+    """Evaluation mode inside the block; afterwards every module has its mode from before.
+
+    Quantised layers are in training mode, which computes the same: in evaluation bitsandbytes packs 4-bit weights for
+    the CPU, and packed ones give no gradients and cannot be saved.
+    """
+    before = [(module, module.training) for module in model.modules()]
     model.eval()
+    for module in quantised_modules(model):
+        module.training = True
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module, training in before:
+            module.training = training
 
 
 @contextmanager
@@ -196,24 +203,36 @@ def _run(
     calls: list[RotaryCall] = []
 
     def answer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        if not isinstance(output, tuple) or len(output) != 2 or any(part.is_complex() for part in output):
-            raise DoesNotFit.because("rotary module", f"{type(module).__name__} does not return cos and sin")
+        if not is_rotation(output):
+            sentence = f"{type(module).__name__} returns neither cos and sin nor complex numbers"
+            raise DoesNotFit.because("rotary module", sentence)
         calls.append(RotaryCall(module, args, kwargs))
         if fake.only not in (None, len(calls) - 1):
             return output
-        return torch.full_like(output[0], fake.cos), torch.full_like(output[1], fake.sin)
+        if fake.axis is not None:
+            return marked(output, along(calls[-1], fake.axis), fake.sin)
+        return filled(output, fake.cos, fake.sin)
 
     hooks = [module.register_forward_hook(answer, with_kwargs=True) for module in rotary]
     try:
         with recording() as recorded:
-            model(input_ids=_tokens(model), use_cache=False)
+            _read(model, _tokens(model))
     finally:
         for hook in hooks:
             hook.remove()
     return recorded, calls
 
 
-Measured = tuple[tuple[float, ...], float]  # frequencies, and the factor of cos and sin
+def _read(model: PreTrainedModel, ids: Tensor) -> None:
+    """One forward of a short text; refused where the model needs more than that."""
+    try:
+        model(input_ids=ids, use_cache=False)
+    except RopewalkError:
+        raise
+    except UNREADABLE as reason:
+        lines = str(reason).splitlines() or [type(reason).__name__]
+        sentence = f"{type(model).__name__} does not read a text by itself: {lines[0][:200]}"
+        raise DoesNotFit.because("model", sentence) from reason
 
 
 class RotatedDims(NamedTuple):
@@ -232,49 +251,15 @@ def _rotated(blanks: Sequence[CapturedCall], calls: Sequence[RotaryCall]) -> Rot
     for blank, call in zip(blanks, calls, strict=True):
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
         if dims:
-            short, long = (_table(call, len(dims), last) for last in (1, FAR))
+            short, long = (measured(call, len(dims), last) for last in (1, FAR))
             if 2 * len(short[0]) != len(dims):
-                got = f"{len(dims)} dimensions change with {len(short[0])} pairs"
-                raise DoesNotFit.because("rotary module", f"the rotary module does more than rotate pairs: {got}")
-            long_table = _long_table(call, len(dims), short, long) if short != long else None
-            return RotatedDims(dims, *short, varies=short != long, long_table=long_table, call=call)
+                got = f"{len(dims)} dimensions of queries change with {len(short[0])} pairs"
+                got = "values are rotated too" if blank.v_bhnd.isnan().any() else got
+                sentence = f"the rotary module does more than rotate queries and keys: {got}"
+                raise DoesNotFit.because("rotary module", sentence)
+            second = long_table(call, len(dims), short, long) if short != long else None
+            return RotatedDims(dims, *short, varies=short != long, long_table=second, call=call)
     return RotatedDims([])
-
-
-def _long_table(call: RotaryCall, dims: int, short: Measured, long: Measured) -> LongTable | None:
-    """The second of two tables and where it begins; None where the table changes with every length."""
-    low, high = 1, FAR  # last positions at which the one and the other table is in force
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _table(call, dims, middle) == short else (low, middle)
-    return LongTable(low + 1, *long) if _table(call, dims, high) == long else None
-
-
-def _table(call: RotaryCall, dims: int, last: int) -> Measured:
-    """The frequencies and the temperature of a rotary module for a text up to `last`: the answer of a copy of it at
-    positions 0 and 1."""
-    x = call.args[0]
-    rest, kwargs = _other_arguments(call)
-    positions = torch.tensor([[0, 1, last]], device=x.device)
-    cos, sin = copy.deepcopy(call.module).forward(x.float(), positions, *rest, **kwargs)
-    cos, sin = (part.double().reshape(3, -1)[:2] for part in (cos, sin))
-    width = cos.shape[1]
-    if width == dims:  # the two halves, or the two of a pair, are equal
-        halves = torch.equal(sin[:, : width // 2], sin[:, width // 2 :])
-        cos, sin = (part[:, : width // 2] if halves else part[:, ::2] for part in (cos, sin))
-    return tuple(torch.atan2(sin[1], cos[1]).tolist()), float(cos[0, 0])
-
-
-def _other_arguments(call: RotaryCall) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a rotary module besides the hidden states and the positions."""
-    kwargs = {name: value for name, value in call.kwargs.items() if name not in ("x", "position_ids")}
-    return list(call.args[2:]), kwargs
-
-
-def _layer_type(call: RotaryCall | None) -> str | None:
-    """The layer type among these arguments."""
-    rest, kwargs = _other_arguments(call) if call else ([], {})
-    return next((value for value in (*rest, *kwargs.values()) if isinstance(value, str)), None)
 
 
 def _layer(
@@ -282,6 +267,7 @@ def _layer(
     double: CapturedCall,
     quarter: CapturedCall,
     rotated: RotatedDims,
+    norms: NormsAfter,
     cached: CachedLayer | None,
 ) -> ProbedLayer:
     q = unrotated.q_bhnd
@@ -292,10 +278,12 @@ def _layer(
         head_dim=q.shape[-1],
         value_dim=unrotated.v_bhnd.shape[-1],
         scaling=unrotated.scaling,
-        window=unrotated.window,
+        window=unrotated.seen.window,
+        chunk=unrotated.seen.chunk,
         softcap=unrotated.arguments.get("softcap"),
         sinks=_sinks(unrotated),
         cached=cached,
+        own_mask=unrotated.own_mask,
         unsupported=unrotated.unsupported,
     )
     if not rotated.dims:
@@ -305,19 +293,26 @@ def _layer(
         for recorded in (unrotated, double, quarter)
     ]
     linear = all(_close(twice, 2 * once) for once, twice in zip(pairs[0], pairs[1], strict=True))
-    interleaved, clockwise = _pairs(pairs[0][0], pairs[2][0])
+    norms = NormsAfter() if linear else norms
+    weights = [norm_weight(norm, plain.head_dim) for norm in norms]
+    weights = [weight[rotated.dims] if weight.dim() else weight for weight in weights]
+    # A weighted norm rounds, and dividing by its weight does not undo that; mistakes are as large as the numbers.
+    rounding = 4 * torch.finfo(q.dtype).eps if any(norms) else 0.0
+    first, last = (_plain(recorded, weights) for recorded in (pairs[0], pairs[2]))
+    interleaved, clockwise = _pairs(first, last, max(CLOSE, rounding))
     return plain._replace(
         first=rotated.dims[0],
         rotating=len(rotated.dims),
         interleaved=interleaved,
         clockwise=clockwise,
         norm_follows=not linear,
+        norms=norms,
         inv_freq=rotated.inv_freq,
         temperature=rotated.temperature if linear else 1.0,  # a norm undoes it
         varies=rotated.varies,
         long_table=rotated.long_table,
         rotary=rotated.call.module if rotated.call else None,
-        layer_type=_layer_type(rotated.call),
+        layer_type=layer_type(rotated.call),
     )
 
 
@@ -329,7 +324,12 @@ def _sinks(unrotated: CapturedCall) -> str | None:
     return None if sinks is None else next(per_head, "")
 
 
-def _pairs(unrotated: Tensor, quarter: Tensor) -> tuple[bool | None, bool]:
+def _plain(both: tuple[Tensor, Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """Queries and keys of one layer, one after the other, without the weights of norms."""
+    return torch.cat([x / weight for x, weight in zip(both, weights, strict=True)], 1)
+
+
+def _pairs(unrotated: Tensor, quarter: Tensor, close: float) -> tuple[bool | None, bool]:
     """Whether pairs are neighbours: every pair (a, b) has become (-b, a), or (b, -a), which is clockwise."""
     half = unrotated.shape[-1] // 2
     first, second = unrotated[..., :half], unrotated[..., half:]
@@ -337,10 +337,10 @@ def _pairs(unrotated: Tensor, quarter: Tensor) -> tuple[bool | None, bool]:
     neighbours = torch.stack([-unrotated[..., 1::2], unrotated[..., ::2]], -1).flatten(-2)
     for clockwise in (False, True):
         for interleaved, expected in ((False, halves), (True, neighbours)):
-            if _close(quarter, -expected if clockwise else expected):
+            if _close(quarter, -expected if clockwise else expected, close):
                 return interleaved, clockwise
     return None, False
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    return bool((one - other).abs().max() <= CLOSE * other.abs().max())
+def _close(one: Tensor, other: Tensor, close: float = CLOSE) -> bool:
+    return bool((one - other).abs().max() <= close * other.abs().max())

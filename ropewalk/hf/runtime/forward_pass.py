@@ -10,11 +10,13 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ropewalk.attention.layout.shared import SharedLayout
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.probe.cache_contents import CachedLayer
+from ropewalk.hf.probe.rotary_output import RotaryOutput
+from ropewalk.hf.runtime.image_blocks import last_seen_of
 from ropewalk.inputs import PAD
 from ropewalk.positions import Positions
 
@@ -24,7 +26,49 @@ STATIC = "use a static schedule, which keeps the model's attention"
 PAGES = "cache"  # the keyword with its pages
 CONTINUOUS = "transformers' continuous batching runs attention of its own, which would leave the extension out"
 STATIC_OR_GENERATE = "use generate, or a static schedule, which keeps the model's attention"
+_AXES = "_ropewalk_axes"  # of a cache: the several positions of its tokens
 DOCUMENTS = "documents"  # the keyword that says which text of its row a token belongs to
+
+
+class Axes:
+    """The positions of tokens that have several, as the rotary module gets them: [axes, batch, slots].
+
+    A cache keeps those of its keys, which are cached unrotated.
+    """
+
+    def __init__(self, before_abj: Tensor | None) -> None:
+        self.before_abj = before_abj  # of the slots before this pass, as the cache knows them
+        self.at_abj: Tensor | None = None
+
+    def take(self, positions: Tensor, now: ForwardPass) -> None:
+        """The positions of this pass; the slots before it are text if the cache knows nothing else."""
+        past, before_abj = now.total - now.queries, self.before_abj
+        positions_abi = (positions[None] if positions.dim() == 2 else positions).cpu().long()
+        if before_abj is None:
+            numbers_bj = torch.arange(past)[None] if now.numbers_bj is None else now.numbers_bj[:, :past]
+            before_abj = numbers_bj.clamp(min=0).expand(*positions_abi.shape[:2], past)
+        # Text that follows an image may come with one position per token, for all axes and all rows.
+        sizes = [max(pair) for pair in zip(before_abj.shape, positions_abi.shape, strict=True)][:2]
+        self.at_abj = torch.cat([x.expand(*sizes, -1) for x in (before_abj[:, :, :past], positions_abi)], -1)
+        if now.cache is not None:
+            now.cache.__dict__[_AXES] = self.at_abj
+
+    def of_pairs(self, axes: tuple[int, ...], offset: int) -> Tensor:
+        """The position of each pair of the keys from this slot on, [batch, keys, pairs]."""
+        if self.at_abj is None:
+            sentence = "images have several positions per token, which are not read inside a compiled graph"
+            raise InvalidValue.because("position_ids", sentence, remedy="call the model uncompiled")
+        if not axes:
+            got = "several, as those of images are"
+            raise InvalidValue("position_ids", "one number per token under Ropewalk's attention", got, remedy=STATIC)
+        return self.at_abj[list(axes), :, offset:].permute(1, 2, 0)
+
+
+class Rotations:
+    """What the rotary modules have computed in a pass, by module and layer type; kept only where a layer needs it."""
+
+    def __init__(self) -> None:
+        self.by_call: dict[tuple[nn.Module, str | None], RotaryOutput] = {}
 
 
 class ForwardPass(NamedTuple):
@@ -37,11 +81,15 @@ class ForwardPass(NamedTuple):
     queries: int
     places: Sequence[CachedLayer | None]  # of every layer in the cache
     offsets: Sequence[int]  # of every layer: the slot of the first key that its cache returns
+    rooms: Sequence[int]  # of every layer: how many keys its cache returns, blank room included
     masked: bool  # whether the caller passed a mask
     wants_weights: bool  # whether the attention weights are returned too
     shared: SharedLayout  # what one layer has computed for all
     drawn: bool  # whether positions are random
+    sees_later: bool  # whether tokens of an image see each other
+    axes: Axes | None  # of tokens that have several positions, such as those of images
     shifts: frozenset[int] | None  # position ids minus the positions that the cache counts; None without position ids
+    rotations: Rotations
     caller_arguments: frozenset[str]  # the names of the arguments that the caller passed
 
     def cache_layer(self, layer: int) -> Any:
@@ -63,7 +111,10 @@ class ForwardPass(NamedTuple):
         return numbers, documents, k_bgjd[:, :, :room], v_bgjd[:, :, :room]
 
     def require_numbered(self, positions: Tensor) -> None:
-        """Refuse position ids that the model computes from its inputs, such as those of images."""
+        """Take several positions per token; refuse one that the model computes in a way of its own."""
+        if self.axes is not None:
+            self.axes.take(positions, self)
+            return
         if self.drawn or self.queries == 1 or positions.shape[-1] != self.queries:
             return
         theirs = one_each(positions).cpu()
@@ -95,8 +146,10 @@ def make_pass(
     past = _past(cache, places)
     total = past + queries
     real = _real(arguments.get("attention_mask"), batch, total)
-    positions, shifts, documents = arguments.get("position_ids"), None, None
+    axes = _several(arguments.get("position_ids"), cache)
+    positions, shifts, documents = arguments.get("position_ids") if axes is None else None, None, None
     numbers = None if real is None or real.all() else (real.long().cumsum(1) - 1).masked_fill(~real, PAD)
+    positions = _without_padding(positions, numbers, past, total)
     if arguments.get(DOCUMENTS) is not None:
         numbers, documents = _explicit(positions, arguments[DOCUMENTS], cache)
         cache = None
@@ -106,14 +159,19 @@ def make_pass(
             numbers, documents = _stated(positions, numbers)
         else:
             numbers, shifts = _shifted(positions, numbers, total, begins)
+    if random is not None and axes is not None:
+        sentence = f"{random.name} draws one position per token, and tokens of images have several"
+        raise DoesNotFit.because("positions", sentence, remedy="train on text alone, or without it")
     drawn = random is not None and cache is None and arguments.get(DOCUMENTS) is None
     if random is not None and drawn:
         numbers = _drawn(random, torch.arange(total).repeat(batch, 1) if numbers is None else numbers, documents)
-    offsets = [_offset(cache, place, queries) for place in places]
+    rooms, offsets = zip(*(_room(cache, place, queries, total) for place in places), strict=True)
+    sees_later = last_seen_of(arguments.get("attention_mask")) is not None
     caller_arguments = frozenset(arguments)
     return ForwardPass(
-        *(cache, numbers, documents, total, queries, places, offsets),
-        *(real is not None, wants_weights, SharedLayout(), drawn, shifts, caller_arguments),
+        *(cache, numbers, documents, total, queries, places, offsets, rooms),
+        *(real is not None, wants_weights, SharedLayout(), drawn, sees_later),
+        *(axes, shifts, Rotations(), caller_arguments),
     )
 
 
@@ -123,22 +181,40 @@ def _past(cache: Any, places: Sequence[CachedLayer | None]) -> int:
     return int(cache.get_query_offset(slots[0])) if cache is not None and slots else 0
 
 
-def _offset(cache: Any, place: CachedLayer | None, queries: int) -> int:
-    return int(cache.get_mask_sizes(queries, place.source)[1]) if cache is not None and place is not None else 0
+def _room(cache: Any, place: CachedLayer | None, queries: int, total: int) -> tuple[int, int]:
+    """How many keys a cache returns, and the slot of the first."""
+    if cache is None or place is None:
+        return total, 0
+    room, offset = cache.get_mask_sizes(queries, place.source)
+    return int(room), int(offset)
 
 
 def _layer_at(cache: Any, slot: int) -> Any:
     return cache.layers[slot] if slot < len(cache.layers) else None
 
 
+def _several(positions: Tensor | None, cache: Any) -> Axes | None:
+    """The positions of a pass whose tokens have several, or whose cache has such tokens. Others order the tokens."""
+    before = None if cache is None else cache.__dict__.get(_AXES)
+    if before is not None:
+        return Axes(before)
+    differ = positions is not None and positions.dim() > 2 and bool((positions != positions[:1]).any())
+    return Axes(None) if differ else None
+
+
 def one_each(positions: Tensor) -> Tensor:
     """One number a token: models that see images number tokens along several axes, all alike for text."""
-    if positions.dim() < 3:
+    return positions if positions.dim() < 3 else positions[0]
+
+
+def _without_padding(positions: Tensor | None, numbers_bj: Tensor | None, past: int, total: int) -> Tensor | None:
+    """Position ids that number the slots, from 0 or later, know nothing of padding: they are counted without it."""
+    if positions is None or numbers_bj is None or positions.shape[-1] != total - past:
         return positions
-    if (positions != positions[:1]).any():
-        got = f"{len(positions)} that differ, as those of images do"
-        raise InvalidValue("position_ids", "one number per token under Ropewalk's attention", got, remedy=STATIC)
-    return positions[0]
+    offsets = positions.cpu() - torch.arange(past, total)
+    if (offsets != offsets.flatten()[0]).any():
+        return positions
+    return (numbers_bj[:, past:] + offsets.flatten()[0]).masked_fill(numbers_bj[:, past:] == PAD, PAD)
 
 
 def states_numbers(arguments: dict[str, Any]) -> bool:
@@ -147,6 +223,8 @@ def states_numbers(arguments: dict[str, Any]) -> bool:
     if arguments.get(DOCUMENTS) is not None:
         return True
     if positions is None or mask is not None:
+        return False
+    if positions.dim() > 2 and (positions != positions[:1]).any():  # of images
         return False
     return bool((one_each(positions).diff(dim=-1) != 1).any())
 

@@ -18,6 +18,7 @@ from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.hf.probe.rotary_output import RotaryOutput, cos_and_sin, filled
 from ropewalk.hf.runtime.cache_owner import NeverCopied, Owner
 from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, adopt, is_fresh
 from ropewalk.hf.runtime.forward_pass import (
@@ -122,16 +123,15 @@ def check_position_ids(
 
 
 def identity_rotation(
-    _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[Any, Any]
-) -> tuple[Any, Any]:
+    _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: RotaryOutput
+) -> RotaryOutput:
     """The rotary module's cos = 1 and sin = 0: keys reach the cache unrotated, and in their own precision."""
     now, positions = CURRENT.get(), args[1] if len(args) > 1 else kwargs.get("position_ids")
     if now is not None and isinstance(positions, torch.Tensor) and not torch.compiler.is_compiling():
         now.require_numbered(positions)
-    cos, sin = output
-    device = cos.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else cos.dtype
-    return torch.ones_like(cos, dtype=dtype), torch.zeros_like(sin, dtype=dtype)
+    device = cos_and_sin(output)[0].device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    return filled(output, 1, 0, dtype)
 
 
 def _require_ours(config: Any) -> None:
@@ -161,12 +161,21 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
         raise InvalidValue.because("past_key_values", "an offloading cache needs CUDA", remedy=remedy)
     begins = _begins(now)
     # Our caches count positions from 0, padding before that.
+    # A module that attends several times in one forward keeps its keys in the model's own cache.
+    repeated = any(layer.probed.slots for layer in layers)
     plain = now.wants_weights or torch.is_grad_enabled() or any(map(fetched, layers)) or max(begins or (0,)) > 0
+    # Layers with masks of their own choose among all keys; images bring positions of their own.
+    plain = plain or now.axes is not None or now.sees_later or any(layer.probed.own_mask for layer in layers)
     slots = [item.probed.cached.slot for item in layers if item.probed.cached]
-    if begins and is_fresh(cache, slots) and not plain:
+    if begins and not repeated and not plain and is_fresh(cache, slots):
         adopt(cache, dict(zip(slots, _sessions(layers, begins), strict=True)))
     _require_reach(cache, layers)
     layer_caches = [layer for layer in cache.layers if isinstance(layer, ExtendedCacheLayer)]
+    if layer_caches and (now.axes is not None or now.sees_later):
+        remedy = "pass the text and its images in one call with a new cache, without prefill_chunk_size"
+        raise InvalidValue.because(
+            "past_key_values", "this cache was begun for text, and now comes an image", remedy=remedy
+        )
     if layer_caches and now.wants_weights:
         remedy = "pass it from the first token on, or pass use_cache=False"
         sentence = "output_attentions=True needs all keys, but this cache keeps only those that the reach needs"
@@ -185,7 +194,7 @@ def _require_reach(cache: Any, layers: Sequence[ExtendedLayer]) -> None:
     for layer in layers:
         slot = layer.probed.cached.source if layer.probed.cached else 0
         held = cache.layers[slot] if slot < len(cache.layers) else None  # made when it is asked for
-        if getattr(held, "is_sliding", False) and lifted(layer) and not _sees_within(layer, layer.probed.window):
+        if getattr(held, "is_sliding", False) and lifted(layer) and not _sees_within(layer, layer.probed.limit):
             rule = "a cache that keeps the keys that lifted windows reach"
             remedy = "pass use_cache=False, or a DynamicCache() made without the config"
             raise InvalidValue("past_key_values", rule, f"{type(held).__name__} in layer {layer.depth}", remedy=remedy)

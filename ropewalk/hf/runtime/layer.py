@@ -20,14 +20,17 @@ from ropewalk.attention.layout.shared import sharing
 from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension import Extension
-from ropewalk.facts import MODEL, SINKS, Facts
+from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.frequencies import NoPE
-from ropewalk.hf.probe.attention_arguments import SUPPORTED, unsupported_arguments
+from ropewalk.hf.probe.attention_arguments import CHOSEN, SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.checkpoint_schedule import is_stretched, on_own_tables
-from ropewalk.hf.probe.probe import ProbedLayer
+from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.rotation.norms import norm_weight
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
-from ropewalk.reach import Window
+from ropewalk.hf.runtime.image_blocks import in_numbers, last_seen_of
+from ropewalk.hf.runtime.own_masks import model_mask
+from ropewalk.reach import Reach
 from ropewalk.spec import Weights
 
 NAME = "ropewalk"  # of our attention function in transformers' registry
@@ -43,8 +46,8 @@ class ExtendedLayer(NamedTuple):
     extension: Extension
     facts: Facts
     learning: Mapping[str, Weights]  # initial values of the parameters of its biases and scales
-    keeps_window: bool  # whether it has a window and keeps it
-    left_alone: bool  # whether it is unchanged because it keeps its window
+    keeps_window: bool  # whether it has a window, or chunks, and keeps them
+    left_alone: bool  # whether it is unchanged because it keeps them
     scaling: float  # the model's factor of its logits; without its own schedule where that is replaced
     temperature: float  # the factor of the model's cos and sin; 1 where its own schedule is replaced
 
@@ -69,17 +72,22 @@ class ExtendedLayer(NamedTuple):
             name: {key: self._learned(parameter_name(name, key), value) for key, value in group.items()}
             for name, group in self.learning.items()
         }
+        of_model = {}
         if self.probed.sinks:
-            learned[MODEL] = {SINKS: getattr(self.probed.module, self.probed.sinks)}
-        return learned
+            of_model[SINKS] = getattr(self.probed.module, self.probed.sinks)
+        if self.facts.weighted:
+            q, k = (norm_weight(norm, self.probed.head_dim) for norm in self.probed.norms)
+            of_model[AFTER_ROTATION] = rotating_first(q * k, self.probed)
+        return {**learned, MODEL: of_model} if of_model else learned
 
     def _learned(self, parameter: str, initial: Tensor) -> Tensor:
         present = self.probed.module._parameters.get(parameter)
         return initial if present is None else present.view_as(initial)
 
 
-# Called with the queries and keys of every layer, before rotation.
-LISTENER: ContextVar[Callable[[ExtendedLayer, Tensor, Tensor], None] | None] = ContextVar("listener", default=None)
+# Called with the queries and keys of every layer, before rotation, and with the mask that the layer makes itself.
+Listener = Callable[[ExtendedLayer, Tensor, Tensor, Tensor | None], None]
+LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension, lift_windows: bool) -> ExtendedLayer:
@@ -89,10 +97,10 @@ def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension,
     replaced, it is replaced in windowed layers too, or half of the model would keep it.
     """
     local = extension.at_layer(depth, facts)
-    keeps_window = layer.window is not None and not lift_windows
+    keeps_window = layer.limit is not None and not lift_windows
     left_alone = keeps_window and not (local.instead and is_stretched(layer, facts))
-    if layer.window is not None and keeps_window:
-        local = Extension(reach=Window(window=layer.window)) if left_alone else _within(layer.window, local)
+    if keeps_window:
+        local = Extension(reach=layer.reach) if left_alone else _within(layer.reach, local)
     schedule = local.theta if layer.rotating else NoPE()
     if not local.instead:
         schedule = on_own_tables(schedule, layer)
@@ -106,10 +114,10 @@ def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension,
     return ExtendedLayer(depth, layer, local, facts, learning, keeps_window, left_alone, scaling, temperature)
 
 
-def _within(window: int, extension: Extension) -> Extension:
+def _within(reach: Reach | None, extension: Extension) -> Extension:
     """The part of an extension that replaces the schedule of a windowed layer: frequencies with their temperature."""
     scales = tuple(spec for spec in extension.scales if spec.of_frequencies)
-    return Extension(frequencies=extension.frequencies, reach=Window(window=window), scales=scales, instead=True)
+    return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, instead=True)
 
 
 def mark_module(layer: ExtendedLayer) -> ExitStack:
@@ -127,9 +135,14 @@ def layer_of(module: nn.Module) -> ExtendedLayer | None:
     return layer
 
 
+def modules_of(layers: Sequence[ExtendedLayer]) -> list[nn.Module]:
+    """The attention modules of layers."""
+    return [layer.probed.module for layer in layers]
+
+
 def lifted(layer: ExtendedLayer) -> bool:
-    """Whether the layer has a window that the extension lifts."""
-    return layer.probed.window is not None and not layer.keeps_window
+    """Whether the layer has a window, or chunks, that the extension lifts."""
+    return layer.probed.limit is not None and not layer.keeps_window
 
 
 def type_of(layer: ExtendedLayer, kinds: Sequence[str]) -> str:
@@ -178,26 +191,48 @@ def attention(
         sentence = f"{type(module).__name__} called Ropewalk's attention, but is not part of the extended model"
         remedy = "call the model that was extended, and do not share its config with another model"
         raise DoesNotFit.because("attention", sentence, remedy=remedy)
-    _require_supported(module, attention_mask, unsupported_arguments(kwargs, now.caller_arguments))
+    odd = unsupported_arguments(kwargs, now.caller_arguments)
+    mask = None
+    if layer.probed.own_mask:
+        mask, odd = model_mask(attention_mask, kwargs.get(CHOSEN), k_bgjd), [name for name in odd if name != CHOSEN]
+    _require_supported(module, None if layer.probed.own_mask else attention_mask, odd)
     if dropout:
         raise InvalidValue(
             "attention dropout", "0 under an extension", dropout, remedy="set config.attention_dropout = 0"
         )
     if torch.is_autocast_enabled(v_bgjd.device.type):  # a norm may have made queries and keys wider
         q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
-    q_bhid, k_bgjd = (rotating_first(x, layer.probed) for x in (q_bhid, k_bgjd))
-    q_bhid = scaled(q_bhid, layer)
+    q_bhid, k_bgjd = before_rotation(q_bhid, k_bgjd, layer)
     listener = LISTENER.get()
     if listener is not None:
-        listener(layer, q_bhid, k_bgjd)
+        listener(layer, q_bhid, k_bgjd, mask)
     cache_layer, weights = now.cache_layer(layer.depth), None
+    later = last_seen_of(attention_mask)
     with sharing(now.shared):
         if isinstance(cache_layer, ExtendedCacheLayer):
+            _require_earlier(later)
             cache_layer.expected = False
             out = cache_layer.memory.read(q_bhid, k_bgjd, v_bgjd)
         else:
-            out, weights = _attend(layer, now, q_bhid, k_bgjd, v_bgjd)
+            out, weights = _attend(layer, now, q_bhid, k_bgjd, v_bgjd, mask, later)
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _require_earlier(later: Tensor | None) -> None:
+    """Refuse tokens that see later ones under a cache that keeps what the reach needs."""
+    if later is not None:
+        sentence = "tokens of this text see later ones, which a cache under this reach does not keep"
+        raise InvalidValue.because("past_key_values", sentence, remedy="pass use_cache=False")
+
+
+def before_rotation(q_bhid: Tensor, k_bgjd: Tensor, layer: ExtendedLayer) -> tuple[Tensor, Tensor]:
+    """Queries and keys as the equation rotates them: without weights of norms that follow, and with the scaling."""
+    if layer.facts.weighted:
+        q_bhid, k_bgjd = (
+            x if norm is None else (x / norm_weight(norm, x.shape[-1])).to(x.dtype)
+            for x, norm in zip((q_bhid, k_bgjd), layer.probed.norms, strict=True)
+        )
+    return scaled(rotating_first(q_bhid, layer.probed), layer), rotating_first(k_bgjd, layer.probed)
 
 
 def scaled(q_bhid: Tensor, layer: ExtendedLayer) -> Tensor:
@@ -219,11 +254,23 @@ def _require_supported(module: nn.Module, mask: Any, odd: Sequence[str]) -> None
 
 
 def _attend(
-    layer: ExtendedLayer, now: ForwardPass, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor
+    layer: ExtendedLayer,
+    now: ForwardPass,
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    mask: Tensor | None,
+    later: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention without our cache: the answer, and the attention weights if they are requested."""
     numbers, documents, k_bgjd, v_bgjd = now.keys_of(layer.depth, k_bgjd, v_bgjd)
     inputs: dict[str, Any] = {"positions_bj": numbers, "documents_bj": documents, "weights": layer.weights}
+    if now.axes is not None and layer.probed.rotating:
+        inputs["pair_positions_bjp"] = now.axes.of_pairs(layer.probed.axes, now.total - k_bgjd.shape[2])
+    if later is not None:
+        inputs["last_seen_bj"] = in_numbers(later, numbers, k_bgjd.shape[2])
+    if mask is not None:
+        inputs["model_mask_bhij"] = mask[..., : k_bgjd.shape[2]]
     out = attend(q_bhid, k_bgjd, v_bgjd, layer.extension, layer.facts, **inputs)
     if not now.wants_weights:
         return out, None

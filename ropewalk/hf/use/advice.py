@@ -13,14 +13,15 @@ from ropewalk.attention import Session
 from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf.attach.extend import require_steady
+from ropewalk.hf.attach.extend import require_rotation, require_steady
 from ropewalk.hf.attach.handle import ATTENTION
 from ropewalk.hf.attach.modes import Modes, attached_all
-from ropewalk.hf.probe.probe import ProbedLayer
+from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.quantised import require_plain
+from ropewalk.hf.probe.query_scale import require_scaled_once
 from ropewalk.hf.use.convert import missing_biases, operated
 from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import Needs, needs
-from ropewalk.reach import Window
 
 
 class Advice(NamedTuple):
@@ -50,7 +51,8 @@ def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> A
         by = "nbce_generate" if extension.decoding else "convert" if extension.surgery else by
         extension.check_against(facts)
         changed = _converted(modes.host, extension, facts) if extension.surgery else facts
-        if by == "extend" and _mode_of(modes, extension, length) == ATTENTION:
+        ours = by == "extend" and _mode_of(modes, extension, length) == ATTENTION
+        if ours and not any(layer.own_mask for layer in layers):
             total = held(layers, extension, facts, length) * itemsize
         else:
             total = kept_bytes(layers, length, itemsize) * changed.groups // facts.groups
@@ -61,6 +63,7 @@ def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> A
 
 def _converted(host: PreTrainedModel, extension: Extension, facts: Facts) -> Facts:
     """The facts after its surgery, tried on shapes only."""
+    require_plain(host, "surgery")
     blank = {name: value.to("meta") for name, value in host.state_dict().items()}
     changed = operated(host, extension.surgery, blank, facts)
     with torch.device("meta"):
@@ -70,9 +73,11 @@ def _converted(host: PreTrainedModel, extension: Extension, facts: Facts) -> Fac
 
 def _mode_of(modes: Modes, extension: Extension, length: int) -> str:
     """The mode that `extend` would take, or its refusal."""
-    layers = [layer.probed for layer in modes.base]
+    layers, facts = [layer.probed for layer in modes.base], [layer.facts for layer in modes.base]
     require_steady(layers, extension)
-    return modes.chosen(extension, attached_all(layers, [layer.facts for layer in modes.base], extension), length)[0]
+    require_rotation(layers, extension, facts)
+    require_scaled_once(modes.host.config.get_text_config(), layers, extension, facts)
+    return modes.chosen(extension, attached_all(layers, facts, extension), length)[0]
 
 
 def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int:
@@ -80,18 +85,22 @@ def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int
     total = 0
     for layer in layers:
         whole = layer.groups * (layer.head_dim + layer.value_dim) * itemsize
-        total += min(layer.window or length, length) * (layer.cached.growth if layer.cached else whole)
+        total += min(layer.limit or length, length) * (layer.cached.growth if layer.cached else whole)
     return total
 
 
 def held(layers: Sequence[ProbedLayer], extension: Extension, facts: Facts, length: int) -> int:
     """How many numbers our caches of all layers hold after a text of this length."""
-    # The size does not depend on sinks, so the model's are not needed here.
-    facts, extension = replace(facts, layers=len(layers), sinks=False), replace(extension, positions=None)
+    # The size does not depend on the numbers that the model learned, so they are not needed here.
+    facts = replace(facts, layers=len(layers), sinks=False, weighted=False)
+    extension = replace(extension, positions=None)
     known: dict[Any, tuple[int, bool]] = {}
     total = 0
     for depth, layer in enumerate(layers):
-        local = Extension(reach=Window(window=layer.window)) if layer.window else extension.at_layer(depth, facts)
+        if any(other.slots for other in layers):  # they keep the model's own cache
+            total += length * layer.groups * (layer.head_dim + layer.value_dim) * (layer.slots or 1)
+            continue
+        local = Extension(reach=layer.reach) if layer.reach else extension.at_layer(depth, facts)
         if local not in known:
             session = Session(local, facts, weights=local.weights(facts))
             places = [buffer.held(length) for buffer in session.buffers]

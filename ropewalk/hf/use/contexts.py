@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from ropewalk.decoding import Decoding
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.use.long_text import PIECE, Progress, sampler
 from ropewalk.parsing import parse
 
@@ -123,7 +123,7 @@ class _RowGroup:
 
     def read(self, ids: Tensor, real: Tensor | None = None) -> None:
         """Read these tokens in every row, and store the logits after them."""
-        device = self._host.device
+        device = device_of(self._host)
         self.mask = torch.cat([self.mask, torch.ones_like(ids) if real is None else real], 1)
         places = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         inputs = {"attention_mask": self.mask.to(device), "position_ids": places.to(device), "logits_to_keep": 1}

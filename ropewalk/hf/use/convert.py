@@ -13,8 +13,11 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.handle import handle_of, host_of
+from ropewalk.hf.checkpoint.weights import whole_state
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probe import device_of, probe
+from ropewalk.hf.probe.quantised import require_plain
+from ropewalk.hf.use.adapter import require_merged
 from ropewalk.parsing import parse
 from ropewalk.surgery import Surgery
 
@@ -31,10 +34,12 @@ def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
     if handle_of(host) is not None:
         remedy = "remove it, convert, and extend the new model"
         raise InvalidValue.because("model", "the model is under an extension", remedy=remedy)
+    require_plain(host, "surgery")
+    require_merged(host, "surgery")
     layers = probe(host)
     facts = facts_of(host, layers[0], len(layers))
-    changed = operated(host, _operations(surgery), dict(host.state_dict()), facts)
-    converted: Any = type(host)(changed.config).to(host.device, host.dtype)  # type: ignore[arg-type]
+    changed = operated(host, _operations(surgery), whole_state(host), facts)
+    converted: Any = type(host)(changed.config).to(device_of(host), host.dtype)  # type: ignore[arg-type]
     converted.load_state_dict({**changed.state, **missing_biases(converted, changed.state)})
     converted.generation_config = copy.deepcopy(host.generation_config)
     model_in_mode: PreTrainedModel = converted.train(host.training)

@@ -6,7 +6,7 @@ the table, whatever the layout of cos and sin. Weights get no gradients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import TABLES, handle_of, host_of
-from ropewalk.hf.probe.probe import quiet, rotary_modules
+from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.rotation.modules import rotary_modules
 from ropewalk.hf.use.long_text import PROBED, head_inputs, head_of
 
 TABLE = "inv_freq"
@@ -36,8 +37,11 @@ class GradientLeaves(NamedTuple):
     temperature: Tensor
 
 
-def slopes(model: nn.Module, ids: Tensor, *, last: int) -> FrequencyGradients:
-    """The gradients for the last tokens of a text [1, tokens], on a model with one rotary table for all layers."""
+def slopes(model: nn.Module, ids: Tensor, *, last: int, places: Sequence[int] | None = None) -> FrequencyGradients:
+    """The gradients for the last tokens of a text [1, tokens], on a model with one rotary table for all layers.
+
+    With `places`, for those among the last tokens alone; without any of them gradients are 0.
+    """
     if ids.dim() != 2 or not 1 <= last < ids.shape[1]:
         raise InvalidValue("last", "from 1 to the tokens of [1, tokens] less one", f"{last} of {tuple(ids.shape)}")
     host, targets = host_of(model), ids[:, 1:]
@@ -47,7 +51,9 @@ def slopes(model: nn.Module, ids: Tensor, *, last: int) -> FrequencyGradients:
     head = head_of(host, ids[:, :PROBED])
     with torch.inference_mode(False), torch.enable_grad(), quiet(host), _with_variables(rotary_modules(host)) as leaves:
         inputs, targets = head_inputs(host, head, ids[:, :-1], targets, {"use_cache": False})
-        loss = head.losses(inputs[:, -last:], targets[:, -last:]).mean()
+        losses = head.losses(inputs[:, -last:], targets[:, -last:]).flatten()
+        counted = losses if places is None else losses[list(places)]
+        loss = counted.sum() / max(1, len(counted))
         by_pair, by_temperature = torch.autograd.grad(loss, leaves)
     return FrequencyGradients(by_pair, float(by_temperature))
 

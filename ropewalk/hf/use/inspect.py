@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,18 +12,20 @@ from typing import Any
 
 from torch import nn
 
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
-from ropewalk.hf.attach.handle import ATTENTION, FULL_KEYS, handle_of, host_of, main_layer
+from ropewalk.hf.attach.extend import require_rotation
+from ropewalk.hf.attach.handle import ATTENTION, FULL_KEYS, WEIGHTED, handle_of, host_of, main_layer
 from ropewalk.hf.attach.modes import Modes, attached_all, require_followed
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.checkpoint_schedule import own_schedule_of
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.probe import ProbedLayer, probe
+from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
 from ropewalk.presets.lengths import require_whole
 
@@ -93,6 +95,7 @@ class Inspection:
             "base": facts.base,
             "own_schedule": self.own_schedule,
             "windows": [layer.window for layer in self.layers],
+            "chunks": [layer.chunk for layer in self.layers],
             "turns_trained": list(self.turns),
             "turns_at_target": [turns * self._longer for turns in self.turns],
             "under_trained": list(self.under_trained),
@@ -125,12 +128,8 @@ class Inspection:
                 "layers",
                 f"{len(self.layers)}, with {facts.heads} query heads and {facts.groups} key heads of {facts.head_dim}",
             ),
-            (
-                "rotation",
-                f"{facts.rotating} of {facts.head_dim} dimensions, base {facts.base:g}, pairs are "
-                + ("neighbours" if facts.interleaved else "halves"),
-            ),
-            ("its own schedule", f"{self.own_schedule}; schedules build on it; add +instead to replace it"),
+            ("rotation", self._rotation()),
+            ("its own schedule", self._own_schedule()),
             ("static schedules", self.tabled or "by rotary tables; the model's attention is unchanged"),
             ("other extensions", self.carried or "by Ropewalk's attention"),
             (
@@ -143,10 +142,16 @@ class Inspection:
         if windowed:
             sizes = ", ".join(map(str, windows))
             rows.insert(3, ("windows", f"{_layers(windowed)} a window (of {sizes} tokens), which extensions keep"))
+        chunked = [layer.chunk for layer in self.layers if layer.chunk is not None]
+        if chunked:
+            text = f"{_layers(len(chunked))} chunks of {max(chunked)} tokens, which extensions keep"
+            rows.insert(3, ("chunks", text))
         if facts.softcap:
             rows.insert(4, ("cap", f"attention logits are capped at {facts.softcap:g}"))
         if facts.sinks:
             rows.insert(4, ("sinks", "a learned sink per head"))
+        if facts.weighted:
+            rows.insert(4, ("norms", WEIGHTED))
         times = cache_growth(self.layers, self.bytes_per_number)
         if times > 1 and not self.carried:
             rows.append(("Ropewalk's cache", f"{times:.3g} times as much, because {FULL_KEYS}"))
@@ -154,8 +159,19 @@ class Inspection:
             rows.insert(3, ("no rotation", f"{still} {'layer does' if still == 1 else 'layers do'} not rotate"))
         return [line for name, text in rows for line in _row(name, text)]
 
+    def _rotation(self) -> str:
+        facts, pairs = self.facts, "neighbours" if self.facts.interleaved else "halves"
+        turned = f"{facts.rotating} of {facts.head_dim} dimensions, base {facts.base:g}, pairs are {pairs}"
+        return turned if any(self.turns) else "none"
+
+    def _own_schedule(self) -> str:
+        builds = "; schedules build on it; add +instead to replace it"
+        return f"{self.own_schedule}{builds if any(self.turns) else '; +instead rotates again'}"
+
     def _pairs(self) -> list[str]:
         count, few = len(self.turns), self.under_trained
+        if not any(self.turns):
+            return ["No layer rotates its queries and keys."]
         lines = [f"rotations per pair: trained on {self.facts.trained_len:,} tokens, in a text of {self.target_len:,}"]
         lines += [f"{'pair':>6}{'in training':>16}{'in the text':>16}"]
         step = max((count - 1) // (SHOWN - 1), 1)
@@ -187,16 +203,21 @@ class Inspection:
 
 
 def inspect(
-    model: nn.Module | str | Path, *, target_len: int | None = None, trained_len: int | None = None
+    model: nn.Module | str | Path, *, target_len: int | None = None, trained_len: int | None = None, **kwargs: Any
 ) -> Inspection:
     """Inspect a model, or one in a folder or on the hub, for a target length (tokens; eight times the trained one).
 
         print(rw.inspect("model", target_len=32768))
 
-    `trained_len` (tokens) corrects the trained length of the config. Returns an `Inspection`: `str` is a page of text,
-    `to_json()` the same for programs.
+    `trained_len` (tokens) corrects the trained length of the config; other `kwargs` go to transformers'
+    from_pretrained, where `model` is a name. Returns an `Inspection`: `str` is a page of text, `to_json()` the same for
+    programs.
     """
-    host = host_of(model if isinstance(model, nn.Module) else _read(model))
+    if kwargs and isinstance(model, nn.Module):
+        name = next(iter(kwargs))
+        sentence = f"{name} is for a model that is named; this one is loaded"
+        raise InvalidValue.because(name, sentence, remedy="leave it out")
+    host = host_of(model if isinstance(model, nn.Module) else _read(model, kwargs))
     handle = handle_of(host)
     layers = [layer.probed for layer in handle.layers] if handle else probe(host)
     trained_len = handle.trained_len if handle and trained_len is None else trained_len
@@ -215,16 +236,23 @@ def inspect(
         bytes_per_number=host.dtype.itemsize,
         own_schedule=own_schedule_of(host.config.get_text_config(), layers, every),
         fixed_bytes=fixed,
-        tabled=_reason(lambda: require_followed(modes, STATIC, attached_all(layers, every, STATIC))),
+        tabled=_reason(lambda: _require_tables(modes, every)),
         carried=_reason(lambda: modes.require(ATTENTION)),
         methods=tuple(advise(modes, facts, length, fixed)),
     )
 
 
-def _read(model: str | Path) -> nn.Module:
+def _read(model: str | Path, kwargs: dict[str, Any]) -> nn.Module:
     require_plausible(str(model))
-    loaded: nn.Module = fetch_model(model)
+    loaded: nn.Module = fetch_model(model, **kwargs)
     return loaded
+
+
+def _require_tables(modes: Modes, every: Sequence[Facts]) -> None:
+    """Refuse a model whose rotary tables cannot hold a static schedule."""
+    layers = [layer.probed for layer in modes.base]
+    require_rotation(layers, STATIC, every)
+    require_followed(modes, STATIC, attached_all(layers, list(every), STATIC))
 
 
 def _reason(attempt: Callable[[], Any]) -> str:

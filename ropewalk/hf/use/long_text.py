@@ -5,7 +5,7 @@ Legend: b batch, n token, d hidden dimension, v word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -23,6 +23,7 @@ from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
 PIECE = 4096  # tokens of a chunk; over several chunks a model's own attention also computes what its mask hides
@@ -116,9 +117,19 @@ def _judged_pieces(
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]
         with torch.no_grad():
-            inputs = head_inputs(host, head, ids[:, first : first + targets.shape[1]], targets, kwargs)
+            part = ids[:, first : first + targets.shape[1]]
+            inputs = head_inputs(host, head, part, targets, {**_places(host, part, kwargs), **kwargs})
             result = judging(head, *inputs)
         yield result
+
+
+def _places(host: PreTrainedModel, ids: Tensor, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Position ids for the text of a model that sees images: by itself it would count on from the last image it saw."""
+    cache = kwargs.get("past_key_values")
+    if host.config.get_text_config() is host.config or "position_ids" in kwargs:
+        return {}
+    first = 0 if cache is None else int(cache.get_seq_length())
+    return {"position_ids": torch.arange(first, first + ids.shape[1], device=ids.device).expand(len(ids), -1)}
 
 
 def head_inputs(
@@ -229,20 +240,30 @@ def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:
     """The factor between the head's output and the model's logits; None where no factor fits."""
     head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
-    if head.weight.device.type == "meta":  # on disk, and in memory only while the head runs
+    if not _is_plain(head):
         return None
     hidden = _base(host)(input_ids=ids, use_cache=False).last_hidden_state
-    ours, theirs = head(hidden).double(), host(input_ids=ids, use_cache=False).logits.double()
+    answer = head(hidden)
+    if not torch.equal(answer, torch.nn.functional.linear(hidden.to(head.weight), head.weight, head.bias)):
+        return None  # it computes more than its weight says, as under an adapter
+    ours, theirs = answer.double(), host(input_ids=ids, use_cache=False).logits.double()
     scale = float((ours * theirs).sum() / ours.square().sum())
     close = (ours * scale - theirs).abs().max() <= CLOSE * theirs.abs().max()
     return scale if close and (head.bias is None or abs(scale - 1) < CLOSE) else None
 
 
+def _is_plain(head: Any) -> bool:
+    """Whether the head has a weight to multiply by: not quantised, nor on disk and in memory only while it runs."""
+    weight = getattr(head, "weight", None)
+    return isinstance(weight, Tensor) and weight.device.type != "meta" and not is_quantised(weight)
+
+
 @torch.no_grad()
 def _next(host: PreTrainedModel, ids: Tensor, cache: DynamicCache) -> Tensor:
     """The logits after the last of these tokens."""
+    kwargs: dict[str, Any] = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
     with quiet(host):
-        logits: Tensor = host(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+        logits: Tensor = host(input_ids=ids, **kwargs, **_places(host, ids, kwargs)).logits[:, -1]
     return logits
 
 

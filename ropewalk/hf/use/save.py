@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.folders import appearing, require_plausible
@@ -19,10 +19,13 @@ from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, close
 from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
-from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, runs_own_code
-from ropewalk.hf.probe.identity import CLOSE, HALF
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, loadable, loader_of, runs_own_code
+from ropewalk.hf.checkpoint.weights import first_difference
+from ropewalk.hf.probe.identity import allowed_error
+from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.quantised import format_of, require_savable
 from ropewalk.hf.runtime.layer import PREFIX
+from ropewalk.hf.use.adapter import MERGE, is_adapted, is_adapter, load_adapter, require_merged, write_adapter
 
 FAILURES = (OSError, SafetensorError)  # the errors of a full disk
 TOKENS = 256  # of the text on which the saved model must give the same logits
@@ -42,13 +45,18 @@ def save(
     `target_len` (tokens) is written into the config. The saved model is loaded and compared before this returns; a
     failure leaves no files.
     """
+    if is_adapted(model):
+        return _save_adapter(model, Path(directory), target_len, tokenizer)
     host, handle = extended_host(model)
+    require_savable(host)
     with appearing(Path(directory), FAILURES) as place:
         save_weights(host, place)
         try:
             require_expressible(handle.extension, handle.layers)
-            standard_config(host.config, handle.extension, handle.layers, target_len).save_pretrained(place)
-            how = "transformers.AutoModelForCausalLM.from_pretrained"
+            config = standard_config(host.config, handle.extension, handle.layers, target_len)
+            config.architectures = [type(host).__name__]
+            config.save_pretrained(place)
+            how = f"transformers.{loader_of(host.config, type(host).__name__).__name__}.from_pretrained"
         except DoesNotFit as reason:
             if reason.field == "target_len":  # only the caller can state a length
                 raise
@@ -61,18 +69,31 @@ def save(
     return how
 
 
+def _save_adapter(model: nn.Module, directory: Path, target_len: int | None, tokenizer: Any | None) -> str:
+    """Write the adapter of a wrapped model with the extension beside it."""
+    host, handle = host_of(model), _handle(host_of(model))
+    with appearing(directory, FAILURES) as place:
+        write_adapter(model, place)
+        handle.keep(place, target_len=target_len)
+        require_same(host, place, target_len or handle.facts.trained_len)
+        save_tokenizer(tokenizer, place)
+    return "ropewalk.load: the folder has an adapter, and its extension"
+
+
 def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
     """Load a model, under its extension where `ropewalk.json` has one.
 
         model = rw.load("model-32k", dtype="auto")
 
     `directory` is a folder or a name on the hub; `kwargs` go to transformers' from_pretrained. Missing weights are an
-    error.
+    error. A folder with an adapter gives peft's model, on the base model that the adapter names.
     """
-    require_plausible(str(directory))
     place = Path(directory)
+    if not is_adapter(place):
+        require_plausible(str(directory))
     stored = sidecar.read(place) if (place / SIDECAR).exists() else None
-    read = fetch_model(directory, output_loading_info=True, **kwargs)
+    kwargs["output_loading_info"] = True
+    read = load_adapter(place, **kwargs) if is_adapter(place) else fetch_model(directory, **kwargs)
     model: PreTrainedModel = read[0]
     missing = sorted(read[1]["missing_keys"])  # they would stay random
     if missing:
@@ -88,16 +109,23 @@ def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
     """The model and its handle; a wrapped model, or one without an extension, is refused."""
     host = host_of(model)
     if host is not model:
-        remedy = "merge the adapter first (merge_and_unload), then extend and save"
+        remedy = f"{MERGE}, then extend and save"
         raise InvalidValue("model", "a transformers model without a wrapper", type(model).__name__, remedy=remedy)
+    handle, kind = _handle(host), type(host).__name__
+    require_merged(host, "saving or exporting")
+    if kind not in loadable(loader_of(host.config, kind), host.config) and not hasattr(host.config, "auto_map"):
+        remedy = "load the original model by its own class, and extend it again"
+        raise DoesNotFit("model", "of a class that transformers' Auto classes load", kind, remedy=remedy)
+    return host, handle
+
+
+def _handle(host: PreTrainedModel) -> Handle:
+    """The handle of a model under an extension."""
     handle = handle_of(host)
     if handle is None:
         remedy = "extend it first, or use save_pretrained"
         raise InvalidValue("model", "under an extension", type(host).__name__, remedy=remedy)
-    if type(host.config) not in AutoModelForCausalLM._model_mapping and not hasattr(host.config, "auto_map"):
-        remedy = "load the original model by its own class, and extend it again"
-        raise DoesNotFit("model", "of a class that AutoModelForCausalLM loads", type(host).__name__, remedy=remedy)
-    return host, handle
+    return handle
 
 
 def save_weights(host: PreTrainedModel, place: Path, state: dict[str, Tensor] | None = None) -> None:
@@ -123,16 +151,24 @@ def save_tokenizer(tokenizer: Any | None, place: Path) -> None:
 def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
     """Load what was written and compare logits, at the first positions and at far ones; refused where they differ."""
     trusting: dict[str, Any] = {TRUST: True} if runs_own_code(host) else {}
-    again = load(place, dtype=host.dtype, **trusting).to(host.device)  # type: ignore[arg-type]
+    device = device_of(host)
+    if is_adapter(place) and format_of(host):  # the base model was quantised when it was loaded
+        trusting["quantization_config"] = host.config.quantization_config
+    again = load(place, dtype=host.dtype, **trusting).to(device)  # type: ignore[arg-type]
+    name = (
+        first_difference(host, host_of(again)) if format_of(host) else ""
+    )  # finer than logits, which rounding changes
+    if name:
+        raise DoesNotFit.because("model", f"the saved model is not the same when loaded: {name} differs")
     count = min(length, TOKENS)
-    ids = torch.arange(count, device=host.device)[None] * 7 % host.config.get_text_config().vocab_size
+    ids = torch.arange(count, device=device)[None] * 7 % host.config.get_text_config().vocab_size
     for first in sorted({0, min(length, FAR) - count}):
-        places = torch.arange(first, first + count, device=host.device)[None]
+        places = torch.arange(first, first + count, device=device)[None]
         inputs = {"input_ids": ids, "position_ids": places, "use_cache": False}
         with _in_its_own_precision(host), quiet(host), quiet(again), torch.no_grad():
             expected, got = host(**inputs).logits.double(), again(**inputs).logits.double()
         error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
-        if not error <= CLOSE.get(host.dtype, HALF):
+        if not error <= allowed_error(host, host.dtype):
             sentence = f"the saved model is not the same when loaded: relative error {error:.1e} from token {first} on"
             raise DoesNotFit.because("model", sentence)
 

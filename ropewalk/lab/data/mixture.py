@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.lab.data.packs import PackedRows, Row
+from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
 CLOSE = 1e-6  # of shares to 1
@@ -70,6 +71,33 @@ def by_length(
             documents = corpus.between(shortest or 0, longest)
             _require_documents(documents, shortest, longest)
             parts.append((share, PackedRows(documents, tokenizer, length=length, count=count, seed=seed, **more)))
+    return Mixture(parts, count=count, seed=seed)
+
+
+def of_two_lengths(
+    corpus: TokenizedCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    short: int,
+    share: float,
+    length: int,
+    count: int,
+    seed: int = 0,
+    **more: Any,
+) -> Mixture:
+    """Rows of `length` tokens: a share with several texts of `short` tokens, the others with longer documents.
+
+    `more` goes to the rows of longer documents. Source of mixing both in one training: Shang et al. 2025,
+    arXiv:2502.20082 (LongRoPE2). There a long text is stretched from its first token on; here the table belongs to the
+    row of attention, in training as in use.
+    """
+    longer = corpus.between(short + 1)
+    _require_documents(longer, short + 1, None)
+    how: dict[str, Any] = {"length": length, "count": count, "seed": seed}
+    parts = [
+        (share, PackedRows(Passages(corpus, short), tokenizer, **how)),
+        (1 - share, PackedRows(longer, tokenizer, **how, **more)),
+    ]
     return Mixture(parts, count=count, seed=seed)
 
 

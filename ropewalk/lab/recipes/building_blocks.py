@@ -37,11 +37,14 @@ def rows_of(plan: TrainingPlan) -> int:
 
 
 def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model to begin from and its tokenizer, from a folder or by name; the folder that the run writes is refused."""
+    """A model to begin from and its tokenizer, from a folder or by name; the folder that the run writes is refused.
+
+    In float32, as a plan says: in bfloat16 small steps would round to nothing.
+    """
     model = path_of(str(model))
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
-    return load(model), fetch_tokenizer(model)
+    return load(model, dtype=torch.float32), fetch_tokenizer(model)
 
 
 def training_rows(

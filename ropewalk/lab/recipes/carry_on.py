@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from transformers import PreTrainedModel
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ropewalk.equation import reference_logits
+from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
+from ropewalk.hf.attach.extend import planned
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.hf.runtime.layer import ExtendedLayer
+from ropewalk.lab.data.mixture import Mixture, of_two_lengths
+from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
-from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, train_and_save, training_rows
+from ropewalk.lab.data.tokens import tokenised
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, rows_of, train_and_save, training_rows
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
-from ropewalk.record import AT_LEAST_ONE
+from ropewalk.record import A_SHARE, AT_LEAST_ONE
+
+LAST = 4  # tokens at the end of a text, which see the most distances
+CLOSE = 1e-9  # of logits in float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +35,11 @@ class CarryOnSettings(RecipeSettings):
     model: Model
     extension: Annotated[str, "such as pi, ntk, yarn or abf:new_base=500000; rope for none"]
     length: Annotated[int, AT_LEAST_ONE, "tokens of a row"]
+    short_rows: Annotated[
+        float | None,
+        A_SHARE,
+        "share of rows with texts of the trained length, which the extension must leave unchanged",
+    ] = None
     lora: Rank = 0
     corpus: Corpus = "python"
     characters: Characters = 60_000_000
@@ -36,19 +52,66 @@ def carry_on(out: str | Path, settings: CarryOnSettings) -> PreTrainedModel:
     """Train a checkpoint on under an extension, at a longer length ("pi", "yarn") or at its own ("rope", "alibi").
 
     All weights or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
-    config.
+    config. With `short_rows`, long texts are trained under the extension and short ones as before, in one batch.
     """
     model, tokenizer = checkpoint(settings.model, out)
-    longer = settings.length > trained_len(model.config.get_text_config())
-    target_len = settings.length if longer else None
+    short = trained_len(model.config.get_text_config())
+    target_len = settings.length if settings.length > short else None
+    if settings.short_rows is not None:
+        require_short_unchanged(model, settings.extension, short=short, length=settings.length)
     extend(model, settings.extension, target_len=target_len)
-    rows = training_rows(
-        tokenizer,
-        settings.plan,
-        Path(out),
-        corpus=settings.corpus,
-        characters=settings.characters,
-        length=settings.length,
-        puzzles=settings.puzzles,
-    )
+    rows = _rows(tokenizer, settings, Path(out), short)
     return train_and_save(rows, model, tokenizer, settings.plan, Path(out), lora=settings.lora, target_len=target_len)
+
+
+def _rows(
+    tokenizer: PreTrainedTokenizerBase, settings: CarryOnSettings, folder: Path, short: int
+) -> PackedRows | Mixture:
+    """Rows of all documents, or of short texts and of long documents."""
+    plan = settings.plan
+    if settings.short_rows is None:
+        return training_rows(
+            tokenizer,
+            plan,
+            folder,
+            corpus=settings.corpus,
+            characters=settings.characters,
+            length=settings.length,
+            puzzles=settings.puzzles,
+        )
+    return of_two_lengths(
+        tokenised(settings.corpus, "train", tokenizer, folder / "corpus", most=settings.characters),
+        tokenizer,
+        short=short,
+        share=settings.short_rows,
+        length=settings.length,
+        count=rows_of(plan),
+        seed=plan.seed,
+        puzzles=settings.puzzles.shares(),
+    )
+
+
+def require_short_unchanged(model: PreTrainedModel, extension: str, *, short: int, length: int) -> None:
+    """Refuse an extension for `length` tokens under which texts of `short` tokens are not read as by the base model."""
+    if length <= short:
+        rule = f"above the trained length ({short}) where short_rows mixes both"
+        raise DoesNotFit("length", rule, length, remedy="leave short_rows out")
+    plan = planned(model, extension, target_len=length)
+    if not all(_same_logits(*both, short) for both in zip(plan.base, plan.layers, strict=True)):
+        sentence = f"{extension} changes texts of {short} tokens too, which short_rows trains as they are"
+        remedy = "take a schedule of rows: dynamic_yarn, dynamic_ntk, or frequencies.longrope without short"
+        raise DoesNotFit.because("short_rows", sentence, remedy=remedy)
+
+
+def _same_logits(base: ExtendedLayer, layer: ExtendedLayer, length: int) -> bool:
+    """Whether the last tokens of a text have the base model's logits, and the extension learns no numbers."""
+    if layer.learning or layer.factor != base.factor:
+        return False
+    facts = replace(layer.facts, heads=1, kv_heads=1, sinks=False, weighted=False)  # the same in every head
+    k_bgjd = torch.randn(1, 1, length, facts.head_dim, generator=torch.Generator().manual_seed(0))
+    q_bhid = k_bgjd.flip(2)[:, :, -LAST:]
+    logits, expected = (
+        reference_logits(q_bhid, k_bgjd, one.extension, replace(facts, inv_freq=one.facts.inv_freq))
+        for one in (layer, base)
+    )
+    return torch.allclose(logits, expected, rtol=0, atol=CLOSE)

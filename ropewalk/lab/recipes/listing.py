@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ropewalk.errors import UnknownName
 from ropewalk.lab.recipes.carry_on import carry_on
+from ropewalk.lab.recipes.drope import drope
 from ropewalk.lab.recipes.long_instruct import long_instruct
 from ropewalk.lab.recipes.pretrain import pretrain
 from ropewalk.lab.recipes.recipe import Recipe
@@ -13,6 +14,7 @@ from ropewalk.lab.recipes.zoo import zoo
 ALL = (
     pretrain,
     carry_on,
+    drope,
     uptrain_gqa,
     long_instruct,
     zoo,

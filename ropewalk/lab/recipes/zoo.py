@@ -41,7 +41,8 @@ class ZooMethod(NamedTuple):
 
     def line(self, shape: ModelShape) -> str:
         """The extension for a model of this shape."""
-        values = {"window": max(2, shape.trained_len // shape.layers), "limit": FARTHEST * shape.trained_len}
+        share = max(2, shape.trained_len // shape.layers)
+        values = {"window": share, "wide": 2 * share, "limit": FARTHEST * shape.trained_len}
         return self.extension.format(**values)
 
 
@@ -57,7 +58,7 @@ METHODS: Mapping[str, ZooMethod] = {
     "xpos": ZooMethod("xpos+bca"),
     "window": ZooMethod("window:window={window}"),
     "hwfa": ZooMethod("hwfa"),
-    "hwfa_rerope": ZooMethod("hwfa_rerope"),
+    "hwfa_rerope": ZooMethod("hwfa_rerope:window={wide}"),
     "randomized_rotary": ZooMethod("randomized:limit={limit}"),
     "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
 }

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
-from ropewalk.hf.probe.probe import rotary_modules
+from ropewalk.hf.probe.rotation.modules import rotary_modules
 from ropewalk.lab.data.packs import Row, collated
 from ropewalk.lab.training.train import TrainingPlan
 

@@ -160,7 +160,7 @@ def train(
 @contextmanager
 def _caching_as_before(model: nn.Module) -> Iterator[None]:
     """Restore `use_cache`, which Trainer turns off in the config: the trained model would generate without a cache."""
-    config = host_of(model).config
+    config = host_of(model).config.get_text_config()
     before = config.use_cache
     try:
         yield

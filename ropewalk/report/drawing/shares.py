@@ -19,10 +19,11 @@ ROOM = 32.0  # pixels that a number needs
 
 
 class ShareCell(NamedTuple):
-    """A share, NaN where there is none, and what it is in words."""
+    """A share, NaN where there is none, what it is in words, and what stands in the cell if that is not the share."""
 
     share: float
     words: str
+    label: str = ""
 
 
 class ShareRow(NamedTuple):
@@ -116,5 +117,5 @@ def _cell(cell: ShareCell, x: float, top: float, width: float, height: float) ->
     ]
     if width >= ROOM:
         side = "on" if cell.share > HALF else "off"
-        shares.append(text(f"{cell.share:.0%}", x + width / 2, top + height - 6, f"cell middle {side}"))
+        shares.append(text(cell.label or f"{cell.share:.0%}", x + width / 2, top + height - 6, f"cell middle {side}"))
     return shares

@@ -1,5 +1,6 @@
 """The spaces that are searched: one file, one space."""
 
+from ropewalk.search.spaces.compositions import Compositions as Compositions
 from ropewalk.search.spaces.descent import Descent as Descent
 from ropewalk.search.spaces.dynamic import DynamicSchedules as DynamicSchedules
 from ropewalk.search.spaces.hand_set import HandSet as HandSet
@@ -20,3 +21,5 @@ ALL: tuple[Space, ...] = (
     Reaches(),
     WindowsBelow(),
 )
+# Searched where they are asked for by name, beside what is set by hand.
+BY_NAME: tuple[Space, ...] = (Compositions(),)

@@ -12,6 +12,7 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import TrialState
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.frequencies import Frequencies
 from ropewalk.scales import Scale, Temperature
@@ -58,7 +59,7 @@ class Space(ABC):
         ledger = optuna.create_study(sampler=sampler)
         knobs = self.knobs(goal)
         ledger.add_trials([_entry(trial, knobs) for trial in past if trial.space == self.name])
-        return {name: _tidy(value, knobs[name]) for name, value in ledger.ask(knobs).params.items()}
+        return {name: tidy(value, knobs[name]) for name, value in ledger.ask(knobs).params.items()}
 
 
 def _entry(trial: MeasuredTrial, knobs: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
@@ -75,11 +76,16 @@ def _entry(trial: MeasuredTrial, knobs: dict[str, BaseDistribution]) -> optuna.t
     )
 
 
-def _tidy(value: Any, knob: BaseDistribution) -> Any:
+def tidy(value: Any, knob: BaseDistribution) -> Any:
     """A number rounded to a few digits, within its bounds."""
     if not isinstance(knob, FloatDistribution):
         return value
     return min(max(float(f"{value:.{DIGITS}g}"), knob.low), knob.high)
+
+
+def unknown(knob: BaseDistribution) -> DoesNotFit:
+    """The error about a knob of no kind that is known."""
+    return DoesNotFit("knob", "a number, a whole number or a choice", type(knob).__name__)
 
 
 def overshoot() -> FloatDistribution:

@@ -49,6 +49,11 @@ class Answering(Protocol):
         """By name, that of the start first."""
         ...
 
+    @property
+    def capacity(self) -> int:
+        """The answers that may be asked for at once."""
+        ...
+
     def ask(self, question: Request) -> Answer:
         """Begin to answer; refused are wrong numbers, a full queue, and a session that is gone or busy."""
         ...
@@ -58,7 +63,7 @@ class Answering(Protocol):
         ...
 
     def session_state(self, session: str) -> Usage | None:
-        """What a session has read; None where there is no such session."""
+        """What a session has read; None where there is no such session. Refused where it was evicted."""
         ...
 
     def drop_session(self, session: str) -> Awaitable[bool]:

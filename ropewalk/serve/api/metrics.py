@@ -43,6 +43,10 @@ class Metrics:
             "ropewalk_inter_token_seconds", "Between two tokens", buckets=BETWEEN, registry=self.registry
         )
 
+    def count(self, in_flight: Callable[[], float]) -> None:
+        """How many requests the server is answering, read when it is asked for."""
+        self.in_flight.set_function(in_flight)
+
     def watch(self, state: Callable[[], State]) -> None:
         """From now on with the engine's figures."""
         self.registry.register(_EngineFigures(state))

@@ -54,10 +54,6 @@ class Ready:
         self.names = Names(loaded.engine, loaded.start, loaded.target_len)
         self.conversations = Conversations(loaded.sessions)
 
-    def has_begun(self, session: str) -> bool:
-        """Whether a session has read something, in memory or on disk."""
-        return self.engine.session_state(session) is not None
-
 
 class Service:
     """The state of one server."""
@@ -67,6 +63,7 @@ class Service:
         self.body = BodyReader(settings.body_bytes, settings.body_seconds)
         self.phase, self.in_flight = Phase.LOADING, 0
         self._ready: Ready | None = None
+        self.metrics.count(lambda: self.in_flight)
 
     def begin(self, loaded: Loaded) -> None:
         """The engine is loaded: answer requests."""

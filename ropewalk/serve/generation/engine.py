@@ -22,15 +22,16 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.runtime.layer import LISTENER
 from ropewalk.hf.use.contexts import end_tokens
 from ropewalk.scoped import scoped
-from ropewalk.serve.generation.page_space import PageSpace
+from ropewalk.serve.generation.memory.page_space import PageSpace
+from ropewalk.serve.generation.model.served_extension import ServedExtension
+from ropewalk.serve.generation.model.served_model import Part, ServedModel
+from ropewalk.serve.generation.model.worker_threads import release_workers
 from ropewalk.serve.generation.request import (
     Answer,
     Delta,
     QueueFull,
     Request,
     Sampling,
-    SessionBusy,
-    SessionGone,
     State,
     Usage,
 )
@@ -38,12 +39,16 @@ from ropewalk.serve.generation.run import Run
 from ropewalk.serve.generation.sampling import Chooser
 from ropewalk.serve.generation.scheduler import Scheduler
 from ropewalk.serve.generation.sequence import Sequence as Text
-from ropewalk.serve.generation.served_extension import ServedExtension
-from ropewalk.serve.generation.served_model import Part, ServedModel
 from ropewalk.serve.generation.sessions import Sessions
 from ropewalk.serve.generation.text import TextWriter
 
 Result = TypeVar("Result")
+SHORTER = "shorten the text, lower max_tokens, or take another extension"
+
+
+def is_last(delta: Delta | BaseException) -> bool:
+    """Whether nothing comes after it."""
+    return isinstance(delta, BaseException) or delta.finish_reason is not None
 
 
 class Writing:
@@ -54,7 +59,7 @@ class Writing:
         self._engine, self._loop = engine, asyncio.get_running_loop()
         self._deltas: asyncio.Queue[Delta | BaseException] = asyncio.Queue()
         self.run: Run | None = None
-        self.cancelled = self._finished = False
+        self._finished = False
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
         while not self._finished:
@@ -67,10 +72,7 @@ class Writing:
 
     def cancel(self) -> None:
         """Stop writing within one token."""
-        self.cancelled = True
-        if self.run is not None:
-            self.run.cancelled = True
-        self._engine.wake()
+        self._engine.cancel(self)
 
     def put(self, delta: Delta | BaseException) -> None:
         """Called in the event loop."""
@@ -121,18 +123,24 @@ class Engine:
         return self._model.extensions
 
     def start(self) -> None:
-        """Begin to compute."""
+        """Begin to compute. The calling thread should not compute from now on: the two would share the cores."""
+        release_workers()
         self._thread.start()
 
     def ask(self, request: Request) -> Answer:
         """Begin an answer. What cannot be answered is refused here, or by the answer's iterator."""
         self._require_possible(request)
-        if len(self._open) >= self._scheduler.max_running + self.max_waiting:
+        if len(self._open) >= self.capacity:
             raise QueueFull(f"{len(self._open)} requests are running or waiting, as many as may")
         writing = Writing(self, request)
         self._open.add(writing)
         self._work.put(lambda: self._begin(writing))
         return writing
+
+    @property
+    def capacity(self) -> int:
+        """The answers that may be asked for at once."""
+        return self._scheduler.max_running + self.max_waiting
 
     def state(self) -> State:
         """What the engine is doing."""
@@ -179,9 +187,9 @@ class Engine:
             await self._in_thread(self._stop)
             await asyncio.to_thread(self._thread.join)
 
-    def wake(self) -> None:
-        """Let the thread look at what was cancelled."""
-        self._work.put(lambda: None)
+    def cancel(self, writing: Writing) -> None:
+        """Stop an answer."""
+        self._work.put(lambda: self._cancel(writing))
 
     # In the engine's thread.
 
@@ -198,17 +206,17 @@ class Engine:
 
     def _begin(self, writing: Writing) -> None:
         """Take a request over into the thread."""
-        if writing.cancelled:
-            self._post([(writing, Delta("", (), "cancelled", Usage(0, 0, 0)))])
-            return
         try:
             run = self._run(writing.request)
         except Exception as refusal:
             self._post([(writing, refusal)])
             return
         writing.run, self._answers[run] = run, writing
-        run.cancelled = writing.cancelled
         self._scheduler.waiting.append(run)
+
+    def _cancel(self, writing: Writing) -> None:
+        if writing.run is not None:  # else it was refused
+            writing.run.cancelled = True
 
     def _run(self, request: Request) -> Run:
         sampling = request.sampling
@@ -229,15 +237,16 @@ class Engine:
 
     def _require_carried(self, run: Run) -> None:
         """Refuse texts that grow beyond what the extension, or the memory, carries."""
-        length, name = max(run.longest), run.extension
+        length, name = run.longest, run.extension
+        answer = run.request.sampling.max_tokens
+        together = f"the text has {length - answer:,} tokens and the answer may have {answer:,}, together {length:,}"
         carried = self._served(name).carried
         if carried is not None and length > carried and not run.request.prompt_logprobs:
-            rule = f"at most {carried} with its answer, the length that {name} carries"
-            raise DoesNotFit("tokens of the prompt", rule, length, remedy="shorten it, or take another extension")
+            raise DoesNotFit.because("max_tokens", f"{together}; {name} carries {carried:,}", remedy=SHORTER)
         most = self._scheduler.never_fits(run)
         if most is not None:
-            rule = f"at most about {most} with its answer, which --cache-memory has room for"
-            raise DoesNotFit("tokens of the prompt", rule, length, remedy="raise it, or lower max_tokens")
+            sentence = f"{together}; the server's --cache-memory has room for about {most:,}"
+            raise DoesNotFit.because("max_tokens", sentence, remedy=SHORTER)
 
     def _text(self, extension: str, ids: Sequence[int] = ()) -> Text:
         return Text(self._spaces[extension], self._served(extension).retention, ids)
@@ -245,31 +254,29 @@ class Engine:
     def _continued(self, request: Request, new: Text) -> Text:
         """The text of a session with the prompt after it."""
         ids, new.unread = new.unread, []
-        session = self._sessions.enter(str(request.session), request.extension, new)
+        session = self._sessions.enter(str(request.session), request.extension, new, self._scheduler.make_room)
         session.sequence.unread += ids
         return session.sequence
 
-    def _deliver(self, deltas: Sequence[tuple[Run, Delta]]) -> None:
+    def _deliver(self, deltas: Sequence[tuple[Run, Delta | Exception]]) -> None:
         """Hand deltas over; finished runs release their pages."""
         for run, delta in deltas:
-            if delta.finish_reason is not None:
+            if is_last(delta):
                 self._finish(run)
-                self._cached_tokens += delta.usage.cached_tokens if delta.usage else 0
+            if isinstance(delta, Delta) and delta.usage:
+                self._cached_tokens += delta.usage.cached_tokens
         self._post([(self._answers[run], delta) for run, delta in deltas])
         for run, delta in deltas:
-            if delta.finish_reason is not None:
+            if is_last(delta):
                 del self._answers[run]
 
     def _finish(self, run: Run) -> None:
+        """Release the pages of its texts; a session keeps them."""
         if run.request.session is not None:
-            self._leave(run.request)
+            self._sessions.leave(run.request.session)
             return
         for one in run.sequences:
             one.close()
-
-    def _leave(self, request: Request) -> None:
-        if request.session is not None:
-            self._sessions.leave(request.session)
 
     def _post(self, deltas: Sequence[tuple[Writing, Delta | BaseException]]) -> None:
         """One call into each event loop."""
@@ -280,7 +287,7 @@ class Engine:
     def _put(self, deltas: Sequence[tuple[Writing, Delta | BaseException]]) -> None:
         """In the event loop: every delta to its answer."""
         for writing, delta in deltas:
-            if isinstance(delta, BaseException) or delta.finish_reason is not None:
+            if is_last(delta):
                 self._open.discard(writing)
             writing.put(delta)
 
@@ -297,7 +304,7 @@ class Engine:
         """The weights of one head over a text that is read at once."""
         heard: list[Any] = []
 
-        def listen(one: Any, q_bhid: torch.Tensor, k_bgjd: torch.Tensor) -> None:
+        def listen(one: Any, q_bhid: torch.Tensor, k_bgjd: torch.Tensor, _: Any) -> None:
             if one.depth == layer:
                 heard.append((one, q_bhid.clone(), k_bgjd.clone()))
 
@@ -312,7 +319,7 @@ class Engine:
         return [[round(x, 5) for x in row[: n + 1]] for n, row in enumerate(weights.tolist())]
 
     def _stop(self) -> None:
-        self._sessions.save_all()
+        self._sessions.close()
         self._stopped = True
 
     # In the event loop.
@@ -343,9 +350,3 @@ class Engine:
                 raise InvalidValue("prompt", "at least one token", "none")
             if not 0 <= min(ids) <= max(ids) < words:
                 raise InvalidValue("prompt", f"tokens from 0 to {words - 1}", f"{min(ids)} to {max(ids)}")
-        if request.session is not None:
-            known = self._sessions.get(request.session)
-            if known is not None and known.busy:
-                raise SessionBusy(request.session)
-            if known is None and self._sessions.is_gone(request.session):
-                raise SessionGone(request.session)

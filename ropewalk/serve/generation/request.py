@@ -86,7 +86,7 @@ class Answer(Protocol):
 
 
 class QueueFull(Exception):
-    """As many requests wait as may wait."""
+    """There is no room for another request now; its message says where."""
 
 
 class SessionGone(Exception):

@@ -40,10 +40,19 @@ class Run:
         return next((one for one in self.sequences if len(one.unread) > 1 or not self._begun(one)), None)
 
     @property
-    def longest(self) -> list[int]:
-        """The length that each text may reach."""
-        more = max(self.request.sampling.max_tokens - self._count, 0)
-        return [one.length + len(one.unread) + more for one in self.sequences]
+    def longest(self) -> int:
+        """The length that its longest text may reach."""
+        return max(one.total for one in self.sequences) + self._missing
+
+    @property
+    def pages_needed(self) -> int:
+        """How many more pages its texts may take, at most."""
+        return sum(one.pages_needed(one.total + self._missing) for one in self.sequences)
+
+    @property
+    def _missing(self) -> int:
+        """Tokens that it may still write."""
+        return max(self.request.sampling.max_tokens - self._count, 0)
 
     def reuse(self) -> None:
         """Take the longest known beginning of every new text."""
@@ -89,7 +98,7 @@ class Run:
         if self._count == sampling.max_tokens:
             text += self._writer.finish()
             return self._last(text, "stop" if self._writer.stopped else "length")
-        return self._piece(text) if text or sampling.logprobs is not None else None
+        return self._delta(text) if text or sampling.logprobs is not None else None
 
     @property
     def logit_v(self) -> Tensor | None:
@@ -104,19 +113,19 @@ class Run:
         """Whether what is unread is the token that was chosen last."""
         return self._count > 0 or self._logits[self.sequences.index(sequence)] is not None
 
-    def _piece(self, text: str) -> Delta:
+    def _delta(self, text: str) -> Delta:
         tokens, prompt, self._made, self._prompt = tuple(self._made), tuple(self._prompt), [], []
         return Delta(text, tokens, prompt=prompt)
 
     def _last(self, text: str, reason: str) -> Delta:
-        return self._piece(text)._replace(finish_reason=reason, usage=self._usage())
+        return self._delta(text)._replace(finish_reason=reason, usage=self._usage())
 
     def _usage(self) -> Usage:
         if self.request.session is None:
             return Usage(self._prompt_tokens, self._count, sum(sequence.reused for sequence in self.sequences))
         one = self.sequences[0]
         plain = Usage(self._prompt_tokens, self._count, 0)
-        return plain._replace(session_tokens=one.length + len(one.unread), forgotten_tokens=one.forgotten)
+        return plain._replace(session_tokens=one.total, forgotten_tokens=one.forgotten)
 
     def _note_prompt(self, sequence: Sequence, logits_tv: Tensor, ids: Many[int]) -> None:
         """The log-probabilities of the prompt's tokens: each from the logits before it."""

@@ -2,25 +2,28 @@
 
 Requests join when there is room for all that they may write, so none is ever thrown out. Each step computes the next
 token of every answer, and chunks of the prompts that are being read. Who was read least goes first, so a short prompt
-does not wait for a long one. Reading takes at most about half of the time while answers are being written.
+does not wait for a long one, and the first chunk of a prompt never waits. After other chunks, answers are written for
+half as long again as the chunks took.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 
-from ropewalk.serve.generation.page_space import PageSpace
+from ropewalk.serve.generation.memory.page_space import PageSpace
+from ropewalk.serve.generation.model.served_model import Part, ServedModel
 from ropewalk.serve.generation.request import Delta
 from ropewalk.serve.generation.run import Run
 from ropewalk.serve.generation.sequence import Sequence
-from ropewalk.serve.generation.served_model import Part, ServedModel
 
-AT_ONCE = 1024  # prompt tokens of a step in which no answer is being written
+PAID_BACK = 1.5  # seconds of plain steps for each second that reading took
+BESIDE = 512  # tokens of new prompts in a step in which answers are being written; or one chunk of another
+AT_ONCE = 2048  # prompt tokens of a step in which no answer is being written
 
 
 class Work(NamedTuple):
@@ -42,11 +45,11 @@ class Scheduler:
         self.running: list[Run] = []
         self.waiting: deque[Run] = deque()
         self.steps = self.prompt_tokens = self.completion_tokens = 0
-        self._debt = 0.0  # seconds that prompts took beyond their half
+        self._debt = 0.0  # seconds of plain steps that must come before prompts are read on
         self._plain = 0.0  # seconds of a step without prompts
 
-    def step(self) -> Iterator[tuple[Run, Delta]]:
-        """Compute one step; the new deltas of answers."""
+    def step(self) -> Iterator[tuple[Run, Delta | Exception]]:
+        """Compute one step; the new deltas of answers, or why an answer fails."""
         yield from self._cancelled()
         self._admit()
         work = self._work()
@@ -57,16 +60,22 @@ class Scheduler:
         chosen = self._chosen([run for run in self.running if run.ready])
         self._account(time.perf_counter() - before, work)
         for run, delta in chosen:
-            if delta.finish_reason is not None:
+            if isinstance(delta, Exception) or delta.finish_reason is not None:
                 self.running.remove(run)
             yield run, delta
 
     def never_fits(self, run: Run) -> int | None:
         """The tokens that all memory could hold, where the run needs more."""
         space, pool = self.spaces[run.extension], self.model.pool
-        needed = sum(one.pages_needed(most) for one, most in zip(run.sequences, run.longest, strict=True))
         most = pool.count * space.per_slab
-        return most * pool.size if needed > most else None
+        return most * pool.size if run.pages_needed > most else None
+
+    def make_room(self, extension: str, pages: int) -> bool:
+        """Let sessions that rest go, until so many pages are free beside those that runs may still need."""
+        while not self._fits(self.running, {extension: pages}):
+            if not self._evict():
+                return False
+        return True
 
     def _cancelled(self) -> Iterator[tuple[Run, Delta]]:
         for run in [run for run in (*self.running, *self.waiting) if run.cancelled]:
@@ -85,14 +94,11 @@ class Scheduler:
                 continue
             self.running.append(self.waiting.popleft())
 
-    def _fits(self, runs: list[Run]) -> bool:
-        """Whether the pages that runs may still need can be taken, extension by extension."""
-        pool, missing = self.model.pool, 0
-        needed = dict.fromkeys(self.spaces, 0)
+    def _fits(self, runs: list[Run], more: Mapping[str, int] | None = None) -> bool:
+        """Whether the pages that runs may still need, and more, can be taken, extension by extension."""
+        pool, missing, needed = self.model.pool, 0, Counter(more or {})
         for run in runs:
-            needed[run.extension] += sum(
-                one.pages_needed(most) for one, most in zip(run.sequences, run.longest, strict=True)
-            )
+            needed[run.extension] += run.pages_needed
         for name, space in self.spaces.items():
             if needed[name] > space.idle:
                 missing += -(-(needed[name] - space.idle) // space.per_slab)
@@ -106,8 +112,8 @@ class Scheduler:
         work = [Work(run, one, one.unread[:1], prompt=False) for run in writing for one in run.sequences]
         reading = sorted((run for run in self.running if run.reading is not None), key=lambda run: run.attained)
         if writing and self._debt > 0:
-            return work
-        room = 1 if writing else AT_ONCE
+            reading = [run for run in reading if not run.attained]
+        room = BESIDE if writing else AT_ONCE
         for run in reading:
             for one in run.sequences:
                 if room <= 0:
@@ -115,7 +121,7 @@ class Scheduler:
                 if one is run.reading or (not writing and one.unread):
                     ids = one.chunk()
                     work.append(Work(run, one, ids, prompt=True))
-                    room -= len(ids)
+                    room -= BESIDE if writing and run.attained else len(ids)
         return work
 
     def _compute(self, work: list[Work]) -> None:
@@ -130,19 +136,28 @@ class Scheduler:
             self.prompt_tokens += len(ids) * prompt
         self.steps += 1
 
-    def _chosen(self, runs: list[Run]) -> list[tuple[Run, Delta]]:
+    def _chosen(self, runs: list[Run]) -> list[tuple[Run, Delta | Exception]]:
         """The next tokens; those that are only the largest logit in one go."""
         plain = [run for run in runs if run.chooser.plain and len(run.sequences) == 1]
         likeliest = torch.stack([run.logit_v for run in plain]).argmax(-1).tolist() if plain else []  # type: ignore[misc]
         tokens = dict(zip(map(id, plain), likeliest, strict=True))
-        deltas = [(run, run.choose(tokens.get(id(run)))) for run in runs]
+        deltas = [(run, _delta_of(run, tokens.get(id(run)))) for run in runs]
         self.completion_tokens += len(runs)
         return [(run, delta) for run, delta in deltas if delta is not None]
 
     def _account(self, seconds: float, work: list[Work]) -> None:
         """What prompts took beyond a plain step is paid back by plain steps."""
         if any(part.prompt for part in work):
-            self._debt += seconds - self._plain if len(work) > 1 else 0.0
+            waited = not all(part.prompt for part in work)
+            self._debt += PAID_BACK * (seconds - self._plain) if waited else 0.0
             return
         self._debt = max(0.0, self._debt - seconds)
         self._plain = seconds if not self._plain else 0.9 * self._plain + 0.1 * seconds
+
+
+def _delta_of(run: Run, token: int | None) -> Delta | Exception | None:
+    """The next delta of an answer; a failure is this answer's alone."""
+    try:
+        return run.choose(token)
+    except Exception as failure:
+        return failure

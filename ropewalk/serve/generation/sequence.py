@@ -1,7 +1,8 @@
 """One text that is being read: which tokens, in which pages, and what may be forgotten.
 
-Long texts are read in chunks that end at multiples of `CHUNK` tokens, whatever else is being served. So what a text
-computes does not depend on its neighbours, nor on whether its beginning was read before.
+Long texts are read in chunks whose borders depend on the position alone: `CHUNK` tokens, and fewer where there is much
+before them, so that no chunk takes long. So what a text computes does not depend on its neighbours, nor on whether its
+beginning was read before.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from torch import Tensor
 
 from ropewalk.attention.layout.retention import Retention
 from ropewalk.errors import DoesNotFit
-from ropewalk.serve.generation.page_space import START, PageSpace, name_after
+from ropewalk.serve.generation.memory.page_space import START, PageSpace, name_after
 
 CHUNK = 256  # tokens that are read at once, at most
+DEEP = 4096  # tokens before a chunk from which it is half as long, and so on
+LEAST = 64
 NONE = -1  # no page: forgotten, or not read yet
 ROOM = 64  # places that a table grows by
 
@@ -31,13 +34,18 @@ class Sequence:
         self._reused_ids: list[int] = []
         self._table = torch.full((ROOM,), NONE, dtype=torch.int32)
         self._name: bytes | None = START  # of all that was read, while only whole chunks were
-        self._kept = range(0)  # places that hold pages, beside the first ones
+        self._kept_from = 0  # the first place that may hold a page, beside those of the first tokens
         self._held = 0
 
     @property
     def pages(self) -> Tensor:
         """The page of every place."""
         return self._table[: -(-self.length // self.size)]
+
+    @property
+    def total(self) -> int:
+        """Its tokens, read and unread."""
+        return self.length + len(self.unread)
 
     @property
     def places(self) -> list[int]:
@@ -86,7 +94,8 @@ class Sequence:
 
     def chunk(self) -> list[int]:
         """The next tokens to read."""
-        return self.unread[: CHUNK - self.length % CHUNK]
+        size = self._chunk_size
+        return self.unread[: size - self.length % size]
 
     def make_room(self, count: int) -> Tensor:
         """Pages for so many more tokens; the page of every place with them."""
@@ -101,8 +110,8 @@ class Sequence:
     def advance(self, count: int) -> None:
         """So many of the unread tokens were read."""
         ids, self.unread = self.unread[:count], self.unread[count:]
+        whole = self.length % self._chunk_size == 0 and count == self._chunk_size
         before, self.length = self.length, self.length + count
-        whole = before % CHUNK == 0 and count == CHUNK
         self._name = self._named(before, ids) if whole and self._name is not None else None
         self._forget()
 
@@ -118,6 +127,12 @@ class Sequence:
         """Release all pages."""
         for place in self.places:
             self._release(place)
+
+    @property
+    def _chunk_size(self) -> int:
+        """The tokens between two borders, here."""
+        halvings = (self.length // DEEP).bit_length()
+        return max(CHUNK >> halvings, LEAST, self.size)
 
     def _names(self, length: int) -> list[bytes]:
         """The names of the pages of the beginning."""
@@ -160,10 +175,10 @@ class Sequence:
         if last is None:
             return
         start, end = -(-first // self.size), (self.length - last) // self.size
-        for place in range(max(start, self._kept.start), end):
+        for place in range(max(start, self._kept_from), end):
             if self._table[place] != NONE:
                 self._release(place)
-        self._kept = range(max(end, self._kept.start), end)
+        self._kept_from = max(end, self._kept_from)
 
     def _put(self, place: int) -> None:
         page = self.space.take()

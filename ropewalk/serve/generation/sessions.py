@@ -7,8 +7,10 @@ folder for it, else for good.
 from __future__ import annotations
 
 import json
+import os
+import zlib
 from collections import OrderedDict
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,14 @@ from safetensors.torch import save_file
 
 from ropewalk.errors import Conflict, Unreadable
 from ropewalk.files import read_json, why
-from ropewalk.folders import replacing
-from ropewalk.serve.generation.request import SessionBusy, SessionGone, Usage
+from ropewalk.folders import locked, replacing
+from ropewalk.serve.generation.model.served_model import ServedModel
+from ropewalk.serve.generation.request import QueueFull, SessionBusy, SessionGone, Usage
 from ropewalk.serve.generation.sequence import Sequence
-from ropewalk.serve.generation.served_model import ServedModel
 from ropewalk.serve.session_files import KEYS, session_file
 
 DAMAGED = (OSError, SafetensorError, KeyError, TypeError, ValueError)  # what a file that is not whole raises
+MakeRoom = Callable[[str, int], bool]  # of an extension, for so many pages; whether there is room now
 REMEMBERED = 10_000  # names of evicted sessions
 
 
@@ -43,40 +46,36 @@ class Sessions:
         self._model, self._folder = model, folder
         self._resting: OrderedDict[str, StoredSession] = OrderedDict()
         self._gone: OrderedDict[str, None] = OrderedDict()
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        self._lock = None if folder is None else _locked(folder)
 
     def __len__(self) -> int:
         return len(self._resting)
-
-    def get(self, name: str) -> StoredSession | None:
-        """The session of this name, in memory."""
-        return self._resting.get(name)
 
     def usage(self, name: str) -> Usage | None:
         """How much a session has read, in memory or on disk; None without one."""
         session, path = self._resting.get(name), self._path(name)
         if session is not None:
             one = session.sequence
-            return Usage(0, 0, 0, one.length + len(one.unread), one.forgotten)
+            return Usage(0, 0, 0, one.total, one.forgotten)
+        if name in self._gone:
+            raise SessionGone(name)
         if path is None or not path.exists():
             return None
-        with suppress(*DAMAGED), safe_open(path, "pt") as file:
-            about = read_json(file.metadata()["session"], "session")
-            return Usage(0, 0, 0, about["length"] + len(about["unread"]), about["forgotten"])
-        return None
+        try:
+            with safe_open(path, "pt") as file:
+                about = read_json(file.metadata()["session"], "session")
+                return Usage(0, 0, 0, about["length"] + len(about["unread"]), about["forgotten"])
+        except DAMAGED as wrong:
+            raise _unreadable(name, why(wrong)) from wrong
 
-    def is_gone(self, name: str) -> bool:
-        """Whether the session was evicted for good."""
-        return name in self._gone
-
-    def enter(self, name: str, extension: str, new: Sequence) -> StoredSession:
+    def enter(self, name: str, extension: str, new: Sequence, make_room: MakeRoom) -> StoredSession:
         """The session to continue, from memory or disk, or a new one."""
         session = self._resting.get(name)
         if session is None and name in self._gone:
             raise SessionGone(name)
         if session is None:
-            session = self._resting[name] = StoredSession(name, extension, self._restored(name, extension, new) or new)
+            one = self._restored(name, extension, new, make_room) or new
+            session = self._resting[name] = StoredSession(name, extension, one)
         if session.busy:
             raise SessionBusy(name)
         if session.extension != extension:
@@ -87,8 +86,11 @@ class Sessions:
         return session
 
     def leave(self, name: str) -> None:
-        """The answer is written: the session rests."""
-        self._resting[name].busy = False
+        """The answer is written: the session rests. One that has no text, since its first request was refused, ends."""
+        session = self._resting[name]
+        session.busy = False
+        if not session.sequence.total:
+            del self._resting[name]
 
     def drop(self, name: str) -> bool:
         """End a session, in memory and on disk; whether there was one."""
@@ -119,10 +121,13 @@ class Sessions:
                 self._gone.popitem(last=False)
         return True
 
-    def save_all(self) -> None:
-        """Write every session to disk, where there is a folder."""
+    def close(self) -> None:
+        """Write every session to disk, where there is a folder, and leave the folder to others."""
         for session in self._resting.values():
             self._save(session)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _path(self, name: str) -> Path | None:
         return None if self._folder is None else session_file(self._folder, name, KEYS)
@@ -138,10 +143,11 @@ class Sessions:
         tensors = {
             str(layer): whole[pages].contiguous() for layer, whole in enumerate(self._model.pages_of(session.extension))
         }
+        about["checksums"] = [checksum(tensor) for tensor in tensors.values()]
         with replacing(path.parent, (OSError, SafetensorError)) as place:
             save_file(tensors, place / path.name, {"session": json.dumps(about)})
 
-    def _restored(self, name: str, extension: str, new: Sequence) -> Sequence | None:
+    def _restored(self, name: str, extension: str, new: Sequence, make_room: MakeRoom) -> Sequence | None:
         """The sequence that a file holds; None without a file."""
         path = self._path(name)
         if path is None or not path.exists():
@@ -150,15 +156,20 @@ class Sessions:
             with safe_open(path, "pt") as file:
                 about: dict[str, Any] = read_json(file.metadata()["session"], "session")
                 self._require_alike(about, name, extension)
+                if not make_room(extension, len(about["places"])):
+                    raise QueueFull(f"no memory is left for session {name!r} beside the answers that are being written")
                 pages = new.restore(about["length"], about["places"], about["unread"])
                 for layer, whole in enumerate(self._model.pages_of(extension)):
-                    whole[pages] = file.get_tensor(str(layer)).to(whole.device)
-        except Conflict:
+                    tensor = file.get_tensor(str(layer))
+                    if checksum(tensor) != about["checksums"][layer]:
+                        new.close()
+                        raise _unreadable(name, "its numbers are not those that were saved")
+                    whole[pages] = tensor.to(whole.device)
+        except (Conflict, QueueFull, Unreadable):
             raise
         except DAMAGED as wrong:
             new.close()
-            sentence = f"the file of session {name!r} cannot be read: {why(wrong)}"
-            raise Unreadable.because("session", sentence, remedy="delete the session, and begin it again") from wrong
+            raise _unreadable(name, why(wrong)) from wrong
         self._model.forget_tables(extension, torch.tensor(pages))
         return new
 
@@ -166,3 +177,24 @@ class Sessions:
         if about["model"] != self._model.fingerprint or about["extension"] != extension or about["name"] != name:
             sentence = f"session {name!r} was saved by another model, or under {about['extension']}"
             raise Conflict.because("session", sentence, remedy="begin another session")
+
+
+def _locked(folder: Path) -> int | None:
+    """Make the folder, and keep other servers out of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return locked(folder)
+    except BlockingIOError:
+        sentence = f"another server keeps its sessions in {folder}"
+        raise Conflict.because("sessions", sentence, remedy="give each server a folder of its own") from None
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    """Of a tensor's bytes."""
+    numbers: Any = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy()
+    return zlib.crc32(numbers)
+
+
+def _unreadable(name: str, reason: str) -> Unreadable:
+    sentence = f"the file of session {name!r} cannot be read: {reason}"
+    return Unreadable.because("session", sentence, remedy="delete the session, and begin it again")

@@ -39,7 +39,7 @@ def test_every_pair_reads_its_distance(reach, queries, keys):
 def test_positions_apart_are_read_too_where_they_are_whole(reach):
     numbers = torch.arange(60) * 7 + torch.arange(60) ** 2 // 9
     for segment in segments_under(reach, 20, 60, numbers):
-        if reach.name == "leaky_rerope" and segment.span == 1:
+        if hasattr(reach, "leak") and segment.span == 1:  # its far places are fractions
             assert distance_line(segment) is None
         else:
             assert_read(segment, distance_line(segment))

@@ -42,6 +42,7 @@ def test_dropped_keys_are_never_seen_and_the_last_kept_one_is(reach):
         ("window:window=1", Retention(0, 1)),
         ("rerope:window=5", Retention(0, None)),
         ("dual_chunk:chunk=9,local=4", Retention(0, None)),
+        ("string:shift=9,local=4", Retention(0, None)),
     ],
 )
 def test_by_hand(text, expected):

@@ -16,7 +16,7 @@ def groups(numbers, documents, queries):
     documents_bj = None if documents is None else torch.tensor(documents)
     return [
         (text.batch, text.slots, text.numbers.tolist(), text.queries)
-        for text in sequence_groups(torch.tensor(numbers), documents_bj, queries)
+        for text in sequence_groups(torch.tensor(numbers), documents_bj, queries=queries)
     ]
 
 

@@ -24,6 +24,7 @@ LINES = [
     "leaky_rerope:window=8,leak=4",
     "self_extend:window=8,group=4",
     "dual_chunk:chunk=16,local=4",
+    "string:shift=10,local=4",
     "lm_infinite:window=12",
     "bca:block=12",
     "dynamic_yarn",
@@ -123,9 +124,10 @@ def test_lower_precision(text, dtype):
         server.check(counts, 5e-6 if dtype == torch.float32 else 4e-2)
 
 
-def test_sinks_cap_partial_rotation_and_neighbours():
-    facts = replace(FACTS, rotary_dim=4, interleaved=True, softcap=3.0, sinks=True)
-    server = Server(line("rerope:window=8"), facts, weights={"model": {"sinks": torch.randn(4)}})
+def test_sinks_factors_cap_partial_rotation_and_neighbours():
+    facts = replace(FACTS, rotary_dim=4, interleaved=True, softcap=3.0, sinks=True, weighted=True)
+    of_model = {"sinks": torch.randn(4), "after_rotation": 0.5 + torch.rand(8)}
+    server = Server(line("rerope:window=8"), facts, weights={"model": of_model})
     server.add(70)
     for counts in ([50], [1], [1], [3]):
         server.check(counts)
@@ -170,9 +172,8 @@ def test_freed_pages_are_not_read():
 
 def test_memory_is_stated_by_the_lanes():
     lanes = {text: PagedLayer(layer_terms(line(text), FACTS, None, None)).lanes for text in LINES}
-    assert {
-        lanes[text] for text in ("rope", "log_n", "streaming:window=12", "dual_chunk:chunk=16,local=4", "nope")
-    } == {2}
+    one_placement = ("rope", "log_n", "streaming:window=12", "dual_chunk:chunk=16,local=4", "string:shift=10,local=4")
+    assert {lanes[text] for text in (*one_placement, "nope")} == {2}
     assert {lanes[text] for text in ("rerope:window=8", "self_extend:window=8,group=4", "dynamic_yarn")} == {3}
 
 

@@ -171,11 +171,101 @@ def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
         (["--ray", "here"], "--ray must be local, auto or HOST:PORT, got 'here'"),
         (["--ray", "local", "--device", "cpu"], "give --ray or --device, not both"),
         (["--ray", "local", "--workers", "2"], "give --ray or --workers, not both"),
-        (["--device", "bread"], "--device must be an available device, got 'bread'"),
+        (["--device", "bread"], "--device must be a device that torch has here, such as cpu, or auto, got 'bread'"),
     ],
 )
 def test_errors_are_one_line(place, tmp_path, capsys, given, words):
     assert compare(place, tmp_path, *given) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+# A leaderboard of all presets.
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A model that is trained on few tokens, so that twenty lines are measured in seconds."""
+    path = tmp_path_factory.mktemp("all")
+    fresh(ModelShape(vocabulary=300, width=16, inner=32, layers=1, heads=1, trained_len=32)).save_pretrained(
+        path / "model"
+    )
+    tokenizer().save_pretrained(path / "model")
+    folder_of(path / "texts", count=40, words=200)
+    return path
+
+
+def board_line(small, out, *more):
+    corpus = f"all:folder:{small / 'texts'}"
+    how = ["--to", "64", "--samples", "5", "--tasks", "context,damage:samples=2", "--corpus", corpus, "-o", str(out)]
+    return ["compare", str(small / "model"), "rerope+log_n", "--all", *how, "--workers", "1", *more]
+
+
+def board_of(out):
+    """All numbers of a leaderboard but for times."""
+    found = json.loads((out / "leaderboard.json").read_text())
+    entries = [{key: value for key, value in entry.items() if key != "slowdown"} for entry in found["entries"]]
+    return entries, found["dropped"], found["left_out"], found["rounds"]
+
+
+@pytest.fixture(scope="module")
+def whole_board(small, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole_board")
+    assert run(board_line(small, out)) == 0
+    return out
+
+
+def test_all_presets_in_a_leaderboard(whole_board, small, tmp_path, capsys):
+    shutil.copy(whole_board / "cells.sqlite", tmp_path)
+    assert run(board_line(small, tmp_path)) == 0
+    said = capsys.readouterr().out
+    assert "the model must be trained with it from the start" in said
+    assert board_of(tmp_path) == board_of(whole_board)
+    entries, dropped, left_out, rounds = board_of(whole_board)
+    assert [one["texts"] for one in rounds] == [4, 5]
+    assert len(entries) + len(dropped) == rounds[0]["lines"] > 15
+    assert {entry["line"] for entry in entries} | {drop["line"] for drop in dropped} >= {"bare", "rerope+log_n", "yarn"}
+    assert {"alibi", "nbce", "rope"} <= {out["name"] for out in left_out}
+    assert all(len(entry["losses"]) == 5 for entry in entries)
+    for name in ("leaderboard.md", "leaderboard.svg", "report.html", "results.json"):
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_killed_a_leaderboard_goes_on_where_it_was(small, whole_board, tmp_path, monkeypatch):
+    cells = len(Store(whole_board / "cells.sqlite").keys())
+    code = KILLED.format(line=board_line(small, tmp_path), after=cells - 7)
+    environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, env=environment)
+    assert done.returncode == -signal.SIGKILL
+    assert len(Store(tmp_path / "cells.sqlite").keys()) == cells - 7
+    again = []
+
+    def counted(subject, cell, measure=runner.result_of):
+        again.append(cell)
+        return measure(subject, cell)
+
+    monkeypatch.setattr(runner, "result_of", counted)
+    assert run(board_line(small, tmp_path)) == 0
+    assert len(again) == 7
+    assert board_of(tmp_path) == board_of(whole_board)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--to", "64"], "--to is for a leaderboard; add --all, or leave it out"),
+        (["--time", "5m"], "--time is for a leaderboard; add --all, or leave it out"),
+        (["--all", "--lengths", "64"], "--lengths and --all do not go together: a leaderboard has one target length"),
+        (["--all", "--to", "many"], "--to must be a whole number such as 512, 32k or 1m, got 'many'"),
+        (["--all", "--to", "32"], "--to must be above the trained length (32), got 32"),
+        (["--all", "--time", "soon"], "--time must be a time above 0 such as 90s, 20m or 2h, got 'soon'"),
+        (["--all", "--samples", "500", "--to", "64"], "ask for fewer samples or a shorter length"),
+    ],
+)
+def test_options_of_a_leaderboard(small, tmp_path, capsys, given, words):
+    corpus = f"all:folder:{small / 'texts'}"
+    assert run(["compare", str(small / "model"), "--corpus", corpus, "-o", str(tmp_path), *given]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1

@@ -3,23 +3,12 @@
 import json
 
 import pytest
+from cli.eval_task import write_task
 
 from ropewalk.cli.main import run
 from ropewalk.lab.small_models import ModelShape, fresh
 
 from lab.texts import text, tokenizer
-
-TASK = """
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {place}/own.jsonl}}, cache_dir: {place}/cache}}
-test_split: test
-task: own
-output_type: generate_until
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "x"
-generation_kwargs: {{until: [], max_gen_toks: 8, do_sample: false}}
-metric_list: [{{metric: exact_match}}]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +18,7 @@ def place(tmp_path_factory):
         path / "model"
     )
     tokenizer().save_pretrained(path / "model")
-    (path / "own.jsonl").write_text("".join(json.dumps({"question": text(n, words=30)}) + "\n" for n in range(3)))
-    (path / "own.yaml").write_text(TASK.format(place=path))
+    write_task(path, [text(n, words=30) for n in range(3)])
     return path
 
 
@@ -51,6 +39,26 @@ def test_a_table_and_everything_as_json(place, tmp_path, capsys):
     row = next(line.split() for line in said.splitlines() if line.startswith("own"))
     assert row[:3] == ["own", "exact_match", f"{results['scores'][0]['value']:.4f}"]
     assert row[-1] == str(results["tasks"]["own"]["longest_request"])
+
+
+def test_what_does_not_fit_is_left_out_and_answers_are_shortened(place, tmp_path, capsys):
+    pytest.importorskip("lm_eval", reason="the extra eval is not installed")
+
+    def measured(*more):
+        assert evaluate(place, "--tasks", "own", "--device", "cpu", *more, "-o", str(tmp_path)) == 0
+        results = json.loads((tmp_path / "results.json").read_text())
+        return results["tasks"]["own"], results["scores"][0]["samples"]
+
+    whole, samples = measured("--to", "256")
+    assert (samples, "left_out" in whole) == (3, False)
+    shorter, _ = measured("--to", "256", "--answer", "2")
+    assert shorter["longest_request"] < whole["longest_request"]
+    capsys.readouterr()
+    part, samples = measured("--to", str(whole["longest_request"] - 1), "--fitting")
+    assert part["left_out"] + samples == 3
+    assert 1 <= samples < 3
+    row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("own"))
+    assert row[-3:] == [str(samples), str(part["left_out"]), str(part["longest_request"])]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.cli.main import run
+from ropewalk.evaluation.metrics.key_tokens import key_tokens
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.search import fitting, search_loop
 
@@ -111,6 +112,8 @@ def test_a_model_is_not_written_over(place, answered, capsys):
         (["--to", "long"], "--to must be"),
         (["--budget", "soon"], "--budget must be a time above 0 such as 90s, 20m or 2h"),
         (["--deployable", "mlx"], "there is no engine for --deployable 'mlx'. Known: any, static"),
+        (["--objective", "near"], "there is no objective for --objective 'near'. Known: all, far"),
+        (["--objective", "far"], "--corpus must be texts with tokens that need far context"),
         (["--corpus", "nowhere"], "--corpus must be one of"),
         (["--samples", "0"], "Invalid value for '--samples': Input should be greater than or equal to 2, got '0'"),
         (["--judges", "1"], "Invalid value for '--judges'"),
@@ -126,6 +129,27 @@ def test_errors_are_one_line(place, tmp_path, capsys, given, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_the_tokens_that_need_far_context(place, capsys, monkeypatch):
+    """By lower thresholds: this model is untrained, and predicts nothing by the usual ones."""
+
+    def loosely(model, text, trained_len):
+        return key_tokens(model, text, near=trained_len // 8, far=trained_len, gain=0.0, most=9.0)
+
+    monkeypatch.setattr("ropewalk.search.far_tokens.far_tokens", loosely)
+    out = place / "far"
+    assert fit(place, out, "--objective", "far") == 0
+    first = json.loads((out / "results.json").read_text())
+    assert first["goal"]["objective"] == "far"
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the tokens that need far context, among the last 64 of 128 tokens, have a loss of" in said
+    monkeypatch.setattr("ropewalk.evaluation.compare.runner.result_of", None)  # would fail where it is called
+    assert fit(place, out, "--objective", "far") == 0
+    again = json.loads((out / "results.json").read_text())
+    assert {**again, "made": first["made"]} == first
+    assert fit(place, out) == 2
+    assert "got 'objective far (now all)'" in capsys.readouterr().err
 
 
 def test_refused_texts_leave_no_store(place, tmp_path):

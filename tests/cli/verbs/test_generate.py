@@ -1,6 +1,8 @@
 """`ropewalk generate`: the tokens are those of the library, printed as they come, the text read in chunks."""
 
+import json
 import math
+import shutil
 
 import pytest
 from transformers import AutoTokenizer
@@ -147,6 +149,8 @@ def test_an_answer_about_contexts_is_as_long_as_the_longest_of_them(folder, tmp_
         ("window:window=20", math.inf),
         ("window:window=40", 32),  # distances up to 39
         ("self_extend:window=8,group=4", 104),  # i//4 + 8 - 8//4 is 31 up to i = 103
+        ("string:shift=10,local=4", 38),  # 32 + 10 - 4
+        ("string:shift=10,local=4+yarn:factor=4", 134),
         ("hwfa:window=4", math.inf),  # its last layer turns nothing
         ("hwfa_rerope:window=4,rerope_window=20", math.inf),
     ],
@@ -154,3 +158,34 @@ def test_an_answer_about_contexts_is_as_long_as_the_longest_of_them(folder, tmp_
 def test_lengths_that_are_familiar(line, length):
     facts = Facts(trained_len=32, head_dim=8, layers=3)
     assert covered_length(parse(line, trained_len=32, layers=3), facts) == length
+
+
+TEMPLATE = (
+    "{% for message in messages %}w1 {{ message.content }} w2{% endfor %}{% if add_generation_prompt %} w3{% endif %}"
+)
+
+
+def test_a_chat_goes_through_the_models_template(folder, tmp_path, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = TEMPLATE
+    shutil.copytree(folder, tmp_path / "chats")
+    tokenizer.save_pretrained(tmp_path / "chats")
+    asked = ["generate", str(tmp_path / "chats"), "--max-new-tokens", "4", "--json"]
+    assert run([*asked, "--chat", "--prompt", "w8 w9"]) == 0
+    chat = json.loads(capsys.readouterr().out)
+    assert run([*asked, "--prompt", "w1 w8 w9 w2 w3"]) == 0
+    assert chat == json.loads(capsys.readouterr().out)
+    assert run([*asked, "--prompt", "w8 w9"]) == 0
+    assert chat["tokens"] != json.loads(capsys.readouterr().out)["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--prompt", "x"], "the model has no chat template; leave --chat out"),
+        (["--contexts", ".", "--question", "x"], "--chat and --contexts exclude each other"),
+    ],
+)
+def test_a_chat_needs_a_template_and_one_prompt(folder, given, said, capsys):
+    assert run(["generate", str(folder), "nbce" if "--contexts" in given else "", "--chat", *given]) == 2
+    assert said in capsys.readouterr().err

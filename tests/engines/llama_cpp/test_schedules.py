@@ -48,7 +48,16 @@ IN_HALF = [
 # By name everywhere, with the rest of the temperature in the queries; by divisors in Llama's kin.
 ANYWHERE = ["yarn:factor=4", "pi:factor=4", "ntk:factor=4", "by_parts:factor=4"]
 DIVISORS = ["llama3:factor=4", "by_parts:factor=4,low_turns=2,high_turns=8+scales.temperature:value=1.3"]
-REFUSED = ["rerope", "streaming", "dual_chunk", "log_n", "biases.alibi", "window:window=256+yarn:factor=8"]
+REFUSED = [
+    "rerope",
+    "streaming",
+    "dual_chunk",
+    "string",
+    "ministral3:factor=8",
+    "log_n",
+    "biases.alibi",
+    "window:window=256+yarn:factor=8",
+]
 READ = ["llama", "mistral", "arcee", "exaone4"]  # divisors
 TOKENS = 2048
 

@@ -17,6 +17,7 @@ METHODS = [
     "leaky_rerope",
     "self_extend",
     "dual_chunk",
+    "string",
     "streaming",
     "lm_infinite",
     "bca",
@@ -26,6 +27,7 @@ METHODS = [
     "alibi",
     "rerope:window=128+yarn",
     "hwfa",
+    "irope",
 ]
 SMALL = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "granite", "stablelm", "glm4"]
 SERVED = ["rerope+log_n", "streaming", "dynamic_yarn", "dual_chunk"]

@@ -23,6 +23,7 @@ from ropewalk.evaluation.compare.ray_cluster import CellQueue, RayWorker, on_clu
 from ropewalk.evaluation.compare.runner import run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
+from ropewalk.evaluation.tasks.task_line import tasks_named
 
 from evaluation.subjects import subject
 
@@ -296,3 +297,37 @@ def test_two_nodes_and_the_death_of_one(nodes, tmp_path):
     where = [each["node"] for row in found if row.task.name == "where" for each in row.samples]
     assert where.count(second.node_id) == 1
     assert len(set(where)) == 2
+
+
+ALONE = """
+from dataclasses import dataclass
+from typing import ClassVar
+from ropewalk.evaluation.metrics.intervals import LOSS, means
+from ropewalk.evaluation.tasks.signature import Task
+
+@dataclass(frozen=True, kw_only=True)
+class Alone(Task):
+    name: ClassVar[str] = "alone"
+    more: int = 0
+
+    def measure(self, subject, length, sample):
+        import sys
+        return {"loss": float(length + self.more), "module": [name for name in sys.modules if "ropewalk_task_" in name]}
+
+    def condense(self, results):
+        return means(results, loss=LOSS)
+"""
+
+
+def test_a_task_of_a_file_goes_to_the_workers_with_its_file(tmp_path):
+    pytest.importorskip("ray", reason="the extra cluster is not installed")
+    path = tmp_path / "alone.py"
+    path.write_text(ALONE)
+    tasks = tasks_named(f"{path}:more=5", 2)
+    path.unlink()
+    rows = run(
+        subject(tmp_path), [rw.Extension()], tasks[1:], [64], Store(tmp_path / "s"), measuring=on_cluster("local")
+    )
+    (row,) = rows
+    assert [sample["loss"] for sample in row.samples] == [69, 69]
+    assert [sample["module"] for sample in row.samples] == [[type(tasks[1]).__module__]] * 2

@@ -233,3 +233,13 @@ def test_distances_shown():
     assert rows[1].tolist() == [3, 3, 3, 2, 1, 0]
     assert rows[0, :2].tolist() == [1, 0]
     assert rows[0, 2:].isnan().all()
+
+
+def test_pairs_that_stop_turn_less_than_pairs_that_go_on():
+    facts = rw.Facts(trained_len=64, head_dim=8, heads=1, kv_heads=1, base=100.0)
+    line = "rerope_by_parts:window=16,leak=4,low_turns=0.5,high_turns=2"
+    angles = pair_angles(rw.parse(line), facts, 256)
+    reached = [round(one.turns_asked * 2 * math.pi / one.theta, 6) for one in angles]
+    turns = [64 * 100 ** (-pair / 4) / (2 * math.pi) for pair in range(4)]  # 10.2, 3.2, 1.02, 0.32
+    share = (1 - (turns[2] - 0.5) / 1.5) / 4
+    assert reached == [17, 17, round(17 + share * (255 - 16), 6), 17 + (255 - 16) / 4]

@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.material.prompts import with_needle
+from ropewalk.evaluation.material.prompts import GrowingPrompt, filled, tokens_of, with_needle
 
 from lab.texts import text, tokenizer
 
@@ -42,6 +42,29 @@ def test_the_needle_stands_between_lines_at_its_depth(depth):
 def test_the_answer_is_there_once_even_if_the_filler_has_it():
     made = prompt(500, filler=FILLER + "it says 71945 here\n" + FILLER)
     assert made.text.count("71945") == 1
+
+
+@pytest.mark.parametrize("length", range(75, 140))
+def test_units_and_filler_fill_a_length_to_the_token(length):
+    """Units of one line; what no line fills is filler before them, and never as much as two lines."""
+    line, question = "the rope is long and the walk is short\n", "What is long? It is"
+    growing = GrowingPrompt(lambda count: line * count + question, " the rope")
+    made, count = filled(tokenizer(), growing, length, FILLER)
+    assert made.length == length
+    assert made.text.endswith(line * count + question)
+    before = made.text.removesuffix(line * count + question)
+    assert before == "" or (before.endswith("\n\n") and FILLER.startswith(before[:-2]))
+    assert len(tokenizer().encode(before)) <= len(tokenizer().encode(line)) + 8
+    longer = made.text.removeprefix(before)
+    assert len(tokenizer().encode(line + longer + made.answer)) > length - 8
+
+
+def test_tokens_of_characters():
+    offsets = [(0, 3), (3, 5), (5, 6)]
+    assert tokens_of(slice(3, 5), offsets) == slice(1, 2)
+    assert tokens_of(slice(0, 6), offsets) == slice(0, 3)
+    with pytest.raises(DoesNotFit, match=r"joins the answer and the question in the token at \(0, 3\)"):
+        tokens_of(slice(2, 5), offsets)
 
 
 def test_what_does_not_fit():

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, difference, mean, means, share
+from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, difference, mean, means, share
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,8 @@ def test_what_is_drawn_keeps_its_weight():
     found = mean([0.0] * 5 + [1.0] * 5, [9.0] * 5 + [1.0] * 5)
     assert found.value == pytest.approx(0.1)
     assert (found.low, found.high) == pytest.approx((2 / (2 + 8 * 9), 8 / (8 + 2 * 9)))
+
+
+def test_json_has_no_infinity():
+    assert Estimate(1.5, -math.inf, math.inf, 1).to_json() == {"value": 1.5, "low": None, "high": None, "of": 1}
+    assert Estimate(math.nan, 0.0, 1.0, 2).to_json() == {"value": None, "low": 0.0, "high": 1.0, "of": 2}

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.tasks import Needle, Passkey, Ruler, StreamEval
+from ropewalk.evaluation.tasks import LabelMap, Needle, Passkey, Ruler, Shots, StreamEval
 from ropewalk.hf.use.long_text import TokenScores
 
 from evaluation import oracles
@@ -159,7 +159,10 @@ def with_marks():
     return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
 
 
-TASKS = [Needle(), Passkey(), StreamEval(every=2, back=2), Ruler(kind="niah_multivalue"), Ruler(kind="vt")]
+TASKS = [
+    *(Needle(), Passkey(), StreamEval(every=2, back=2), Ruler(kind="niah_multivalue"), Ruler(kind="vt")),
+    *(LabelMap(), Shots()),
+]
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.title)

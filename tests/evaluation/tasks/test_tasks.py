@@ -10,7 +10,23 @@ import torch
 import ropewalk as rw
 from ropewalk.evaluation.material.subject import without_extension
 from ropewalk.evaluation.metrics.losses import TokenLosses
-from ropewalk.evaluation.tasks import ALL, Context, Damage, Needle, Passkey, Repetition, Ruler, StreamEval
+from ropewalk.evaluation.tasks import (
+    ALL,
+    Context,
+    Coreference,
+    Damage,
+    GraphWalks,
+    JsonRecall,
+    LabelMap,
+    Latent,
+    LongPPL,
+    Needle,
+    Passkey,
+    Repetition,
+    Ruler,
+    Shots,
+    StreamEval,
+)
 
 from evaluation.subjects import TRAINED, model, subject
 
@@ -19,6 +35,13 @@ OTHERS = {  # tasks that need longer texts, or parameters
     Needle: (Needle(samples=3), (220, 250)),
     StreamEval: (StreamEval(samples=3, every=2, back=2), (200, 300)),
     Ruler: (Ruler(kind="vt", samples=3), (900, 1000)),
+    Latent: (Latent(samples=3), (400, 500)),
+    LongPPL: (LongPPL(samples=3, reference="rerope:window=16", gain=0.01, most=9.0), LENGTHS),
+    Coreference: (Coreference(samples=3), (700, 800)),
+    GraphWalks: (GraphWalks(samples=3), (1200, 1300)),
+    JsonRecall: (JsonRecall(samples=3), (500, 600)),
+    LabelMap: (LabelMap(samples=3, labels=4), (250, 300)),
+    Shots: (Shots(samples=3), (300, 400)),
 }
 EXAMPLES = [OTHERS.get(task) or (task(samples=3), LENGTHS) for task in ALL]
 

@@ -2,7 +2,6 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -18,10 +17,14 @@ from ropewalk.hf.attach.rotary_tables import FURTHEST
 from ropewalk.hf.probe.probe import probe
 
 NORM_FOLLOWS = ("hunyuan_v1_dense", "nanochat")
-SHARED = ("gemma2", "gpt_oss")  # one table for layers with windows, which are left alone, and for those without
+SHARED = (
+    "gemma2",
+    "gpt_oss",
+    "granite_swa",
+)  # one table for layers with windows, which are left alone, and for those without
 CARRIED = [name for name in OWN if name not in (*NORM_FOLLOWS, *SHARED)]
 KINDS = {"num_hidden_layers": 6}  # of gemma3: five with windows and a table of theirs, one without
-STATIC = ["yarn:factor=4", "pi:factor=4+scales.temperature:value=1.3", "abf:new_base=500000", "frequencies.none"]
+STATIC = ["yarn:factor=4", "pi:factor=4+scales.temperature:value=1.3", "abf:new_base=700000", "frequencies.none"]
 LENGTH, PADDED = 60, 7
 IDS = torch.randint(3, 97, (2, LENGTH), generator=torch.Generator().manual_seed(3))
 MASK = torch.ones_like(IDS)
@@ -78,6 +81,25 @@ def test_both_ways_are_one_model(name, text):
     assert torch.equal(padded(model), bare)
 
 
+WRAPPED = [
+    ("llama", "yarn:factor=4+cope+resonance"),
+    ("gpt_neox", "p_rope+resonance"),
+    ("gemma4_text", "pi:factor=4+cope"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), WRAPPED)
+def test_wrapped_schedules_are_one_model_both_ways(name, text):
+    """Of GPT-NeoX a quarter of a head rotates, of Gemma 4 a quarter of the pairs."""
+    model = tiny(name)
+    bare = padded(model)
+    with extended(model, text, mode="tables"):
+        tables = padded(model)
+    with extended(model, text, mode="attention"):
+        assert error(tables, padded(model)) < CLOSE
+    assert error(tables, bare) > 10 * CLOSE
+
+
 @pytest.mark.parametrize("name", CARRIED)
 def test_against_the_equation_in_float64(name, monkeypatch):
     model = tiny(name, **(KINDS if name == "gemma3_text" else {}))
@@ -101,14 +123,13 @@ def test_where_a_norm_follows_the_rotation(name):
     with extended(model, "pi:factor=4"):
         assert error(padded(model), padded(theirs)) < CLOSE
         assert error(in_pieces(model, [30, 1, 29]), padded(theirs)) < CLOSE
+    with extended(model, "pi:factor=4", mode="attention"):
+        assert error(logits(model, IDS), logits(theirs, IDS)) < CLOSE
     with extended(model, "pi:factor=4+scales.temperature:value=1.3"):
         got = padded(model)
     for layer in theirs.model.layers:
         layer.self_attn.scaling *= 1.3
     assert error(got, padded(theirs)) < CLOSE
-    turns_with_its_pairs = name == "nanochat"
-    with nullcontext() if turns_with_its_pairs else pytest.raises(DoesNotFit, match="norm after the rotation"):
-        extend(model, "dynamic_yarn")
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -134,6 +155,8 @@ def test_a_cap_or_sinks_are_the_models_own(name):
         ("llama", "partial:share=0.5", {}, "for the 16 dimensions that the model rotates"),
         ("llama", "yarn:factor=4+log_n", {}, "scales"),
         ("llama", "scales.head_scale", {}, "learned"),
+        ("llama", "log_n", {"trained_len": 2 * 10**6}, "scales"),
+        ("llama", "llama4_temperature", {"trained_len": 2 * 10**6}, "scales"),
         ("llama", "yarn:factor=4+randomized:limit=256", {}, "positions"),
         ("llama", "hwfa:window=8", {}, "reach"),
         ("mistral", "yarn:factor=4", {"lift_windows": True}, "windows"),
@@ -153,7 +176,7 @@ def test_what_goes_by_attention_and_why(name, text, given, reason):
         extend(handle.model, text, mode="table")
 
 
-@pytest.mark.parametrize("text", ["yarn:factor=4", "abf", "pi:factor=4096"])
+@pytest.mark.parametrize("text", ["yarn:factor=4", "abf", "pi:factor=4096", "yarn:factor=4+cope+resonance", "p_rope"])
 def test_what_goes_by_tables(llama, text):
     """4096 trained lengths of 32 are the furthest that angles in float32 carry."""
     assert extend(llama, text).mode == "tables"

@@ -17,7 +17,7 @@ from ropewalk.hf.engine_check import by_plugin
 from ropewalk.hf.engine_check import check as check_module
 from ropewalk.hf.engine_check.engines import ENGINES
 
-LINES = ("rerope:window=8+log_n", "yarn:factor=4+log_n", "dynamic_yarn", "biases.kerple_log")
+LINES = ("rerope:window=8+log_n", "yarn:factor=4+log_n", "dynamic_yarn", "biases.kerple_log", "string:shift=10,local=4")
 TARGET = 128
 
 

@@ -19,6 +19,7 @@ from ropewalk.hf.probe.probe import probe
 
 EXTENSIONS = (
     *("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "llama3:factor=4", "dynamic_yarn"),
+    *("yarn:factor=4+cope+resonance", "dynamic_yarn+resonance", "p_rope:share=0.5"),
     "frequencies.by_parts:factor=4,low_turns=2,high_turns=16+scales.temperature:value=1.3",
 )
 NAMES = ("llama", "mistral", "qwen3", "phi3", "gemma3_text")

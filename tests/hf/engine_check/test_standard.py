@@ -63,7 +63,7 @@ def test_every_type_is_what_transformers_computes(part, base, longest, text, sha
     assert ours.temperature == pytest.approx(temperature, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if CONFIGS[name][0] != "llama4_text"])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_released_configs_are_what_their_models_compute(name):
     """Small models with the settings as released, probed: tables of all layers, their temperature, their logits."""
     model = small(name)

@@ -207,6 +207,41 @@ def test_a_dynamic_schedule_is_frozen_and_said_to_be(tmp_path):
     torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("target", ["transformers", "vllm", "sglang", "llama.cpp"])
+@pytest.mark.parametrize(
+    "text", ["yarn:factor=4+resonance", "yarn:factor=4+cope:clip=hard+resonance", "p_rope:share=0.5"]
+)
+def test_a_wrapped_schedule_is_a_table(tmp_path, text, target):
+    """One divisor for each pair; a pair that stands still has one that stops it, and none is left out."""
+    model = tiny("llama", num_hidden_layers=2, **UNSTRETCHED)
+    result, expected, config = exported(model, tmp_path / "out", text, target=target, target_len=128)
+    assert result.kind == "lowered"
+    wanted = rw.parse(text).theta.table(FACTS, 1).inv_freq
+    if target == "llama.cpp":
+        divisors = load_file(tmp_path / "out" / "model.safetensors")["rope.freqs.weight"].double()
+    else:
+        divisors = torch.tensor(config["rope_parameters"]["long_factor"], dtype=torch.float64)
+        require_reloaded(tmp_path / "out", expected)
+    written = 10_000 ** (-torch.arange(8, dtype=torch.float64) / 8) / divisors
+    torch.testing.assert_close(written, wanted, rtol=1e-6, atol=1e-19)
+
+
+@pytest.mark.parametrize(
+    ("text", "static"),
+    [
+        ("dynamic_yarn+resonance", "yarn:factor=4+resonance"),
+        ("dynamic_ntk+cope+p_rope:share=0.5", "frequencies.ntk:factor=4+cope+p_rope:share=0.5"),
+    ],
+)
+def test_a_dynamic_schedule_is_frozen_in_its_wrappers(tmp_path, text, static):
+    model = tiny("llama", num_hidden_layers=2)
+    result, *_ = exported(model, tmp_path / "out", text, target="sglang", target_len=128)
+    assert result.kind == "frozen"
+    assert f"made static for 128 tokens, as {rw.parse(static).frequencies}" in str(result)
+    with extended(model, static):
+        require_reloaded(tmp_path / "out", logits(model, IDS))
+
+
 @pytest.mark.parametrize(("to", "said"), [(None, 32), (256, 64), (96, 24), (130, 33)])
 def test_vllm_multiplies_a_linear_length_by_itself(tmp_path, to, said):
     model = tiny("llama", num_hidden_layers=1)
@@ -248,6 +283,11 @@ def test_llama_cpp_needs_no_flags_for_the_schedule(tmp_path):
         ("yarn:factor=4+log_n", "sglang", "log_n"),
         ("window:window=8+yarn:factor=4", "llama.cpp", "window"),
         ("rerope:window=8", "llama.cpp", "reach"),
+        ("string:shift=8,local=2", "sglang", "string"),
+        ("string:shift=8,local=2+yarn:factor=4", "llama.cpp", "string"),
+        ("llama4_temperature", "sglang", "llama4_temperature"),
+        ("ministral3:factor=4", "llama.cpp", "llama4_temperature"),
+        ("ssmax", "sglang", "ssmax"),
         ("dynamic_yarn", "vllm", "target_len"),
     ],
 )

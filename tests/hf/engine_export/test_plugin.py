@@ -70,6 +70,7 @@ def test_transformers_stops_at_such_a_folder(tmp_path):
         ("rerope:window=8+log_n", "rerope changes which keys"),
         ("biases.kerple_log", "kerple_log adds"),
         ("dynamic_yarn", "dynamic rotates rows of different lengths"),
+        ("dynamic_yarn+resonance", "resonance rotates rows of different lengths"),
     ],
 )
 def test_what_tables_do_not_carry_needs_our_attention(tmp_path, text, reason):
@@ -89,6 +90,24 @@ def test_a_dynamic_schedule_is_exact_or_static_as_asked(tmp_path):
     result, config, _ = exported(model, tmp_path / "frozen", "dynamic_yarn", plugin=False)
     assert result.kind == "frozen"
     assert config["rope_parameters"]["rope_type"] == "yarn"
+
+
+@pytest.mark.parametrize(("text", "exact"), [("dynamic_yarn", True), ("dynamic_yarn+cope", False)])
+def test_short_texts_stay_exact_where_no_wrapper_changes_them(tmp_path, text, exact):
+    result, *_ = exported(tiny("llama", num_hidden_layers=1), tmp_path / "out", text)
+    assert "--no-plugin makes the schedule static" in str(result)
+    assert ("short texts stay exact" in str(result)) == exact
+
+
+def test_a_wrapped_schedule_with_log_n_is_a_table_of_the_plugin(tmp_path):
+    result, config, handle = exported(tiny("llama", num_hidden_layers=2), tmp_path / "out", "yarn:factor=4+cope+log_n")
+    assert result.kind == "plugin"
+    plan = plan_of(config["rope_parameters"])
+    assert plan.is_tables
+    assert [layer.extension for layer in plan.layers] == [layer.extension for layer in handle.layers]
+    table = plan.rotary(64).inv_freq
+    assert torch.equal(table, handle.extension.theta.table(handle.facts, 1).inv_freq)
+    assert table[-1] == 0
 
 
 def test_a_static_schedule_takes_the_plugin_when_asked(tmp_path):
@@ -185,6 +204,12 @@ def test_attention_layers_are_numbered_as_in_the_model(tmp_path):
         ("llama", "yarn:factor=4", {"plugin": True, "target": "sglang"}, "only vllm has one"),
         ("llama", "log_n", {"target": "sglang"}, "log_n"),
         ("deepseek_v3", "log_n", {}, "latent"),
+        (
+            "doge",
+            "log_n",
+            {},
+            "layer 0 makes a mask of its own, or chooses its keys, which the plugin for vLLM does not",
+        ),
         ("gpt_oss", "log_n", {"target_len": 512}, "vLLM computes YaRN for gpt_oss whatever its config says"),
         *(
             (name, "log_n", {}, f"no code of its own for {name}, and the plugin")

@@ -10,6 +10,7 @@ from transformers.masking_utils import (
     bidirectional_mask_function,
     blockwise_overlay,
     causal_mask_function,
+    chunked_causal_mask_function,
     chunked_overlay,
     or_masks,
     packed_sequence_mask_function,
@@ -19,7 +20,7 @@ from transformers.masking_utils import (
 )
 
 from ropewalk import DoesNotFit
-from ropewalk.hf.probe.masks import MaskReach, recognize, require_causal
+from ropewalk.hf.probe.masks import MaskReach, last_seen, recognize
 
 LENGTH = 17
 IDS = torch.tensor([[-1] * 5 + [0] * 4 + [-1] * 3 + [1] * 5])
@@ -35,7 +36,7 @@ def shown(function, queries=LENGTH):
 
 def required(function, queries=LENGTH):
     places = {"batch_size": 1, "q_length": queries, "kv_length": LENGTH, "q_offset": LENGTH - queries, "kv_offset": 0}
-    require_causal(function, use_vmap=False, device="cpu", **places)
+    return last_seen(function, use_vmap=False, device="cpu", **places)
 
 
 def renumbered(function):
@@ -72,16 +73,17 @@ def test_what_is_known_or_let_through_is_what_the_mask_shows(function, queries):
     if seen is not None:
         expected = (j <= i) if seen.causal else torch.ones(queries, LENGTH, dtype=torch.bool)
         expected = expected if seen.window is None else expected & (j > i - seen.window)
+        expected = expected if seen.chunk is None else expected & (j // seen.chunk == i // seen.chunk)
         assert torch.equal(shown(function, queries), expected)
     try:
-        required(function, queries)
+        last = required(function, queries)
     except DoesNotFit:
         return
-    mask = shown(function, queries)  # then it is causal, and hides what a window hides and nothing else
-    widths = mask.sum(1)
-    assert not (mask & (j > i)).any()
-    assert torch.equal(mask, (j <= i) & (j > i - widths[:, None]))
-    assert torch.equal(widths, (i[:, 0] + 1).clamp(max=int(widths.max())))
+    mask = shown(function, queries)  # then it is causal, and hides what a window or chunks hide and nothing else
+    later = torch.zeros_like(mask) if last is None else (j > i) & (j <= last[0][:, None])
+    sizes = range(1, LENGTH + 3)
+    like = [(j <= i) & (j > i - size) for size in sizes] + [(j <= i) & (j // size == i // size) for size in sizes]
+    assert any(torch.equal(mask, one | later) for one in like)
 
 
 def test_transformers_own_masks_are_known():
@@ -89,20 +91,30 @@ def test_transformers_own_masks_are_known():
     assert recognize(sliding_window_causal_mask_function(9)) == MaskReach(True, 9)
     both = and_masks(packed_sequence_mask_function(ONE_TEXT), sliding_window_causal_mask_function(9))
     assert recognize(both) == MaskReach(True, 9)
+    chunks = chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
+    assert recognize(chunks) == MaskReach(True, chunk=4)
 
 
-CHUNKS = and_masks(chunked_overlay(4, torch.zeros(1, dtype=torch.long)), causal_mask_function)
+ODD = torch.arange(LENGTH)[None] % 2
+CHUNKS = [chunked_overlay(size, torch.zeros(1, dtype=torch.long)) for size in (4, 3)]
+UNKNOWN = {
+    "not causal": bidirectional_mask_function,
+    "chunks that are not causal": CHUNKS[0],
+    "chunks of two sizes": and_masks(*CHUNKS, causal_mask_function),
+    "chunks and a window": and_masks(CHUNKS[0], sliding_window_causal_mask_function(3)),
+    "tokens apart that see each other": or_masks(causal_mask_function, blockwise_overlay(1 - ODD)),
+    "a union that hides": or_masks(sliding_window_causal_mask_function(3), blockwise_overlay(IDS)),
+}
 
 
-@pytest.mark.parametrize(
-    "function", [bidirectional_mask_function, CHUNKS, or_masks(causal_mask_function, bidirectional_mask_function)]
-)
+@pytest.mark.parametrize("function", UNKNOWN.values(), ids=UNKNOWN)
 def test_what_is_not_causal_or_hides_otherwise_is_refused(function):
     with pytest.raises(DoesNotFit, match="attention mask must be causal"):
         required(function)
 
 
-def test_token_types_that_are_all_alike_are_causal_and_others_are_not():
-    required(or_masks(causal_mask_function, blockwise_overlay(NONE)))
-    with pytest.raises(DoesNotFit, match="token_type_ids"):
-        required(or_masks(causal_mask_function, blockwise_overlay(IDS)))
+def test_token_types_that_are_all_alike_are_causal_and_others_see_up_to_the_last_of_their_block():
+    assert required(or_masks(causal_mask_function, blockwise_overlay(NONE))) is None
+    last = required(or_masks(causal_mask_function, blockwise_overlay(IDS)))
+    assert last.tolist() == [[0, 1, 2, 3, 4, 8, 8, 8, 8, 9, 10, 11, 16, 16, 16, 16, 16]]
+    assert required(or_masks(causal_mask_function, bidirectional_mask_function)).tolist() == [[LENGTH - 1] * LENGTH]

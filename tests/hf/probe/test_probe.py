@@ -6,7 +6,7 @@ from hf.models import tiny
 from hf.traces import trace
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from ropewalk import DoesNotFit
+from ropewalk.hf import extended
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
 
@@ -40,7 +40,15 @@ def test_which_dimensions_turn_and_who_has_a_window(name):
 def test_layers_that_turn_nothing():
     assert [layer.rotating for layer in probe(tiny("cohere2"))] == [16, 16, 16, 0]
     assert [layer.rotating for layer in probe(tiny("smollm3"))] == [16, 16, 16, 0]
-    assert [layer.rotating for layer in probe(tiny("granite_swa"))] == [0] * 4
+
+
+def test_each_layer_may_have_a_rotary_module_of_its_own():
+    """In a list of modules, beside one of the usual name that is never called."""
+    bases = [0, 10_000.0, 500.0, 10_000.0]
+    layers = probe(tiny("granite_swa", layer_rope_theta=bases))
+    assert [layer.rotating for layer in layers] == [0, 16, 16, 16]
+    for layer, base in zip(layers[1:], bases[1:], strict=True):
+        assert layer.inv_freq == pytest.approx([base ** (-pair / 8) for pair in range(8)], rel=1e-5)
 
 
 def test_what_stands_in_the_way():
@@ -89,7 +97,31 @@ def test_leaves_no_trace(name):
     assert trace(model) == before
 
 
-def test_refuses_models_that_turn_nothing():
+def test_a_model_without_a_rotary_module_rotates_nothing():
     model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50))
-    with pytest.raises(DoesNotFit, match="rotary"):
-        probe(model)
+    assert [(layer.rotating, layer.rotary, layer.heads) for layer in probe(model)] == [(0, None, 2)]
+
+
+def test_rotary_modules_of_any_name_are_known_by_their_answer():
+    """Renamed, with the table in a plain attribute: no name and no buffer tells."""
+
+    class Turning(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.__dict__["inner"] = inner
+
+        def forward(self, x, position_ids):
+            return self.inner(x, position_ids)
+
+    model = tiny("llama", num_hidden_layers=2)
+    expected = [layer.inv_freq for layer in probe(model)]
+    module = model.model.rotary_emb
+    del model.model.rotary_emb
+    model.model.phases = Turning(module)
+    model.model.__dict__["rotary_emb"] = model.model.phases
+    layers = probe(model)
+    assert [layer.inv_freq for layer in layers] == expected
+    assert all(layer.rotary is model.model.phases for layer in layers)
+    bare = model(input_ids=torch.arange(20)[None]).logits
+    with extended(model, "rerope:window=24"):
+        assert torch.allclose(model(input_ids=torch.arange(20)[None], use_cache=False).logits, bare, atol=1e-4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.lab.data.mixture import Mixture, by_length
+from ropewalk.lab.data.mixture import Mixture, by_length, of_two_lengths
 from ropewalk.lab.data.numbering import NumberedRows
 from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.tokens import tokenised
@@ -82,3 +82,21 @@ def test_what_is_refused(tmp_path):
         by_length(tokens, tokenizer(), edges=[400], shares=[1.0], **given)
     with pytest.raises(DoesNotFit, match=r"one with documents of 90000 or more tokens"):
         by_length(tokens, tokenizer(), edges=[90_000], shares=[0.5, 0.5], **given)
+
+
+def test_short_texts_and_long_documents_in_rows_of_one_length(tmp_path):
+    rows = of_two_lengths(corpus(tmp_path), tokenizer(), short=48, share=0.25, length=192, count=400, seed=1)
+    last = [int(rows[n]["position_ids"].max()) for n in range(400)]
+    kinds = Counter("short" if place < 48 else "long" for place in last)
+    assert kinds["short"] / 400 == pytest.approx(0.25, abs=0.07)  # three standard errors
+    assert {place for place in last if place < 48} == {47}
+    short = next(n for n, place in enumerate(last) if place == 47)
+    assert rows[short]["position_ids"].tolist() == [*range(48)] * 4
+    assert len(rows[short]["input_ids"]) == 192
+
+
+def test_two_lengths_need_documents_longer_than_the_short_ones(tmp_path):
+    tokens = corpus(tmp_path)
+    short = int(tokens.lengths.max())
+    with pytest.raises(DoesNotFit, match=f"one with documents of {short + 1} or more tokens"):
+        of_two_lengths(tokens, tokenizer(), short=short, share=0.5, length=2 * short, count=4)

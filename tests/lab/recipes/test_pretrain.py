@@ -42,8 +42,9 @@ def logits(model):
         return model.eval()(input_ids=IDS, use_cache=False).logits
 
 
-EXTENSIONS = ["", "alibi", "kerple", "sandwich", "xpos+bca", "window:window=8", "hwfa", "hwfa_rerope", "nope"]
+EXTENSIONS = ["", "alibi", "kerple", "sandwich", "xpos+bca", "window:window=8", "hwfa", "hwfa_rerope:window=20", "nope"]
 EXTENSIONS += ["log_n:clipped=false", "qk_bias", "randomized:limit=128", "fire+scales.head_scale"]
+EXTENSIONS += ["ssmax", "swan:every=3"]
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
@@ -104,7 +105,7 @@ def test_the_same_call_changes_nothing_and_a_longer_one_replaces_the_model(tmp_p
 
 
 def test_rerope_is_for_running_and_not_for_training():
-    wanted = extension_for(ModelShape(**SMALL), "hwfa_rerope")
+    wanted = extension_for(ModelShape(**SMALL), "hwfa_rerope:window=20")
     trained = without_rerope(wanted)
     assert isinstance(trained.reach, Window)
     assert not any(isinstance(layer.reach, ReRoPE) for _, layer in trained.overrides)

@@ -16,6 +16,7 @@ from ropewalk.lab.data.packs import IGNORED
 from ropewalk.lab.data.questions import QuestionAnswer, asker, pairs_of
 from ropewalk.lab.recipes import long_instruct as instructing
 from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
+from ropewalk.lab.recipes.drope import DroPESettings, drope
 from ropewalk.lab.recipes.listing import recipe
 from ropewalk.lab.recipes.long_instruct import AnsweredRows, LongInstructSettings, long_instruct
 from ropewalk.lab.recipes.running import run
@@ -89,6 +90,109 @@ def test_going_on_gives_what_one_run_gives(tmp_path, model, corpus, lora):
         path.unlink()  # as if it had been killed after the third step
     again = carried_on(stopped, model, TrainingPlan(steps=6, save_every=3, **plan), **settings)
     torch.testing.assert_close(logits(again), logits(whole), rtol=1e-4, atol=1e-4)
+
+
+def test_the_rotation_is_dropped_and_the_rest_trained_on(tmp_path, model, corpus):
+    plan = replace(PLAN, learning_rate=1e-3, steps=2)
+    done = drope(tmp_path / "out", DroPESettings(plan=plan, model=str(model), corpus=corpus))
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model")
+    torch.testing.assert_close(logits(plain), logits(done), rtol=1e-4, atol=1e-4)
+    assert plain.config.max_position_embeddings == 32  # trained at its own length
+    cos, sin = plain.model.rotary_emb(torch.zeros(1), torch.tensor([[0, 1, 31, 10_000]]))
+    assert bool((cos == 1).all())
+    assert float(sin.abs().max()) < 1e-9
+    before, after = rw.load(model).state_dict(), plain.state_dict()
+    shift = {name: float((value - before[name]).abs().max()) for name, value in after.items()}
+    assert 0 < max(shift.values()) < 0.01  # two small steps from the weights that it had
+
+
+def test_dropping_resumes_where_it_was_stopped(tmp_path, model, corpus):
+    texts = {"model": str(model), "corpus": corpus, "rows": "2", "progress": "false", "learning_rate": "1e-3"}
+    whole = run(recipe("drope"), tmp_path / "whole", {**texts, "steps": "6"})
+    stopped = tmp_path / "stopped"
+    run(recipe("drope"), stopped, {**texts, "steps": "6", "save_every": "3"})
+    for path in sorted((stopped / "checkpoint-6").iterdir()):
+        path.unlink()  # as if it had been killed after the third step
+    again = run(recipe("drope"), stopped, {**texts, "steps": "6", "save_every": "3"})
+    one, other = (AutoModelForCausalLM.from_pretrained(place) for place in (whole, again))
+    torch.testing.assert_close(logits(one), logits(other), rtol=1e-4, atol=1e-4)
+
+
+def test_weights_are_trained_in_float32(tmp_path, model, corpus):
+    """A step of 1e-5 is lost in bfloat16, where weights of 0.02 are 1e-4 apart."""
+    AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).save_pretrained(tmp_path / "half")
+    tokenizer().save_pretrained(tmp_path / "half")
+    plan = replace(PLAN, steps=1, learning_rate=1e-5, weight_decay=0.0)
+    done = carried_on(tmp_path / "out", tmp_path / "half", plan, extension="rope", length=32, corpus=corpus)
+    before = rw.load(tmp_path / "half").state_dict()["model.layers.0.mlp.up_proj.weight"].float()
+    moved = (done.state_dict()["model.layers.0.mlp.up_proj.weight"] - before).abs()
+    assert float((moved > 0).float().mean()) > 0.9
+    assert float(moved.mean()) < 2e-5
+
+
+def summed_loss(model, ids, positions):
+    """The loss of all tokens of some rows, but of the first of each text."""
+    logits = model(input_ids=ids, position_ids=positions, use_cache=False).logits[:, :-1]
+    labels = ids.masked_fill(positions == 0, IGNORED)[:, 1:]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return {name: value.grad.clone() for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("extension", ["dynamic_yarn", "dynamic_ntk", "frequencies.longrope:long=[1,2,4,8]"])
+def test_a_batch_learns_from_short_texts_as_before_and_from_long_ones_under_the_extension(model, extension):
+    """Its gradients are the base model's for the short texts, and the extension's for the long one, added up."""
+    own = rw.load(model).float()
+    for name, value in own.named_parameters():
+        if "proj" in name:
+            value.data *= 10  # so that attention matters
+    ids = torch.randint(5, 290, (2, 64), generator=torch.Generator().manual_seed(2))
+    short, long = torch.arange(32).repeat(2), torch.arange(64)
+    apart = sum(summed_loss(own, ids[:1, part], long[None, :32]) for part in (slice(0, 32), slice(32, 64)))
+    base, loss = gradients(own, apart), apart.item()
+    bare_long = gradients(own, summed_loss(own, ids[1:], long[None]))
+    with rw.extended(own, extension, target_len=64):
+        assert summed_loss(own, ids[:1], short[None]).item() == pytest.approx(loss, rel=1e-5)
+        stretched = gradients(own, summed_loss(own, ids[1:], long[None]))
+        both = gradients(own, summed_loss(own, ids, torch.stack([short, long])))
+    for name, got in both.items():
+        size = float(got.abs().max())
+        torch.testing.assert_close(got, base[name] + stretched[name], rtol=1e-3, atol=1e-4 * size)
+    projection = "model.layers.0.self_attn.q_proj.weight"
+    for part in (base, stretched, {projection: bare_long[projection] - stretched[projection]}):
+        assert float(part[projection].norm() / both[projection].norm()) > 0.01
+
+
+def test_training_on_both_lengths(tmp_path, model, corpus):
+    texts = {"model": str(model), "corpus": corpus, "extension": "dynamic_yarn", "length": "64", "short_rows": "0.5"}
+    texts |= {"rows": "2", "progress": "false", "learning_rate": "1e-3", "steps": "4", "save_every": "2"}
+    whole, stopped = run(recipe("carry_on"), tmp_path / "whole", texts), tmp_path / "stopped"
+    run(recipe("carry_on"), stopped, texts)
+    for path in sorted((stopped / "checkpoint-4").iterdir()):
+        path.unlink()  # as if it had been killed after the second step
+    again = run(recipe("carry_on"), stopped, texts)
+    torch.testing.assert_close(logits(rw.load(again)), logits(rw.load(whole)), rtol=1e-4, atol=1e-4)
+    only = run(
+        recipe("carry_on"), tmp_path / "long", {name: text for name, text in texts.items() if "short" not in name}
+    )
+    assert not torch.allclose(logits(rw.load(only)), logits(rw.load(whole)), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "extension", ["yarn", "ntk", "rerope:window=16", "log_n:clipped=false", "window:window=31", "head_scale"]
+)
+def test_an_extension_that_changes_short_texts_is_not_mixed(tmp_path, model, corpus, extension):
+    with pytest.raises(DoesNotFit, match="changes texts of 32 tokens too"):
+        carried_on(tmp_path / "out", model, extension=extension, length=64, corpus=corpus, short_rows=0.5)
+
+
+def test_both_lengths_need_two(tmp_path, model, corpus):
+    with pytest.raises(DoesNotFit, match=r"length must be above the trained length \(32\)"):
+        carried_on(tmp_path / "out", model, extension="dynamic_yarn", length=32, corpus=corpus, short_rows=0.5)
 
 
 def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
@@ -249,11 +353,11 @@ def test_a_model_that_cannot_ask(tmp_path, model, corpus):
         AnsweredRows([QuestionAnswer("0", 0, "Why?", "so")], texts, tokenizer(), length=20, count=1, passage=40)
 
 
-@pytest.mark.parametrize("name", ["carry_on", "uptrain_gqa", "long_instruct"])
+@pytest.mark.parametrize("name", ["carry_on", "drope", "uptrain_gqa", "long_instruct"])
 def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypatch):
     asked = []
 
-    def plausible(model):
+    def plausible(model, dtype):
         asked.append(model)
         raise InvalidValue("model", "another", model)
 

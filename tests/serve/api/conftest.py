@@ -33,6 +33,7 @@ class Running:
         )
         self.url, self.port = self.server.address.url, self.server.address.port
         self.error = None
+        self.clients = []
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
@@ -58,7 +59,7 @@ class Running:
 async def _working():
     names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]
     return [
-        name for name in names if name.startswith(("RequestResponseCycle", "Answers", "unless_gone", "_disconnected"))
+        name for name in names if name.startswith(("RequestResponseCycle", "Answers", "unless_gone", "disconnected"))
     ]
 
 
@@ -71,6 +72,8 @@ def running(engine=None, *, wait=True, **options):
         assert not wait or one.is_ready.wait(10), one.error
         yield one
     finally:
+        for client in one.clients:
+            client.close()
         one.stop()
         one.thread.join(20)
         assert not one.thread.is_alive()
@@ -93,8 +96,10 @@ def server():
 
 
 def client_of(server, **options):
-    """OpenAI's client."""
-    return openai.OpenAI(base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
+    """OpenAI's client, closed with the server: a socket that is left to the garbage collector fails another test."""
+    client = openai.OpenAI(base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
+    server.clients.append(client)
+    return client
 
 
 class Reply:

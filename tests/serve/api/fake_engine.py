@@ -119,6 +119,7 @@ class FakeEngine:
     pace: float = 0.0
     before_first: float = 0.0
     room: int = 100
+    capacity: int = 100
     cached: int = 0
     failure: Exception | None = None
     name: str = "default"
@@ -145,7 +146,7 @@ class FakeEngine:
         most = self.extensions[question.extension].carried
         length = max(map(len, question.prompts)) + question.sampling.max_tokens
         if most is not None and length > most:
-            raise DoesNotFit("tokens of the prompt", f"at most {most} with its answer", length)
+            raise DoesNotFit("max_tokens", f"at most {most} with the text", length)
         self.asked.append(question)
         return FakeAnswer(self, question)
 
@@ -153,6 +154,8 @@ class FakeEngine:
         return State(len(self.open), 0, 1000, 4096, len(self.sessions), 7, 3, self.written, 11)
 
     def session_state(self, session):
+        if session in self.gone:
+            raise SessionGone(session)
         total = self.sessions.get(session)
         return None if total is None else Usage(0, 0, 0, total, max(0, total - 256))
 

@@ -65,7 +65,7 @@ def test_a_chat_that_was_left_keeps_what_the_engine_has_read():
 def test_losses_are_not_computed_for_nobody():
     with running(FakeEngine(pace=1000)) as server:
         with sent(server, "/api/losses", {"text": "hello world", "models": ["default"]}):
-            assert until(lambda: any("unless_gone" in name or "_disconnected" in name for name in server.working()))
+            assert until(lambda: any("unless_gone" in name or "disconnected" in name for name in server.working()))
         assert until(lambda: server.working() == [])
 
 

@@ -1,15 +1,21 @@
 """Whatever is sent: no failure of the server, no leak, and the others' streams unharmed."""
 
+import asyncio
 import json
 import socket
 import threading
 
 import pytest
+from hf.models import tiny
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from serve.api.conftest import call, client_of, running, until
-from serve.api.fake_engine import TEMPLATE, FakeEngine
+from ropewalk.serve.generation.engine import Engine
+from ropewalk.serve.generation.model.served_extension import served_extensions
+from ropewalk.serve.generation.model.served_model import ServedModel
+
+from serve.api.conftest import START, call, client_of, running, until
+from serve.api.fake_engine import TEMPLATE, FakeEngine, tokenizer
 
 PATHS = (
     "/v1/completions",
@@ -81,16 +87,29 @@ plausible = st.fixed_dictionaries(
 OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.fixture(scope="module")
-def server():
+def real_engine():
+    """Our engine on a small model of random weights."""
+    host = tiny("llama", vocab_size=2048, max_position_embeddings=512)
+    lines = {START: START, "yarn:factor=4": "yarn:factor=4", "streaming": "streaming:window=252,n_sink=4"}
+    model = ServedModel(host, served_extensions(host, lines, target_len=2048), size=64, limit=2**27)
+    engine = Engine(model, tokenizer(TEMPLATE), name="default", max_waiting=1000)
+    engine.start()
+    return engine
+
+
+ENGINES = {"fake": lambda: FakeEngine(template=TEMPLATE, pace=0.002, room=1000), "real": real_engine}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def server(request):
     """A server that somebody else reads a stream from all the while."""
-    with running(FakeEngine(template=TEMPLATE, pace=0.002, room=1000)) as one:
+    with running(ENGINES[request.param]()) as one:
         done, texts = threading.Event(), []
 
         def read():
             while not done.is_set():
                 stream = client_of(one).completions.create(
-                    model="default", prompt=[70, 80], max_tokens=100, stream=True
+                    model="default", prompt=[70, 80], max_tokens=100, temperature=0, stream=True
                 )
                 texts.append("".join(chunk.choices[0].text for chunk in stream))
 
@@ -99,11 +118,21 @@ def server():
         yield one
         done.set()
         reader.join(20)
-        assert set(texts) == {one.engine.tokenizer.decode([70, 80] * 50)}
-        assert until(lambda: not one.engine.open)
+        assert len(set(texts)) == 1
+        assert until(lambda: one.engine.state()[:2] == (0, 0))
         assert until(lambda: one.working() == [])
         figures = call(one, "GET", "/metrics").body.decode()
         assert 'status="500"' not in figures
+        if request.param == "real":
+            require_nothing_held(one)
+
+
+def require_nothing_held(server):
+    """Without the sessions that were begun, no page is in use."""
+    engine = server.engine
+    for name in list(engine._sessions._resting):
+        assert asyncio.run_coroutine_threadsafe(engine.drop_session(name), server.loop).result(5)
+    assert sum(space.held for space in engine._spaces.values()) == 0
 
 
 def require_answer(reply):

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.api.conftest import call, client_of, running
+from serve.api.conftest import call, client_of, running, until
 from serve.api.fake_engine import FakeEngine
 
 
@@ -38,6 +38,16 @@ def test_the_times_of_tokens_are_counted():
     assert seen["ropewalk_time_to_first_token_seconds_count", ()] == 2
     assert seen["ropewalk_inter_token_seconds_count", ()] == 8
     assert seen["ropewalk_inter_token_seconds_sum", ()] >= 8 * 0.01
+
+
+def test_requests_that_are_being_answered_are_counted():
+    with running(FakeEngine(pace=0.01)) as server:
+        with client_of(server) as client:
+            stream = client.completions.create(model="default", prompt="x", max_tokens=100, stream=True)
+            next(iter(stream))
+            assert figures(server)["ropewalk_requests_in_flight", ()] == 1
+            stream.close()
+        assert until(lambda: figures(server)["ropewalk_requests_in_flight", ()] == 0)
 
 
 def test_the_engine_speaks_for_itself(server):

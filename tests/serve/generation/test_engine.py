@@ -11,9 +11,11 @@ import ropewalk as rw
 from ropewalk.decoding import NBCE
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.serve.generation.engine import Engine
+from ropewalk.serve.generation.model.served_extension import served_extensions
+from ropewalk.serve.generation.model.served_model import ServedModel
 from ropewalk.serve.generation.request import QueueFull, Request, Sampling, SessionBusy, SessionGone
-from ropewalk.serve.generation.served_extension import served_extensions
-from ropewalk.serve.generation.served_model import ServedModel
+from ropewalk.serve.generation.run import Run
+from ropewalk.serve.generation.sessions import Sessions
 
 LINES = {
     "yarn": "yarn",
@@ -238,6 +240,64 @@ def test_a_damaged_file_or_another_model_is_refused(host, tmp_path):
         run(host, begin, sessions=tmp_path)
 
 
+def test_numbers_that_changed_on_the_disk_are_refused(host, tmp_path):
+    async def begin(engine):
+        await answer(engine, Request("rerope", (TEXTS[2],), greedy(5), session="s"))
+
+    async def look(engine):
+        return engine.session_state("s")
+
+    run(host, begin, sessions=tmp_path)
+    path = next(tmp_path.iterdir())
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+    assert run(host, look, sessions=tmp_path).session_tokens == 25
+    with pytest.raises(Unreadable, match="its numbers are not those that were saved"):
+        run(host, begin, sessions=tmp_path)
+    path.write_bytes(data[:100])
+    with pytest.raises(Unreadable, match="session 's' cannot be read"):
+        run(host, look, sessions=tmp_path)
+
+
+def test_two_servers_do_not_share_a_folder(host, tmp_path):
+    async def scenario(engine):
+        with pytest.raises(Conflict, match="another server keeps its sessions in"):
+            Sessions(engine._model, tmp_path)
+
+    run(host, scenario, sessions=tmp_path)
+    run(host, scenario, sessions=tmp_path)  # the folder is free again
+
+
+def test_an_answer_that_fails_fails_alone(host, monkeypatch):
+    choose = Run.choose
+
+    def failing(self, token=None):
+        if self.request.session == "bad":
+            raise RuntimeError("no token")
+        return choose(self, token)
+
+    monkeypatch.setattr(Run, "choose", failing)
+
+    async def scenario(engine):
+        other = asyncio.create_task(answer(engine, Request("rerope", (TEXTS[2],), greedy(30))))
+        with pytest.raises(RuntimeError, match="no token"):
+            await answer(engine, Request("rerope", (TEXTS[1],), greedy(5), session="bad"))
+        assert await engine.drop_session("bad")
+        return await other
+
+    assert len(run(host, scenario)[0]) == 30
+
+
+def test_a_session_whose_first_request_was_refused_was_not_begun(host):
+    async def scenario(engine):
+        with pytest.raises(DoesNotFit):
+            await answer(engine, Request("bare", (TEXTS[2],), greedy(5000), session="s"))
+        return engine.session_state("s")
+
+    assert run(host, scenario) is None
+
+
 def test_sessions_that_rest_make_room_and_say_so(host):
     big = Request("rerope", (TEXTS[4],), greedy(20))
 
@@ -247,7 +307,10 @@ def test_sessions_that_rest_make_room_and_say_so(host):
             text = tuple(DRAW.randrange(3, 101) for _ in range(600))
             await answer(engine, Request("rerope", (text,), greedy(20), session=name))
         await answer(engine, big)
-        known = [name for name in names if engine.session_state(name)]
+        known = [name for name in names if name not in engine._sessions._gone]
+        assert all(engine.session_state(name) for name in known)
+        with pytest.raises(SessionGone):
+            engine.session_state("s0")
         with pytest.raises(SessionGone):
             await answer(engine, Request("rerope", (TEXTS[1],), greedy(1), session="s0"))
         assert await engine.drop_session("s0")
@@ -257,6 +320,26 @@ def test_sessions_that_rest_make_room_and_say_so(host):
     known = run(host, scenario, limit=3 * 2**20)
     assert known == [f"s{n}" for n in range(6 - len(known), 6)]
     assert 0 < len(known) < 6
+
+
+def test_a_session_from_the_disk_takes_no_room_that_a_running_answer_needs(host, tmp_path):
+    more = Request("rerope", (TEXTS[1],), greedy(1), session="s")
+
+    async def scenario(engine):
+        await answer(engine, Request("rerope", (TEXTS[4],), greedy(5), session="s"))
+        most = engine._model.pool.count * engine._spaces["rerope"].per_slab * SIZE
+        long = engine.ask(Request("rerope", (TEXTS[4],), greedy(most - 600 - SIZE)))
+        deltas = aiter(long)
+        await anext(deltas)
+        assert len(list(tmp_path.iterdir())) == 1
+        with pytest.raises(QueueFull, match="no memory is left for session 's'"):
+            await answer(engine, more)
+        reasons = [delta.finish_reason async for delta in deltas]
+        return reasons[-1], await answer(engine, more)
+
+    reason, (_, _, _, usage) = run(host, scenario, limit=2**20, sessions=tmp_path)
+    assert reason == "length"
+    assert usage.session_tokens == 600 + 5 + 7 + 1
 
 
 def test_a_session_answers_one_request_at_a_time_and_keeps_its_extension(host):
@@ -278,9 +361,9 @@ def test_a_session_answers_one_request_at_a_time_and_keeps_its_extension(host):
 
 def test_what_cannot_be_carried_is_refused_with_the_number(host):
     async def scenario(engine):
-        with pytest.raises(DoesNotFit, match="at most 1024 with its answer, the length that bare carries, got 1025"):
+        with pytest.raises(DoesNotFit, match="the answer may have 125, together 1,025; bare carries 1,024"):
             await answer(engine, Request("bare", (TEXTS[4] + TEXTS[3],), greedy(125)))
-        with pytest.raises(DoesNotFit, match="which --cache-memory has room for"):
+        with pytest.raises(DoesNotFit, match="the server's --cache-memory has room for about"):
             await answer(engine, Request("rerope", (TEXTS[4],), greedy(10**6)))
         with pytest.raises(InvalidValue, match="from 0 to 100"):
             await answer(engine, Request("bare", ((101,),), greedy(1)))

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.serve.generation.page_pool import CellShape, SlabPool
-from ropewalk.serve.generation.page_space import START, PageSpace, name_after
+from ropewalk.serve.generation.memory.page_pool import CellShape, SlabPool
+from ropewalk.serve.generation.memory.page_space import START, PageSpace, name_after
 
 LANES = (2, 3, 4)
 SIZE = 4

@@ -1,17 +1,19 @@
 """A step of many requests is what the extended model says of each alone, under every extension at once."""
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 import torch
+from hf.architectures import small
 from hf.models import tiny
+from hf.traces import trace
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.serve.generation.page_space import PageSpace
-from ropewalk.serve.generation.served_extension import served_extensions
-from ropewalk.serve.generation.served_model import Part, ServedModel
+from ropewalk.serve.generation.memory.page_space import PageSpace
+from ropewalk.serve.generation.model.served_extension import served_extensions
+from ropewalk.serve.generation.model.served_model import Part, ServedModel
 
 LINES = {
     "yarn": "yarn",
@@ -21,9 +23,11 @@ LINES = {
     "streaming": "streaming:window=12,n_sink=2",
     "self_extend": "self_extend:window=8,group=4",
     "dual_chunk": "dual_chunk:chunk=16,local=8",
+    "string": "string:shift=10,local=3",
     "alibi": "alibi",
 }
 KINDS = ["llama", "qwen3", "gemma2", "gemma3_text", "gpt_neox", "granite", "cohere2", "gpt_oss", "deepseek_v3", "phi3"]
+KINDS += ["hunyuan_v1_dense"]
 SIZE, LENGTH = 16, 90
 
 
@@ -58,7 +62,11 @@ def test_logits_are_those_of_the_extended_model(kind):
     assert len(expected) >= 4
 
 
-def test_a_part_is_bit_for_bit_the_same_among_any_others():
+@pytest.mark.parametrize("packs", [True, False])
+def test_a_part_is_bit_for_bit_the_same_among_any_others(packs, monkeypatch):
+    """Also where linear layers are not packed: on a GPU, or in a model that reads its weights itself."""
+    if not packs:
+        monkeypatch.setattr("ropewalk.serve.generation.model.served_model.packed_linears", lambda *_: ExitStack())
     host = tiny("llama")
     model = ServedModel(host, served_extensions(host, LINES, target_len=128), size=SIZE, limit=2**24)
     draw = torch.Generator().manual_seed(1)
@@ -123,6 +131,17 @@ def test_a_model_saved_under_an_extension_is_served_under_it(tmp_path):
     model = ServedModel(host, served_extensions(host, {"kerple+log_n": extension}), size=SIZE, limit=2**24)
     torch.testing.assert_close(read(model, "kerple+log_n", ids[0].tolist(), [50]), expected, atol=1e-4, rtol=1e-4)
     model.close()
+
+
+@pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
+def test_models_whose_layers_make_their_own_masks_are_refused(kind):
+    host = small(kind)
+    before = trace(host)
+    with pytest.raises(
+        DoesNotFit, match="layer 0 makes a mask of its own, or chooses its keys, which pages do not carry"
+    ):
+        ServedModel(host, served_extensions(host, {"rerope": "rerope:window=16"}), size=SIZE, limit=2**24)
+    assert trace(host) == before
 
 
 @pytest.mark.parametrize("kind", ["mamba", "jamba"])

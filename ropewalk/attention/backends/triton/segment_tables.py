@@ -56,7 +56,7 @@ def segment_tables(segments: Sequence[Segment], queries: int, device: torch.devi
 
 def rotation_flags(segment: Segment) -> tuple[bool, bool]:
     """Whether it rotates queries, and keys."""
-    queries, keys = (not is_identity(at, segment.table) for at in (segment.q_at, segment.k_at))
+    queries, keys = (not is_identity(at, segment.table) for at in (segment.q_rotated_to, segment.k_rotated_to))
     return queries, keys
 
 
@@ -67,7 +67,8 @@ def _query_rotations(segments: Sequence[Segment], device: torch.device) -> tuple
     for segment in segments:
         first.append(count - segment.rows.start)
         if needed:
-            tables.append(_table(RotationSpec(segment.q_at, segment.table, segment.q_at - segment.q_at.max()), device))
+            growth = segment.q_at - segment.q_at.max()
+            tables.append(_table(RotationSpec(segment.q_rotated_to, segment.table, growth), device))
             count += len(segment.q_at)
     return torch.cat(tables or [_blank(segments, device)]), torch.tensor(first, dtype=torch.int32, device=device)
 
@@ -78,7 +79,7 @@ def _key_rotations(segments: Sequence[Segment], device: torch.device) -> tuple[T
     indices = []  # of each segment's table among the tables
     for segment in segments:
         spec, count = (
-            RotationSpec(segment.k_at, segment.table, segment.q_at.max() - segment.k_at),
+            RotationSpec(segment.k_rotated_to, segment.table, segment.q_at.max() - segment.k_at),
             int(segment.stop.max()),
         )
         index = next((index for index, (other, _) in enumerate(specs) if spec.same(other)), len(specs))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 SAVED = "saved"  # the name of the extension that a model was saved under
 PAGE = 64  # tokens of a page
-TYPES = ("float32", "bfloat16", "float16")
 
 
 class Serving(NamedTuple):
@@ -25,8 +24,6 @@ class Serving(NamedTuple):
     start: str
     lines: list[str]
     to: str
-    device: str
-    dtype: str
     max_running: int
     max_waiting: int
     cache_bytes: int
@@ -39,14 +36,14 @@ def load(wanted: Serving) -> Loaded:
     from ropewalk.parsing import read_line
     from ropewalk.serve.api.service import Loaded
     from ropewalk.serve.generation.engine import Engine
-    from ropewalk.serve.generation.served_extension import served_extensions
-    from ropewalk.serve.generation.served_model import ServedModel
+    from ropewalk.serve.generation.model.served_extension import served_extensions
+    from ropewalk.serve.generation.model.served_model import ServedModel
 
     lines: dict[str, Any] = {line: line for line in [wanted.start, *wanted.lines] if line not in ("", BARE)}
     for line in lines:
         read_line(line)
     tokenizer, target_len = tokenizer_of(wanted.model), target(wanted.to)
-    host = _typed(placed(weights_of(wanted.model), wanted.device, small_in_float32=not wanted.dtype), wanted.dtype)
+    host = placed(weights_of(wanted.model))
     start, handle = wanted.start or BARE, handle_of(host)
     if handle is not None:  # it was saved under an extension
         lines = {SAVED: handle.extension, **lines}
@@ -63,13 +60,6 @@ def load(wanted: Serving) -> Loaded:
     )
     engine.start()
     return Loaded(engine, start, target_len, wanted.sessions)
-
-
-def _typed(host: Any, dtype: str) -> Any:
-    """The model in another precision."""
-    import torch
-
-    return host.to(getattr(torch, dtype)) if dtype else host
 
 
 def name_of(model: str) -> str:

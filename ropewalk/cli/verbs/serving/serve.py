@@ -16,10 +16,11 @@ import typer
 
 from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import To, require_plausible, target
-from ropewalk.cli.verbs.serving.engine import TYPES, Serving, load
+from ropewalk.cli.verbs.serving.engine import Serving, load
 from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.models import DEFAULT, NAME, path_of
 from ropewalk.notation import separated
+from ropewalk.placement import wanted_placement
 
 if TYPE_CHECKING:
     from ropewalk.serve.api.server import Address
@@ -47,8 +48,6 @@ Extensions = Annotated[
     list[str] | None,
     typer.Option(metavar="LINES", help="more extensions, such as yarn,rerope+log_n; may be repeated"),
 ]
-Device = Annotated[str, typer.Option(help="such as cpu or cuda:1; a GPU where there is one")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16; by default the model's, float32 on a CPU")]
 ApiKey = Annotated[str, typer.Option(envvar=KEY, show_default=False, help="clients must send it")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="bind beyond this machine without a key")]
 AllowOrigin = Annotated[
@@ -57,6 +56,7 @@ AllowOrigin = Annotated[
 MaxRunning = Annotated[int, typer.Option(min=1, help="answers that are written at once")]
 MaxWaiting = Annotated[int, typer.Option(min=0, help="requests that may wait; more are refused")]
 CacheMemory = Annotated[str, typer.Option(metavar="SIZE", help="for keys and values, such as 4GiB")]
+ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 Sessions = Annotated[str, typer.Option(metavar="FOLDER", help="where sessions are kept beyond the server's life")]
 Drain = Annotated[float, typer.Option(min=0, help="seconds to finish answers after a signal")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="log connections and failures")]
@@ -69,8 +69,6 @@ def serve(
     port: Port = 8000,
     extensions: Extensions = None,
     to: To = "",
-    device: Device = "",
-    dtype: Dtype = "",
     api_key: ApiKey = "",
     insecure: Insecure = False,
     allow_origin: AllowOrigin = None,
@@ -93,11 +91,17 @@ def serve(
     target(to)
     lines = [line for text in extensions or [] for line in separated(text, "--extensions")]
     start = extension or (START if model == str(DEFAULT) else "")
-    if dtype not in ("", *TYPES):
-        raise InvalidValue("--dtype", f"one of {', '.join(TYPES)}", dtype)
+    if wanted_placement().is_spread:
+        sentence = "serve keeps keys and values on one device, and auto is several"
+        raise InvalidValue.because("--device", sentence, remedy="name one, such as cuda:1")
     folder = Path(sessions) if sessions else None
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise InvalidValue("--sessions", "a folder", sessions)
+    for origin in allow_origin or []:
+        if not ORIGIN.fullmatch(origin):
+            raise InvalidValue("--allow-origin", "* or an origin such as https://example.org", origin)
     size = byte_size(cache_memory, "--cache-memory")
-    wanted = Serving(model, start, lines, to, device, dtype, max_running, max_waiting, size, folder)
+    wanted = Serving(model, start, lines, to, max_running, max_waiting, size, folder)
     _run(wanted, host, port, local, api_key, allow_origin or [], drain, verbose)
 
 

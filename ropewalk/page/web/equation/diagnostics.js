@@ -41,19 +41,20 @@ Ropewalk.diagnostics = (() => {
       }
     }
     const spans = Ropewalk.reach.spansOf(reach(first));
-    return { extension: first, facts, length, spans, weights: initialWeights(first, facts) };
+    const turns = tableOf(theta(first), facts, 1).invFreq.map((angle) => (facts.trained_len * angle) / (2 * Math.PI));
+    return { extension: first, facts, length, spans, turns, weights: initialWeights(first, facts) };
   }
 
   // Of every pair, fastest first: rotations in training, and in the last row of the text.
-  function pairAngles({ extension, facts, length, spans }) {
+  function pairAngles({ extension, facts, length, spans, turns }) {
     const before = Ropewalk.frequencies.trained(facts),
       after = tableOf(theta(extension), facts, length).invFreq;
-    const reached = Ropewalk.reach.furthest(spans, length - 1) + 1,
+    const reached = (pair) => Ropewalk.reach.furthestOfPair(spans, length - 1, turns[pair] ?? 0) + 1,
       full = 2 * Math.PI;
     return before.map((original, pair) => {
       const angle = after[pair] ?? 0; // a partial rotation leaves the last pairs alone
       const trained = (facts.trained_len * original) / full,
-        asked = (reached * angle) / full;
+        asked = (reached(pair) * angle) / full;
       const slowedBy = angle ? original / angle : Infinity;
       return { pair, theta: angle, slowedBy, trained, asked, unseen: trained < 1 && asked > trained * (1 + 1e-9) };
     });
@@ -69,13 +70,16 @@ Ropewalk.diagnostics = (() => {
 
   // g(s) of the last row for one distance, in the first head: the logit of two equal vectors with <x, x> = sqrt(d).
   function decayAt(shown, distance) {
-    const { extension, facts, length, spans, weights } = shown,
+    const { extension, facts, length, spans, turns, weights } = shown,
       row = length - 1;
     const effective = Ropewalk.reach.distance(spans, row, row - distance);
     if (Number.isNaN(effective)) return NaN;
     const { invFreq, logDecay } = (shown.table ??= tableOf(theta(extension), facts, length));
     let total = facts.head_dim / 2 - invFreq.length; // pairs that do not rotate
-    invFreq.forEach((angle, pair) => (total += Math.cos(effective * angle) * Math.exp(effective * logDecay[pair])));
+    invFreq.forEach((angle, pair) => {
+      const place = Ropewalk.reach.distanceOfPair(spans, row, row - distance, turns[pair]);
+      total += Math.cos(place * angle) * Math.exp(place * logDecay[pair]);
+    });
     const logit = (scaleAt(shown, row) * 2 * total) / facts.head_dim;
     return extension.biases.reduce((sum, spec) => {
       const method = Ropewalk.methods.biases[spec.name];

@@ -23,12 +23,31 @@ Ropewalk.extension = (() => {
     for (const slot of slots()) {
       const [mine, theirs] = [one[slot], other[slot]];
       if (several(slot)) merged[slot] = united(slot, mine, theirs);
-      else if (mine && theirs && !same(mine, theirs)) {
-        throw because(`${line(mine)} and ${line(theirs)} are both ${WORDS[slot]}`, { remedy: "keep one" });
-      } else merged[slot] = mine ?? theirs;
+      else merged[slot] = slot === "frequencies" ? together(mine, theirs) : oneOf(slot, mine, theirs);
     }
     const layers = mergedLayers(one.layers, other.layers);
     return make({ ...merged, layers, instead: one.instead || other.instead });
+  }
+
+  // The content of a slot for one method, of which both may have the same.
+  function oneOf(slot, mine, theirs) {
+    if (mine && theirs && !same(mine, theirs)) {
+      throw because(`${line(mine)} and ${line(theirs)} are both ${WORDS[slot]}`, { remedy: "keep one" });
+    }
+    return mine ?? theirs;
+  }
+
+  // The wrappers of both, the later around the earlier, around the schedule that one has.
+  function together(mine, theirs) {
+    if (!mine || !theirs || same(mine, theirs)) return mine ?? theirs;
+    const [first, second] = [mine, theirs].map(Ropewalk.frequencies.layered);
+    const twice = first.wrappers.find(({ name }) => second.wrappers.some((wrapper) => wrapper.name === name));
+    if (twice) {
+      const sentence = `${line(mine)} and ${line(theirs)} both have ${twice.name}`;
+      throw because(sentence, { remedy: `name ${twice.name} once` });
+    }
+    const core = oneOf("frequencies", first.core, second.core);
+    return Ropewalk.frequencies.wrapped(core, [...first.wrappers, ...second.wrappers]);
   }
 
   function united(slot, mine, theirs) {
@@ -68,6 +87,9 @@ Ropewalk.extension = (() => {
     for (const slot of slots()) {
       const content = override[slot];
       if (several(slot) ? content.length : content) stated[slot] = content;
+    }
+    if (stated.frequencies) {
+      stated.frequencies = Ropewalk.frequencies.wrappedOver(stated.frequencies, extension.frequencies);
     }
     return { ...extension, ...stated, layers: new Map() };
   }

@@ -2,9 +2,10 @@
 // table(values, facts, length) gives, for every pair, radians per position and the logarithm of a decay per position.
 "use strict";
 Ropewalk.methods.frequencies = (() => {
-  const { must } = Ropewalk.errors;
+  const { because, must } = Ropewalk.errors;
   const { rotating, stretch } = Ropewalk.facts;
   const float = (value) => new Ropewalk.Float(value);
+  const isMoving = (theta) => theta > 2 ** -62; // less than a radian in any text is a pair that stands still
   const clamp = (value) => Math.min(Math.max(value, 0), 1);
 
   const pairs = (facts) => Array.from({ length: rotating(facts) / 2 }, (_, pair) => pair);
@@ -26,7 +27,7 @@ Ropewalk.methods.frequencies = (() => {
   // Where a falling table takes a value, along straight lines of its logarithm; the lines at both ends continue.
   function crossing(table, value) {
     const height = [];
-    for (const theta of table.filter((one) => one > 0)) {
+    for (const theta of table.filter(isMoving)) {
       height.push(Math.min(Math.log(theta), height.at(-1) ?? Infinity));
     }
     const above = height.filter((one) => one >= Math.log(value)).length;
@@ -57,21 +58,82 @@ Ropewalk.methods.frequencies = (() => {
     }
   }
 
+  // The table that a wrapper changes: its inner schedule's, or the trained one.
+  const innerTable = ({ inner }, facts, length) =>
+    inner ? tableOf(inner, facts, length) : withoutDecay(trained(facts));
+
+  function checkInner({ inner }, facts) {
+    if (inner) methods[inner.name].checkAgainst?.(inner.values, facts);
+  }
+
   const innerFacts = (values, facts) => {
-    const dims =
-      values.over === "head" ? facts.head_dim : Math.floor(Math.floor(values.share * facts.head_dim) / 2) * 2;
-    return { ...facts, rotary_dim: dims };
+    if (values.over === "head") return facts;
+    return { ...facts, rotary_dim: Math.floor(Math.floor(values.share * facts.head_dim) / 2) * 2 };
   };
+  const movingPairs = ({ share }, facts) => Math.floor(Math.floor(share * rotating(facts)) / 2);
 
   function requireShare(values, facts) {
-    if (Math.floor(values.share * facts.head_dim) < 2) {
-      throw must("share", `at least one pair of a head of ${facts.head_dim}`, float(values.share));
-    }
-    if (facts.inv_freq && rotating(innerFacts(values, facts)) !== rotating(facts)) {
+    let dims = facts.head_dim,
+      whole = `a head of ${dims}`;
+    if (values.over === "head") [dims, whole] = [rotating(facts), `the ${rotating(facts)} dimensions that rotate`];
+    if (Math.floor(values.share * dims) < 2) throw must("share", `at least one pair of ${whole}`, float(values.share));
+    if (values.over === "head") requireChange(values, facts);
+    else if (facts.inv_freq && rotating(innerFacts(values, facts)) !== rotating(facts)) {
       const rule = `large enough for all ${rotating(facts)} dimensions of the model's own schedule`;
       throw must("share", rule, float(values.share), "+instead replaces that schedule");
     }
-    if (values.inner) methods[values.inner.name].checkAgainst?.(values.inner.values, innerFacts(values, facts));
+    checkInner(values, innerFacts(values, facts));
+  }
+
+  // Refuse to stop pairs none of which the model rotates.
+  function requireChange(values, facts) {
+    const theta = trained(facts),
+      stopped = theta.slice(movingPairs(values, facts));
+    if (!stopped.length || stopped.some(isMoving)) return;
+    const moving = Ropewalk.errors.short(theta.filter(isMoving).length / theta.length);
+    throw must("share", `below ${moving}, the share of the pairs that the model rotates`, float(values.share));
+  }
+
+  // The pairs that CoPE clips; none that the inner schedule does not rotate.
+  function slowPairs(values, theta, facts) {
+    const usual = turns(facts);
+    if (theta.length !== usual.length) {
+      const inner = Ropewalk.record.line(values.inner);
+      const sentence = `cope counts the rotations of ${usual.length} pairs, and ${inner} has ${theta.length}`;
+      throw because(sentence, { remedy: "write partial around cope, not inside it" });
+    }
+    const moving = theta.flatMap((one, pair) => (isMoving(one) ? [pair] : []));
+    if (values.pairs !== null) return moving.slice(-values.pairs);
+    return moving.filter((pair) => usual[pair] < (values.turns ?? 1));
+  }
+
+  function requireClipped(values, facts) {
+    checkInner(values, facts);
+    const theta = innerTable(values, facts, 1).invFreq,
+      moving = theta.filter(isMoving).length;
+    const count = slowPairs(values, theta, facts).length;
+    if (values.pairs !== null && values.pairs > moving) {
+      throw must("pairs", `at most ${moving}, the pairs that rotate`, values.pairs);
+    }
+    if (count < (values.clip === "soft" ? 2 : 1)) {
+      const sentence = `cope (${values.clip}) changes nothing where it clips ${count} of ${moving} pairs`;
+      throw because(sentence, { remedy: "raise turns or pairs" });
+    }
+  }
+
+  function clipped(values, table, facts) {
+    const slow = slowPairs(values, table.invFreq, facts),
+      last = Math.max(slow.length - 1, 1);
+    const kept = (place) => (values.clip === "hard" ? 0 : (1 + Math.cos((Math.PI * place) / last)) / 2);
+    const invFreq = table.invFreq.map((theta, pair) => (slow.includes(pair) ? theta * kept(slow.indexOf(pair)) : theta));
+    return { ...table, invFreq };
+  }
+
+  // To the nearest whole number; a half to the even one.
+  function rounded(value) {
+    const below = Math.floor(value),
+      rest = value - below;
+    return rest === 0.5 ? below + (below % 2) : below + Number(rest > 0.5);
   }
 
   const methods = {
@@ -147,19 +209,36 @@ Ropewalk.methods.frequencies = (() => {
     partial: {
       checkAgainst: requireShare,
       table(values, facts, length) {
-        const inner = innerFacts(values, facts);
-        const table = values.inner ? tableOf(values.inner, inner, length) : withoutDecay(trained(inner));
+        const table = innerTable(values, innerFacts(values, facts), length);
         if (values.over === "rotating") return table;
-        const moving = Math.floor(Math.floor(values.share * facts.head_dim) / 2);
-        const kept = (column) => column.map((value, pair) => (pair < moving ? value : 0));
+        const kept = (column) => column.map((value, pair) => (pair < movingPairs(values, facts) ? value : 0));
         return { invFreq: kept(table.invFreq), logDecay: kept(table.logDecay) };
       },
-      stretch: ({ inner }) => (inner ? stretchOf(inner) : 1),
+      wraps: true,
+    },
+    cope: {
+      check({ turns: count, pairs: number }) {
+        if (count === null || number === null) return;
+        const sentence = `turns=${Ropewalk.errors.short(count)} and pairs=${number} both say how many pairs are clipped`;
+        throw because(sentence, { remedy: "state one of them" });
+      },
+      checkAgainst: requireClipped,
+      table: (values, facts, length) => clipped(values, innerTable(values, facts, length), facts),
+      wraps: true,
+    },
+    resonance: {
+      checkAgainst: checkInner,
+      table(values, facts, length) {
+        const table = innerTable(values, facts, length);
+        const resonant = (theta) => theta && (2 * Math.PI) / rounded((2 * Math.PI) / theta);
+        return { ...table, invFreq: table.invFreq.map(resonant) };
+      },
+      wraps: true,
     },
     none: { table: (_, facts) => withoutDecay(trained(facts).map(() => 0)), stretch: () => Infinity },
     dynamic: {
       check: ({ inner }) => requireInner(inner),
-      checkAgainst: ({ inner }, facts) => methods[inner.name].checkAgainst?.(inner.values, facts),
+      checkAgainst: checkInner,
       table({ inner, steps }, facts, length) {
         const factor = stretch(facts, length, steps);
         if (factor === 1) return withoutDecay(trained(facts));
@@ -172,9 +251,26 @@ Ropewalk.methods.frequencies = (() => {
   // How many trained lengths a schedule covers.
   function stretchOf(spec) {
     const method = methods[spec.name];
-    return method.stretch ? method.stretch(spec.values) : (spec.values.factor ?? 1);
+    if (method.stretch) return method.stretch(spec.values);
+    return spec.values.inner ? stretchOf(spec.values.inner) : (spec.values.factor ?? 1);
   }
 
-  Ropewalk.frequencies = { tableOf, stretchOf, trained, formula };
+  // What all wrappers are around, and the wrappers from the inside out, each left open.
+  function layered(spec) {
+    if (!spec || !methods[spec.name].wraps) return { core: spec, wrappers: [] };
+    const { core, wrappers } = layered(spec.values.inner);
+    return { core, wrappers: [...wrappers, around(null, spec)] };
+  }
+
+  const around = (inner, wrapper) => ({ ...wrapper, values: { ...wrapper.values, inner } });
+  const wrapped = (core, wrappers) => wrappers.reduce(around, core);
+
+  // A schedule in the place of the one below; wrappers that are open go around that one.
+  function wrappedOver(spec, below) {
+    const { core, wrappers } = layered(spec);
+    return core ? spec : wrapped(below, wrappers);
+  }
+
+  Ropewalk.frequencies = { tableOf, stretchOf, trained, formula, layered, wrapped, wrappedOver };
   return methods;
 })();

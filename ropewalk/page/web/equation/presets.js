@@ -58,6 +58,40 @@ Ropewalk.presets = (() => {
     return Math.max((target - number(window)) / (longest - number(window)), 1);
   }
 
+  // The value, by default a share of the trained length; of a short one 16 tokens, or half of it.
+  function shareOrFew(preset, name, value, trained, share) {
+    const size = shareOf(preset, name, value, trained, share);
+    return is(value) ? size : Math.max(size, Math.min(16, Math.floor(trained / 2)));
+  }
+
+  // A reach that hides keys in training.
+  function hiding(kind, name, size, trained) {
+    const near = build("reach", name, { [kind]: size });
+    if (is(trained) && number(size) >= trained) {
+      const rule = `below the trained length (${trained}), or nothing is hidden in training`;
+      throw must(kind, rule, size, `state a smaller ${kind}, or use more layers`);
+    }
+    return near;
+  }
+
+  // Full layers without rotation from `first` on, `every` so many layers, and others between them.
+  function interleaved(near, scales, layers, first, every) {
+    const places = [];
+    for (let layer = first; layer < layers; layer += number(every)) places.push(layer);
+    if (!(0 < places.length && places.length < layers)) {
+      throw must("layers", `at least ${Math.max(first + 1, 2)}, for full layers and others`, layers);
+    }
+    const full = make({ frequencies: schedule("none"), reach: build("reach", "causal"), scales });
+    return make({ reach: near, layers: new Map(places.map((layer) => [layer, full])) });
+  }
+
+  // How many layers there are to one full layer.
+  function period(every) {
+    Ropewalk.extension.requireWhole("every", every);
+    if (number(every) < 2) throw must("every", "at least 2, one full layer and one other", every);
+    return number(every);
+  }
+
   // The largest power of two W with (W-1)(layers-1) + 1 <= 3/4 of the trained length.
   function hwfaWindow(layers, trained) {
     if (layers < 2) throw must("layers", "at least 2, one with windows and the last", layers);
@@ -91,6 +125,10 @@ Ropewalk.presets = (() => {
         frequencies: schedule("dynamic", { inner: schedule("by_parts", { factor: 1, ...turnsOf(values) }), steps }),
         scales: [scale("dynamic", { inner: scale("yarn_temperature", { factor: 1 }), steps })],
       }),
+    ministral3(values) {
+      const frequencies = schedule("by_parts", { factor: stretch("ministral3", values), ...turnsOf(values) });
+      return make({ frequencies, scales: [scale("llama4_temperature")] });
+    },
     abf: ({ new_base }) => make({ frequencies: schedule("abf", { new_base }) }),
     llama3(values) {
       const known = is(values.factor) || is(values.target_len);
@@ -108,6 +146,7 @@ Ropewalk.presets = (() => {
       return make({ frequencies, scales: [scale("longrope_temperature", { factor })] });
     },
     nope: () => make({ frequencies: schedule("none") }),
+    p_rope: ({ share }) => make({ frequencies: schedule("partial", { share, over: "head" }) }),
     alibi: () => unrotated("alibi"),
     kerple: () => unrotated("kerple_log"),
     sandwich: () => unrotated("sandwich"),
@@ -134,7 +173,7 @@ Ropewalk.presets = (() => {
         reach: build("reach", "causal"),
         scales: [scale("log_n", { clipped: false })],
       });
-      return make({ reach: build("reach", "window", { window: size }), layers: new Map([[-1, full]]) });
+      return make({ reach: hiding("window", "window", size, trained_len), layers: new Map([[-1, full]]) });
     },
     hwfa_rerope({ layers, window, trained_len, rerope_window }) {
       if (layers < 3) throw must("layers", "at least 3, two of which are full", layers);
@@ -143,10 +182,27 @@ Ropewalk.presets = (() => {
       const size = shareOf("hwfa_rerope", "window", window, trained_len, 3 / layers);
       const thirds = [Math.floor(layers / 3), Math.floor((2 * layers) / 3)];
       return make({
-        reach: build("reach", "window", { window: size }),
+        reach: hiding("window", "window", size, trained_len),
         layers: new Map(thirds.map((layer) => [layer, full])),
       });
     },
+    swan({ layers, every, window, trained_len }) {
+      const size = shareOrFew("swan", "window", window, trained_len, 1 / 16);
+      const near = hiding("window", "window", size, trained_len);
+      return interleaved(near, [scale("log_n")], layers, 0, period(every));
+    },
+    rnope_swa({ layers, every, window, trained_len }) {
+      const size = shareOf("rnope_swa", "window", window, trained_len, 1 / 2);
+      const near = hiding("window", "window", size, trained_len);
+      return interleaved(near, [], layers, period(every) - 1, period(every));
+    },
+    irope({ layers, every, chunk, trained_len }) {
+      const size = shareOrFew("irope", "chunk", chunk, trained_len, 1 / 32);
+      const temperature = scale("llama4_temperature", { length: size, first: 1 });
+      const near = hiding("chunk", "chunks", size, trained_len);
+      return interleaved(near, [temperature], layers, period(every) - 1, period(every));
+    },
+    ssmax: ({ start }) => make({ scales: [scale("ssmax", { start })] }),
     gqa: ({ kv_heads }) => make({ surgery: [build("surgery", "mha_to_gqa", { kv_heads })] }),
     qk_bias: () => make({ surgery: [build("surgery", "qk_bias")] }),
     stretched_positions({ target_len }) {
@@ -170,6 +226,11 @@ Ropewalk.presets = (() => {
       const derived = () => float(squeeze(size, 1 / 2, trained_len, target_len) || 16);
       return ofReach("leaky_rerope", { window: size, leak: is(leak) ? leak : derived() });
     },
+    rerope_by_parts({ window, leak, low_turns, high_turns, trained_len, target_len }) {
+      const size = shareOf("rerope_by_parts", "window", window, trained_len, 3 / 8);
+      const derived = () => float(squeeze(size, 3 / 4, trained_len, target_len) || 16);
+      return ofReach("rerope_by_parts", { window: size, leak: is(leak) ? leak : derived(), low_turns, high_turns });
+    },
     self_extend({ window, group, trained_len, target_len }) {
       const size = shareOf("self_extend", "window", window, trained_len, 1 / 4);
       const derived = () => Math.ceil(squeeze(size, 2 / 3, trained_len, target_len) || 8);
@@ -179,6 +240,11 @@ Ropewalk.presets = (() => {
       const place = shareOf("dual_chunk", "chunk", chunk, trained_len, 3 / 4);
       const near = shareOf("dual_chunk", "local", local, trained_len, 1 / 8);
       return ofReach("dual_chunk", { chunk: place, local: near });
+    },
+    string({ shift, local, trained_len }) {
+      const start = shareOf("string", "shift", shift, trained_len, 1 / 3);
+      const derived = () => Math.min(128, Math.max(Math.floor(number(start) / 4), 1));
+      return ofReach("string", { shift: start, local: is(local) ? local : derived() });
     },
     log_n: ({ clipped }) => make({ scales: [scale("log_n", { clipped })] }),
     nbce: ({ beta, eta, top_p }) => make({ decoding: build("decoding", "nbce", { beta, eta, top_p }) }),

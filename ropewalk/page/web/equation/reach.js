@@ -28,6 +28,7 @@ Ropewalk.methods.reach = (() => {
         { start: (i) => (div(i, block / 2) - 1) * (block / 2), stop: after, qAt: itself, kAt: itself },
       ],
     },
+    chunks: { spans: ({ chunk }) => [{ start: (i) => div(i, chunk) * chunk, stop: after, qAt: itself, kAt: itself }] },
     sinks: {
       checkAgainst({ window, n_sink }, facts) {
         requireTrained("n_sink + window", n_sink + window, facts, facts.trained_len);
@@ -61,6 +62,25 @@ Ropewalk.methods.reach = (() => {
         { start: always(0), stop: before(window), qAt: (i) => window + (i - window) / leak, kAt: (j) => j / leak },
       ],
     },
+    rerope_by_parts: {
+      check({ low_turns, high_turns }) {
+        if (low_turns >= high_turns) throw must("low_turns", `below high_turns (${Ropewalk.errors.short(high_turns)})`, low_turns);
+      },
+      checkAgainst: below,
+      spans({ window, leak, low_turns, high_turns }) {
+        const keep = (turns) => Math.min(Math.max((turns - low_turns) / (high_turns - low_turns), 0), 1);
+        return [
+          last(window),
+          {
+            start: always(0),
+            stop: before(window),
+            qAt: (i) => window + (i - window) / leak,
+            kAt: (j) => j / leak,
+            ofPair: (i, j, turns) => window + ((1 - keep(turns)) / leak) * (i - j - window),
+          },
+        ];
+      },
+    },
     self_extend: {
       checkAgainst: below,
       spans: ({ window, group }) => [
@@ -90,6 +110,16 @@ Ropewalk.methods.reach = (() => {
         ];
       },
     },
+    string: {
+      check({ shift, local }) {
+        if (local >= shift) throw must("local", `below shift (${shift})`, local);
+      },
+      checkAgainst: ({ shift }, facts) => requireTrained("shift", shift, facts, facts.trained_len),
+      spans: ({ shift, local }) => [
+        last(shift),
+        { start: always(0), stop: before(shift), qAt: (i) => i - shift + local, kAt: itself },
+      ],
+    },
   };
 
   const spansOf = (spec) => methods[spec.name].spans(spec.values);
@@ -110,12 +140,24 @@ Ropewalk.methods.reach = (() => {
     return shown;
   }
 
+  // The same for a pair, by how often it turns in the trained length: a span may place pairs differently.
+  function distanceOfPair(spans, i, j, turns) {
+    const span = spans.findLast((one) => bounds(one, i)[0] <= j && j < bounds(one, i)[1]);
+    return span?.ofPair ? span.ofPair(i, j, turns) : distance(spans, i, j);
+  }
+
+  // The largest effective distance of a pair in a row.
+  function furthestOfPair(spans, i, turns) {
+    const distances = spans.map((span) => distanceOfPair(spans, i, bounds(span, i)[0], turns));
+    return Math.max(0, ...distances.filter((one) => !Number.isNaN(one)));
+  }
+
   // The largest effective distance of a row: that of the first key of a span.
   function furthest(spans, i) {
     const distances = spans.map((span) => distance(spans, i, bounds(span, i)[0]));
     return Math.max(0, ...distances.filter((one) => !Number.isNaN(one)));
   }
 
-  Ropewalk.reach = { spansOf, bounds, distance, furthest };
+  Ropewalk.reach = { spansOf, bounds, distance, distanceOfPair, furthest, furthestOfPair };
   return methods;
 })();

@@ -100,6 +100,11 @@ Ropewalk.record = (() => {
     return values.length ? `${spec.name}:${values.join(",")}` : spec.name;
   }
 
+  // A method and all that it contains, from the outside in.
+  function withInner(spec) {
+    return spec ? [spec, ...Object.values(spec.values).flatMap((value) => (value?.slot ? withInner(value) : []))] : [];
+  }
+
   function written(value) {
     if (value === null) return "nothing";
     if (Array.isArray(value)) return `[${value.map(written).join(",")}]`;
@@ -112,6 +117,6 @@ Ropewalk.record = (() => {
     return JSON.stringify(one) === JSON.stringify(other);
   }
 
-  return { build, entry, requireParameters, line, same, RULES };
+  return { build, entry, requireParameters, line, same, withInner, RULES };
 })();
 Ropewalk.methods = {}; // by slot, then by name: the formulas

@@ -19,6 +19,13 @@ Ropewalk.methods.scales = (() => {
     }
   }
 
+  // The mean of ln 1, ln 2, ..., ln n.
+  function meanLogarithm(n) {
+    let total = 0;
+    for (let i = 2; i <= n; i++) total += Math.log(i);
+    return total / n;
+  }
+
   const methods = {
     log_n: {
       checkAgainst: requireLogarithm("log_n", "its logarithm"),
@@ -36,9 +43,22 @@ Ropewalk.methods.scales = (() => {
       checkAgainst: requireLogarithm("longrope_temperature", "ln L"),
       scale: ({ factor }, _, facts) => [1 + Math.log(factor) / Math.log(facts.trained_len)],
     },
+    llama4_temperature: {
+      scale({ beta, length, first }, position, facts) {
+        return [1 + beta * Math.log1p(Math.floor((position + first) / (length ?? facts.trained_len)))];
+      },
+    },
     head_scale: {
       weights: ({ start }, facts) => ({ lambda: Array(facts.heads).fill(start) }),
       scale: ({ floor }, _, facts, weights) => weights.lambda.map((learned) => Math.max(learned, floor)),
+    },
+    ssmax: {
+      checkAgainst({ start }, facts) {
+        const rule = "at least 2 for ssmax, which divides by its logarithms";
+        if (start === null && facts.trained_len < 2) throw must("trained_len", rule, facts.trained_len);
+      },
+      weights: ({ start }, facts) => ({ s: Array(facts.heads).fill(start ?? 1 / meanLogarithm(facts.trained_len)) }),
+      scale: (_, position, facts, weights) => weights.s.map((learned) => learned * Math.log1p(position)),
     },
     dynamic: {
       check: ({ inner }) => requireInner(inner),

@@ -10,8 +10,9 @@ Ropewalk.engines = (() => {
   // {vllm, sglang, "llama.cpp"}: native, lowered, plugin, frozen or refused.
   function kinds(extension, facts, target) {
     const all = (kind) => ({ vllm: kind, sglang: kind, "llama.cpp": kind });
-    const { frequencies, reach, decoding, surgery } = extension;
-    if (decoding || surgery.length || ["xpos", "partial"].includes(frequencies?.name)) return all("refused");
+    const { reach, decoding, surgery } = extension,
+      decays = schedules(extension).some(({ name }) => name === "xpos");
+    if (decoding || surgery.length || decays) return all("refused");
     if (needsAttention(extension)) return { ...all("refused"), vllm: "plugin" };
     if (isDynamic(extension)) return { ...all("frozen"), vllm: "plugin", ...(reach && { "llama.cpp": "refused" }) };
     const config = stated(extension, facts),
@@ -24,16 +25,23 @@ Ropewalk.engines = (() => {
     };
   }
 
+  // The schedule, and those inside it.
+  const schedules = ({ frequencies }) => Ropewalk.record.withInner(frequencies);
+  const isNoTable = ({ name, values }) =>
+    name === "longrope"
+      ? !Ropewalk.record.same(values.long, values.short)
+      : name === "partial" && values.over === "rotating";
+
   // Whether a part of it is neither a table nor a constant factor of the logits.
-  function needsAttention({ frequencies, reach, biases, scales, layers }) {
+  function needsAttention(extension) {
+    const { reach, biases, scales, layers } = extension;
     if (biases.length || layers.size || (reach && reach.name !== "window")) return true;
-    const varies =
-      frequencies?.name === "longrope" && !Ropewalk.record.same(frequencies.values.long, frequencies.values.short);
     const constant = (spec) => STATIC.includes(spec.name === "dynamic" ? spec.values.inner.name : spec.name);
-    return varies || !scales.every(constant);
+    return schedules(extension).some(isNoTable) || !scales.every(constant);
   }
 
-  const isDynamic = ({ frequencies, scales }) => [frequencies, ...scales].some((spec) => spec?.name === "dynamic");
+  const isDynamic = (extension) =>
+    [...schedules(extension), ...extension.scales].some((spec) => spec.name === "dynamic");
 
   // The rope parameters that say it by name, or by another base; nothing where it must be said pair by pair.
   function stated(extension, facts) {

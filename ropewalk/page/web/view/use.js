@@ -3,7 +3,7 @@
 Ropewalk.use = (() => {
   const { byId, make, fill, number, whole } = Ropewalk.dom;
   const { t } = Ropewalk.words;
-  const FORGETS = ["window", "blockwise", "sinks", "lambda_mask"];
+  const FORGETS = ["window", "blockwise", "chunks", "sinks", "lambda_mask"];
   const ENGINES = { vllm: "vLLM", sglang: "SGLang", "llama.cpp": "llama.cpp" };
 
   function draw(sides, angles) {

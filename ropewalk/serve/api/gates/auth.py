@@ -34,7 +34,7 @@ class Authorized:
     def _refused(self, headers: Headers, path: str) -> Refusal | None:
         host = _name(headers.get("host", ""))
         if self._settings.hosts and host not in self._settings.hosts:
-            sentence = f"this server is called {' or '.join(self._settings.hosts)}, not {host[:100]!r}"
+            sentence = f"this server is called {' or '.join(dict.fromkeys(self._settings.hosts))}, not {host[:100]!r}"
             remedy = "start it with --api-key to call it by any name"
             return Refusal(403, f"{sentence}; {remedy}", kind=PERMISSION, code="host")
         if not self._key or _has_key(headers.get("authorization", ""), self._key):

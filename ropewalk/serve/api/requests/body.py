@@ -94,6 +94,12 @@ def parsed(body: bytes) -> dict[str, Any]:
     return value
 
 
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client closes the connection. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def _require_characters(value: Any) -> None:
     """Refuse halves of characters, which JSON can write and no tokenizer reads."""
     try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from ropewalk.errors import InvalidValue
-from ropewalk.record import Rule, parameters
-from ropewalk.serve.api.requests.fields import MAX_TOKENS, MOST_LOGPROBS, RequestFields, unpacked
+from ropewalk.record import parameters
+from ropewalk.serve.api.requests.fields import ALTERNATIVES, MAX_TOKENS, RequestFields, unpacked
 from ropewalk.serve.api.requests.parameters import accepted
 
 ROLES = ("system", "developer", "user", "assistant")
@@ -20,8 +20,6 @@ BESIDE = {
     "tool_calls",
     "annotations",
 }  # what clients send back of an answer, empty
-
-_ALTERNATIVES = Rule(f"from 0 to {MOST_LOGPROBS}", lambda value: 0 <= value <= MOST_LOGPROBS)
 
 Message = dict[str, str]  # role, content and perhaps a name: what a chat template reads
 
@@ -40,7 +38,7 @@ class ChatRequest(RequestFields):
     max_tokens: MAX_TOKENS = None
     max_completion_tokens: MAX_TOKENS = None
     logprobs: Annotated[bool, "whether every token comes with its log-probability"] = False
-    top_logprobs: Annotated[int | None, _ALTERNATIVES, "how many likeliest tokens come with every token"] = None
+    top_logprobs: Annotated[int | None, ALTERNATIVES, "how many likeliest tokens come with every token"] = None
 
     def check(self) -> None:
         """Rules between fields."""

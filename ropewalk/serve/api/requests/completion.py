@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from ropewalk.errors import InvalidValue
-from ropewalk.record import NOT_NEGATIVE, Rule, parameters
-from ropewalk.serve.api.requests.fields import MOST_LOGPROBS, RequestFields, unpacked
+from ropewalk.record import NOT_NEGATIVE, parameters
+from ropewalk.serve.api.requests.fields import ALTERNATIVES, RequestFields, unpacked
 from ropewalk.serve.api.requests.parameters import accepted
 
 MOST_PROMPTS = 64
 FORMS = "a text, a list of texts, a list of token ids, or a list of such lists"
 USUAL = 16  # tokens of an answer, as OpenAI has it
-
-_ALTERNATIVES = Rule(f"from 0 to {MOST_LOGPROBS}", lambda value: 0 <= value <= MOST_LOGPROBS)
 
 Prompt = str | tuple[int, ...]
 
@@ -33,7 +31,7 @@ class CompletionRequest(RequestFields):
     prompt: Annotated[Prompts, "what is continued"]
     max_tokens: Annotated[int | None, NOT_NEGATIVE, "tokens of the answer at most; 0 with echo alone"] = None
     echo: Annotated[bool, "repeat the prompt before the answer"] = False
-    logprobs: Annotated[int | None, _ALTERNATIVES, "how many likeliest tokens come with every token"] = None
+    logprobs: Annotated[int | None, ALTERNATIVES, "how many likeliest tokens come with every token"] = None
 
     def check(self) -> None:
         """Rules between fields."""

@@ -23,6 +23,7 @@ _SESSION = Rule(
     "a name of at most 128 letters, digits, dots, dashes and underscores", lambda value: bool(SESSION.fullmatch(value))
 )
 _STOP = Rule(f"texts of 1 to {LONGEST_STOP:,} characters", lambda value: 0 < len(value) <= LONGEST_STOP)
+ALTERNATIVES = Rule(f"from 0 to {MOST_LOGPROBS}", lambda value: 0 <= value <= MOST_LOGPROBS)
 _CONTEXT = Rule("texts that are not empty", bool)
 
 

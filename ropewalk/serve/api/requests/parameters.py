@@ -70,7 +70,9 @@ def accepted(values: Mapping[str, Any], known: Iterable[str], owner: str = "the 
         elif name in UNSUPPORTED:
             _require_neutral(name, value)
         elif name not in HARMLESS:
-            raise UnknownName("parameter", name[:100], known=sorted(names), owner=owner)
+            unknown = UnknownName("parameter", name[:100], known=sorted(names), owner=owner)
+            unknown.field = name[:100]  # what clients read as `param`
+            raise unknown
     return kept
 
 

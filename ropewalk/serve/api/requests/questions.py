@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.serve.api.answering import Answering
 from ropewalk.serve.api.names import NamedModel
 from ropewalk.serve.api.requests.chat import ChatRequest
@@ -106,6 +106,9 @@ def decoding_of(line: str | None) -> Decoding:
 
 def ask_all(engine: Answering, questions: Sequence[Request]) -> list[Answer]:
     """Begin all answers, or none."""
+    if len(questions) > engine.capacity:
+        rule = f"at most {engine.capacity:,} answers in all, as many as may run and wait here"
+        raise DoesNotFit("n", rule, f"{len(questions):,}", remedy="send fewer prompts, or a smaller n")
     answers = list[Answer]()
     try:
         for question in questions:

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
+from ropewalk.hf.use.growing_text import GrowingText
 from ropewalk.serve.api.requests.chat import Message
 from ropewalk.serve.api.requests.completion import Prompt
 
 SHORT = 4_000  # characters that are read within a few milliseconds
 SLACK = 4  # a tokenizer may drop some of a text, such as white space
-HALF = "\ufffd"  # what a decoder writes for a part of a character
 
 Result = TypeVar("Result")
 
@@ -47,13 +47,15 @@ class Texts:
             raise DoesNotFit("prompt", f"at most {most:,} tokens", f"{len(text):,} characters", remedy=remedy)
         return await self._beside(len(text), self._encoded, text, begins)
 
-    async def prompt_ids(self, prompt: Prompt, *, begins: bool = True, most: int | None = None) -> tuple[int, ...]:
+    async def prompt_ids(
+        self, prompt: Prompt, *, begins: bool = True, most: int | None = None, field: str = "prompt"
+    ) -> tuple[int, ...]:
         """The tokens of a prompt, which may be tokens already."""
         if isinstance(prompt, str):
             return await self.ids(prompt, begins=begins, most=most)
         if not 0 <= min(prompt) <= max(prompt) < self._words:
             wrong = next(token for token in prompt if not 0 <= token < self._words)
-            raise DoesNotFit("prompt", f"token ids from 0 to {self._words - 1:,}", wrong)
+            raise DoesNotFit(field, f"token ids from 0 to {self._words - 1:,}", wrong)
         return prompt
 
     def _encoded(self, text: str, begins: bool) -> tuple[int, ...]:
@@ -71,15 +73,9 @@ class Texts:
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """The text of every token; together they are the whole. A character in several tokens belongs to the last."""
-        strings, first, read = list[str](), 0, 0
-        for end in range(1, len(ids) + 1):
-            before, text = self.decoded(ids[first:read]), self.decoded(ids[first:end])
-            if end < len(ids) and (text.endswith(HALF) or len(text) <= len(before)) and end - read < 8:
-                strings.append("")
-                continue
-            strings.append(text[len(before) :])
-            first, read = read, end
-        return strings
+        text = GrowingText(self._tokenizer, skip_special=False)
+        strings = [text.push(token) for token in ids]
+        return [*strings[:-1], strings[-1] + text.rest()] if strings else []
 
     async def strings_of(self, ids: Sequence[int]) -> list[str]:
         """The same, beside the event loop where there are many."""

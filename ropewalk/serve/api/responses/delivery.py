@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ropewalk.serve.api.responses.compact_json import compact_json
 from ropewalk.serve.api.responses.errors import ClientGone, refusal_of
 from ropewalk.serve.api.responses.shapes import Shape, event
 from ropewalk.serve.api.responses.written import Answers
@@ -68,5 +68,4 @@ async def whole(answers: Answers, shape: Shape, count: int) -> Response:
         async for batch in answers.batches():
             for index, delta in batch:
                 deltas[index].append(delta)
-    body = json.dumps(shape.body(deltas), ensure_ascii=False, separators=(",", ":"))
-    return Response(body, media_type="application/json")
+    return Response(compact_json(shape.body(deltas)), media_type="application/json")

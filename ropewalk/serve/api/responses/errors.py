@@ -51,8 +51,9 @@ def refusal_of(error: BaseException) -> Refusal:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, QueueFull):
-        sentence = "as many requests wait as may wait; try again in a second"
-        return Refusal(429, sentence, kind=BUSY, code="queue_full", headers={"Retry-After": "1"})
+        return Refusal(
+            429, f"{error}; try again in a second", kind=BUSY, code="queue_full", headers={"Retry-After": "1"}
+        )
     if isinstance(error, SessionGone):
         sentence = "the session was evicted and not saved; begin a new one with the whole conversation"
         return Refusal(410, sentence, param="session", code="session_gone")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ropewalk.serve.api.requests.texts import HALF
+from ropewalk.hf.use.growing_text import INCOMPLETE, PATIENCE
 from ropewalk.serve.generation.request import Token
 
 LOWEST = -9999.0  # JSON has no infinity
@@ -13,19 +13,34 @@ LOWEST = -9999.0  # JSON has no infinity
 Written = Callable[[Sequence[int]], str]
 
 
-def of_completion(tokens: Sequence[Token], written: Written, offset: int) -> tuple[dict[str, Any], int]:
-    """Lists by token, as completions have them, and the offset of the text after them."""
+class TextPlace(NamedTuple):
+    """Where the next token begins: the characters before it, and tokens of a character that is not whole yet."""
+
+    offset: int = 0
+    pending: tuple[int, ...] = ()
+
+    def after(self, token: int, written: Written) -> TextPlace:
+        """The place after one more token. The tokens of one character all begin where it begins."""
+        pending = (*self.pending, token)
+        text = written(pending)
+        if text.endswith(INCOMPLETE) and len(pending) < PATIENCE:
+            return TextPlace(self.offset, pending)
+        return TextPlace(self.offset + len(text))
+
+
+def of_completion(tokens: Sequence[Token], written: Written, place: TextPlace) -> tuple[dict[str, Any], TextPlace]:
+    """Lists by token, as completions have them, and the place in the text after them."""
     strings, offsets = [written([token.id]) for token in tokens], list[int]()
-    for string in strings:
-        offsets.append(offset)
-        offset += len(string)
+    for token in tokens:
+        offsets.append(place.offset)
+        place = place.after(token.id, written)
     tops = [_likeliest(token, string, written) for token, string in zip(tokens, strings, strict=True)]
     return {
         "tokens": strings,
         "token_logprobs": [None if token.logprob is None else _finite(token.logprob) for token in tokens],
         "top_logprobs": tops,
         "text_offset": offsets,
-    }, offset
+    }, place
 
 
 def _likeliest(token: Token, string: str, written: Written) -> dict[str, float] | None:
@@ -52,7 +67,7 @@ def _entry(id: int, logprob: float, written: Written) -> dict[str, Any]:
     return {
         "token": string,
         "logprob": _finite(logprob),
-        "bytes": None if HALF in string else list(string.encode()),
+        "bytes": None if INCOMPLETE in string else list(string.encode()),
     }
 
 

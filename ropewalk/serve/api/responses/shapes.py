@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.serve.api.responses.logprobs import Written, of_chat, of_completion
+from ropewalk.serve.api.responses.compact_json import compact_json
+from ropewalk.serve.api.responses.logprobs import TextPlace, Written, of_chat, of_completion
 from ropewalk.serve.api.responses.usage import usage_of
 from ropewalk.serve.generation.request import Delta, Token, Usage
 
@@ -78,7 +78,7 @@ class CompletionShape(Shape):
     def __init__(self, model: str, written: Written, wanted: Wanted, echoes: Sequence[str] = ()) -> None:
         super().__init__(model, written, wanted)
         self._echoes = echoes
-        self._offsets = dict[int, int]()
+        self._places = dict[int, TextPlace]()
 
     def opening(self, count: int) -> list[dict[str, Any]]:
         """The prompts, where they are repeated; with log-probabilities they wait for those."""
@@ -89,7 +89,7 @@ class CompletionShape(Shape):
     def choice(self, index: int, delta: Delta) -> dict[str, Any]:
         """New text."""
         tokens = [*delta.prompt, *delta.tokens]
-        echoed = self._wanted.logprobs and index not in self._offsets
+        echoed = self._wanted.logprobs and index not in self._places
         text = self._echo(index) + delta.text if echoed else delta.text
         return self._choice(index, text, tokens, delta)
 
@@ -102,8 +102,8 @@ class CompletionShape(Shape):
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish_reason}
 
     def _logprobs(self, index: int, tokens: Sequence[Token]) -> dict[str, Any]:
-        offset = self._offsets.get(index, 0)
-        logprobs, self._offsets[index] = of_completion(tokens, self._written, offset)
+        place = self._places.get(index, TextPlace())
+        logprobs, self._places[index] = of_completion(tokens, self._written, place)
         return logprobs
 
     def _echo(self, index: int) -> str:
@@ -142,4 +142,4 @@ def event(value: dict[str, Any]) -> bytes:
 
     event({"a": 1}) == b'data: {"a":1}' + b"\\n\\n"
     """
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + compact_json(value).encode() + b"\n\n"

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from ropewalk.serve.api.metrics import Metrics
-from ropewalk.serve.api.requests.body import Receive
+from ropewalk.serve.api.requests.body import Receive, disconnected
 from ropewalk.serve.api.responses.errors import ClientGone, unavailable
 from ropewalk.serve.generation.request import Answer, Delta
 
@@ -116,6 +116,5 @@ class Answers:
 
     async def _watched(self) -> None:
         """Notice that the client has gone, even while the request waits in the queue."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await disconnected(self._receive)
         self._waiting.put_nowait(ClientGone())

@@ -44,7 +44,7 @@ def _opened(ready: Ready, asked: ChatRequest) -> tuple[str, int, Keep | None]:
         return ready.texts.rendered(messages), 0, None
     state = ready.engine.session_state(asked.session)
     before = ready.conversations.get(asked.session) or Conversation()
-    if ready.has_begun(asked.session) and not before.messages:
+    if state is not None and not before.messages:
         sentence = "the session was not begun by messages, so no messages can follow"
         raise Refusal(409, f"{sentence}; use /v1/completions, or another session", param="session", code="no_chat")
     every, text, new = continued(before, messages, ready.texts.rendered)

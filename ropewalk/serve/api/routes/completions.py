@@ -20,7 +20,7 @@ async def completions(request: Request) -> Response:
     ready = ready_of(request)
     asked = read_completion(await json_of(request))
     model = ready.names.resolve(asked.model)
-    begun = asked.session is not None and ready.has_begun(asked.session)
+    begun = asked.session is not None and ready.engine.session_state(asked.session) is not None
     questions = await of_completion(asked, model, ready.texts, begun=begun)
     echoes = [await ready.texts.text_of(prompt) for prompt in asked.prompt.items] if asked.echo else []
     answers = ask_all(ready.engine, questions)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 
 from ropewalk.errors import InvalidValue
-from ropewalk.serve.api.requests.body import Receive
+from ropewalk.serve.api.requests.body import Receive, disconnected
 from ropewalk.serve.api.requests.parameters import accepted
 from ropewalk.serve.api.requests.texts import Texts
 from ropewalk.serve.api.responses.errors import ClientGone
@@ -72,7 +72,7 @@ def _below(value: Any, field: str, count: int) -> int:
 async def unless_gone(wanted: Awaitable[Result], receive: Receive) -> Result:
     """The result, unless the client closes the connection first: then the work is cancelled."""
     work = asyncio.ensure_future(wanted)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    gone = asyncio.ensure_future(disconnected(receive))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -81,8 +81,3 @@ async def unless_gone(wanted: Awaitable[Result], receive: Receive) -> Result:
     finally:
         gone.cancel()
         work.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

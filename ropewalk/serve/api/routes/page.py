@@ -6,16 +6,13 @@ import base64
 import hashlib
 import re
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
+from ropewalk.page import html
+
 router = APIRouter()
-PLAIN = """<!doctype html><meta charset="utf-8"><title>Ropewalk</title>
-<p>Ropewalk serves OpenAI's interface here: <a href="/v1/models">/v1/models</a>.</p>
-"""
 BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -36,14 +33,14 @@ async def page(request: Request) -> Response:
 
 @cache
 def _page() -> PageWithPolicy:
-    html = import_module("ropewalk.page").html() if find_spec("ropewalk.page") else PLAIN
-    return PageWithPolicy(html, policy_of(html))
+    text = html()
+    return PageWithPolicy(text, policy_of(text))
 
 
-def policy_of(html: str) -> str:
+def policy_of(text: str) -> str:
     """What a page may do: run its scripts and styles, draw, and call the server that it came from."""
     allowed: dict[str, list[str]] = {"script": [], "style": []}
-    for kind, content in BLOCK.findall(html):
+    for kind, content in BLOCK.findall(text):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         allowed[kind.lower()].append(f"'sha256-{digest}'")
     scripts, styles = (" ".join(allowed[kind]) or "'none'" for kind in ("script", "style"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ropewalk.serve.api.responses.compact_json import compact_json
 from ropewalk.serve.api.service import Ready, Service
 
 
@@ -28,5 +28,4 @@ async def json_of(request: Request) -> dict[str, Any]:
 
 def reply(value: Any, status: int = 200) -> Response:
     """A response in JSON."""
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(body, status, media_type="application/json")
+    return Response(compact_json(value), status, media_type="application/json")

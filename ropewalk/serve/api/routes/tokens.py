@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request, Response
 from ropewalk.errors import InvalidValue
 from ropewalk.serve.api.requests.chat import read_messages
 from ropewalk.serve.api.requests.parameters import accepted
-from ropewalk.serve.api.requests.texts import Texts
 from ropewalk.serve.api.routes.parts import json_of, ready_of, reply
 
 router = APIRouter()
@@ -37,11 +36,11 @@ async def detokenize(request: Request) -> Response:
     ready = ready_of(request)
     fields = accepted(await json_of(request), ["model", "tokens"])
     ready.names.resolve(text_or_none(fields, "model"))
-    ids = await ready.texts.prompt_ids(_ids(fields.get("tokens"), ready.texts))
+    ids = await ready.texts.prompt_ids(_ids(fields.get("tokens")), field="tokens")
     return reply({"prompt": await ready.texts.text_of(ids)})
 
 
-def _ids(value: Any, texts: Texts) -> tuple[int, ...]:
+def _ids(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not value or set(map(type, value)) != {int}:
         raise InvalidValue("tokens", "a list of token ids, at least one", value)
     return tuple(value)

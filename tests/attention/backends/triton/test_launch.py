@@ -34,6 +34,7 @@ MIXED = [
     "alibi+streaming:window=6,n_sink=2+scales.head_scale",
     "biases.kerple_log+biases.sandwich+window:window=9+xpos",
     "biases.t5+dual_chunk:chunk=8,local=3",
+    "yarn:factor=2+string:shift=6,local=2+log_n",
 ]
 
 

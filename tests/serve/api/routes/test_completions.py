@@ -187,6 +187,12 @@ def test_if_one_of_several_is_refused_none_is_answered(server, client):
     assert len(server.engine.cancelled) - before == 2
 
 
+def test_more_answers_than_ever_fit_are_refused_for_good(server, client):
+    with pytest.raises(openai.BadRequestError, match="n must be at most 100 answers in all") as refused:
+        client.completions.create(model="default", prompt=["x"] * 10, n=11)
+    assert refused.value.param == "n"
+
+
 def test_contexts_are_read_separately_and_the_question_alone_last(client, server):
     contexts = {"contexts": ["One. ", "Two. "], "decoding": "mean_pooling:beta=0.5"}
     client.completions.create(model="default", prompt="Who?", max_tokens=2, extra_body=contexts)

@@ -5,7 +5,7 @@ import pytest
 
 from ropewalk.serve.generation.request import SessionBusy
 
-from serve.api.conftest import client_of, running
+from serve.api.conftest import call, client_of, running
 from serve.api.fake_engine import FakeEngine
 
 
@@ -47,6 +47,7 @@ def test_an_evicted_session_is_gone(client, server):
     with pytest.raises(openai.APIStatusError, match="evicted") as refused:
         ask(client, "old")
     assert (refused.value.status_code, refused.value.code) == (410, "session_gone")
+    assert call(server, "GET", "/v1/sessions/old").status == 410
 
 
 def test_a_busy_session_is_named(client, server):

@@ -1,0 +1,87 @@
+"""Who takes part in a leaderboard: every preset that reads one text without training, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.extension import Extension
+from ropewalk.frequencies import RoPE
+from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+from ropewalk.hf.use.advice import Advice
+from ropewalk.hf.use.inspect import Inspection
+from ropewalk.parsing import Line, read_line
+from ropewalk.presets.needs import Needs, needs
+
+TRAINED_WITH = "the model must be trained with it from the start"
+CONTEXTS = "it joins several contexts and a question; here one text is read"
+WEIGHTS = "it changes the weights, which then need training"
+NUMBERING = "it numbers the tokens of training texts; a trained model does not read with it"
+NOTHING = "for this model and length it is the model without an extension"
+
+
+class LeftOut(NamedTuple):
+    """A preset that is not measured, and why."""
+
+    name: str
+    why: str
+
+
+class Entrant(NamedTuple):
+    """A line that is measured, and what its authors assume."""
+
+    line: Line
+    extension: Extension
+    needs: Needs
+
+
+def entrants(
+    subject: Subject, inspection: Inspection, more: Sequence[Line] = ()
+) -> tuple[list[Entrant], list[LeftOut]]:
+    """The presets, then the lines that were asked for besides; the base model takes part in every comparison anyway."""
+    config, chosen, left_out = subject.model.config.get_text_config(), dict[Extension, Entrant](), list[LeftOut]()
+    for advice in inspection.methods:
+        extension = _extension(config, advice.name, inspection) if advice.applies else None
+        why = advice.why_not if extension is None else _why_left_out(advice, extension, chosen)
+        if why or extension is None:
+            left_out.append(LeftOut(advice.name, why))
+        else:
+            chosen[extension] = Entrant(read_line(advice.name), extension, advice.needs)
+    for line in more:
+        extension = parsed_for(config, line, inspection.target_len, inspection.facts)
+        if not _is_nothing(extension):
+            chosen.setdefault(extension, Entrant(line, extension, _needs(line)))
+    return list(chosen.values()), left_out
+
+
+def _extension(config: Any, name: str, inspection: Inspection) -> Extension:
+    return parsed_for(config, read_line(name), inspection.target_len, inspection.facts)
+
+
+def _why_left_out(advice: Advice, extension: Extension, chosen: dict[Extension, Entrant]) -> str:
+    """Why a preset that applies is not measured; empty where it is."""
+    if advice.needs == "training":
+        return TRAINED_WITH
+    if extension.decoding is not None:
+        return CONTEXTS
+    if extension.surgery:
+        return WEIGHTS
+    if extension.positions is not None:
+        return NUMBERING
+    if _is_nothing(extension):
+        return NOTHING
+    twin = chosen.get(extension)
+    return f"for this model and length it is the same as {twin.line.text}" if twin else ""
+
+
+def _is_nothing(extension: Extension) -> bool:
+    """Whether the model stays as it is: without any method, or with the plain rotation that it has."""
+    return replace(extension, frequencies=None) == Extension() and isinstance(extension.theta, RoPE)
+
+
+def _needs(line: Line) -> Needs:
+    """The most that one of its presets needs."""
+    kinds: tuple[Needs, ...] = ("nothing", "tuning", "training")
+    return max((needs(term.name) for term in line.terms), key=kinds.index, default="nothing")

@@ -1,0 +1,1 @@
+"""Tasks from outside the package: in a file of the user's, or in an installed package."""

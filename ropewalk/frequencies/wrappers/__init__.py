@@ -1,0 +1,1 @@
+"""Schedules that change another schedule's table: `yarn+resonance` is resonance around yarn."""

@@ -1,0 +1,199 @@
+"""Compositions: a reach, a schedule, scales and which layers read the whole text, each with its free parameters.
+
+Children of the best compositions so far: a child takes each part from one of two parents, and one or two of its
+parameters change. Hand-set extensions that this space contains are parents too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import islice
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from ropewalk.extension import Extension
+from ropewalk.frequencies import NTK, ByParts, Frequencies, NTKMixed
+from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend, Sinks, Window
+from ropewalk.scales import LogN, Scale, Temperature
+from ropewalk.search.goal import ANY, Goal
+from ropewalk.search.spaces.signature import Space, Values, tidy, unknown
+from ropewalk.search.trials import MeasuredTrial, ranked
+
+PARENTS = 6
+FRESH = 0.15  # share of proposals that are drawn at random
+STEP = 0.15  # of a parameter's range: the usual size of a change
+PARTS = (
+    ("reach", "near", "room"),
+    ("schedule", "stretch", "shape"),
+    ("log_n", "temperature"),
+    ("layout", "local", "window", "sinks"),
+)
+
+
+class ReachLengths(NamedTuple):
+    """What a reach is built from."""
+
+    near: int  # its window or chunk
+    room: float  # distances beyond it, at which far keys appear
+    leak: float  # distances that become one, so that the whole text has room
+
+    @classmethod
+    def of(cls, goal: Goal, values: Values) -> ReachLengths:
+        """From shares of the trained length."""
+        trained = goal.facts.trained_len
+        near = max(1, int(trained * values["near"]))
+        room = max(1.0, (trained - near) * values["room"])
+        return cls(near, room, max(1.0, (goal.target_len - near) / room))
+
+
+REACHES: dict[str, Callable[[ReachLengths], Reach | None]] = {
+    "whole": lambda lengths: None,
+    "rerope": lambda lengths: ReRoPE(window=lengths.near),
+    "leaky_rerope": lambda lengths: LeakyReRoPE(window=lengths.near, leak=round(lengths.leak, 3)),
+    "rerope_by_parts": lambda lengths: ReRoPEByParts(window=lengths.near, leak=round(lengths.leak, 3)),
+    "self_extend": lambda lengths: SelfExtend(window=lengths.near, group=math.ceil(lengths.leak)),
+    "dual_chunk": lambda lengths: DualChunk(chunk=lengths.near, local=max(1, min(lengths.near - 1, int(lengths.room)))),
+}
+# By the factor, and a shape from 0 to 1: the turns below which YaRN's pairs are slowed whole, the power of NTK mixed.
+SCHEDULES: dict[str, Callable[[float, float], Frequencies | None]] = {
+    "as_trained": lambda factor, shape: None,
+    "by_parts": lambda factor, shape: ByParts(factor=factor, low_turns=0.25 * 32**shape, high_turns=8 * 32**shape),
+    "ntk_mixed": lambda factor, shape: NTKMixed(factor=factor, power=round(4 * shape, 3)),
+    "ntk": lambda factor, shape: NTK(factor=factor),
+}
+# The layers that read a window and the first tokens: how many of them, counted from this end.
+LAYOUTS: dict[str, Callable[[int, int], list[int]]] = {
+    "all_whole": lambda layers, local: [],
+    "local_below": lambda layers, local: list(range(local)),
+    "local_above": lambda layers, local: list(range(layers - local, layers)),
+    "whole_between": lambda layers, local: [layer for layer in range(layers) if (layer + 1) % (local + 1)],
+}
+
+
+class Compositions(Space):
+    """Everything that composes: about a dozen parameters, four of which choose methods."""
+
+    name: ClassVar[str] = "compositions"
+
+    def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
+        return {
+            "reach": CategoricalDistribution(tuple(REACHES)),
+            "near": FloatDistribution(1 / 16, 15 / 16),  # window or chunk, as a share of the trained length
+            "room": FloatDistribution(1 / 16, 1.0),  # share of the rest of the trained length that far keys take
+            "schedule": CategoricalDistribution(tuple(SCHEDULES)),
+            "stretch": FloatDistribution(1.0, max(2.0, 2 * goal.factor), log=True),
+            "shape": FloatDistribution(0.0, 1.0),
+            "log_n": CategoricalDistribution((False, True)),
+            "temperature": FloatDistribution(0.8, 1.6, log=True),
+            "layout": CategoricalDistribution(tuple(LAYOUTS)),
+            "local": IntDistribution(1, max(1, goal.facts.layers - 1)),
+            "window": FloatDistribution(1 / 16, 15 / 16, log=True),  # of local layers, as a share of the trained length
+            "sinks": IntDistribution(0, 16),  # first tokens that local layers keep
+        }
+
+    def example(self, goal: Goal) -> Values:
+        return self.seeds(goal)[0]
+
+    def seeds(self, goal: Goal) -> list[Values]:
+        """Known compositions, from which it begins: static ones where an engine must load the answer."""
+        plain = {"reach": "whole", "near": 0.5, "room": 0.5, "schedule": "as_trained", "stretch": 1.0, "shape": 0.4}
+        plain |= {"log_n": False, "temperature": 1.0, "layout": "all_whole", "local": 1, "window": 0.5, "sinks": 4}
+        slowed = {**plain, "schedule": "by_parts", "stretch": goal.factor, "temperature": 1.2}
+        mixed = {**slowed, "schedule": "ntk_mixed", "shape": 0.16}
+        if goal.deployable != ANY:
+            return [slowed, mixed]
+        reaching = [{**plain, "reach": reach, "log_n": True} for reach in list(REACHES)[1:]]
+        below = {**reaching[0], "layout": "local_below", "local": max(1, goal.facts.layers // 3)}
+        return [*reaching, slowed, mixed, {**reaching[0], "schedule": "by_parts", "stretch": 2.0}, below]
+
+    def extension(self, goal: Goal, values: Values) -> Extension:
+        scales: tuple[Scale, ...] = (LogN(),) * bool(values["log_n"])
+        if values["temperature"] != 1:
+            scales += (Temperature(value=values["temperature"]),)
+        schedule = SCHEDULES[values["schedule"]](values["stretch"], values["shape"])
+        reach, layers = REACHES[values["reach"]](ReachLengths.of(goal, values)), goal.facts.layers
+        local = Extension(reach=_local(goal, values))
+        overrides = dict.fromkeys(LAYOUTS[values["layout"]](layers, min(values["local"], layers - 1)), local)
+        return Extension(frequencies=schedule, reach=reach, scales=scales, layers=overrides)
+
+    def betters(self, goal: Goal, extension: Extension) -> bool:
+        """All of them."""
+        return True
+
+    def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
+        """A child of the best compositions; now and then something new."""
+        parents = self.parents(goal, past)
+        if not parents or random.random() < FRESH:
+            return {name: drawn(knob, random) for name, knob in self.knobs(goal).items()}
+        child = crossed(_chosen(parents, random), _chosen(parents, random), random)
+        return self.mutated(goal, child, random)
+
+    def parents(self, goal: Goal, past: Sequence[MeasuredTrial]) -> list[Values]:
+        """The values of the best trials that this space contains, the best first."""
+        known = {self.extension(goal, values): values for values in self.seeds(goal)}
+        every = (trial.values if trial.space == self.name else known.get(trial.extension) for trial in ranked(past))
+        return list(islice((values for values in every if values), PARENTS))
+
+    def mutated(self, goal: Goal, mother: Values, random: Random) -> Values:
+        """One or two parameters changed: a number by a step, a choice to another one."""
+        knobs = self.knobs(goal)
+        names = random.sample(sorted(knobs), random.randint(1, 2))
+        return {**mother, **{name: stepped(mother[name], knobs[name], random) for name in names}}
+
+
+def crossed(mother: Values, father: Values, random: Random) -> Values:
+    """Each part from one of the two: a reach with its lengths, a schedule with its factor, scales, layers."""
+    return {name: values[name] for part in PARTS for values in [random.choice((mother, father))] for name in part}
+
+
+def drawn(knob: BaseDistribution, random: Random) -> Any:
+    """A random value of a knob."""
+    match knob:
+        case FloatDistribution():
+            return _placed(random.random(), knob)
+        case IntDistribution():
+            return random.randint(knob.low, knob.high)
+        case CategoricalDistribution():
+            return random.choice(knob.choices)
+    raise unknown(knob)
+
+
+def stepped(value: Any, knob: BaseDistribution, random: Random) -> Any:
+    """Another value of a knob: a number nearby, or another choice."""
+    match knob:
+        case FloatDistribution():
+            ends = _warped(knob.low, knob), _warped(knob.high, knob)
+            place = (_warped(value, knob) - ends[0]) / (ends[1] - ends[0])
+            return _placed(place + random.gauss(0, STEP), knob)
+        case IntDistribution():
+            step = max(1, round(abs(random.gauss(0, STEP * (knob.high - knob.low)))))
+            return min(max(value + random.choice((-step, step)), knob.low), knob.high)
+        case CategoricalDistribution():
+            return random.choice([choice for choice in knob.choices if choice != value])
+    raise unknown(knob)
+
+
+def _placed(place: float, knob: FloatDistribution) -> Any:
+    """The value at a place from 0 to 1 of a range, rounded."""
+    low, high = _warped(knob.low, knob), _warped(knob.high, knob)
+    value = low + min(max(place, 0.0), 1.0) * (high - low)
+    return tidy(math.exp(value) if knob.log else value, knob)
+
+
+def _warped(value: float, knob: FloatDistribution) -> float:
+    return math.log(value) if knob.log else value
+
+
+def _chosen(parents: Sequence[Values], random: Random) -> Values:
+    """A random parent; better ones are more likely."""
+    return parents[min(random.randrange(len(parents)), random.randrange(len(parents)))]
+
+
+def _local(goal: Goal, values: Values) -> Reach:
+    """The reach of local layers: a window, and the first tokens within the trained length."""
+    window = max(1, int(goal.facts.trained_len * values["window"]))
+    sinks = min(values["sinks"], goal.facts.trained_len - window)
+    return Sinks(window=window, n_sink=sinks) if sinks else Window(window=window)

@@ -1,0 +1,1 @@
+"""The memory of keys and values: pages, and who holds them."""

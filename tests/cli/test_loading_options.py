@@ -1,0 +1,146 @@
+"""How a model is loaded is said the same way to every verb that loads one; verbs are those of the parser."""
+
+import json
+import shlex
+
+import pytest
+import torch
+import typer
+from hf.models import tiny
+from transformers import AutoModelForCausalLM
+
+import ropewalk as rw
+from ropewalk.cli.main import run
+from ropewalk.cli.parser import EXAMPLES, app
+from ropewalk.models import DEFAULT
+
+VERBS = typer.main.get_command(app).commands
+OPTIONS = {"--dtype", "--device", "--revision", "--trust-remote-code"}
+LINES = {verb.__name__: example for verb, example in EXAMPLES.items()}
+INSTEAD = {  # of an example whose files are not here, or that would run for long
+    "serve": "ropewalk serve ./model rerope+log_n --port 0",
+    "generate": "ropewalk generate ./model rerope+log_n --prompt x",
+    "train": "ropewalk train pretrain --list",
+}
+# train: the precision is a setting, and the devices are accelerate's.
+SETTINGS_OF_THEIR_OWN = {"train"}
+
+
+def line_of(verb):
+    return shlex.split(INSTEAD.get(verb, LINES[verb]).replace("./model", "default", 1))[1:]
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """What from_pretrained was called with; nothing is loaded."""
+    calls = []
+
+    def from_pretrained(name, **kwargs):
+        calls.append(kwargs)
+        raise OSError("not loaded here")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+def options_of(verb):
+    return {name for option in VERBS[verb].params for name in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_verb_has_all_of_them_where_it_loads_weights(verb, asked, capfd):
+    run(line_of(verb))
+    assert bool(asked) == (options_of(verb) >= OPTIONS), capfd.readouterr().err
+    assert bool(asked) or verb in SETTINGS_OF_THEIR_OWN or not {"--dtype", "--device"} & options_of(verb)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if options_of(verb) >= OPTIONS])
+def test_they_reach_transformers(verb, asked):
+    pytest.importorskip("accelerate")
+    device = "cpu" if verb == "serve" else "auto"
+    run([*line_of(verb), "--dtype", "bfloat16", "--device", device, "--trust-remote-code"])
+    assert asked[0]["dtype"] == "bfloat16"
+    assert asked[0].get("device_map") == (None if verb == "serve" else "auto")
+    assert asked[0]["trust_remote_code"] is True
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if options_of(verb) >= OPTIONS])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--dtype bflaot16", "there is no dtype 'bflaot16'; did you mean 'bfloat16'? Known: auto, float32, bfloat16"),
+        ("--device gpu9", "--device must be a device that torch has here, such as cpu, or auto, got 'gpu9'"),
+        ("--device meta", "--device must be a device that torch has here, such as cpu, or auto, got 'meta'"),
+        ("--device cuda:99", "--device must be a device that torch has here"),
+        ("--revision v2", "leave --revision out"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(verb, asked, capsys, options, said):
+    assert run([*line_of(verb), *options.split()]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compare default yarn --ray local --device cpu", "give --ray or --device, not both"),
+        ("compare default yarn --ray local --device auto", "give --ray or --device, not both"),
+        ("fit default --workers 2 --device auto", "each of several workers would take all devices; name one device"),
+        ("serve default --device auto", "serve keeps keys and values on one device, and auto is several"),
+        ("check default --dtype bfloat16", "No such option: --dtype"),
+        ("train pretrain --device cpu", "No such option: --device"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused(asked, capsys, line, said):
+    assert run(line.split()) == 2
+    assert said in capsys.readouterr().err
+    assert not asked
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2), ("float16", 2), ("auto", 2)])
+def test_the_model_has_the_precision(tmp_path, capsys, dtype, size):
+    tiny("llama", num_hidden_layers=1).bfloat16().save_pretrained(tmp_path)
+    assert run(["inspect", str(tmp_path), "--to", "1k", "--json", "--dtype", dtype]) == 0
+    keys = 2 * 2 * 16 * 1024 * size  # keys and values, heads, dimensions, tokens
+    assert json.loads(capsys.readouterr().out)["cache_bytes"] == keys
+
+
+def test_a_model_spread_by_accelerate_writes_the_same(capsys):
+    pytest.importorskip("accelerate")
+    said = []
+    for device in ("auto", "cpu"):
+        assert run(f"generate default rerope+log_n --prompt def --max-new-tokens 4 --device {device}".split()) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+
+
+def test_extend_writes_in_the_precision(tmp_path, capsys):
+    assert run(["extend", "default", "yarn:factor=2", "-o", str(tmp_path / "out"), "--dtype", "bfloat16"]) == 0
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
+
+
+def test_python_takes_the_same_by_the_same_names():
+    compared = {"lengths": [1024], "tasks": "context", "samples": 2, "progress": False}
+    with pytest.raises(rw.UnknownName, match="did you mean 'bfloat16'"):
+        rw.compare(DEFAULT, ["yarn"], dtype="bflaot16", **compared)
+    with pytest.raises(rw.InvalidValue, match=r"a revision \(v2\) is for a model on the hub"):
+        rw.diagnose(DEFAULT, revision="v2", progress=False)
+    with pytest.raises(rw.InvalidValue, match="each of several workers"):
+        rw.fit(DEFAULT, workers=2, device="auto")
+    assert rw.inspect(DEFAULT, dtype="bfloat16").bytes_per_number == 2
+    model = rw.load(DEFAULT, dtype="bfloat16")
+    assert model.dtype == torch.bfloat16
+    for refused in (lambda: rw.inspect(model, dtype="float32"), lambda: rw.compare(model, dtype="float32")):
+        with pytest.raises(rw.InvalidValue, match="dtype is for a model that is named; this one is loaded"):
+            refused()
+
+
+def test_a_chat_needs_a_template(capsys):
+    assert run(["generate", "default", "--prompt", "x", "--chat"]) == 2
+    shown = capsys.readouterr().err
+    assert shown == "ropewalk: the model has no chat template; leave --chat out: the prompt is continued as it is\n"
