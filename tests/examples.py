@@ -34,6 +34,7 @@ REACH = (
     reach.LeakyReRoPE(window=5, leak=4),
     reach.ReRoPEByParts(window=5, leak=4, low_turns=0.5, high_turns=3),
     reach.SelfExtend(window=5, group=3),
+    reach.DPE(window=5, groups=(2, 5, 1)),
     reach.DualChunk(chunk=8, local=3),
     reach.String(shift=6, local=2),
 )

@@ -16,6 +16,7 @@ from ropewalk.parsing import PRESETS
 from ropewalk.presets.needs import needs
 from ropewalk.presets.training import hwfa_window
 from ropewalk.reach import (
+    DPE,
     Causal,
     Chunks,
     DualChunk,
@@ -36,7 +37,7 @@ CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24}
 ASKED_FOR = {
     *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
     *("alibi", "kerple", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
-    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope"),
+    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe"),
     *("rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dual_chunk", "lm_infinite", "streaming", "log_n"),
 }
 MODEL = Facts(trained_len=4096, head_dim=128, heads=32, layers=24)
@@ -81,6 +82,7 @@ def test_parameters_are_keywords_with_known_names(name):
         ("leaky_rerope", "reach", LeakyReRoPE(window=1024, leak=31)),
         ("rerope_by_parts", "reach", ReRoPEByParts(window=1536, leak=(32768 - 1536) / 1536)),
         ("self_extend", "reach", SelfExtend(window=1024, group=19)),
+        ("dpe", "reach", DPE(window=1024, groups=(38, 608, 608, 38, 38, 38, 38, 19))),
         ("dual_chunk", "reach", DualChunk(chunk=3072, local=512)),
         ("string", "reach", String(shift=1365, local=128)),
         ("lm_infinite", "reach", LambdaMask(window=4096, n_sink=10)),
@@ -110,6 +112,7 @@ def test_without_a_target_the_authors_defaults_stand():
     assert parse("leaky_rerope", trained_len=4096).reach == LeakyReRoPE(window=1024, leak=16)
     assert parse("rerope_by_parts", trained_len=4096).reach == ReRoPEByParts(window=1536, leak=16)
     assert parse("self_extend", trained_len=4096).reach == SelfExtend(window=1024, group=8)
+    assert parse("dpe", trained_len=4096).reach == DPE(window=1024, groups=(16, 256, 256, 16, 16, 16, 16, 8))
     assert parse("llama3").frequencies.factor == 8
     assert parse("llama3:factor=32").frequencies.factor == 32
 

@@ -11,6 +11,9 @@ from ropewalk.presets.inference import (
     bca as bca,
 )
 from ropewalk.presets.inference import (
+    dpe as dpe,
+)
+from ropewalk.presets.inference import (
     dual_chunk as dual_chunk,
 )
 from ropewalk.presets.inference import (
@@ -184,6 +187,7 @@ ALL: tuple[Callable[..., Extension], ...] = (
     leaky_rerope,
     rerope_by_parts,
     self_extend,
+    dpe,
     dual_chunk,
     string,
     log_n,

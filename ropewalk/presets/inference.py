@@ -8,6 +8,7 @@ from ropewalk.decoding import NBCE, MeanPooling
 from ropewalk.extension import Extension
 from ropewalk.presets.lengths import Length, share_of, squeeze
 from ropewalk.reach import (
+    DPE,
     Blockwise,
     DualChunk,
     LambdaMask,
@@ -20,6 +21,9 @@ from ropewalk.reach import (
     Window,
 )
 from ropewalk.scales import LogN
+
+# The authors' for Llama 3.1, the only one of their models whose bands stay within its trained length.
+DPE_GROUPS = (2, 32, 32, 2, 2, 2, 2, 1)
 
 
 def window(*, window: int | None = None, trained_len: Length = None) -> Extension:
@@ -116,6 +120,26 @@ def self_extend(
     if group is None:
         group = math.ceil(squeeze(size, 2 / 3, trained_len, target_len) or 8)
     return Extension(reach=SelfExtend(window=size, group=group))
+
+
+def dpe(
+    *,
+    window: int | None = None,
+    groups: tuple[int, ...] = (),
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """DPE with a window of a quarter, and Llama 3.1's eight bands times a group that keeps the longest distance at 2/3.
+
+    The pattern is 2, 32, 32, 2, 2, 2, 2, 1; the group of the last band is Self-Extend's, so that no band goes further.
+
+    Source: Lu et al. 2025, arXiv:2504.18857; LuLuLuyi/DPE, config/dpe_config.yaml (others for each model, by a search).
+    """
+    size = share_of("dpe", "window", window, trained_len, 1 / 4)
+    if not groups:
+        finest = math.ceil(squeeze(size, 2 / 3, trained_len, target_len) or 8)
+        groups = tuple(finest * times for times in DPE_GROUPS)
+    return Extension(reach=DPE(window=size, groups=groups))
 
 
 def dual_chunk(*, chunk: int | None = None, local: int | None = None, trained_len: Length = None) -> Extension:

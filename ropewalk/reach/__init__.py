@@ -3,6 +3,7 @@
 from ropewalk.reach.blockwise import Blockwise as Blockwise
 from ropewalk.reach.causal import Causal as Causal
 from ropewalk.reach.chunks import Chunks as Chunks
+from ropewalk.reach.compressed.dpe import DPE as DPE
 from ropewalk.reach.compressed.leaky_rerope import LeakyReRoPE as LeakyReRoPE
 from ropewalk.reach.compressed.rerope import ReRoPE as ReRoPE
 from ropewalk.reach.compressed.rerope_by_parts import ReRoPEByParts as ReRoPEByParts
@@ -28,6 +29,7 @@ ALL: tuple[type[Reach], ...] = (
     LeakyReRoPE,
     ReRoPEByParts,
     SelfExtend,
+    DPE,
     DualChunk,
     String,
 )

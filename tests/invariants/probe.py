@@ -100,4 +100,5 @@ def _values(slot, hint, value):
         return [*EXAMPLES[slot], *unstretched, 3]
     if all(isinstance(item, str) for item in value):
         return [value[:1]]
-    return [(1.5 * value[0], *value[1:])]
+    factor = 2 if isinstance(value[0], int) else 1.5
+    return [(factor * value[0], *value[1:])]

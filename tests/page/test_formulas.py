@@ -84,6 +84,7 @@ def broken(chromium, file):
         ("frequencies", "resonance", "Number(rest > 0.5)", "Number(rest > 0.25)"),
         ("frequencies", "partial", "pair < movingPairs(values, facts)", "pair <= movingPairs(values, facts)"),
         ("reach", "self_extend", "div(i, group) + window - div(window, group)", "div(i, group) + window"),
+        ("reach", "dpe", "Math.min(...groups)", "Math.max(...groups)"),
         ("reach", "sinks", "Math.min(i, n_sink + window - 1)", "Math.min(i, n_sink + window)"),
         (
             "scales",

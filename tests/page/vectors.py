@@ -92,6 +92,8 @@ def _value(rng, hint, name, method, facts):
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return rng.choice(arguments)
+    if origin is tuple and arguments[0] is int:
+        return tuple(rng.randrange(1, 40) for _ in range(rng.randrange(1, facts.rotating // 2 + 1)))
     if origin is tuple:
         return tuple(rng.uniform(1, 8) for _ in range(facts.rotating // 2))
     if arguments:
@@ -190,7 +192,7 @@ def preset_cases(name, seed=0):
 CHOICES = ("factor=3.7", "window=9", "low_turns=2,high_turns=17.5", "n_sink=3", "steps=nothing", "clipped=false")
 CHOICES += ("new_base=3e5", "limit=9000", "leak=3.5", "group=5", "chunk=20", "block=12", "rerope_window=8", "beta=0.5")
 CHOICES += ("kv_heads=1", "eta=0.2,top_p=0.8", "local=4", "steps=3", "shift=30", "every=2", "every=3,window=5")
-CHOICES += ("start=0.4",)
+CHOICES += ("start=0.4", "groups=[3,9,1]")
 
 
 def composed(extension):

@@ -49,7 +49,7 @@ Ropewalk.diagnostics = (() => {
   function pairAngles({ extension, facts, length, spans, turns }) {
     const before = Ropewalk.frequencies.trained(facts),
       after = tableOf(theta(extension), facts, length).invFreq;
-    const reached = (pair) => Ropewalk.reach.furthestOfPair(spans, length - 1, turns[pair] ?? 0) + 1,
+    const reached = (pair) => (pair < turns.length ? Ropewalk.reach.furthestOfPair(spans, length - 1, turns, pair) : 0) + 1,
       full = 2 * Math.PI;
     return before.map((original, pair) => {
       const angle = after[pair] ?? 0; // a partial rotation leaves the last pairs alone
@@ -77,7 +77,7 @@ Ropewalk.diagnostics = (() => {
     const { invFreq, logDecay } = (shown.table ??= tableOf(theta(extension), facts, length));
     let total = facts.head_dim / 2 - invFreq.length; // pairs that do not rotate
     invFreq.forEach((angle, pair) => {
-      const place = Ropewalk.reach.distanceOfPair(spans, row, row - distance, turns[pair]);
+      const place = Ropewalk.reach.distanceOfPair(spans, row, row - distance, turns, pair);
       total += Math.cos(place * angle) * Math.exp(place * logDecay[pair]);
     });
     const logit = (scaleAt(shown, row) * 2 * total) / facts.head_dim;

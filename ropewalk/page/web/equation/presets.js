@@ -236,6 +236,14 @@ Ropewalk.presets = (() => {
       const derived = () => Math.ceil(squeeze(size, 2 / 3, trained_len, target_len) || 8);
       return ofReach("self_extend", { window: size, group: is(group) ? group : derived() });
     },
+    dpe({ window, groups, trained_len, target_len }) {
+      const size = shareOf("dpe", "window", window, trained_len, 1 / 4);
+      const derived = () => {
+        const finest = Math.ceil(squeeze(size, 2 / 3, trained_len, target_len) || 8);
+        return [2, 32, 32, 2, 2, 2, 2, 1].map((times) => finest * times);
+      };
+      return ofReach("dpe", { window: size, groups: groups?.length ? groups : derived() });
+    },
     dual_chunk({ chunk, local, trained_len }) {
       const place = shareOf("dual_chunk", "chunk", chunk, trained_len, 3 / 4);
       const near = shareOf("dual_chunk", "local", local, trained_len, 1 / 8);

@@ -18,6 +18,11 @@ Ropewalk.methods.reach = (() => {
     const remedy = "a quarter to a half of the trained length works best; or add a schedule such as yarn";
     throw must(name, rule, distance, remedy);
   }
+  // Beyond the window, groups of keys share a position.
+  const grouped = (window, group) => ({
+    qAt: (i) => div(i, group) + window - div(window, group),
+    kAt: (j) => div(j, group),
+  });
   const below = ({ window }, facts) => requireTrained("window", window, facts, facts.trained_len - 1);
 
   const methods = {
@@ -76,7 +81,7 @@ Ropewalk.methods.reach = (() => {
             stop: before(window),
             qAt: (i) => window + (i - window) / leak,
             kAt: (j) => j / leak,
-            ofPair: (i, j, turns) => window + ((1 - keep(turns)) / leak) * (i - j - window),
+            ofPair: (i, j, turns, pair) => window + ((1 - keep(turns[pair])) / leak) * (i - j - window),
           },
         ];
       },
@@ -85,13 +90,29 @@ Ropewalk.methods.reach = (() => {
       checkAgainst: below,
       spans: ({ window, group }) => [
         last(window),
-        {
-          start: always(0),
-          stop: before(window),
-          qAt: (i) => div(i, group) + window - div(window, group),
-          kAt: (j) => div(j, group),
-        },
+        { start: always(0), stop: before(window), ...grouped(window, group) },
       ],
+    },
+    dpe: {
+      check({ groups }) {
+        if (!groups.length) throw must("groups", "one size for each band of pairs", groups);
+      },
+      checkAgainst(values, facts) {
+        below(values, facts);
+        const pairs = Ropewalk.facts.rotating(facts) / 2,
+          bands = values.groups.length;
+        const remedy = "name fewer bands; two neighbours may become one";
+        if (bands > pairs) throw must("groups", `at most ${pairs}, one for each pair`, bands, remedy);
+      },
+      spans({ window, groups }) {
+        const bands = groups.map((group) => grouped(window, group));
+        const ofPair = (i, j, turns, pair) => {
+          const { qAt, kAt } = bands[div(pair * bands.length, turns.length)];
+          return qAt(i) - kAt(j);
+        };
+        const finest = grouped(window, Math.min(...groups));
+        return [last(window), { start: always(0), stop: before(window), ...finest, ofPair }];
+      },
     },
     dual_chunk: {
       check({ chunk, local }) {
@@ -140,15 +161,15 @@ Ropewalk.methods.reach = (() => {
     return shown;
   }
 
-  // The same for a pair, by how often it turns in the trained length: a span may place pairs differently.
-  function distanceOfPair(spans, i, j, turns) {
+  // The same for a pair, by how often all pairs turn in the trained length: a span may place pairs differently.
+  function distanceOfPair(spans, i, j, turns, pair) {
     const span = spans.findLast((one) => bounds(one, i)[0] <= j && j < bounds(one, i)[1]);
-    return span?.ofPair ? span.ofPair(i, j, turns) : distance(spans, i, j);
+    return span?.ofPair ? span.ofPair(i, j, turns, pair) : distance(spans, i, j);
   }
 
   // The largest effective distance of a pair in a row.
-  function furthestOfPair(spans, i, turns) {
-    const distances = spans.map((span) => distanceOfPair(spans, i, bounds(span, i)[0], turns));
+  function furthestOfPair(spans, i, turns, pair) {
+    const distances = spans.map((span) => distanceOfPair(spans, i, bounds(span, i)[0], turns, pair));
     return Math.max(0, ...distances.filter((one) => !Number.isNaN(one)));
   }
 
