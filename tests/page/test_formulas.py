@@ -28,7 +28,7 @@ def test_every_preset_is_the_same_composition(scripts, name):
     assert computed == [composition for _, composition in drawn]
 
 
-@pytest.mark.parametrize("name", vectors.drawable())
+@pytest.mark.parametrize("name", [*vectors.drawable(), "dpe:window=5,groups=[2,9,1]"])
 def test_the_panels_draw_what_python_computes(scripts, name):
     case, numbers = vectors.look_case(name)
     (computed,) = scripts.evaluate(vectors.LOOK, [case])

@@ -95,6 +95,17 @@ def test_it_goes_with_schedules_scales_and_biases(line):
     torch.testing.assert_close(out.double(), reference_attention(q, k, v, extension, FACTS), rtol=0, atol=2e-6)
 
 
+def test_tokens_with_several_positions_are_placed_by_those():
+    q, k, v = inputs(20)
+    rows = torch.stack([torch.arange(20), torch.arange(20) * 3 // 2])
+    pairs = rows[torch.tensor([0, 1, 1, 0])].T[None]
+    extension = Extension(reach=DPE(window=5, groups=(4, 2, 3)))
+    out = attend(q.float(), k.float(), v.float(), extension, FACTS, pair_positions_bjp=pairs)
+    oracle = reference_attention(q, k, v, extension, FACTS, pair_positions_bjp=pairs)
+    torch.testing.assert_close(out.double(), oracle, rtol=0, atol=2e-6)
+    assert not torch.allclose(oracle, reference_attention(q, k, v, extension, FACTS))
+
+
 def test_for_biases_a_far_key_is_at_the_distance_of_the_smallest_group():
     places = torch.arange(60)
     reaches = DPE(window=5, groups=(7, 2, 4)), SelfExtend(window=5, group=2)
@@ -105,6 +116,11 @@ def test_for_biases_a_far_key_is_at_the_distance_of_the_smallest_group():
 def test_a_band_that_is_left_as_trained_meets_the_trained_length_first():
     reach = DPE(window=5, groups=(8, 1))
     assert [furthest(reach, row) for row in (31, 32)] == [31, 32]
+
+
+def test_a_decay_is_refused():
+    with pytest.raises(DoesNotFit, match="xpos needs one distance, but dpe gives each pair its own"):
+        reference_attention(*inputs(9), parse("dpe:window=5,groups=[2]+frequencies.xpos"), FACTS)
 
 
 def test_more_bands_than_pairs_are_refused():
