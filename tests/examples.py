@@ -46,6 +46,7 @@ BIASES = (
     biases.GAURotary(),
     biases.T5(),
     biases.FIRE(),
+    biases.FarDiscount(window=8),
 )
 SCALES = (
     scales.LogN(),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ropewalk import Extension, Facts, InvalidValue, parse, presets
+from ropewalk.biases import FarDiscount
 from ropewalk.equation import reference_weights
 from ropewalk.frequencies import NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial
 from ropewalk.lab.recipes.pretrain import without_rerope
@@ -29,6 +30,7 @@ from ropewalk.reach import (
     String,
     Window,
 )
+from ropewalk.scales import LogN
 
 from examples import FACTS
 from golden_tables import golden
@@ -37,7 +39,7 @@ CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24}
 ASKED_FOR = {
     *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
     *("alibi", "kerple", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
-    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe"),
+    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach"),
     *("rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dual_chunk", "lm_infinite", "streaming", "log_n"),
 }
 MODEL = Facts(trained_len=4096, head_dim=128, heads=32, layers=24)
@@ -81,6 +83,9 @@ def test_parameters_are_keywords_with_known_names(name):
         ("rerope", "reach", ReRoPE(window=1024)),
         ("leaky_rerope", "reach", LeakyReRoPE(window=1024, leak=31)),
         ("rerope_by_parts", "reach", ReRoPEByParts(window=1536, leak=(32768 - 1536) / 1536)),
+        ("long_reach", "reach", ReRoPEByParts(window=1536, leak=(32768 - 1536) / 1536)),
+        ("long_reach", "biases", (FarDiscount(window=1536, strength=0.3),)),
+        ("long_reach", "scales", (LogN(strength=1.5),)),
         ("self_extend", "reach", SelfExtend(window=1024, group=19)),
         ("dpe", "reach", DPE(window=1024, groups=(38, 608, 608, 38, 38, 38, 38, 19))),
         ("dual_chunk", "reach", DualChunk(chunk=3072, local=512)),

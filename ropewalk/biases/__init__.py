@@ -1,6 +1,7 @@
 """bias_h(distance): what is added to a logit, depending on the distance of the key."""
 
 from ropewalk.biases.alibi import ALiBi as ALiBi
+from ropewalk.biases.far_discount import FarDiscount as FarDiscount
 from ropewalk.biases.fire import FIRE as FIRE
 from ropewalk.biases.gau_rotary import GAURotary as GAURotary
 from ropewalk.biases.kerple_log import KerpleLog as KerpleLog
@@ -18,4 +19,5 @@ ALL: tuple[type[Bias], ...] = (
     GAURotary,
     T5,
     FIRE,
+    FarDiscount,
 )

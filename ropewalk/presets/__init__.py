@@ -26,6 +26,9 @@ from ropewalk.presets.inference import (
     log_n as log_n,
 )
 from ropewalk.presets.inference import (
+    long_reach as long_reach,
+)
+from ropewalk.presets.inference import (
     nbce as nbce,
 )
 from ropewalk.presets.inference import (
@@ -186,6 +189,7 @@ ALL: tuple[Callable[..., Extension], ...] = (
     rerope,
     leaky_rerope,
     rerope_by_parts,
+    long_reach,
     self_extend,
     dpe,
     dual_chunk,

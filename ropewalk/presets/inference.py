@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ropewalk.biases import FarDiscount
 from ropewalk.decoding import NBCE, MeanPooling
 from ropewalk.extension import Extension
 from ropewalk.presets.lengths import Length, share_of, squeeze
@@ -105,6 +106,23 @@ def rerope_by_parts(
     return Extension(reach=parts)
 
 
+def long_reach(
+    *,
+    window: int | None = None,
+    leak: float | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """ReRoPE by parts with a steeper log-n and a discount of far keys: the best that we know without training.
+
+    Source: ours, 2026; docs/results/compositions. Window and leak as for rerope_by_parts.
+    """
+    parts = rerope_by_parts(window=window, leak=leak, trained_len=trained_len, target_len=target_len)
+    size = share_of("long_reach", "window", window, trained_len, 3 / 8)
+    scales = (LogN(strength=1.5),)
+    return Extension(reach=parts.reach, biases=(FarDiscount(window=size),), scales=scales)
+
+
 def self_extend(
     *,
     window: int | None = None,
@@ -163,12 +181,12 @@ def string(*, shift: int | None = None, local: int | None = None, trained_len: L
     return Extension(reach=String(shift=start, local=min(128, max(start // 4, 1)) if local is None else local))
 
 
-def log_n(*, clipped: bool = True) -> Extension:
+def log_n(*, clipped: bool = True, strength: float = 1.0) -> Extension:
     """log-n scaling of the logits, clipped at the trained length.
 
     Source: Su 2021, kexue.fm/8823; kexue.fm/9706, eq. 14.
     """
-    return Extension(scales=(LogN(clipped=clipped),))
+    return Extension(scales=(LogN(clipped=clipped, strength=strength),))
 
 
 def nbce(*, beta: float = 0.25, eta: float = 0.1, top_p: float = 0.95) -> Extension:

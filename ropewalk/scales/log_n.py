@@ -1,9 +1,11 @@
 """log-n: attention grows sharper with the number of keys, so that its entropy stays that of training.
 
-    scale(i) = max(1, ln(i+1) / ln L)        clipped
-    scale(i) = ln(i+1) / ln L                unclipped, for models trained with it
+    scale(i) = 1 + strength (growth(i) - 1)
+    growth(i) = max(1, ln(i+1) / ln L)        clipped
+    growth(i) = ln(i+1) / ln L                unclipped, for models trained with it
 
 Source: Su 2021, kexue.fm/8823, and 2023, kexue.fm/9706, eq. 14; bojone/rerope, rerope_patch.py:56 (clipped).
+The strength is ours: with far keys compressed, 1.5 was better than 1 (docs/log.md).
 
 Clipped, it changes nothing within the trained length and may be added to any model.
 """
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
+from ropewalk.record import POSITIVE
 from ropewalk.scales.signature import Scale, Weights
 
 
@@ -26,6 +29,7 @@ from ropewalk.scales.signature import Scale, Weights
 class LogN(Scale):
     name = "log_n"
     clipped: Annotated[bool, "leave rows within the trained length unchanged"] = True
+    strength: Annotated[float, POSITIVE, "1: as published; more: attention grows sharper faster"] = 1.0
 
     def check_against(self, facts: Facts) -> None:
         if facts.trained_len < 2:
@@ -33,4 +37,5 @@ class LogN(Scale):
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         growth = torch.log(position.double() + 1) / math.log(facts.trained_len)
-        return (growth.clamp(min=1) if self.clipped else growth).unsqueeze(0)
+        kept = growth.clamp(min=1) if self.clipped else growth
+        return (1 + self.strength * (kept - 1)).unsqueeze(0)

@@ -1,9 +1,13 @@
 """Facts about biases that follow from their formulas."""
 
+import math
+
+import pytest
 import torch
 
-from ropewalk import Facts
-from ropewalk.biases import T5, ALiBi, GAURotary, KerplePower, Sandwich
+from ropewalk import DoesNotFit, Facts, parse
+from ropewalk.biases import T5, ALiBi, FarDiscount, GAURotary, KerplePower, Sandwich
+from ropewalk.equation import reference_weights
 
 FACTS = Facts(trained_len=64, head_dim=8, heads=2)
 DISTANCE = torch.arange(50)
@@ -41,3 +45,31 @@ def test_long_distances_stay_exact():
     """A distance beyond 2^24 is no float32 any more; the bias is computed without one."""
     far = torch.tensor([2**24 + 1])
     assert float(ALiBi().bias(far, far, FACTS, {})[0]) == -(2**24 + 1) / 16
+
+
+def test_far_discount_by_hand():
+    """L = 64 and w = 14: 50 far keys in the last row of training, 100 in row 113."""
+    query = torch.tensor([113, 113, 63, 40])
+    distance = torch.tensor([14, 13, 50, 30])
+    for strength in (1.0, 0.5):
+        got = FarDiscount(window=14, strength=strength).bias(distance, query, FACTS, {})
+        assert got.tolist() == [pytest.approx([-strength * math.log(2), 0, 0, 0])] * 2
+
+
+@pytest.mark.parametrize("reach", ["rerope:window=9", "self_extend:window=9,group=4", "leaky_rerope:window=9,leak=3"])
+def test_under_strength_1_far_keys_keep_their_share_where_all_logits_are_alike(reach):
+    """Near keys 9, far keys 55 in the last row of training: 55/64 of the weight, however many there are."""
+    q, k = torch.zeros(1, 2, 300, 8), torch.zeros(1, 2, 300, 8)
+    weights = reference_weights(q, k, parse(f"{reach}+far_discount:window=9,strength=1", trained_len=64), FACTS)
+    for row in (63, 64, 150, 299):
+        assert float(weights[0, 0, row, : row - 8].sum()) == pytest.approx(55 / 64)
+    assert float(weights[0, 0, 40, 40]) == pytest.approx(1 / 41)  # within the trained length nothing changes
+
+
+def test_far_discount_refuses_windows_beyond_training():
+    with pytest.raises(DoesNotFit, match="window must be from 1 to below the trained length"):
+        FarDiscount(window=64).check_against(FACTS)
+    assert torch.equal(
+        FarDiscount().bias(DISTANCE, DISTANCE + 99, FACTS, {}),
+        FarDiscount(window=24).bias(DISTANCE, DISTANCE + 99, FACTS, {}),
+    )

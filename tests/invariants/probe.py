@@ -49,7 +49,8 @@ def _reach(spec):
 def _biases(spec):
     weights = spec.weights(WIDE, generator())
     distance = torch.arange(0, 2000, 7)
-    return [spec.bias(distance, distance, WIDE, weights), *weights.values()]
+    beyond = distance + 3 * WIDE.trained_len
+    return [*(spec.bias(distance, query, WIDE, weights) for query in (distance, beyond)), *weights.values()]
 
 
 def _scales(spec):

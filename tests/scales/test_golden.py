@@ -25,6 +25,12 @@ ROWS = torch.tensor(TABLES["n(=position+1)"]) - 1
 FACTS = Facts(trained_len=4096, head_dim=8, heads=2)
 
 
+def test_a_stronger_log_n_grows_faster():
+    """ln 4096^2 / ln 4096 is 2: one more than within the trained length, or one and a half."""
+    rows = torch.tensor([10, 4095, 4096**2 - 1])
+    assert LogN(strength=1.5).scale(rows, FACTS, {}).tolist() == [[1, 1, pytest.approx(2.5)]]
+
+
 def value(scale, facts=FACTS):
     (constant,) = set(scale.scale(torch.tensor([0, 5, 10**6]), facts, {}).flatten().tolist())
     return constant

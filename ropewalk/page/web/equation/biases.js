@@ -28,6 +28,8 @@ Ropewalk.methods.biases = (() => {
 
   const uniform = (random, fanIn) => (2 * random() - 1) / Math.sqrt(fanIn);
 
+  const nearKeys = (window, trained) => window ?? Math.floor((3 * trained) / 8);
+
   return {
     alibi: { bias: (_, distance, query, facts) => slopes(facts.heads).map((slope) => -slope * distance) },
     kerple_log: {
@@ -79,6 +81,19 @@ Ropewalk.methods.biases = (() => {
         table: list(buckets, () => list(facts.heads, () => SPREAD * normal(random))),
       }),
       bias: (values, distance, query, facts, { table }) => table[bucket(values, distance)],
+    },
+    far_discount: {
+      checkAgainst({ window }, { trained_len }) {
+        const near = nearKeys(window, trained_len);
+        if (near < 1 || near >= trained_len) {
+          throw must("window", `from 1 to below the trained length (${trained_len})`, near);
+        }
+      },
+      bias({ window, strength }, distance, query, { trained_len, heads }) {
+        const near = nearKeys(window, trained_len);
+        const times = Math.max((query - near + 1) / (trained_len - near), 1);
+        return Array(heads).fill(distance >= near ? -strength * Math.log(times) : 0);
+      },
     },
     fire: {
       weights: ({ width, initial_c }, facts, random) => ({

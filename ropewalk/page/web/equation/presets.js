@@ -231,6 +231,13 @@ Ropewalk.presets = (() => {
       const derived = () => float(squeeze(size, 3 / 4, trained_len, target_len) || 16);
       return ofReach("rerope_by_parts", { window: size, leak: is(leak) ? leak : derived(), low_turns, high_turns });
     },
+    long_reach({ window, leak, trained_len, target_len }) {
+      const size = shareOf("long_reach", "window", window, trained_len, 3 / 8);
+      const derived = () => float(squeeze(size, 3 / 4, trained_len, target_len) || 16);
+      const reach = build("reach", "rerope_by_parts", { window: size, leak: is(leak) ? leak : derived() });
+      const biases = [build("biases", "far_discount", { window: size })];
+      return make({ reach, biases, scales: [scale("log_n", { strength: float(1.5) })] });
+    },
     self_extend({ window, group, trained_len, target_len }) {
       const size = shareOf("self_extend", "window", window, trained_len, 1 / 4);
       const derived = () => Math.ceil(squeeze(size, 2 / 3, trained_len, target_len) || 8);
@@ -254,7 +261,7 @@ Ropewalk.presets = (() => {
       const derived = () => Math.min(128, Math.max(Math.floor(number(start) / 4), 1));
       return ofReach("string", { shift: start, local: is(local) ? local : derived() });
     },
-    log_n: ({ clipped }) => make({ scales: [scale("log_n", { clipped })] }),
+    log_n: ({ clipped, strength }) => make({ scales: [scale("log_n", { clipped, strength })] }),
     nbce: ({ beta, eta, top_p }) => make({ decoding: build("decoding", "nbce", { beta, eta, top_p }) }),
     parallel_windows: ({ beta }) => make({ decoding: build("decoding", "mean_pooling", { beta }) }),
   };

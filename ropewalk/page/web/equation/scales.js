@@ -29,9 +29,9 @@ Ropewalk.methods.scales = (() => {
   const methods = {
     log_n: {
       checkAgainst: requireLogarithm("log_n", "its logarithm"),
-      scale({ clipped }, position, facts) {
+      scale({ clipped, strength }, position, facts) {
         const growth = Math.log(position + 1) / Math.log(facts.trained_len);
-        return [clipped ? Math.max(growth, 1) : growth];
+        return [1 + strength * ((clipped ? Math.max(growth, 1) : growth) - 1)];
       },
     },
     temperature: { scale: ({ value }) => [value] },

@@ -1,0 +1,45 @@
+"""Far discount: far keys weigh less as there are more of them than in training, so that their share stays.
+
+    bias = -strength ln max(1, (i - w + 1) / (L - w))    for distances of at least w
+    bias = 0                                             for nearer ones
+
+Source: ours, 2026.
+
+The last row of a training text has L - w keys at distances of at least w, row i has i - w + 1. Under strength 1 a head
+whose far logits are all alike gives them together the weight that they had in training; under 0 it is plain attention.
+Within the trained length nothing changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from ropewalk.biases.signature import Bias, Weights
+from ropewalk.errors import DoesNotFit
+from ropewalk.facts import Facts
+from ropewalk.record import AT_LEAST_ONE, POSITIVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class FarDiscount(Bias):
+    name = "far_discount"
+    of_distance_alone: ClassVar[bool] = False
+    window: Annotated[int | None, AT_LEAST_ONE, "w: distance from which keys are far; nothing: 3/8 L"] = None
+    strength: Annotated[float, POSITIVE, "1: the far keys' share stays if their logits are alike"] = 0.3
+
+    def check_against(self, facts: Facts) -> None:
+        if not 1 <= self._near(facts) < facts.trained_len:
+            raise DoesNotFit("window", f"from 1 to below the trained length ({facts.trained_len})", self._near(facts))
+
+    def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
+        near = self._near(facts)
+        times = (query.double() - near + 1) / (facts.trained_len - near)
+        discount = self.strength * times.clamp(min=1).log()
+        return torch.where(distance >= near, -discount, 0.0).expand(facts.heads, *distance.shape)
+
+    def _near(self, facts: Facts) -> int:
+        return 3 * facts.trained_len // 8 if self.window is None else self.window
