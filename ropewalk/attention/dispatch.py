@@ -66,7 +66,7 @@ def explain_sequences(
         last = explain_sequences(q_bhid[:, :, rows], i[rows], keys_up_to(keys, i[rows]), terms, mask_bhij)
         return f"{len(rows_of_tables)} tables, one at a time, the last one by {last}"
     segments = _segments(i, keys, terms)
-    choice = choose(problem_of(q_bhid, keys, segments, terms, masked=mask_bhij is not None))
+    choice = choose(problem_of(q_bhid, i, keys, segments, terms, masked=mask_bhij is not None))
     return f"{choice.backend.name}: {choice.why}"
 
 
@@ -83,7 +83,7 @@ def _attend_rows(
     segments = _segments(i, keys, terms)
     if not segments:
         return q_bhid.new_zeros(*q_bhid.shape[:3], keys[0].v_bgjd.shape[-1])
-    problem = problem_of(q_bhid, keys, segments, terms, masked=mask_bhij is not None)
+    problem = problem_of(q_bhid, i, keys, segments, terms, masked=mask_bhij is not None)
     choice = choose(problem)
     if choice.double:
         q_bhid, keys = q_bhid.double(), _in_float64(keys)
@@ -104,7 +104,12 @@ def _segments(i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms) -> list[Se
 
 
 def problem_of(
-    q_bhid: Tensor, keys: Sequence[SpanKeys], segments: Sequence[Segment], terms: LayerTerms, masked: bool = False
+    q_bhid: Tensor,
+    i: Tensor,
+    keys: Sequence[SpanKeys],
+    segments: Sequence[Segment],
+    terms: LayerTerms,
+    masked: bool = False,
 ) -> Problem:
     """What these segments ask of a backend."""
     groups = [terms.weights.get(spec.name, {}) for spec in terms.extension.biases]
@@ -112,7 +117,17 @@ def problem_of(
     sizes = (q_bhid.shape[2], len(keys[0].numbers), q_bhid.shape[-1], keys[0].v_bgjd.shape[-1])
     one_key_set = not any(span_keys.rotated or span_keys.k_bgjd is not keys[0].k_bgjd for span_keys in keys)
     problem = Problem(terms.extension, segments, *sizes, q_bhid.dtype, q_bhid.device, learning, one_key_set)
+    problem = problem._replace(row_biases=row_biases(i, segments, terms) if terms.extension.biases else None)
     return problem._replace(softcap=terms.facts.softcap, masked=masked, weighted=terms.facts.weighted)
+
+
+def row_biases(i: Tensor, segments: Sequence[Segment], terms: LayerTerms) -> list[Tensor] | None:
+    """The bias of each segment's rows, where all keys of a row have one and nothing learned gives it."""
+    if any(terms.weights.get(spec.name) for spec in terms.extension.biases):
+        return None
+    biases = [terms.bias_of_row(segment, i) for segment in segments]
+    shared = [bias for bias in biases if bias is not None]
+    return shared if len(shared) == len(biases) else None
 
 
 def _in_float64(keys: Sequence[SpanKeys]) -> list[SpanKeys]:

@@ -52,6 +52,18 @@ class LayerTerms(NamedTuple):
         terms = [spec.bias(distance, query, self.facts, self.weights.get(spec.name, {})) for spec in specs]
         return torch.stack(terms).sum(0)
 
+    def bias_of_row(self, segment: Segment, i: Tensor) -> Tensor | None:
+        """The sum of the biases of a segment's rows, [heads, rows], if all keys of a row have one; i is of all rows."""
+        keys, rows = len(segment.k_at), i[segment.rows]
+        seeing = segment.stop > segment.start
+        nearest, furthest = (
+            (segment.q_at.double() - segment.k_at[at.clamp(0, keys - 1)]).where(seeing, 0)
+            for at in (segment.stop - 1, segment.start)
+        )
+        if not all(spec.same_between(nearest, furthest, self.facts) for spec in self.extension.biases):
+            return None
+        return self.bias(nearest, rows)
+
     def scale(self, i: Tensor) -> Tensor:
         """The product of the scales, [heads or 1, queries], float64."""
         scale_hi = torch.ones_like(i, dtype=torch.float64)[None]
@@ -100,6 +112,7 @@ class Problem(NamedTuple):
     softcap: float | None = None  # the model's cap on its logits
     masked: bool = False  # whether the model adds a mask of its own
     weighted: bool = False  # whether rotated queries have factors of their own
+    row_biases: Sequence[Tensor] | None = None  # of each segment, [heads, rows], where all keys of a row have one bias
 
     @property
     def biases(self) -> str:

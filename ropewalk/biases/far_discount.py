@@ -23,6 +23,8 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.record import AT_LEAST_ONE, POSITIVE
 
+HALF = 0.5  # a step of distance
+
 
 @dataclass(frozen=True, kw_only=True)
 class FarDiscount(Bias):
@@ -39,7 +41,15 @@ class FarDiscount(Bias):
         near = self._near(facts)
         times = (query.double() - near + 1) / (facts.trained_len - near)
         discount = self.strength * times.clamp(min=1).log()
-        return torch.where(distance >= near, -discount, 0.0).expand(facts.heads, *distance.shape)
+        return torch.where(self._far(distance, facts), -discount, 0.0).expand(facts.heads, *distance.shape)
+
+    def same_between(self, nearest: Tensor, furthest: Tensor, facts: Facts) -> bool:
+        """Where no query sees both near and far keys."""
+        return bool((self._far(nearest, facts) | ~self._far(furthest, facts)).all())
+
+    def _far(self, distance: Tensor, facts: Facts) -> Tensor:
+        """From w on, or what rounding leaves of w under a leak."""
+        return distance > self._near(facts) - HALF
 
     def _near(self, facts: Facts) -> int:
         return 3 * facts.trained_len // 8 if self.window is None else self.window

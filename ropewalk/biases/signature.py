@@ -24,6 +24,10 @@ class Bias(Learnable):
         `distance` is the effective one, q_at(i) - k_at(j) >= 0, and `query` is i; both have one shape.
         """
 
+    def same_between(self, nearest: Tensor, furthest: Tensor, facts: Facts) -> bool:
+        """Whether each query has one bias for all its distances from `nearest` to `furthest`; that is fast."""
+        return False
+
 
 def per_head(values: Tensor, distance: Tensor) -> Tensor:
     """[heads] in a shape that broadcasts to [heads, *distance.shape]."""

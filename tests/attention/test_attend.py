@@ -27,6 +27,11 @@ MIXED = [
     "yarn:factor=4+string:shift=6,local=2",
     "string:shift=6,local=2+log_n+biases.alibi",
     "dynamic_yarn+biases.alibi+window:window=20",
+    # By fused kernels, where the bias is that of a whole part of a row, and otherwise.
+    "rerope:window=9+far_discount:window=9+log_n:strength=1.5",
+    "dynamic_yarn+leaky_rerope:window=7,leak=3+far_discount:window=7,strength=0.8",
+    "rerope_by_parts:window=9,leak=4+far_discount:window=9+biases.alibi",
+    "self_extend:window=7,group=3+far_discount:window=5",
 ]
 EVERY = [*SINGLE, *(parse(text) for text in MIXED)]
 every = pytest.mark.parametrize(

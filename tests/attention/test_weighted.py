@@ -52,7 +52,7 @@ def test_the_kernel_without_them_is_not_used():
     for facts in (FACTS, WEIGHTED):
         terms, numbers = layer_terms(parse("rope"), facts, None, learned(parse("rope"), facts)), torch.arange(20)
         segments = segments_of(terms.extension, facts, numbers, [numbers])
-        whys.append(why_not(problem_of(q, [SpanKeys(k, v, numbers)], segments, terms)) or "")
+        whys.append(why_not(problem_of(q, numbers, [SpanKeys(k, v, numbers)], segments, terms)) or "")
     assert "factors of rotated queries" in whys[1]
     assert "factors of rotated queries" not in whys[0]
     assert "flash" in explain(q, k, v, parse("rope"), WEIGHTED, weights=learned(parse("rope"), WEIGHTED))

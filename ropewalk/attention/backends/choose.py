@@ -19,7 +19,8 @@ from ropewalk.attention.backends.triton.launch import TRITON
 from ropewalk.attention.problem import Problem
 from ropewalk.errors import DoesNotFit
 
-# The fastest first. `dense` is last: it supports every problem.
+# The fastest first. `dense` is last: it supports every problem. A bias that all keys of a row's part share counts as
+# none: it only weights the part.
 ORDER: dict[tuple[str, str], tuple[Backend, ...]] = {
     ("cuda", "no bias"): (FLASH, TRITON, FLEX, DENSE),
     ("cuda", "a bias"): (TRITON, FLEX, DENSE),
@@ -61,7 +62,8 @@ def choose(problem: Problem) -> Choice:
 def candidates(problem: Problem) -> tuple[Backend, ...]:
     """The backends to try, in order."""
     device = "cuda" if problem.device.type == "cuda" else "other devices"
-    return ORDER[device, "a bias" if problem.extension.biases else "no bias"]
+    differs = problem.extension.biases and problem.row_biases is None
+    return ORDER[device, "a bias" if differs else "no bias"]
 
 
 def choices() -> str:

@@ -1,7 +1,8 @@
 """Attention by fused kernels: one call for each tile, the parts merged by their log-sum-exp.
 
 The backward pass calls the kernel's backward for each tile with the output and the log-sum-exp of the whole. Then the
-softmax of the tile divides by the sum over all keys, and its gradients add up to the exact ones.
+softmax of the tile divides by the sum over all keys, and its gradients add up to the exact ones. A bias that all keys
+of a row share is added to the log-sum-exp of the part, and taken from that of the whole for the part's backward pass.
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension, n blocks.
 """
@@ -38,8 +39,8 @@ SCATTERED = 8  # rows of a tile: with fewer, a kernel's call costs more than its
 
 def why_not(problem: Problem) -> str | None:
     """Why this backend does not support a problem, or nothing."""
-    if problem.extension.biases:
-        return f"the fused kernels add no bias ({problem.biases})"
+    if problem.extension.biases and problem.row_biases is None:
+        return f"the fused kernels add no bias that differs between the keys of a row ({problem.biases})"
     if problem.softcap is not None:
         return f"the fused kernels have no cap on logits (softcap {problem.softcap:g})"
     tiles = sum(len(segment.tiles) for segment in problem.segments)
@@ -59,14 +60,22 @@ def why(problem: Problem) -> str:
     pairs = sum(tile.pairs for tile in tiles)
     count = f"{len(tiles)} tile{'s' * (len(tiles) != 1)}"
     replaced = fused.why_matmul(problem.device, problem.dtype, problem.head_dim)
-    return f"{count} by fused kernels, {pairs:,} query-key pairs{replaced}"
+    bias = f", rows of a part weighted by their bias ({problem.biases})" if problem.extension.biases else ""
+    return f"{count} by fused kernels, {pairs:,} query-key pairs{bias}{replaced}"
 
 
-def flash(copies: RotatedCopies, sink_h: Tensor | None) -> Tensor:
-    """The attention of all segments together, and of the model's sinks where it has any."""
-    arguments = (copies.jobs, (len(copies.q), len(copies.k)), sink_h, *copies.q, *copies.k, *copies.v)
+def flash(copies: RotatedCopies, sink_h: Tensor | None, biases_hi: Sequence[Tensor] | None = None) -> Tensor:
+    """The attention of all segments together, and of the model's sinks where it has any.
+
+    `biases_hi` are added to the logits of each segment: the rows' numbers, the same for all their keys.
+    """
+    jobs = [(job, None if biases_hi is None else biases_hi[n]) for n, job in enumerate(copies.jobs)]
+    arguments = (jobs, (len(copies.q), len(copies.k)), sink_h, *copies.q, *copies.k, *copies.v)
     output: Tensor = FlashFunction.apply(*arguments)  # type: ignore[no-untyped-call]
     return output
+
+
+BiasedSegment = tuple[SegmentInputs, Tensor | None]  # with the bias of every query, [heads, queries]
 
 
 class FlashFunction(torch.autograd.Function):
@@ -74,7 +83,7 @@ class FlashFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, jobs: Sequence[SegmentInputs], sizes: tuple[int, int], sink_h: Tensor | None, *tensors: Tensor
+        ctx: Any, jobs: Sequence[BiasedSegment], sizes: tuple[int, int], sink_h: Tensor | None, *tensors: Tensor
     ) -> Tensor:
         """The output. `sizes` counts the copies of queries and of keys in `tensors`; the values follow."""
         qs, ks, vs = _apart(tensors, sizes)
@@ -82,9 +91,9 @@ class FlashFunction(torch.autograd.Function):
         lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=compute_dtype(out.dtype), device=out.device)
         for b in range(len(out)):
             whole, empty = PartialAttention(out[b], lse[b]), torch.ones(out.shape[2], dtype=torch.bool)
-            for job in jobs:
+            for job, bias_hi in jobs:
                 for call in _kernel_calls(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], FORWARD_ROWS):
-                    call.forward(whole, empty)
+                    call.forward(whole, empty, bias_hi)
         if sink_h is not None:
             out, lse = with_sinks(PartialAttention(out, lse), sink_h)
         ctx.save_for_backward(*tensors, out, lse, sink_h)
@@ -100,9 +109,10 @@ class FlashFunction(torch.autograd.Function):
         (qs, ks, vs), (by_q, by_k, by_v) = _apart(tensors, ctx.sizes), _apart(totals, ctx.sizes)
         for b in range(len(out)):
             whole = PartialAttention(out[b], lse[b])
-            for job in ctx.jobs:
+            for job, bias_hi in ctx.jobs:
+                part = whole if bias_hi is None else whole._replace(lse_bhi=whole.lse_bhi - bias_hi)
                 for call in _kernel_calls(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], BACKWARD_ROWS[out.dtype]):
-                    call.backward(grads[0][b], whole, (by_q[job.q][b], by_k[job.k][b], by_v[job.v][b]))
+                    call.backward(grads[0][b], part, (by_q[job.q][b], by_k[job.k][b], by_v[job.v][b]))
         by_sink = by_sinks(grads[0], PartialAttention(out, lse), sink_h) if ctx.needs_input_grad[2] else None
         return None, None, by_sink, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
 
@@ -131,11 +141,13 @@ class KernelCall(NamedTuple):
     def _keys(self, x_gj: Tensor) -> Tensor:
         return _blocks(x_gj, self.tile.key, self.tile.keys, self.blocks, self.tile.rows)
 
-    def forward(self, whole: PartialAttention, empty: Tensor) -> None:
+    def forward(self, whole: PartialAttention, empty: Tensor, bias_hi: Tensor | None) -> None:
         """Add this part to the whole; `empty` marks the rows that have no part yet."""
         triangle = self.tile.kind == "triangle"
         q, k, v = self._queries(self.q_hid), self._keys(self.k_gjd), self._keys(self.v_gjd)
         part = fused.forward(q, k, v, triangle=triangle, mask_ij=self.mask_ij, window=self.window)
+        if bias_hi is not None:
+            part = part._replace(lse_bhi=part.lse_bhi + self._queries(bias_hi))
         rows = self._queries(empty[None, :])
         target = PartialAttention(*(self._queries(tensor) for tensor in whole))
         if rows.all():
@@ -226,7 +238,20 @@ def _band_mask(rows: int, width: int, dtype: torch.dtype, device: str) -> Tensor
 
 
 def _run(inputs: AttentionInputs) -> Tensor:
-    return flash(inputs.rotated_copies(), inputs.sink_h)
+    problem = inputs.problem
+    if problem.row_biases is None:
+        return flash(inputs.rotated_copies(), inputs.sink_h)
+    pairs = zip(problem.segments, problem.row_biases, strict=True)
+    biases_hi = [_of_all_rows(segment.rows, bias_hi, inputs.q_bhid) for segment, bias_hi in pairs]
+    return flash(inputs.rotated_copies(), inputs.sink_h, biases_hi)
+
+
+def _of_all_rows(rows: slice, bias_hi: Tensor, q_bhid: Tensor) -> Tensor:
+    """The numbers of some rows among those of all queries, as they are computed with."""
+    dtype = compute_dtype(q_bhid.dtype)
+    every_hi = torch.zeros(q_bhid.shape[1:3], dtype=dtype, device=q_bhid.device)
+    every_hi[:, rows] = bias_hi.to(q_bhid.device, dtype)
+    return every_hi
 
 
 FLASH = Backend("flash", why_not, why, _run)

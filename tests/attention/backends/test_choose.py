@@ -11,8 +11,9 @@ from ropewalk.attention.backends import bias_diagonals, dense, flash, flex
 from ropewalk.attention.backends import choose as choose_module
 from ropewalk.attention.backends.choose import ORDER, candidates, choices, choose
 from ropewalk.attention.backends.triton import launch
+from ropewalk.attention.dispatch import row_biases
 from ropewalk.attention.layout.segments import segments_of
-from ropewalk.attention.problem import Problem
+from ropewalk.attention.problem import LayerTerms, Problem
 from ropewalk.attention.torch_kernels import fused
 
 from attention.test_attend import EVERY, every
@@ -26,7 +27,9 @@ def problem_of(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16,
     numbers = torch.arange(200) if numbers is None else numbers
     layout = segments_of(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
     device = torch.device(device)
-    return Problem(extension, layout, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
+    problem = Problem(extension, layout, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
+    terms = LayerTerms(extension, FACTS, extension.weights(FACTS))
+    return problem._replace(row_biases=row_biases(numbers, layout, terms) if extension.biases else None)
 
 
 SCATTERED = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[:200].sort().values
@@ -79,6 +82,16 @@ SIZES = "the fused kernels need values of the same size as queries"
             problem_of("rope", value_dim=8, dtype=torch.float64),
             "dense",
             f"{SIZES}; triton: it does not compute in float64; FlexAttention",
+        ),
+        (
+            problem_of("rerope:window=20+far_discount:window=20"),
+            "flash",
+            "3 tiles by fused kernels, 20,100 query-key pairs, rows of a part weighted by their bias (far_discount)",
+        ),
+        (
+            problem_of("rerope:window=20+far_discount:window=19"),
+            "dense",
+            "triton: the bias depends on more than the distance (far_discount)",
         ),
         (
             problem_of("alibi"),
@@ -169,7 +182,7 @@ def test_growth_beyond_float64_is_refused(gpu):
 
 
 REFUSALS = [
-    (flash, problem_of("alibi"), "the fused kernels add no bias (alibi)"),
+    (flash, problem_of("alibi"), "the fused kernels add no bias that differs between the keys of a row (alibi)"),
     (flash, problem_of("window:window=50", numbers=SCATTERED), "positions scatter the spans"),
     (flash, problem_of("rope", value_dim=32), SIZES),
     (flash, problem_of("rope", dtype=torch.float32), "torch has no such kernel for torch.float32 on cuda"),

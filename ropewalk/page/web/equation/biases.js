@@ -92,7 +92,7 @@ Ropewalk.methods.biases = (() => {
       bias({ window, strength }, distance, query, { trained_len, heads }) {
         const near = nearKeys(window, trained_len);
         const times = Math.max((query - near + 1) / (trained_len - near), 1);
-        return Array(heads).fill(distance >= near ? -strength * Math.log(times) : 0);
+        return Array(heads).fill(distance > near - 0.5 ? -strength * Math.log(times) : 0);
       },
     },
     fire: {
