@@ -28,7 +28,15 @@ def goal(**given):
 
 def values(**given):
     plain = {"reach": "whole", "near": 0.5, "room": 0.5, "schedule": "as_trained", "stretch": 1.0, "shape": 0.4}
-    plain |= {"log_n": False, "temperature": 1.0, "layout": "all_whole", "local": 1, "window": 0.5, "sinks": 4}
+    plain |= {
+        "log_n": 0.0,
+        "discount": 0.0,
+        "temperature": 1.0,
+        "layout": "all_whole",
+        "local": 1,
+        "window": 0.5,
+        "sinks": 4,
+    }
     return {**plain, **given}
 
 
@@ -44,7 +52,11 @@ def _tried(number, extension, loss, own=None):
 @pytest.mark.parametrize(
     ("chosen", "line"),
     [
-        ({"reach": "rerope", "log_n": True}, "rerope:window=16+log_n"),
+        ({"reach": "rerope", "log_n": 1.0}, "rerope:window=16+log_n"),
+        (
+            {"reach": "rerope", "log_n": 1.5, "discount": 0.25},
+            "rerope:window=16+biases.far_discount:window=16,strength=0.25+log_n:strength=1.5",
+        ),
         ({"reach": "leaky_rerope", "near": 0.25}, "leaky_rerope:window=8,leak=20.667"),  # (256 - 8) / 12
         ({"reach": "self_extend", "near": 0.25}, "self_extend:window=8,group=21"),
         ({"reach": "dual_chunk"}, "dual_chunk:chunk=16,local=8"),
@@ -118,7 +130,7 @@ def test_parents_are_the_best_of_this_space_and_hand_set_ones_that_it_contains()
         _tried(2, rw.parse("window:window=8"), 0.1),  # is not in it
         _tried(3, rw.parse("rerope:window=8"), 0.2)._replace(figures=None),
     ]
-    assert SPACE.parents(goal(), past) == [own, values(reach="rerope", log_n=True)]
+    assert SPACE.parents(goal(), past) == [own, values(reach="rerope", log_n=1.0)]
     many = [_tried(n, SPACE.extension(goal(), own), n, {**own, "near": 0.1 + n / 100}) for n in range(20)]
     assert [parent["near"] for parent in SPACE.parents(goal(), many)] == [0.1 + n / 100 for n in range(PARENTS)]
 
@@ -134,7 +146,7 @@ def test_a_child_has_whole_parts_of_both():
 
 
 def test_a_child_differs_in_one_or_two_parameters():
-    mother = values(reach="rerope", log_n=True)
+    mother = values(reach="rerope", log_n=1.0)
     changed = Counter()
     for seed in range(300):
         child = SPACE.mutated(goal(), mother, Random(seed))
@@ -159,7 +171,7 @@ def test_a_step_is_small_within_bounds_and_another_choice():
 
 
 def test_most_proposals_are_children_and_the_same_turn_proposes_the_same():
-    own = values(reach="self_extend", near=0.3, log_n=True)
+    own = values(reach="self_extend", near=0.3, log_n=1.0)
     past = [_tried(0, SPACE.extension(goal(), own), 1.0, own)]
     near = 0
     for seed in range(100):
@@ -172,9 +184,7 @@ def test_most_proposals_are_children_and_the_same_turn_proposes_the_same():
 class Far:
     """The loss of a composition is how far it is from one that no seed is near to."""
 
-    best = values(
-        reach="leaky_rerope", near=0.8, log_n=True, temperature=1.1, layout="local_below", local=2, window=0.3
-    )
+    best = values(reach="leaky_rerope", near=0.8, log_n=1.0, temperature=1.1, layout="local_below", local=2, window=0.3)
 
     def rungs(self, extension):
         wanted = SPACE.extension(goal(), self.best)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from ropewalk.biases import Bias, FarDiscount
 from ropewalk.extension import Extension
 from ropewalk.frequencies import NTK, ByParts, Frequencies, NTKMixed
 from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend, Sinks, Window
@@ -28,7 +29,7 @@ STEP = 0.15  # of a parameter's range: the usual size of a change
 PARTS = (
     ("reach", "near", "room"),
     ("schedule", "stretch", "shape"),
-    ("log_n", "temperature"),
+    ("log_n", "discount", "temperature"),
     ("layout", "local", "window", "sinks"),
 )
 
@@ -86,7 +87,8 @@ class Compositions(Space):
             "schedule": CategoricalDistribution(tuple(SCHEDULES)),
             "stretch": FloatDistribution(1.0, max(2.0, 2 * goal.factor), log=True),
             "shape": FloatDistribution(0.0, 1.0),
-            "log_n": CategoricalDistribution((False, True)),
+            "log_n": FloatDistribution(0.0, 3.0),  # its strength
+            "discount": FloatDistribution(0.0, 1.0),  # of far keys, by its strength
             "temperature": FloatDistribution(0.8, 1.6, log=True),
             "layout": CategoricalDistribution(tuple(LAYOUTS)),
             "local": IntDistribution(1, max(1, goal.facts.layers - 1)),
@@ -100,24 +102,35 @@ class Compositions(Space):
     def seeds(self, goal: Goal) -> list[Values]:
         """Known compositions, from which it begins: static ones where an engine must load the answer."""
         plain = {"reach": "whole", "near": 0.5, "room": 0.5, "schedule": "as_trained", "stretch": 1.0, "shape": 0.4}
-        plain |= {"log_n": False, "temperature": 1.0, "layout": "all_whole", "local": 1, "window": 0.5, "sinks": 4}
+        plain |= {
+            "log_n": 0.0,
+            "discount": 0.0,
+            "temperature": 1.0,
+            "layout": "all_whole",
+            "local": 1,
+            "window": 0.5,
+            "sinks": 4,
+        }
         slowed = {**plain, "schedule": "by_parts", "stretch": goal.factor, "temperature": 1.2}
         mixed = {**slowed, "schedule": "ntk_mixed", "shape": 0.16}
         if goal.deployable != ANY:
             return [slowed, mixed]
-        reaching = [{**plain, "reach": reach, "log_n": True} for reach in list(REACHES)[1:]]
+        reaching = [{**plain, "reach": reach, "log_n": 1.0} for reach in list(REACHES)[1:]]
+        far = {"near": 3 / 8, "room": 0.6, "log_n": 1.5, "discount": 0.3}  # the preset long_reach, about
+        reaching += [{**plain, "reach": reach, **far} for reach in ("rerope_by_parts", "self_extend")]
         below = {**reaching[0], "layout": "local_below", "local": max(1, goal.facts.layers // 3)}
         return [*reaching, slowed, mixed, {**reaching[0], "schedule": "by_parts", "stretch": 2.0}, below]
 
     def extension(self, goal: Goal, values: Values) -> Extension:
-        scales: tuple[Scale, ...] = (LogN(),) * bool(values["log_n"])
+        scales: tuple[Scale, ...] = (LogN(strength=values["log_n"]),) if values["log_n"] else ()
         if values["temperature"] != 1:
             scales += (Temperature(value=values["temperature"]),)
         schedule = SCHEDULES[values["schedule"]](values["stretch"], values["shape"])
-        reach, layers = REACHES[values["reach"]](ReachLengths.of(goal, values)), goal.facts.layers
+        lengths, layers = ReachLengths.of(goal, values), goal.facts.layers
+        reach, biases = REACHES[values["reach"]](lengths), _discounted(lengths.near, values["discount"])
         local = Extension(reach=_local(goal, values))
         overrides = dict.fromkeys(LAYOUTS[values["layout"]](layers, min(values["local"], layers - 1)), local)
-        return Extension(frequencies=schedule, reach=reach, scales=scales, layers=overrides)
+        return Extension(frequencies=schedule, reach=reach, biases=biases, scales=scales, layers=overrides)
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """All of them."""
@@ -190,6 +203,11 @@ def _warped(value: float, knob: FloatDistribution) -> float:
 def _chosen(parents: Sequence[Values], random: Random) -> Values:
     """A random parent; better ones are more likely."""
     return parents[min(random.randrange(len(parents)), random.randrange(len(parents)))]
+
+
+def _discounted(near: int, strength: float) -> tuple[Bias, ...]:
+    """A discount of the keys beyond the reach's window or chunk."""
+    return (FarDiscount(window=near, strength=strength),) if strength else ()
 
 
 def _local(goal: Goal, values: Values) -> Reach:
