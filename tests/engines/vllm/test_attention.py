@@ -16,6 +16,8 @@ METHODS = [
     "rerope+log_n",
     "leaky_rerope",
     "self_extend",
+    "long_reach",
+    "dpe",
     "dual_chunk",
     "string",
     "streaming",
