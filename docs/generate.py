@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from compositions_page import compositions_page
+
 from ropewalk import presets
 from ropewalk.evaluation import tasks
 from ropewalk.pages import page_of
@@ -110,6 +112,7 @@ def main() -> None:
         ROOT / "docs" / "engines.md": engines_page(),
         ROOT / "docs" / "command-line.md": command_line_page(),
         ROOT / "docs" / "notebook.md": notebook_page(),
+        ROOT / "docs" / "results" / "compositions" / "README.md": compositions_page(),
         **{ROOT / name: front_page(name) for name in MEANINGS},
     }
     if "--check" in sys.argv:

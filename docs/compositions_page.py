@@ -1,0 +1,65 @@
+"""The table of docs/results/compositions, from the losses beside it.
+
+python docs/compositions_page.py FOLDER   collect FOLDER/*/results.json, which its commands wrote, into losses.json
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ropewalk.evaluation.metrics.intervals import difference
+
+HERE = Path(__file__).parent / "results" / "compositions"
+OURS, RIVALS = "long_reach", ("self_extend+log_n", "rerope+log_n")
+CORPORA = {"stdlib": "standard library", "python": "standard library and packages", "books": "books"}
+LENGTHS = {"2k": 2048, "4k": 4096, "8k": 8192, "16k": 16384}
+BEGIN, END = "<!-- generated: differences -->", "<!-- end -->"
+
+
+def collected(place: Path, length: int) -> dict[str, Any]:
+    """What one command measured at its target length: the loss of every text, and which passkeys were found."""
+    result = json.loads(place.read_text("utf-8"))
+    lines = {}
+    for one in result["contenders"]:
+        rows = {row["task"].partition(":")[0]: row["samples"] for row in one["rows"] if row["length"] == length}
+        lines[one["line"]] = {"losses": [sample["loss"] for sample in rows["context"]]}
+        lines[one["line"]] |= {"found": [sample["right"] for sample in rows.get("passkey", [])]}
+    return {"command": result["command"], "made": result["made"], "marks": result["marks"], "lines": lines}
+
+
+def row(length: str, corpus: str, lines: dict[str, Any]) -> str:
+    """One length and corpus."""
+    mine = lines[OURS]["losses"]
+    gaps = [difference(mine, lines[rival]["losses"]) for rival in RIVALS]
+    cells = [f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]" for gap in gaps]
+    asked = [lines[line]["found"] for line in (OURS, *RIVALS)]
+    keys = f"{' / '.join(f'{sum(one):g}' for one in asked)} of {len(asked[0])}" if asked[0] else ""
+    mean = sum(mine) / len(mine)
+    return f"| {length} | {len(mine)}, {CORPORA[corpus]} | {mean:.3f} | {' | '.join(cells)} | {keys} |"
+
+
+def table(measured: dict[str, Any]) -> str:
+    """All of them, shorter texts first."""
+    head = ["| tokens | texts | nats | " + " | ".join(f"minus `{rival}`" for rival in RIVALS) + " | passkeys |"]
+    names = [(length, corpus) for length in LENGTHS for corpus in CORPORA if f"{corpus}-{length}" in measured]
+    rows = [row(length, corpus, measured[f"{corpus}-{length}"]["lines"]) for length, corpus in names]
+    return "\n".join([*head, "|---|---|---|---|---|---|", *rows])
+
+
+def compositions_page() -> str:
+    """The page with its table."""
+    text, measured = (HERE / "README.md").read_text("utf-8"), json.loads((HERE / "losses.json").read_text("utf-8"))
+    return f"{text.partition(BEGIN)[0]}{BEGIN}\n{table(measured)}\n{END}{text.partition(END)[2]}"
+
+
+def collect(folder: Path) -> None:
+    """Losses of all commands that were run, into one small file."""
+    places = [(f"{corpus}-{name}", length) for name, length in LENGTHS.items() for corpus in CORPORA]
+    runs = [(name, folder / name / "results.json", length) for name, length in places]
+    measured = {name: collected(place, length) for name, place, length in runs if place.exists()}
+    (HERE / "losses.json").write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    collect(Path(sys.argv[1]))
