@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import torch
 from torch import Generator, Tensor
 
 from ropewalk import extension_json
@@ -19,13 +20,14 @@ from ropewalk.frequencies import Frequencies, RoPE
 from ropewalk.frequencies.signature import layered, wrapped, wrapped_over
 from ropewalk.pages import page_of
 from ropewalk.positions import Positions, Sequential
-from ropewalk.reach import Causal, Reach
+from ropewalk.reach import Causal, Reach, furthest
 from ropewalk.scales import Scale
 from ropewalk.slots import INSTEAD, PER_LAYER, SLOTS, Slot
 from ropewalk.spec import Json, Spec, with_inner
 from ropewalk.surgery import Surgery
 
 WORDS = {"frequencies": "schedules", "reach": "reaches", "positions": "numberings", "decoding": "decoding methods"}
+LONG = 8  # trained lengths: a text in which reaches show what they do
 MOST_POSITIONS = 2**62  # the familiar length under an unbounded stretch
 
 Layers = tuple[tuple[int, "Extension"], ...]
@@ -127,6 +129,10 @@ class Extension:
         for name, specs in self.specs.items():
             for spec in specs:
                 spec.check_against(familiar if name == "reach" else facts)
+        if self.biases:
+            row = torch.tensor([LONG * facts.trained_len])
+            for bias in self.biases:
+                bias.check_reached(furthest(self.spans, int(row)), _sees_all(self.spans, row), facts)
 
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, dict[str, Tensor]]:
         """Initial values of the parameters of biases and scales, by method name, for methods that learn."""
@@ -295,3 +301,9 @@ def _merged_layers(mine: dict[int, Extension], theirs: dict[int, Extension]) -> 
     if both:
         raise Conflict.because("layers", f"both have layers {both}", remedy="keep one extension per layer")
     return {**mine, **theirs}
+
+
+def _sees_all(reach: Reach, i: Tensor) -> bool:
+    """Whether rows see every key before them, and themselves."""
+    bounds = [span.bounds(i) for span in reach.spans()]
+    return bool((sum(((stop - start).clamp(min=0) for start, stop in bounds), torch.zeros_like(i)) == i + 1).all())

@@ -7,7 +7,7 @@ Source: ours, 2026.
 
 The last row of a training text has L - w keys at distances of at least w, row i has i - w + 1. Under strength 1 a head
 whose far logits are all alike gives them together the weight that they had in training; under 0 it is plain attention.
-Within the trained length nothing changes.
+Within the trained length nothing changes. Distances are the effective ones. Every key must be visible: all are counted.
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ class FarDiscount(Bias):
     def check_against(self, facts: Facts) -> None:
         if not 1 <= self._near(facts) < facts.trained_len:
             raise DoesNotFit("window", f"from 1 to below the trained length ({facts.trained_len})", self._near(facts))
+
+    def check_reached(self, furthest: float, whole: bool, facts: Facts) -> None:
+        """Every key must be visible, and some of them far."""
+        if not whole:
+            sentence = "far_discount counts all keys of the text, but the reach hides some of them"
+            raise DoesNotFit.because("reach", sentence, remedy="leave far_discount out")
+        if furthest < self._near(facts):
+            sentence = (
+                f"far_discount begins at a distance of {self._near(facts)}, but no key is further than {furthest:g}"
+            )
+            raise DoesNotFit.because("window", sentence, remedy=f"write far_discount:window={int(furthest)}")
 
     def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
         near = self._near(facts)

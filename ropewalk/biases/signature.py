@@ -24,6 +24,10 @@ class Bias(Learnable):
         `distance` is the effective one, q_at(i) - k_at(j) >= 0, and `query` is i; both have one shape.
         """
 
+    def check_reached(self, furthest: float, whole: bool, facts: Facts) -> None:
+        """Refuse a reach that this bias is not for: by its largest effective distance in a text of many trained
+        lengths, and by whether a query sees the whole text."""
+
     def same_between(self, nearest: Tensor, furthest: Tensor, facts: Facts) -> bool:
         """Whether each query has one bias for all its distances from `nearest` to `furthest`; that is fast."""
         return False

@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
@@ -138,17 +139,28 @@ def _pairs(shown: ShownExtension) -> list[RotatedPair]:
     (_, extension, facts, length), turn = shown, 2 * math.pi
     after = extension.theta.table(facts, length).inv_freq
     before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), length).inv_freq
-    reached = _reached(shown)
+    reached = _reached_by_pair(extension.spans, length - 1, extension.turns(facts)) + 1
     return [
         RotatedPair(
             pair=pair,
             wavelength=turn / theta,
             turns_trained=facts.trained_len * theta / turn,
-            turns=reached * slowed / turn,
+            turns=float(reached[pair]) * slowed / turn,
             slowed_by=theta / slowed if slowed else math.inf,
         )
         for pair, (theta, slowed) in enumerate(zip(before.tolist(), after.tolist(), strict=True))
     ]
+
+
+def _reached_by_pair(reach: Reach, i: int, turns: Tensor) -> Tensor:
+    """The largest effective distance of a row for each pair; `turns` is how often each turns in the trained length."""
+    row, distances = torch.tensor([i]), []
+    for span in reach.spans():
+        start, stop = span.bounds(row)
+        if bool(stop > start):
+            distance = span.q_rotated(row, turns).double() - span.k_rotated(start, turns).double()
+            distances.append(distance.flatten().expand(len(turns)))
+    return torch.stack(distances).amax(0)
 
 
 def _reached(shown: ShownExtension) -> float:
@@ -186,7 +198,8 @@ def _keys(shown: ShownExtension, reach: Reach) -> list[ReachedKey]:
 def _distances(console: Console, shown: ShownExtension) -> None:
     """The effective distances of the last row, under reaches that change them."""
     for reach in _reaches(shown.extension):
-        table = Table("distance", "effective distance")
+        several = any(span.pairs for span in reach.spans())
+        table = Table("distance", "effective distance" + ", the largest of all pairs" * several)
         for key in _keys(shown, reach):
             counted = "out of reach" if math.isnan(key.effective) else f"{key.effective:,.6g}"
             table.add_row(f"{key.distance:,}", counted)

@@ -1,11 +1,12 @@
 """Facts about biases that follow from their formulas."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from ropewalk import DoesNotFit, Facts, parse
+from ropewalk import DoesNotFit, Extension, Facts, parse
 from ropewalk.biases import T5, ALiBi, FarDiscount, GAURotary, KerplePower, Sandwich
 from ropewalk.equation import reference_weights
 
@@ -73,3 +74,28 @@ def test_far_discount_refuses_windows_beyond_training():
         FarDiscount().bias(DISTANCE, DISTANCE + 99, FACTS, {}),
         FarDiscount(window=24).bias(DISTANCE, DISTANCE + 99, FACTS, {}),
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("rerope:window=20", "far_discount begins at a distance of 24, but no key is further than 20"),
+        ("dual_chunk:chunk=16,local=4+log_n", "far_discount begins at a distance of 24, but no key is further than"),
+        ("streaming", "far_discount counts all keys of the text, but the reach hides some of them"),
+        ("window", "far_discount counts all keys of the text, but the reach hides some of them"),
+        ("bca", "far_discount counts all keys of the text, but the reach hides some of them"),
+    ],
+)
+def test_far_discount_refuses_reaches_under_which_it_does_nothing_or_counts_wrongly(line, sentence):
+    with pytest.raises(DoesNotFit, match=sentence):
+        parse(f"{line}+far_discount", trained_len=64).check_against(FACTS)
+    layer = parse("far_discount") + Extension(layers={0: parse(line, trained_len=64)})
+    with pytest.raises(DoesNotFit, match=sentence):
+        layer.check_against(replace(FACTS, layers=2))
+
+
+@pytest.mark.parametrize(
+    "line", ["rope", "yarn:factor=4", "rerope:window=24", "leaky_rerope:window=9,leak=3", "string"]
+)
+def test_far_discount_takes_reaches_that_show_the_whole_text(line):
+    parse(f"{line}+far_discount", trained_len=64, target_len=512).check_against(FACTS)

@@ -96,6 +96,8 @@ MUTATIONS = (
     Mutation("a far discount of the nearest far keys", "biases/far_discount.py", "self._near(facts) - HALF", "self._near(facts) + HALF", "biases"),
     Mutation("a far discount by one key less", "biases/far_discount.py", "- near + 1)", "- near)", "biases"),
     Mutation("a far discount within the trained length", "biases/far_discount.py", "times.clamp(min=1).log()", "times.clamp(min=0.01).log()", "biases"),
+    Mutation("a far discount that no key is far enough for", "biases/far_discount.py", "if furthest < self._near(facts):", "if furthest < 0:", "biases"),
+    Mutation("a far discount of keys that a window hides", "biases/far_discount.py", "if not whole:", "if False:", "biases"),
     Mutation("log-n at a strength of 1", "scales/log_n.py", "self.strength * (kept", "(kept", "scales"),
     Mutation("log-n from position 0", "scales/log_n.py", "position.double() + 1", "position.double() + 2", "scales"),
     Mutation("log-n unclipped", "scales/log_n.py", "growth.clamp(min=1) if self.clipped else growth", "growth", "scales"),

@@ -190,7 +190,8 @@ class Far:
         wanted = SPACE.extension(goal(), self.best)
         loss = float(type(extension.reach) is not type(wanted.reach))
         loss += abs((getattr(extension.reach, "window", 0) - wanted.reach.window) / 32)
-        loss += 0.5 * (len(extension.layers) != 2) + 0.3 * (LogN() not in extension.scales)
+        strength = sum(scale.strength for scale in extension.scales if isinstance(scale, LogN))
+        loss += 0.5 * (len(extension.layers) != 2) + 0.3 * abs(strength - 1)
         yield loss
 
     def slopes(self, extension):

@@ -127,9 +127,9 @@ class Compositions(Space):
             scales += (Temperature(value=values["temperature"]),)
         schedule = SCHEDULES[values["schedule"]](values["stretch"], values["shape"])
         lengths, layers = ReachLengths.of(goal, values), goal.facts.layers
-        reach, biases = REACHES[values["reach"]](lengths), _discounted(lengths.near, values["discount"])
-        local = Extension(reach=_local(goal, values))
+        reach, local = REACHES[values["reach"]](lengths), Extension(reach=_local(goal, values))
         overrides = dict.fromkeys(LAYOUTS[values["layout"]](layers, min(values["local"], layers - 1)), local)
+        biases = () if unused(values) & {"discount"} else _discounted(lengths.near, values["discount"])
         return Extension(frequencies=schedule, reach=reach, biases=biases, scales=scales, layers=overrides)
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
@@ -151,15 +151,22 @@ class Compositions(Space):
         return list(islice((values for values in every if values), PARENTS))
 
     def mutated(self, goal: Goal, mother: Values, random: Random) -> Values:
-        """One or two parameters changed: a number by a step, a choice to another one."""
+        """One or two of the parameters that count are changed: a number by a step, a choice to another one."""
         knobs = self.knobs(goal)
-        names = random.sample(sorted(knobs), random.randint(1, 2))
+        names = random.sample(sorted(set(knobs) - unused(mother)), random.randint(1, 2))
         return {**mother, **{name: stepped(mother[name], knobs[name], random) for name in names}}
 
 
 def crossed(mother: Values, father: Values, random: Random) -> Values:
     """Each part from one of the two: a reach with its lengths, a schedule with its factor, scales, layers."""
     return {name: values[name] for part in PARTS for values in [random.choice((mother, father))] for name in part}
+
+
+def unused(values: Values) -> set[str]:
+    """The parameters that the chosen methods do not read; a change of them would be none."""
+    names = {"discount"} if values["layout"] != "all_whole" else {"local", "window", "sinks"}
+    names |= {"as_trained": {"stretch", "shape"}, "ntk": {"shape"}}.get(values["schedule"], set())
+    return names | ({"near", "room", "discount"} if values["reach"] == "whole" else set())
 
 
 def drawn(knob: BaseDistribution, random: Random) -> Any:

@@ -14,8 +14,7 @@ from ropewalk.search.spaces.signature import Space, Values
 # Good ones first: hopeless ones are then recognised early.
 LINES = (
     *("long_reach", "yarn", "rerope+log_n", "by_parts", "longrope", "dynamic_yarn", "self_extend+log_n"),
-    *("leaky_rerope+log_n", "rerope_by_parts+log_n", "self_extend+log_n+far_discount", "rerope+log_n+far_discount"),
-    "dpe+log_n",
+    *("leaky_rerope+log_n", "rerope_by_parts+log_n", "dpe+log_n"),
     *("ntk", "ntk:factor={twice}", "frequencies.ntk_mixed:factor={factor}", "ntk_mixed", "llama3", "abf", "pi"),
     *("dynamic_ntk", "rerope", "self_extend", "leaky_rerope", "dual_chunk", "dual_chunk+log_n", "log_n"),
     *("streaming", "lm_infinite", "window"),

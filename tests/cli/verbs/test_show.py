@@ -77,6 +77,15 @@ def test_the_distances_that_a_reach_shows():
     assert "distance " not in ropewalk("show", "yarn:factor=8").stdout
 
 
+def test_rotations_of_pairs_that_a_reach_places_differently():
+    """ReRoPE by parts, w = 192 of 512, leak (4,096 - 192) / 192: pair 0 stops at 192, the slowest goes on to 384."""
+    text = ropewalk("show", "rerope_by_parts", "--trained-len", "512", "--to", "4k", "--head-dim", "64").stdout
+    pairs = table(text, "┃ pair ")
+    assert pairs[0][2:4] == ["81.49", "30.72"]  # 512 and 193 tokens, over 2 pi
+    assert float(pairs[-1][3]) == pytest.approx(385 / 512 * 0.0109, abs=0.01)
+    assert "effective distance, the largest of all pairs" in text
+
+
 def test_a_row_of_any_length_is_shown():
     """Nothing is made of every token of it."""
     assert table(ropewalk("show", "rerope", "--to", "1000000m").stdout, "┃ distance")[-1][1] == "1,024"

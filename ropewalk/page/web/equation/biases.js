@@ -3,7 +3,7 @@
 // weights(values, facts, random) draws them as they are before training.
 "use strict";
 Ropewalk.methods.biases = (() => {
-  const { must } = Ropewalk.errors;
+  const { must, because } = Ropewalk.errors;
   const SMALLEST = 0.01,
     LARGEST_POWER = 2,
     SPREAD = 0.02,
@@ -88,6 +88,14 @@ Ropewalk.methods.biases = (() => {
         if (near < 1 || near >= trained_len) {
           throw must("window", `from 1 to below the trained length (${trained_len})`, near);
         }
+      },
+      checkReached({ window }, furthest, whole, { trained_len }) {
+        const near = nearKeys(window, trained_len);
+        const hides = "far_discount counts all keys of the text, but the reach hides some of them";
+        if (!whole) throw because(hides, { remedy: "leave far_discount out" });
+        if (furthest >= near) return;
+        const none = `far_discount begins at a distance of ${near}, but no key is further than ${furthest}`;
+        throw because(none, { remedy: `write far_discount:window=${Math.trunc(furthest)}` });
       },
       bias({ window, strength }, distance, query, { trained_len, heads }) {
         const near = nearKeys(window, trained_len);

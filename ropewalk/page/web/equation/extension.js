@@ -5,6 +5,7 @@ Ropewalk.extension = (() => {
   const { line, same } = Ropewalk.record;
   const WORDS = { frequencies: "schedules", reach: "reaches", positions: "numberings", decoding: "decoding methods" };
   const INSTEAD = "instead",
+    LONG = 8, // trained lengths: a text in which reaches show what they do
     CONTEXT = ["trained_len", "target_len", "layers"];
   const slots = () => Object.keys(Ropewalk.catalogue.slots);
   const several = (slot) => Ropewalk.catalogue.slots[slot].several;
@@ -109,6 +110,12 @@ Ropewalk.extension = (() => {
     const stretch = Ropewalk.frequencies.stretchOf(theta(extension));
     const familiar = { ...facts, trained_len: Math.trunc(Math.min(facts.trained_len * stretch, 2 ** 62)) };
     for (const spec of specs(extension)) check(spec, spec.slot === "reach" ? familiar : facts);
+    const spans = Ropewalk.reach.spansOf(reach(extension)),
+      row = LONG * facts.trained_len;
+    for (const { name, values } of extension.biases) {
+      const { checkReached } = Ropewalk.methods.biases[name];
+      checkReached?.(values, Ropewalk.reach.furthest(spans, row), Ropewalk.reach.seesAll(spans, row), facts);
+    }
   }
 
   // The extension that a line names, for a model.

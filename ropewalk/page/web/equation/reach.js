@@ -179,6 +179,11 @@ Ropewalk.methods.reach = (() => {
     return Math.max(0, ...distances.filter((one) => !Number.isNaN(one)));
   }
 
-  Ropewalk.reach = { spansOf, bounds, distance, distanceOfPair, furthest, furthestOfPair };
+  function seesAll(spans, i) {
+    const seen = spans.map((span) => bounds(span, i)).map(([start, stop]) => Math.max(stop - start, 0));
+    return seen.reduce((total, count) => total + count, 0) === i + 1;
+  }
+
+  Ropewalk.reach = { spansOf, bounds, distance, distanceOfPair, furthest, furthestOfPair, seesAll };
   return methods;
 })();
