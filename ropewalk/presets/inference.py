@@ -147,7 +147,7 @@ def dpe(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """DPE with a window of a quarter, and the authors' sizes for Llama 3.1 in proportion, up to 2/3 of the trained length.
+    """DPE with a window of a quarter, and the authors' sizes for Llama 3.1 in proportion, up to 2/3 of that length.
 
     The pattern is 2, 32, 32, 2, 2, 2, 2, 1; the group of the last band is Self-Extend's, so that no band goes further.
 
