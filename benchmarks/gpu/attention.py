@@ -158,7 +158,7 @@ def prepared(extension: rw.Extension, facts: rw.Facts, inputs: Sequence[Tensor],
     at, terms = torch.arange(k.shape[2]), layer_terms(extension, facts, None, weights)
     keys = [SpanKeys(k, v, at)] * len(terms.extension.spans.spans())
     segments = segments_of(terms.extension, terms.facts, at, [at] * len(keys))
-    return AttentionInputs(problem_of(q, keys, segments, terms), terms, q, at.to(q.device), keys)
+    return AttentionInputs(problem_of(q, at, keys, segments, terms), terms, q, at.to(q.device), keys)
 
 
 def alone(backend: Backend, extension: rw.Extension, facts: rw.Facts, weights: Any) -> Attention:
