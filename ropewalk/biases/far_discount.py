@@ -3,7 +3,7 @@
     bias = -strength ln max(1, (i - w + 1) / (L - w))    for distances of at least w
     bias = 0                                             for nearer ones
 
-Source: ours, 2026.
+Source: ours, 2026; for keys that leaky ReRoPE compresses (Su 2023, kexue.fm/9708).
 
 The last row of a training text has L - w keys at distances of at least w, row i has i - w + 1. Under strength 1 a head
 whose far logits are all alike gives them together the weight that they had in training; under 0 it is plain attention.
