@@ -6,8 +6,18 @@ run in its interpreter where there is no GPU.
 
 import os
 
+import pytest
 import torch
+
+from browser import browser
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A module's browser. It ends with the module: a thread runs one Playwright, whose event loop keeps asyncio out."""
+    with browser() as started:
+        yield started

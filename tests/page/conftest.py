@@ -1,16 +1,10 @@
-"""One browser for all tests of the page, and the page in a file."""
+"""The page in a file, and opened in a browser."""
 
 import pytest
 
 from ropewalk.page import html
 
-from browser import browser, watched
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    with browser() as started:
-        yield started
+from browser import watched
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +15,7 @@ def file(tmp_path_factory):
     return place
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scripts(chromium, file):
     """The page, opened once, for tests that only call its functions."""
     context = chromium.new_context()

@@ -10,7 +10,7 @@ from ropewalk.report.diagnosis import write_diagnosis
 from ropewalk.report.fitting import write_fit
 from ropewalk.report.streaming import write_streamed
 
-from browser import browser, watched, why_not
+from browser import watched, why_not
 from evaluation.subjects import subject
 from report.made_up import HOSTILE, LONG, comparison
 from report.made_up_fit import fitted
@@ -50,12 +50,6 @@ TOUCHING = """() => [...document.querySelectorAll('svg.figure')].flatMap(svg => 
 # The width that the shown drawings of each figure are made for.
 SHOWN = """() => [...document.querySelectorAll('figure')].map(figure => [...figure.querySelectorAll('svg.figure')]
     .filter(svg => svg.getBoundingClientRect().width).map(svg => svg.classList[1]))"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
