@@ -21,7 +21,7 @@ from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.lines import Extensions, lines_of
-from ropewalk.measure.loading import OpenedModel, kept, loading_as, logging_restored, opened
+from ropewalk.measure.loading import OpenedModel, kept, opened_as
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
@@ -130,11 +130,11 @@ def compare(
     lines, all_tasks = lines_of(extensions), _tasks(tasks, samples)
     asked = [length(str(text), "lengths") for text in lengths]
     measuring = on_cluster(ray) if ray else side_by_side(workers)
+    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
+    how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
     with (
-        logging_restored(),
         kept(folder) as place,
-        loading_as(model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code),
-        opened(model, tokenizer, "cpu" if ray else "") as host,
+        opened_as(model, tokenizer, **how) as host,
     ):
         subject, all_lengths = _subject(host, corpus, asked)
         return ComparisonResult(_measured(subject, lines, all_lengths, all_tasks, place, measuring, progress))

@@ -12,7 +12,7 @@ from ropewalk.evaluation.diagnostics.diagnose import diagnose as measured
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.lines import line_of
-from ropewalk.measure.loading import loading_as, logging_restored, opened
+from ropewalk.measure.loading import opened_as
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
@@ -99,11 +99,7 @@ def diagnose(
     line = "" if extension == "" else line_of(extension)
     asked = None if length is None else in_tokens(str(length), "length")
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
-    with (
-        logging_restored(),
-        loading_as(model, **how, trust_remote_code=trust_remote_code),
-        opened(model, tokenizer) as host,
-    ):
+    with opened_as(model, tokenizer, **how, trust_remote_code=trust_remote_code) as host:
         longest = asked or TIMES * trained_len(host.model.config.get_text_config())
         subject = host.subject(corpus, longest)
         with showing_progress("diagnosing", shown=progress) as bar:

@@ -14,7 +14,7 @@ from ropewalk.extension import Extension
 from ropewalk.hf import export
 from ropewalk.hf import save as write_model
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.loading import OpenedModel, kept, loading_as, logging_restored, opened, opened_by_name
+from ropewalk.measure.loading import OpenedModel, kept, opened_as, opened_by_name
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
@@ -178,10 +178,8 @@ def fit(
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     with (
-        logging_restored(),
         kept(folder) as place,
-        loading_as(model, **how, trust_remote_code=trust_remote_code),
-        opened(model, tokenizer) as host,
+        opened_as(model, tokenizer, **how, trust_remote_code=trust_remote_code) as host,
     ):
         request = FitRequest(
             model=model,

@@ -18,7 +18,7 @@ from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.comparing import FEWEST, ComparisonResult
 from ropewalk.measure.lines import Extensions, lines_of
-from ropewalk.measure.loading import kept, loading_as, logging_restored, opened
+from ropewalk.measure.loading import kept, opened_as
 from ropewalk.measure.plain_json import record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.models import NAME
@@ -107,11 +107,11 @@ def leaderboard(
     every_task = checked(tasks_named(tasks, samples) if tasks else tasks_of(samples), samples)
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
     measuring = on_cluster(ray) if ray else side_by_side(workers)
+    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
+    how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
     with (
-        logging_restored(),
         kept(folder) as place,
-        loading_as(model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code),
-        opened(model, tokenizer, "cpu" if ray else "") as host,
+        opened_as(model, tokenizer, **how) as host,
         showing_progress("measuring", shown=progress) as shown,
     ):
         known = trained_len(host.model.config.get_text_config())

@@ -79,6 +79,27 @@ def opened(model: Any, tokenizer: Any, device: str = "") -> Iterator[OpenedModel
         host.train(training)
 
 
+@contextmanager
+def opened_as(
+    model: Any,
+    tokenizer: Any,
+    *,
+    dtype: str = "",
+    device: str = "",
+    revision: str = "",
+    trust_remote_code: bool = False,
+    kept_on: str = "",
+) -> Iterator[OpenedModel]:
+    """A model by name, loaded in this way, or a loaded one; `kept_on` is where it waits if others do the measuring."""
+    how = {"dtype": dtype, "device": device, "revision": revision}
+    with (
+        logging_restored(),
+        loading_as(model, **how, trust_remote_code=trust_remote_code),
+        opened(model, tokenizer, kept_on) as host,
+    ):
+        yield host
+
+
 def opened_by_name(model: str | Path, tokenizer: Any = None) -> OpenedModel:
     """A folder, a name on the hub, or default; its tokenizer is the one beside it, unless another is passed."""
     from ropewalk.hf.attach.trained_extension import taken_off

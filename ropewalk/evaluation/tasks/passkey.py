@@ -17,7 +17,7 @@ from ropewalk.evaluation.material.prompts import Prompt, with_needle
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.evaluation.tasks.answers import AnswerScore, score_answer
-from ropewalk.evaluation.tasks.retrieval import Retrieval
+from ropewalk.evaluation.tasks.retrieval import AtDepths
 from ropewalk.spec import Json
 
 GRASS = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
@@ -26,7 +26,7 @@ QUESTION = "What is the pass key? The pass key is"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passkey(Retrieval):
+class Passkey(AtDepths):
     name: ClassVar[str] = "passkey"
     version: ClassVar[int] = 2
     filler: Annotated[Literal["text", "grass"], "held-out text, or the five sentences about grass"] = "text"
@@ -50,14 +50,6 @@ class Passkey(Retrieval):
             depth=self.depth(sample),
             length=length,
         )
-
-    def depth(self, sample: int) -> float:
-        """Where in the filler the number stands, between 0 and 1."""
-        return (sample + 0.5) / self.samples
-
-    def identity(self, sample: int) -> Json:
-        """With its depth, which depends on the number of samples."""
-        return super().identity(sample) | {"depth": self.depth(sample)}
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of right answers, and the loss of the answer."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.spec import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +32,16 @@ class Retrieval(Task):
     def chance(self, subject: Subject, length: int, sample: int) -> Random:
         """The random numbers of a sample: the same on any machine and under every extension."""
         return Random(f"{subject.seed}/{self.title}/{length}/{sample}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtDepths(Retrieval):
+    """What is asked for stands at depth (k + 1/2) / samples in sample k."""
+
+    def depth(self, sample: int) -> float:
+        """Where it stands, between 0 and 1."""
+        return (sample + 0.5) / self.samples
+
+    def identity(self, sample: int) -> Json:
+        """With its depth, which depends on the number of samples."""
+        return super().identity(sample) | {"depth": self.depth(sample)}

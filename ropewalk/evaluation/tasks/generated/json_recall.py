@@ -25,7 +25,7 @@ from ropewalk.evaluation.material.prompts import GrowingPrompt, Prompt, filled, 
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means, share
 from ropewalk.evaluation.tasks.answers import score_answer
-from ropewalk.evaluation.tasks.retrieval import Retrieval
+from ropewalk.evaluation.tasks.retrieval import AtDepths
 from ropewalk.spec import Json
 
 TASK = "\n\nExtract the value corresponding to the specified key in the JSON object below.\n\n"
@@ -45,7 +45,7 @@ class PosedKey(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JsonRecall(Retrieval):
+class JsonRecall(AtDepths):
     name: ClassVar[str] = "json_recall"
     ids: Annotated[Literal["short", "uuid"], "keys and values of eight hexadecimal digits, or uuids"] = "short"
 
@@ -76,14 +76,6 @@ class JsonRecall(Retrieval):
         prompt, more = filled(subject.tokenizer, GrowingPrompt(text, f" {value}"), length, subject.filler(random))
         require_count(prompt, {key: 2, value: 1})
         return PosedKey(prompt, 1 + EXAMPLES + FEWEST + more)
-
-    def depth(self, sample: int) -> float:
-        """Where in the dictionary the pair stands, between 0 and 1."""
-        return (sample + 0.5) / self.samples
-
-    def identity(self, sample: int) -> Json:
-        """With its depth, which depends on the number of samples."""
-        return super().identity(sample) | {"depth": self.depth(sample)}
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of exact values, the loss of the value, and what guessing would score."""
