@@ -224,7 +224,9 @@ MUTATIONS = (
     Mutation("a stage one item late", "lab/training/length_schedule.py", "bisect_right(self._ends, index)", "bisect_right(self._ends, index - 1)", "lab/training/test_length_schedule.py"),
     # Evaluation.
     Mutation("Wilson's interval without its width", "evaluation/metrics/intervals.py", "square / (4 * trials**2)", "0", "evaluation/metrics/test_intervals.py"),
-    Mutation("few documents taken for many", "evaluation/metrics/intervals.py", "if len(values) - 2 < len(STUDENT):", "if False:", "evaluation/metrics/test_intervals.py"),
+    Mutation("few documents taken for many", "evaluation/metrics/intervals.py", "if freedom <= len(STUDENT):", "if False:", "evaluation/metrics/test_intervals.py"),
+    Mutation("a bootstrap alone", "evaluation/metrics/intervals.py", "half = student(len(x) - 1)", "half = 0", "evaluation/metrics/test_intervals.py"),
+    Mutation("Student's interval without weights", "evaluation/metrics/intervals.py", "w * (x - value) / (w.sum() - w)", "(x - value) / (len(x) - 1)", "evaluation/metrics/test_intervals.py"),
     Mutation("nats for bits", "evaluation/metrics/losses.py", "/ math.log(2)", "", "evaluation/metrics/test_losses.py::test_bits_per_byte_by_hand"),
     Mutation("a window's old tokens counted", "evaluation/metrics/perplexity.py", "row[-new:]", "row[:new]", "evaluation/metrics/test_perplexity.py::test_windows_by_hand"),
     Mutation("a dropped rotation that turns slowly", "hf/probe/rotation/tables.py", "angles.masked_fill(angles.abs() < SLOWEST, 0)", "angles", "hf/test_dropped.py"),

@@ -12,7 +12,7 @@ from ropewalk.errors import InvalidValue
 
 NORMAL = 1.959964  # the 97.5th percentile, for intervals of 95 %
 RESAMPLES = 2000
-# Student's 97.5th percentiles for 1, 2, ... degrees of freedom: a bootstrap of few documents is far too narrow.
+# Student's 97.5th percentiles for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
 SHARE, LOSS, ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)  # ranges of numbers
 
@@ -61,25 +61,42 @@ def mean(
     most: float = math.inf,
     seed: int = 0,
 ) -> Estimate:
-    """A weighted mean over documents; the interval is a bootstrap over documents.
+    """A weighted mean over documents. Its interval is the wider of Student's and a bootstrap over documents.
 
-    With fewer than ten it is at least Student's: mean -+ t s / sqrt(n). It is cut at `least` and `most`, the range of
-    the values.
+    Student's is mean -+ t e, where e is the jackknife's error: e^2 = (n - 1) / n sum (w (x - mean) / (sum w - w))^2,
+    which is s^2 / n where all weights are equal. A bootstrap alone is too narrow: of ten documents it holds the mean in
+    90 % of cases. The interval is cut at `least` and `most`, the range of the values.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)
     x = torch.tensor(values, dtype=torch.float64)
     w = torch.ones_like(x) if weights is None else torch.tensor(weights, dtype=torch.float64)
     value = float((x * w).sum() / w.sum())
-    if len(values) == 1:
+    if int((w > 0).sum()) == 1:
         return Estimate(value, least, most, 1)
     drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    if len(values) - 2 < len(STUDENT):
-        half = STUDENT[len(values) - 2] * float(x.std()) / math.sqrt(len(values))
-        low, high = max(least, min(low, value - half)), min(most, max(high, value + half))
-    return Estimate(value, low, high, len(values))
+    without_one = w * (x - value) / (w.sum() - w)
+    half = student(len(x) - 1) * math.sqrt((len(x) - 1) / len(x)) * float(torch.linalg.vector_norm(without_one))
+    return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), len(values))
+
+
+def student(freedom: int) -> float:
+    """Student's 97.5th percentile.
+
+    Source: Fisher's expansion around the normal one, Abramowitz & Stegun 1964, 26.7.5; below 9 degrees of freedom,
+    where it is off by more than 0.0005, a table.
+    """
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    z, v = NORMAL, freedom
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + math.fsum(term / v**power for power, term in enumerate(terms, 1))
 
 
 def means(samples: Sequence[Mapping[str, Any]], **ranges: tuple[float, float]) -> dict[str, Estimate]:

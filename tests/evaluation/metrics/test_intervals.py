@@ -4,9 +4,10 @@ import math
 from random import Random
 
 import pytest
+import torch
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, difference, mean, means, share
+from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, difference, mean, means, share, student
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,25 @@ def test_few_documents_have_students_interval():
     assert 1 < mean(many).high - mean(many).low < 2
 
 
+# Printed tables, for example NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+@pytest.mark.parametrize(
+    ("freedom", "value"), [(1, 12.706), (8, 2.306), (9, 2.262), (11, 2.201), (23, 2.069), (60, 2.000), (1000, 1.962)]
+)
+def test_students_percentiles_are_those_of_the_tables(freedom, value):
+    assert student(freedom) == pytest.approx(value, abs=6e-4)
+
+
+@pytest.mark.parametrize("count", [3, 5, 10, 24])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_interval_holds_the_mean_in_95_of_100_draws(count, weighted):
+    """1,000 draws of normal numbers around 1; the share of hits has an error of 0.007."""
+    generator = torch.Generator().manual_seed(count)
+    x = 1 + torch.randn(1000, count, generator=generator, dtype=torch.float64)
+    weights = torch.rand(count, generator=generator).add(0.5).tolist() if weighted else None
+    found = [mean(row, weights, seed=seed) for seed, row in enumerate(x.tolist())]
+    assert sum(one.low <= 1 <= one.high for one in found) / 1000 > 0.92  # a bootstrap alone: 0.90 of ten, less of fewer
+
+
 def test_an_interval_ends_where_values_must():
     samples = [{"accuracy": 0.6, "loss": 0.1}, {"accuracy": 0.95, "loss": 2.0}, {"accuracy": 1.0, "loss": 4.0}]
     free, bound = mean([0.6, 0.95, 1.0]), means(samples, accuracy=SHARE, loss=LOSS)
@@ -91,10 +111,16 @@ def test_differences_are_of_the_same_document():
 
 
 def test_what_is_drawn_keeps_its_weight():
-    """Five of 0 weigh 9, five of 1 weigh 1: of ten drawn, 2 to 8 are ones in 98 of 100 cases, and 3 to 7 in 89."""
+    """Five of 0 weigh 9, five of 1 weigh 1: of ten drawn, 2 to 8 are ones in 98 of 100 cases, and 3 to 7 in 89.
+
+    The lower end is Student's: sums without one weigh 41 or 49, t is 2.262 for nine degrees of freedom.
+    """
     found = mean([0.0] * 5 + [1.0] * 5, [9.0] * 5 + [1.0] * 5)
     assert found.value == pytest.approx(0.1)
-    assert (found.low, found.high) == pytest.approx((2 / (2 + 8 * 9), 8 / (8 + 2 * 9)))
+    error = (0.9 * 5 * ((9 * 0.1 / 41) ** 2 + (0.9 / 49) ** 2)) ** 0.5
+    assert found.low == pytest.approx(0.1 - 2.262 * error, abs=1e-4)
+    assert found.high == pytest.approx(8 / (8 + 2 * 9))
+    assert mean([0.0, 1.0], [0.0, 1.0]) == (1.0, -math.inf, math.inf, 1)  # only one counts
 
 
 def test_json_has_no_infinity():
