@@ -3,10 +3,12 @@
 It reads a line for each run, {"folder": ..., "arguments": [...], "output": ...}, and answers with pytest's exit status.
 """
 
+import gc
 import json
 import os
 import sys
 
+import hypothesis  # noqa: F401
 import numpy  # noqa: F401
 import pytest
 import torch
@@ -14,6 +16,7 @@ import transformers.models.llama.modeling_llama  # noqa: F401
 from transformers import AutoModelForCausalLM  # noqa: F401
 
 torch.set_num_threads(1)
+gc.freeze()  # pytest collects garbage at its end: not through all that is imported here
 
 
 def tested(folder, arguments, output):
