@@ -9,6 +9,13 @@ from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokeni
 from ropewalk.models import DEFAULT
 from ropewalk.revision import at_revision, wanted_revision
 
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    """No test here waits for the hub, which is asked several times."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
 FETCHED = {AutoConfig: fetch_config, AutoTokenizer: fetch_tokenizer, AutoModelForCausalLM: fetch_model}
 
 
@@ -34,7 +41,6 @@ def test_every_verb_has_the_option(capsys):
     assert "leave --revision out" in capsys.readouterr().err
 
 
-def test_a_name_that_cannot_be_fetched_is_one_error(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_a_name_that_cannot_be_fetched_is_one_error():
     with at_revision("v2"), pytest.raises(Unreadable):
         fetch_config("nobody/nothing-of-this-name")

@@ -143,7 +143,7 @@ def self_extend(
 def dpe(
     *,
     window: int | None = None,
-    groups: tuple[int, ...] = (),
+    groups: tuple[int, ...] | None = None,
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
@@ -154,7 +154,7 @@ def dpe(
     Source: Lu et al. 2025, arXiv:2504.18857; LuLuLuyi/DPE, config/dpe_config.yaml (others for each model, by a search).
     """
     size = share_of("dpe", "window", window, trained_len, 1 / 4)
-    if not groups:
+    if groups is None:
         finest = math.ceil(squeeze(size, 2 / 3, trained_len, target_len) or 8)
         groups = tuple(finest * times for times in DPE_GROUPS)
     return Extension(reach=DPE(window=size, groups=groups))

@@ -55,7 +55,7 @@ def squeeze(window: int, share: float, trained_len: Length, target_len: Length) 
     _require_lengths(trained_len, target_len)
     longest = share * trained_len
     if longest <= window:
-        raise InvalidValue("window", f"below {longest:g}, the largest distance of the text", window)
+        raise InvalidValue("window", f"below {longest:g}, the distance that the longest text is compressed to", window)
     return max((target_len - window) / (longest - window), 1.0)
 
 

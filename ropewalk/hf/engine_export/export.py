@@ -233,7 +233,7 @@ def _read(
     except DoesNotFit as reason:
         if target in TRAINERS and reason.field != "target_len":
             raise DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT) from reason
-        if reason.field not in ("reach", "biases"):
+        if reason.field not in ("reach", "biases", "scales"):
             raise
         remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
         if target == PLUGGED:

@@ -36,6 +36,7 @@ def constant_scale(extension: Extension, facts: Facts) -> float:
         if spec.weights(facts):
             raise DoesNotFit("scales", "constant, not learned", spec.name)
         if spec.of_row:
-            raise DoesNotFit("scales", "the same for every row and head", spec.name)
+            sentence = f"{spec.name} (scales) differs from row to row; one factor for all rows cannot express it"
+            raise DoesNotFit.because("scales", sentence)
         total *= float(spec.scale(FIRST, facts, {}))
     return total
