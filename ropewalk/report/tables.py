@@ -23,7 +23,7 @@ LEGEND = (
 PAGE_NOTES = (
     f"verdict: better with context, the whole interval is below 0; worse, it is above 0; breaks, it is above {BREAK};"
     f" unchanged, it includes 0 and stays within {BREAK} of it; else there are not enough texts to tell",
-    f"finds passkeys: at least {FINDS:.0%} of them at the longest length; misses passkeys: at most {1 - FINDS:.0%}",
+    f"finds passkeys: the interval of the share at the longest length is above {FINDS:.0%}; misses passkeys: below it",
     "repeated: next-token accuracy on a passage that is repeated until it fills the length",
     "time: relative to the base model; on a CPU it is processor time",
     "columns with several numbers have one for each length",

@@ -39,7 +39,7 @@ NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be 
 BREAK, DAMAGE = 0.25, 0.02
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 UNCLEAR = "not enough texts to tell"
-FINDS = 0.8  # share of passkeys: from it on a model "finds passkeys", up to 1 - FINDS it "misses passkeys"
+FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
 
 
 class Verdict(NamedTuple):
@@ -128,7 +128,7 @@ class Comparison:
     def finds_passkeys(self, candidate: Candidate) -> bool:
         """Whether a candidate finds passkeys at the longest length."""
         row = candidate.at(Passkey.name, self.lengths[-1])
-        return row is not None and row.numbers["right"].value >= FINDS
+        return row is not None and row.numbers["right"].low > FINDS
 
     @property
     def gain(self) -> Estimate:
@@ -230,9 +230,9 @@ def verdict(change: Estimate, damage: Estimate | None, keys: Estimate | None) ->
     if change.low > BREAK:
         return Verdict(BREAKS, BREAKS)
     words = [_kind(change)]
-    if keys is not None and keys.value >= FINDS:
+    if keys is not None and keys.low > FINDS:
         words.append("finds passkeys")
-    elif keys is not None and keys.value <= 1 - FINDS:
+    elif keys is not None and keys.high < FINDS:
         words.append("misses passkeys")
     if damage is not None and damage.low > DAMAGE:
         words.append(f"damages short texts ({damage.value:+.2f})")

@@ -10,7 +10,7 @@ import torch
 import ropewalk as rw
 from ropewalk.evaluation.compare.compare import compare, verdict
 from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.metrics.intervals import Estimate, difference
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, share
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
 from ropewalk.hf.attach.handle import handle_of
 
@@ -68,6 +68,21 @@ def estimate(value, half=0.01):
 )
 def test_verdicts(change, damage, keys, words):
     assert verdict(change, damage, keys).words == words
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "words"),
+    [
+        (4, 4, "unchanged, finds passkeys"),
+        (0, 4, "unchanged, misses passkeys"),
+        (3, 3, "unchanged"),  # by Wilson's interval it may be 44 %
+        (3, 4, "unchanged"),
+        (15, 20, "unchanged, finds passkeys"),
+        (5, 20, "unchanged, misses passkeys"),
+    ],
+)
+def test_passkeys_are_judged_by_their_interval(found, asked, words):
+    assert verdict(estimate(0.005), estimate(0.0), share(found, asked)).words == words
 
 
 def test_passkeys_are_part_of_the_verdict(tmp_path):
