@@ -82,6 +82,25 @@ def mean(
     return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), len(values))
 
 
+def crossed(table: Sequence[Sequence[float]]) -> Estimate:
+    """The mean of a table whose rows and columns were both drawn, such as seeds and texts.
+
+    Its error is e^2 = e_rows^2 + e_columns^2, each of their means; the degrees of freedom are Satterthwaite's. What
+    belongs to neither is counted twice: the interval is rather too wide.
+
+    Source: Satterthwaite 1946, Biometrics Bulletin 2, 110-114.
+    """
+    x = torch.tensor(table, dtype=torch.float64)
+    drawn = [means for means in (x.mean(0), x.mean(1)) if len(means) > 1]
+    squares = [float(means.var()) / len(means) for means in drawn]
+    total, value = math.fsum(squares), float(x.mean())
+    if not drawn:
+        return Estimate(value, -math.inf, math.inf, 1)
+    parts = math.fsum(square**2 / (len(means) - 1) for square, means in zip(squares, drawn, strict=True))
+    half = student(int(total**2 / parts)) * math.sqrt(total) if total else 0.0
+    return Estimate(value, value - half, value + half, x.numel())
+
+
 def student(freedom: int) -> float:
     """Student's 97.5th percentile.
 

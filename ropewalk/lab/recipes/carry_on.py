@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.equation import reference_logits
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
-from ropewalk.hf.attach.extend import planned
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.lab.data.mixture import Mixture, of_two_lengths
 from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.lab.data.tokens import tokenised
 from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, rows_of, train_and_save, training_rows
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
+from ropewalk.lab.recipes.same_logits import changes_nothing
 from ropewalk.record import A_SHARE, AT_LEAST_ONE
-
-LAST = 4  # tokens at the end of a text, which see the most distances
-CLOSE = 1e-9  # of logits in float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,22 +90,7 @@ def require_short_unchanged(model: PreTrainedModel, extension: str, *, short: in
     if length <= short:
         rule = f"above the trained length ({short}) where short_rows mixes both"
         raise DoesNotFit("length", rule, length, remedy="leave short_rows out")
-    plan = planned(model, extension, target_len=length)
-    if not all(_same_logits(*both, short) for both in zip(plan.base, plan.layers, strict=True)):
+    if not changes_nothing(model, extension, short, target_len=length):
         sentence = f"{extension} changes texts of {short} tokens too, which short_rows trains as they are"
         remedy = "take a schedule of rows: dynamic_yarn, dynamic_ntk, or frequencies.longrope without short"
         raise DoesNotFit.because("short_rows", sentence, remedy=remedy)
-
-
-def _same_logits(base: ExtendedLayer, layer: ExtendedLayer, length: int) -> bool:
-    """Whether the last tokens of a text have the base model's logits, and the extension learns no numbers."""
-    if layer.learning or layer.factor != base.factor:
-        return False
-    facts = replace(layer.facts, heads=1, kv_heads=1, sinks=False, weighted=False)  # the same in every head
-    k_bgjd = torch.randn(1, 1, length, facts.head_dim, generator=torch.Generator().manual_seed(0))
-    q_bhid = k_bgjd.flip(2)[:, :, -LAST:]
-    logits, expected = (
-        reference_logits(q_bhid, k_bgjd, one.extension, replace(facts, inv_freq=one.facts.inv_freq))
-        for one in (layer, base)
-    )
-    return torch.allclose(logits, expected, rtol=0, atol=CLOSE)

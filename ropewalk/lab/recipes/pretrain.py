@@ -16,6 +16,7 @@ from ropewalk.corpora import documents
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.folders import replacing
+from ropewalk.frequencies import RoPE
 from ropewalk.hf import convert, extend
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
@@ -26,6 +27,7 @@ from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.data.vocabulary import train_tokenizer
 from ropewalk.lab.recipes.building_blocks import keep, training_rows
 from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
+from ropewalk.lab.recipes.same_logits import changes_nothing
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import train
 from ropewalk.parsing import parse
@@ -60,6 +62,7 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
     """
     folder, plan, shape, texts = Path(out), settings.plan, settings.shape, Path(shared or out)
     extension = extension_for(shape, settings.extension)
+    require_another_training(shape, settings.extension, extension)
     tokenizer = vocabulary_in(texts, settings.corpus, shape.vocabulary)
     rows = training_rows(
         tokenizer,
@@ -86,6 +89,18 @@ def extension_for(shape: ModelShape, line: str) -> Extension:
         rule = "positions and nothing else for learned position embeddings"
         raise DoesNotFit("extension", rule, ", ".join(extension.specs), remedy="pass places=rotary")
     return extension
+
+
+def require_another_training(shape: ModelShape, line: str, extension: Extension) -> None:
+    """Refuse an extension under which a model is trained as under none."""
+    if extension in (Extension(), Extension(frequencies=RoPE())) or {"surgery", "positions"} & set(extension.specs):
+        return
+    if changes_nothing(fresh(shape), without_rerope(attention_of(extension)), shape.trained_len):
+        sentence = (
+            f"a model of {shape.layers} layers is trained under {line} as under no extension: nothing changes in texts "
+            f"of {shape.trained_len} tokens"
+        )
+        raise DoesNotFit.because("extension", sentence, remedy="train it without, then extend it")
 
 
 def new_model(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 0) -> PreTrainedModel:

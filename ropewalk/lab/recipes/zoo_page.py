@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+
+ACCURACY, LOSS, OF_TEXTS = "last_accuracy", "last_loss", "last_accuracy_of_texts"
+RULES = (
+    "A claim is a bound for a sum of accuracies, in the source's own words; the number is how far the sum is above it, "
+    "with its 95 % interval over seeds and texts. *Reproduced*: the whole interval is above 0. *Not reproduced*: it is "
+    "below. *Not settled*: it includes 0. To lose nothing is to lose less than half a point."
+)
 
 # Next-token accuracy in percent as the sources give it, for models trained at 512: at 1x, 2x, 4x, 8x, and 8x repeated.
 SOURCES = {
@@ -15,7 +25,8 @@ SOURCES = {
     "key_norm": ("kexue.fm/9859", (None, None, None, 47.69), 61.08),
 }
 LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim
-FLAT = 0.015  # accuracy that a method may lose at 8x and still count as losing nothing
+NOTHING = 0.005  # half a point: what HWFA loses in its article, which calls that keeping all
+A_POINT = 0.01
 
 
 class ZooFigures:
@@ -35,72 +46,80 @@ class ZooFigures:
         of_methods = [{seed for method, seed, *_ in self._of if method == name} for name in methods]
         return sorted(set.intersection(*of_methods)) if of_methods else []
 
-    def at(self, method: str, seed: int, times: int, kind: str = "non-repeated", what: str = "accuracy") -> float:
-        """One figure."""
-        return float(self._of[method, seed, kind, times][what])
-
-    def all(self, method: str, times: int, kind: str, what: str = "accuracy") -> list[float]:
+    def all(self, method: str, times: int, kind: str, what: str) -> list[float]:
         """One figure for every seed."""
-        return [self.at(method, seed, times, kind, what) for seed in self.seeds(method)]
+        return [float(self._of[method, seed, kind, times][what]) for seed in self.seeds(method)]
+
+    def sum(self, terms: Sequence[AccuracyTerm]) -> Estimate:
+        """A sum of accuracies, with its interval over the seeds and texts that all of them have."""
+        seeds = self.seeds(*{term.method for term in terms})
+        return crossed([list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds])
+
+    def _of_texts(self, terms: Sequence[AccuracyTerm], seed: int) -> Iterator[tuple[float, ...]]:
+        """The terms of each text."""
+        rows = [(term.weight, self._of[term.method, seed, term.kind, term.times][OF_TEXTS]) for term in terms]
+        return zip(*([weight * share for share in shares] for weight, shares in rows), strict=True)
+
+
+class AccuracyTerm(NamedTuple):
+    """An accuracy in a sum."""
+
+    weight: float
+    method: str
+    times: int
+    kind: str = "non-repeated"
 
 
 class Claim(NamedTuple):
-    """A claim of a source, and whether the figures of one seed confirm it."""
+    """A claim of a source: it holds if each of some sums of accuracies is above a bound."""
 
     text: str
     source: str
-    methods: tuple[str, ...]
-    holds: Callable[[ZooFigures, int], bool]
+    sums: tuple[tuple[AccuracyTerm, ...], ...]
+    bound: float = 0.0
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that it is about."""
+        return list(dict.fromkeys(term.method for terms in self.sums for term in terms))
 
 
-def _flat(method: str) -> Callable[[ZooFigures, int], bool]:
-    return lambda ours, seed: ours.at(method, seed, 8) >= ours.at(method, seed, 1) - FLAT
+def _loses_at_most(bound: float, method: str, text: str, source: str) -> Claim:
+    return Claim(text, source, ((AccuracyTerm(1, method, 8), AccuracyTerm(-1, method, 1)),), -bound)
 
 
-def _better(method: str, than: str, kind: str = "non-repeated") -> Callable[[ZooFigures, int], bool]:
-    return lambda ours, seed: ours.at(method, seed, 8, kind) > ours.at(than, seed, 8, kind)
-
-
-def _higher(method: str, than: str) -> Callable[[ZooFigures, int], bool]:
-    return lambda ours, seed: all(ours.at(method, seed, times) > ours.at(than, seed, times) for times in (2, 4, 8))
-
-
-def _looks_back(method: str) -> Callable[[ZooFigures, int], bool]:
-    return lambda ours, seed: ours.at(method, seed, 8, "repeated") > ours.at(method, seed, 1, "repeated") + FLAT
+def _better(method: str, than: str, text: str, source: str, *, kind: str = "non-repeated", at: Any = (8,)) -> Claim:
+    sums = tuple((AccuracyTerm(1, method, times, kind), AccuracyTerm(-1, than, times, kind)) for times in at)
+    return Claim(text, source, sums)
 
 
 CLAIMS = (
-    Claim("Bare RoPE fails beyond its length: at 8x a third of its accuracy is left.", "kexue.fm/9577", ("rope",),
-          lambda ours, seed: ours.at("rope", seed, 8) < ours.at("rope", seed, 1) / 2),
-    Claim("With biases on queries and keys accuracy falls later than without: it is higher at 2x, 4x and 8x.",
-          "kexue.fm/9577", ("qk_bias", "rope"), _higher("qk_bias", "rope")),
+    Claim("Bare RoPE fails beyond its length: at 8x at most a third of its accuracy is left.", "kexue.fm/9577",
+          ((AccuracyTerm(1 / 3, "rope", 1), AccuracyTerm(-1, "rope", 8)),)),
+    _better("qk_bias", "rope", "With biases on queries and keys accuracy falls later than without: it is higher at 2x, "
+            "4x and 8x.", "kexue.fm/9577", at=(2, 4, 8)),
     Claim("With biases on queries and keys three quarters of the accuracy stay at 8x (the author: hard to reproduce).",
-          "kexue.fm/9577", ("qk_bias",),
-          lambda ours, seed: ours.at("qk_bias", seed, 8) > ours.at("qk_bias", seed, 1) * 2 / 3),
-    Claim("HWFA loses about half a point at 8x.", "kexue.fm/9603", ("hwfa",), _flat("hwfa")),
-    Claim("HWFA uses far text: repeated text becomes easier with length.", "kexue.fm/9603", ("hwfa",),
-          _looks_back("hwfa")),
-    Claim("With ReRoPE in its full layers HWFA loses nothing at 8x.", "kexue.fm/9731", ("hwfa_rerope",),
-          _flat("hwfa_rerope")),
-    Claim("It uses far text better than HWFA.", "kexue.fm/9731", ("hwfa_rerope", "hwfa"),
-          _better("hwfa_rerope", "hwfa", "repeated")),
-    Claim("ALiBi loses nothing at 8x.", "arXiv:2108.12409", ("alibi",), _flat("alibi")),
-    Claim("KERPLE loses nothing at 8x.", "arXiv:2205.09921", ("kerple",), _flat("kerple")),
-    Claim("Sandwich loses nothing at 8x.", "arXiv:2212.10356", ("sandwich",), _flat("sandwich")),
-    Claim("XPos with blockwise attention loses nothing at 8x.", "arXiv:2212.10554", ("xpos",), _flat("xpos")),
-    Claim("A window whose layers together reach no further than the trained length loses nothing at 8x.",
-          "kexue.fm/9431", ("window",), _flat("window")),
-    Claim("Random positions on a rotary model beat plain rotation at 8x.", "arXiv:2305.16843",
-          ("randomized_rotary", "rope"), _better("randomized_rotary", "rope")),
-    Claim("Random positions on learned ones beat plain rotation at 8x.", "kexue.fm/9444",
-          ("randomized_learned", "rope"), _better("randomized_learned", "rope")),
-    Claim("No positions at all beat plain rotation at 8x.", "arXiv:2305.19466", ("nope", "rope"),
-          _better("nope", "rope")),
-    Claim("log-n, trained in, beats plain rotation at 8x.", "kexue.fm/8823", ("log_n", "rope"),
-          _better("log_n", "rope")),
-    Claim("Norms on keys are higher than plain rotation at 2x, 4x and 8x.", "kexue.fm/9859", ("key_norm", "rope"),
-          _higher("key_norm", "rope")),
-    Claim("With norms on keys nothing is lost at 8x.", "kexue.fm/9859", ("key_norm",), _flat("key_norm")),
+          "kexue.fm/9577", ((AccuracyTerm(1, "qk_bias", 8), AccuracyTerm(-3 / 4, "qk_bias", 1)),)),
+    _loses_at_most(A_POINT, "hwfa", "HWFA loses about half a point at 8x, less than a whole one.", "kexue.fm/9603"),
+    Claim("HWFA uses far text: repeated text becomes easier with length.", "kexue.fm/9603",
+          ((AccuracyTerm(1, "hwfa", 8, "repeated"), AccuracyTerm(-1, "hwfa", 1, "repeated")),)),
+    _loses_at_most(NOTHING, "hwfa_rerope", "With ReRoPE in its full layers HWFA loses nothing at 8x.", "kexue.fm/9731"),
+    _better("hwfa_rerope", "hwfa", "It uses far text better than HWFA.", "kexue.fm/9731", kind="repeated"),
+    _loses_at_most(NOTHING, "alibi", "ALiBi loses nothing at 8x.", "arXiv:2108.12409"),
+    _loses_at_most(NOTHING, "kerple", "KERPLE loses nothing at 8x.", "arXiv:2205.09921"),
+    _loses_at_most(NOTHING, "sandwich", "Sandwich loses nothing at 8x.", "arXiv:2212.10356"),
+    _loses_at_most(NOTHING, "xpos", "XPos with blockwise attention loses nothing at 8x.", "arXiv:2212.10554"),
+    _loses_at_most(NOTHING, "window", "A window whose layers together reach no further than the trained length loses "
+                   "nothing at 8x.", "kexue.fm/9431"),
+    _better("randomized_rotary", "rope", "Random positions on a rotary model beat plain rotation at 8x.",
+            "arXiv:2305.16843"),
+    _better("randomized_learned", "rope", "Random positions on learned ones beat plain rotation at 8x.",
+            "kexue.fm/9444"),
+    _better("nope", "rope", "No positions at all beat plain rotation at 8x.", "arXiv:2305.19466"),
+    _better("log_n", "rope", "log-n, trained in, beats plain rotation at 8x.", "kexue.fm/8823"),
+    _better("key_norm", "rope", "Norms on keys are higher than plain rotation at 2x, 4x and 8x.", "kexue.fm/9859",
+            at=(2, 4, 8)),
+    _loses_at_most(NOTHING, "key_norm", "With norms on keys nothing is lost at 8x.", "kexue.fm/9859"),
 )  # fmt: skip
 
 
@@ -108,10 +127,10 @@ def zoo_page(results: Mapping[str, Any]) -> str:
     """The results of `ropewalk train zoo` as a page."""
     ours = ZooFigures(results["models"])
     parts = ["# The zoo: one small model under each trained-in method", _setting(results, ours)]
-    for what, unit in (("accuracy", "Next-token accuracy in percent"), ("loss", "Loss in nats per token")):
+    for what, unit in ((ACCURACY, "Next-token accuracy in percent"), (LOSS, "Loss in nats per token")):
         for kind in ("non-repeated", "repeated"):
             parts += [f"## {unit}, {kind}", _table(ours, kind, what)]
-    parts += ["## What the sources claim", *(f"- {_verdict(claim, ours)}" for claim in CLAIMS)]
+    parts += ["## What the sources claim", RULES, *(f"- {_verdict(claim, ours)}" for claim in CLAIMS)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -126,7 +145,8 @@ def _setting(results: Mapping[str, Any], ours: ZooFigures) -> str:
         f"`{read['corpus']}` ({puzzles}) in rows of {shape['trained_len']}, in {statistics.median(seconds):.0f} s of "
         f"one core (median). Measured on {read['texts']} held-out texts: non-repeated, the same tokens at every "
         f"length, as fewer and longer texts; repeated, their first {shape['trained_len']} tokens repeated. Figures are "
-        "means over the tokens of whole texts and over seeds, with the spread from the lowest to the highest seed. "
+        f"means over the last {shape['trained_len'] - 1} tokens of each text and over seeds, with the spread from the "
+        "lowest to the highest seed. "
         "Sources trained larger models at 512: compare the shape of their figures, not the values. key_norm is a Qwen3 "
         "(norms on queries as well), randomized_learned a GPT-2, all others are Llamas."
     )
@@ -134,7 +154,7 @@ def _setting(results: Mapping[str, Any], ours: ZooFigures) -> str:
 
 def _table(ours: ZooFigures, kind: str, what: str) -> str:
     heads = [f"{times}x" for times in (1, 2, 4, 8)]
-    stated = what == "accuracy"
+    stated = what == ACCURACY
     lines = [f"| method | seeds | {' | '.join(heads)} |" + (" sources |" if stated else "")]
     lines.append("|---|---|---|---|---|---|" + ("---|" if stated else ""))
     for name in ours.methods:
@@ -161,19 +181,32 @@ def _stated(name: str, kind: str) -> str:
 
 
 def _verdict(claim: Claim, ours: ZooFigures) -> str:
-    """Reproduced, not reproduced, or in how many seeds; with the figures."""
+    """Reproduced, not reproduced or not settled, by the intervals; with the figures."""
     seeds = ours.seeds(*claim.methods) if set(claim.methods) <= set(ours.methods) else []
     if not seeds:
         return f"{claim.text} ({claim.source}): not measured."
-    if any(ours.at(name, seed, 1) < LEARNED for name in claim.methods for seed in seeds):
+    if any(min(ours.all(name, 1, "non-repeated", ACCURACY)) < LEARNED for name in claim.methods):
         return f"{claim.text} ({claim.source}): **not judged**: the models have learned too little."
-    held = sum(claim.holds(ours, seed) for seed in seeds)
-    word = {len(seeds): "reproduced", 0: "not reproduced"}.get(held, f"in {held} of {len(seeds)} seeds")
+    estimates = [ours.sum(terms) for terms in claim.sums]
+    intervals = ", ".join(_points(one, claim.bound) for one in estimates)
     figures = "; ".join(_figures_of(name, ours) for name in claim.methods)
-    return f"{claim.text} ({claim.source}): **{word}**. {figures}."
+    return f"{claim.text} ({claim.source}): **{judged(estimates, claim.bound)}** by {intervals}. {figures}."
+
+
+def judged(estimates: Sequence[Estimate], bound: float) -> str:
+    """In words: whether all are above the bound."""
+    if all(one.low > bound for one in estimates):
+        return "reproduced"
+    return "not reproduced" if any(one.high < bound for one in estimates) else "not settled"
+
+
+def _points(estimate: Estimate, bound: float) -> str:
+    """How far an estimate is above the bound, in points of accuracy."""
+    value, low, high = (100 * (number - bound) for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
 
 
 def _figures_of(name: str, ours: ZooFigures) -> str:
-    plain = [_cell(ours.all(name, times, "non-repeated"), percent=True) for times in (1, 8)]
-    again = [_cell(ours.all(name, times, "repeated"), percent=True) for times in (1, 8)]
+    plain = [_cell(ours.all(name, times, "non-repeated", ACCURACY), percent=True) for times in (1, 8)]
+    again = [_cell(ours.all(name, times, "repeated", ACCURACY), percent=True) for times in (1, 8)]
     return f"{name}: {plain[0]} at 1x, {plain[1]} at 8x; repeated {again[0]}, {again[1]}"

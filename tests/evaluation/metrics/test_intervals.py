@@ -7,7 +7,17 @@ import pytest
 import torch
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, difference, mean, means, share, student
+from ropewalk.evaluation.metrics.intervals import (
+    LOSS,
+    SHARE,
+    Estimate,
+    crossed,
+    difference,
+    mean,
+    means,
+    share,
+    student,
+)
 
 
 @pytest.mark.parametrize(
@@ -126,3 +136,21 @@ def test_what_is_drawn_keeps_its_weight():
 def test_json_has_no_infinity():
     assert Estimate(1.5, -math.inf, math.inf, 1).to_json() == {"value": 1.5, "low": None, "high": None, "of": 1}
     assert Estimate(math.nan, 0.0, 1.0, 2).to_json() == {"value": None, "low": 0.0, "high": 1.0, "of": 2}
+
+
+def test_seeds_and_texts_were_both_drawn():
+    """By hand: column means 1 and 3, row means 1.5 and 2.5; errors 1 and 0.5; 1.47 degrees of freedom."""
+    found = crossed([[0.5, 2.5], [1.5, 3.5]])
+    assert found == pytest.approx((2, 2 - 12.706 * 1.25**0.5, 2 + 12.706 * 1.25**0.5, 4))
+    assert crossed([[1.0, 3.0]]) == pytest.approx((2, 2 - 12.706, 2 + 12.706, 2))  # one seed: by the texts alone
+    assert crossed([[1.0, 1.0], [1.0, 1.0]]) == (1, 1, 1, 4)
+    assert crossed([[1.0]]) == (1, -math.inf, math.inf, 1)
+
+
+def test_an_interval_over_seeds_and_texts_holds_the_mean():
+    """Three seeds, 20 texts, each with a part of its own, and noise: at least 95 of 100."""
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((500, 3, 1), (500, 1, 20))]
+    tables = 1 + 0.5 * draws[0] + draws[1] + torch.randn(500, 3, 20, generator=generator, dtype=torch.float64)
+    found = [crossed(table) for table in tables.tolist()]
+    assert sum(one.low <= 1 <= one.high for one in found) / 500 > 0.93
