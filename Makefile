@@ -21,9 +21,9 @@ sweep: .venv/installed
 	$(BIN)/python docs/models.py --seed $(or $(SEED),0)
 
 # The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes. `make engines WRITE=--write` also
-# writes what was measured into docs/results/engines.
+# writes what was measured into docs/results/engines (in one process, for there is one file for each engine).
 engines: .venv/installed .venv-llama/installed .venv-vllm/installed
-	$(BIN)/python -m pytest tests/engines $(WRITE)
+	$(BIN)/python -m pytest tests/engines $(if $(WRITE),$(WRITE),-n 2 --dist worksteal)
 
 # Ratios against plain attention, measured side by side; appended to benchmarks/results.
 bench: .venv/installed

@@ -44,7 +44,7 @@ def measured(place: Place, left: float) -> list[Row]:
             raise OutOfTime(f"{name} and what comes after it were not begun", rows)
         with tempfile.TemporaryDirectory() as folder:
             expected = exported(line, plugin, Path(folder) / "served", prompts[0], place)
-            gap, speed = asked(Path(folder) / "served", prompts, expected, decoded)
+            gap, speed = asked(Path(folder) / "served", prompts, expected, decoded, eager=place.dry)
         base = rows[0]["tokens per second"] if rows else speed
         row = {"case": name, "tokens per second": speed, "difference": gap, **goal("difference", CLOSE)}
         rows.append({**row, "to vLLM's own": round(speed / base, 3), "goal by tables": FASTER})
@@ -62,11 +62,17 @@ def exported(line: str, plugin: bool | None, folder: Path, ids: list[int], place
         return model(torch.tensor([ids], device=place.device)).logits[0].float().log_softmax(-1).cpu()
 
 
-def asked(folder: Path, prompts: list[list[int]], expected: torch.Tensor, decoded: int) -> tuple[float, float]:
-    """The largest difference over the first prompt, and the tokens per second of all of them."""
+def asked(
+    folder: Path, prompts: list[list[int]], expected: torch.Tensor, decoded: int, eager: bool
+) -> tuple[float, float]:
+    """The largest difference over the first prompt, and the tokens per second of all of them.
+
+    A dry run is `eager`: it checks names and shapes, and compiling six engines takes minutes.
+    """
     from vllm import LLM, SamplingParams
 
     options: dict[str, Any] = {"dtype": "float32", "max_model_len": TARGET, "skip_tokenizer_init": True}
+    options["enforce_eager"] = eager
     llm = LLM(str(folder), enable_prefix_caching=False, gpu_memory_utilization=0.3, **options)
     scored = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=5, detokenize=False)
     answer = llm.generate([{"prompt_token_ids": prompts[0]}], scored, use_tqdm=False)[0]

@@ -11,7 +11,10 @@ import torch
 from engines.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))  # one process at a time here
+# Engines share the cores: with pytest-xdist each takes one, and so do the processes that it starts.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
 def pytest_addoption(parser):

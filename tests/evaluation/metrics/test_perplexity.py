@@ -43,8 +43,9 @@ def test_weights_by_hand():
     assert got.by_token.value == pytest.approx(math.exp((3 * 1 + 5) / 4))
     assert got.by_text.value == pytest.approx(math.exp((1 + 5) / 2))
     assert (got.name, got.tokens) == ("some", 4)
-    # Student's interval of the means 1 and 5, s / sqrt n = 2, around 2 and around 3.
-    assert got.by_token.low == pytest.approx(math.exp(2 - 2 * 12.706))
+    # Student's interval around 2 and around 3. By tokens: without one text the mean is 5, without the other it is 1, so
+    # the jackknife's error is sqrt(((5 - 2)^2 + (1 - 2)^2) / 2). By texts it is s / sqrt n = 2.
+    assert math.log(got.by_token.low) == pytest.approx(2 - math.sqrt(5) * 12.706)
     assert got.by_text.high == pytest.approx(math.exp(3 + 2 * 12.706))
     assert perplexity("wild", [torch.tensor([1.0]), torch.tensor([400.0])]).by_text.high == math.inf
 

@@ -53,7 +53,7 @@ Ropewalk.presets = (() => {
     requireLengths(trained, target);
     const longest = share * trained;
     if (longest <= number(window)) {
-      throw must("window", `below ${short(longest)}, the largest distance of the text`, window);
+      throw must("window", `below ${short(longest)}, the distance that the longest text is compressed to`, window);
     }
     return Math.max((target - number(window)) / (longest - number(window)), 1);
   }
