@@ -151,6 +151,7 @@ def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
         "line": candidate.line,
         "extension": candidate.extension.to_json(),
         "change": candidate.change._asdict(),
+        "over_window": candidate.over_window._asdict(),
         "change_by_length": {
             str(length): change_at(comparison, candidate, length)._asdict() for length in comparison.lengths
         },

@@ -50,8 +50,8 @@ def candidate(line, number, *, rate, texts=3, lengths=LENGTHS):
     change = difference(long, [loss(1.0, lengths[0], text) for text in range(texts)])
     said = verdict(change, None, Estimate(1.0, 0.9, 1.0, 4))
     return Candidate(
-        line=line, extension=extension, rows=rows, failures=(), change=change, cache_bytes=1024 * (number + 1),
-        slowdown=1.0 + number / 10, verdict=said,
+        line=line, extension=extension, rows=rows, failures=(), change=change, over_window=change,
+        cache_bytes=1024 * (number + 1), slowdown=1.0 + number / 10, verdict=said,
     )  # fmt: skip
 
 

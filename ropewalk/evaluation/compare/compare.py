@@ -38,6 +38,7 @@ NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be 
 # In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.
 BREAK, DAMAGE = 0.25, 0.02
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
+NO_BETTER = "no better than a window"  # of the trained length
 UNCLEAR = "not enough texts to tell"
 FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
 
@@ -45,7 +46,7 @@ FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is ab
 class Verdict(NamedTuple):
     """The result of one candidate in words."""
 
-    kind: str  # BETTER, UNCHANGED, WORSE, BREAKS or UNCLEAR; or why there is none
+    kind: str  # BETTER, NO_BETTER, UNCHANGED, WORSE, BREAKS or UNCLEAR; or why there is none
     words: str
 
 
@@ -58,6 +59,7 @@ class Candidate:
     rows: tuple[ResultRow, ...]  # what was measured
     failures: tuple[ResultRow, ...]  # what could not be measured
     change: Estimate  # loss at the longest length, minus the base model's at its trained length
+    over_window: Estimate  # the same, minus the base model's under a window of the trained length
     cache_bytes: int  # for one text of the longest length
     slowdown: float  # seconds at the longest length, over those of the base model
     verdict: Verdict
@@ -178,10 +180,10 @@ def compare(
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
     ready = [task.prepared(subject, store.path.parent) for task in tasks]
     rows = run(subject, list(extensions.values()), ready, lengths, store, measuring=measuring, progress=progress)
-    base_losses = _base_losses(rows, subject.facts.trained_len)
+    standard = _standard(rows, subject.facts.trained_len)
     facts = inspect(subject.model, target_len=target)
     candidates = [
-        _candidate(subject, line, one, rows, base_losses, target, facts.cache_bytes(subject.own.with_line(one)))
+        _candidate(subject, line, one, rows, standard, target, facts.cache_bytes(subject.own.with_line(one)))
         for line, one in extensions.items()
     ]
     most = max(task.samples for task in tasks)
@@ -202,15 +204,16 @@ def _candidate(
     line: str,
     extension: Extension,
     all_rows: Sequence[ResultRow],
-    base_losses: Sequence[float],
+    standard: ResultRow,
     target: int,
     cache_bytes: int,
 ) -> Candidate:
     rows = [row for row in all_rows if row.extension == extension]
     measured, failures = (tuple(row for row in rows if bool(row.failed) == failed) for failed in (False, True))
     at_target = _find(measured, Context.name, target)
-    change = difference(_losses(at_target), base_losses) if at_target else NO_ESTIMATE
-    result = verdict(change, _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target))
+    change, over_window = (_difference(at_target, standard, name) for name in ("loss", "window_loss"))
+    damage, keys = _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target)
+    result = verdict(change, damage, keys, over_window)
     if at_target is None:
         result = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at {target:,} tokens")
     return Candidate(
@@ -219,17 +222,21 @@ def _candidate(
         rows=measured,
         failures=failures,
         change=change,
+        over_window=over_window,
         cache_bytes=cache_bytes,
         slowdown=_seconds(all_rows, extension, target) / _seconds(all_rows, Extension(), target),
         verdict=result,
     )
 
 
-def verdict(change: Estimate, damage: Estimate | None, keys: Estimate | None) -> Verdict:
+def verdict(
+    change: Estimate, damage: Estimate | None, keys: Estimate | None, over_window: Estimate = NO_ESTIMATE
+) -> Verdict:
     """A verdict is only given where the whole interval supports it."""
     if change.low > BREAK:
         return Verdict(BREAKS, BREAKS)
-    words = [_kind(change)]
+    kind = _kind(change)
+    words = [NO_BETTER if kind == BETTER and over_window.high >= 0 else kind]
     if keys is not None and keys.low > FINDS:
         words.append("finds passkeys")
     elif keys is not None and keys.high < FINDS:
@@ -248,14 +255,20 @@ def _kind(change: Estimate) -> str:
     return UNCHANGED if change.low > -BREAK and change.high < BREAK else UNCLEAR
 
 
-def _base_losses(rows: Sequence[ResultRow], trained_len: int) -> list[float]:
-    """The losses of the base model at its trained length."""
+def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
+    """The base model at its trained length."""
     row = _context(rows, Extension(), trained_len)
     if row is None or row.failed:
         rule = f"enough to read {trained_len} tokens, the length that everything is compared with"
         got = row.failed if row else None
         raise DoesNotFit("memory", rule, got, remedy="take a smaller model or a larger machine")
-    return _losses(row)
+    return row
+
+
+def _difference(at_target: ResultRow | None, standard: ResultRow, name: str) -> Estimate:
+    """From a number of the base model on the same texts; unknown where one of the two was not measured."""
+    others = [sample[name] for sample in standard.samples if name in sample]
+    return difference(_losses(at_target), others) if at_target and others else NO_ESTIMATE
 
 
 def _losses(row: ResultRow) -> list[float]:

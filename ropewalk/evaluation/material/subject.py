@@ -168,6 +168,12 @@ class Subject:
         """The model under a line, on top of what it was trained under, for as long as a block lasts."""
         return self.own.under(self.model, line, **options)
 
+    @property
+    def is_base(self) -> bool:
+        """Whether the model is as it was trained, under no line."""
+        handle = handle_of(self.model)
+        return (handle.extension if handle else Extension()) == self.own.extension
+
     @contextmanager
     def as_trained(self) -> Iterator[None]:
         """The base model, for as long as a block lasts, whatever extension it is under now."""

@@ -3,6 +3,10 @@
 The targets are the last tokens of each passage at every length, so that only the context differs between lengths.
 At the longest length the whole passage is read, and its loss and hits by position are stored too.
 
+A token in the middle of a text of the trained length has seen only half of that length. So the base model also reads
+the same tokens under a window of the trained length, piece by piece: what is no better than that makes no use of the
+longer context.
+
 Protocol: the loss of the last tokens at several contexts is Su's (bojone/rerope, eval_loss.py).
 """
 
@@ -10,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, ClassVar
+
+import torch
 
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means
@@ -19,16 +26,19 @@ from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.spec import Json
 
+PIECES = 8  # of a trained length, read with what stands before them
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context(Task):
     name: ClassVar[str] = "context"
+    version: ClassVar[int] = 2  # 1 read nothing under a window
     last: Annotated[int | None, AT_LEAST_ONE, "tokens that are scored; half the trained length if nothing"] = None
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passage: its last tokens, and all tokens by position at the longest length."""
         ids = subject.passages(self.samples)[sample].to(subject.device)[None, -length:]
-        last = min(self.last or subject.facts.trained_len // 2, length - 1)
+        last = self.last_of(subject, length)
         scores, size = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
         result: Json = {
             "loss": scores.loss(last),
@@ -37,8 +47,25 @@ class Context(Task):
         }
         if length == subject.longest:
             result |= {"curve": binned(scores.losses_bn[0]), "hits": binned(scores.hits_bn[0].float())}
+        elif length == subject.facts.trained_len and subject.is_base:
+            result["window_loss"] = window_loss(subject, sample, self.last_of(subject, subject.longest), self.samples)
         return result
+
+    def last_of(self, subject: Subject, length: int) -> int:
+        """The number of tokens that are scored in texts of a length."""
+        return min(self.last or subject.facts.trained_len // 2, length - 1)
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Means over passages."""
         return means(results, loss=LOSS, accuracy=SHARE, bits_per_byte=LOSS)
+
+
+def window_loss(subject: Subject, sample: int, last: int, samples: int) -> float:
+    """The loss of the last tokens of a passage, each after 7/8 to all of a trained length of text."""
+    ids, size = subject.passages(samples)[sample].to(subject.device), subject.facts.trained_len
+    ends = [*range(len(ids), len(ids) - last, -max(1, size // PIECES)), len(ids) - last]
+    losses = [
+        token_losses(subject.model, ids[None, max(0, end - size) : end]).losses_bn[0, begin - end :]
+        for end, begin in pairwise(ends)
+    ]
+    return float(torch.cat(losses).double().mean())

@@ -9,7 +9,7 @@ from ropewalk.lab.recipes.long_instruct import long_instruct
 from ropewalk.lab.recipes.pretrain import pretrain
 from ropewalk.lab.recipes.recipe import Recipe
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
-from ropewalk.lab.recipes.zoo import zoo
+from ropewalk.lab.recipes.zoo.zoo import zoo
 
 ALL = (
     pretrain,

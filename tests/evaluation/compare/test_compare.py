@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.evaluation.compare.compare import compare, verdict
@@ -68,6 +69,38 @@ def estimate(value, half=0.01):
 )
 def test_verdicts(change, damage, keys, words):
     assert verdict(change, damage, keys).words == words
+
+
+@pytest.mark.parametrize(
+    ("over_window", "words"),
+    [
+        (estimate(-0.05), "better with context"),
+        (estimate(-0.005), "no better than a window"),  # it may be equal
+        (estimate(0.01), "no better than a window"),
+    ],
+)
+def test_what_a_window_reaches_too_is_no_use_of_the_context(over_window, words):
+    assert verdict(estimate(-0.1), None, None, over_window).words == words
+    assert verdict(estimate(0.1, half=0.05), None, None, over_window).words == "worse"
+
+
+def test_the_window_of_the_standard_has_the_trained_length(tmp_path):
+    """By separate readings of 32 tokens; the last ones of 128 are 16, in pieces of 4."""
+    who = subject(tmp_path, longest=128)
+    made = compare(who, ["streaming"], [128], Store(tmp_path / "s"), tasks=[Context(samples=3)])
+    expected = []
+    for ids in who.passages(3):
+        with torch.no_grad():
+            logits = [who.model(input_ids=ids[None, end - TRAINED : end - 1]).logits[0] for end in (116, 120, 124, 128)]
+        losses = [
+            cross_entropy(row[-4:], ids[end - 4 : end]) for row, end in zip(logits, (116, 120, 124, 128), strict=True)
+        ]
+        expected.append(float(torch.stack(losses).mean()))
+    bare, streaming = made.candidates
+    assert [each["window_loss"] for each in bare.at("context", TRAINED).samples] == pytest.approx(expected, rel=1e-5)
+    assert not any("window_loss" in each for each in [*bare.at("context", 128).samples, *streaming.rows[0].samples])
+    long = [each["loss"] for each in streaming.at("context", 128).samples]
+    assert streaming.over_window == pytest.approx(difference(long, expected), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
-from ropewalk.lab.recipes import zoo as module
 from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.recipes.zoo import METHODS, ZooMethod, ZooSettings, zoo
-from ropewalk.lab.recipes.zoo_page import CLAIMS, ZooFigures, judged, zoo_page
+from ropewalk.lab.recipes.zoo import zoo as module
+from ropewalk.lab.recipes.zoo.zoo import METHODS, ZooMethod, ZooSettings, zoo
+from ropewalk.lab.recipes.zoo.zoo_page import CLAIMS, ZooFigures, judged, zoo_page
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.lab.training.train import TrainingPlan
 

@@ -23,7 +23,7 @@ from ropewalk.hf import load
 from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.recipes.pretrain import PretrainSettings, extension_for, pretrain, vocabulary_in
 from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
-from ropewalk.lab.recipes.zoo_page import zoo_page
+from ropewalk.lab.recipes.zoo.zoo_page import zoo_page
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.lab.training.train import WATCHING
 from ropewalk.record import AT_LEAST_ONE
