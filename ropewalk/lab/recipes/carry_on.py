@@ -42,11 +42,12 @@ class CarryOnSettings(RecipeSettings):
     plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
 
 
-def carry_on(out: str | Path, settings: CarryOnSettings) -> PreTrainedModel:
+def carry_on(out: str | Path, settings: CarryOnSettings, *, shared: str | Path | None = None) -> PreTrainedModel:
     """Train a checkpoint on under an extension, at a longer length ("pi", "yarn") or at its own ("rope", "alibi").
 
     All weights or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
     config. With `short_rows`, long texts are trained under the extension and short ones as before, in one batch.
+    `shared` is the folder of the tokenised corpus, where it is not `out`.
     """
     model, tokenizer = checkpoint(settings.model, out)
     short = trained_len(model.config.get_text_config())
@@ -54,7 +55,7 @@ def carry_on(out: str | Path, settings: CarryOnSettings) -> PreTrainedModel:
     if settings.short_rows is not None:
         require_short_unchanged(model, settings.extension, short=short, length=settings.length)
     extend(model, settings.extension, target_len=target_len)
-    rows = _rows(tokenizer, settings, Path(out), short)
+    rows = _rows(tokenizer, settings, Path(shared or out), short)
     return train_and_save(rows, model, tokenizer, settings.plan, Path(out), lora=settings.lora, target_len=target_len)
 
 

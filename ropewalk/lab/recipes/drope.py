@@ -38,18 +38,18 @@ class DroPESettings(RecipeSettings):
     plan_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 3e-4, "weight_decay": 0.0, "decay": 0.97}
 
 
-def drope(out: str | Path, settings: DroPESettings) -> PreTrainedModel:
+def drope(out: str | Path, settings: DroPESettings, *, shared: str | Path | None = None) -> PreTrainedModel:
     """Drop the rotation of a checkpoint, and train it on at its own length until it reads without.
 
     The result is a standard checkpoint whose config stops every pair. Read texts beyond the trained length under
-    `log_n`.
+    `log_n`. `shared` is the folder of the tokenised corpus, where it is not `out`.
     """
     model, tokenizer = checkpoint(settings.model, out)
     extend(model, "nope")
     rows = training_rows(
         tokenizer,
         settings.plan,
-        Path(out),
+        Path(shared or out),
         corpus=settings.corpus,
         characters=settings.characters,
         length=trained_len(model.config.get_text_config()),

@@ -8,6 +8,7 @@ from ropewalk.lab.recipes.drope import drope
 from ropewalk.lab.recipes.long_instruct import long_instruct
 from ropewalk.lab.recipes.pretrain import pretrain
 from ropewalk.lab.recipes.recipe import Recipe
+from ropewalk.lab.recipes.tuned.tuned import tuned
 from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
 from ropewalk.lab.recipes.zoo.zoo import zoo
 
@@ -18,6 +19,7 @@ ALL = (
     uptrain_gqa,
     long_instruct,
     zoo,
+    tuned,
 )
 
 

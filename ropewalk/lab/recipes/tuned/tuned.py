@@ -1,0 +1,205 @@
+"""`tuned`: a model under each schedule, as it is and after a few steps of training, measured at 1x to 8x its length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from shutil import rmtree
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+
+from ropewalk.corpora import WHOLE
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.evaluation import token_losses
+from ropewalk.evaluation.material.subject import FILLERS, Subject
+from ropewalk.evaluation.tasks import Passkey
+from ropewalk.files import read_record
+from ropewalk.folders import write_whole
+from ropewalk.hf import extend, extended, load
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint
+from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
+from ropewalk.lab.recipes.drope import DroPESettings, drope
+from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
+from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
+from ropewalk.lab.training.train import WATCHING, TrainingPlan
+from ropewalk.record import AT_LEAST_ONE
+
+TIMES = (1, 2, 4, 8)  # the trained length; the last is what a model is trained on at
+FEW = 5  # the smaller budget is the larger one over this
+
+
+class TunedMethod(NamedTuple):
+    """A schedule, and what texts beyond the trained length are read under besides."""
+
+    line: str
+    beyond: str = ""
+    own_length: bool = False  # trained at the trained length: as many tokens, in more rows
+
+    @property
+    def untrained(self) -> str:
+        """What the base model is read under."""
+        return f"{self.line}+{self.beyond}" if self.beyond else self.line
+
+
+METHODS: Mapping[str, TunedMethod] = {
+    "none": TunedMethod("rope"),
+    "pi": TunedMethod("pi"),
+    "ntk": TunedMethod("ntk"),
+    "yarn": TunedMethod("yarn"),
+    "abf": TunedMethod("abf:new_base=500000"),
+    "dynamic": TunedMethod("dynamic_ntk"),
+    "drope": TunedMethod("nope", "log_n", own_length=True),
+}
+EVERY = ",".join(METHODS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedSettings(RecipeSettings):
+    """Which model is trained on, under which schedules, and what it is measured on."""
+
+    model: Model = "default"
+    methods: Annotated[str, "names, separated by commas"] = EVERY
+    seeds: Annotated[int, AT_LEAST_ONE, "models of each method and budget"] = 3
+    texts: Annotated[int, AT_LEAST_ONE, "held-out texts, each eight times the trained length"] = 24
+    passkeys: Annotated[int, AT_LEAST_ONE, "passkeys for each length"] = 12
+    corpus: Corpus = "python"
+    characters: Characters = 20_000_000
+    puzzles: PuzzleShares = NO_PUZZLES
+
+    plan_defaults: ClassVar[Mapping[str, Any]] = {**GENTLE, "steps": 1000, "rows": 2}
+    changeable: ClassVar[tuple[str, ...]] = ("methods", "seeds", *WATCHING)
+
+
+class Run(NamedTuple):
+    """One model of the table."""
+
+    method: str
+    steps: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder and of its file."""
+        return f"{self.method}-{self.steps}-{self.seed}"
+
+
+def tuned(out: str | Path, settings: TunedSettings) -> Path:
+    """Read a model under each schedule as it is, and trained on for a fifth of the steps and for all of them.
+
+    Rows have eight times the trained length. Every finished model and every measurement is kept: the same call
+    resumes. Results are tuned.json and tuned.md.
+    """
+    folder, names = Path(out), _known(settings.methods)
+    if settings.corpus.startswith(WHOLE):
+        rule = "one with a held-out part, to measure the models on"
+        raise InvalidValue("corpus", rule, settings.corpus, remedy=f"pass {settings.corpus.removeprefix(WHOLE)}")
+    subject = _subject(settings, folder)
+    length = trained_len(subject.model.config.get_text_config())
+    for run in _runs(settings, names):
+        file = folder / "measured" / f"{run.name}.json"
+        if not file.is_file():
+            figures = _one(folder, run, settings, subject, length)
+            if figures is None:  # a signal came
+                return folder
+            write_whole(file, json.dumps({**run._asdict(), "figures": figures}, indent=1) + "\n")
+        _report(folder, settings, length)
+    return folder / "tuned.md"
+
+
+def _known(methods: str) -> list[str]:
+    names = [name.strip() for name in methods.split(",")]
+    for name in names:
+        if name not in METHODS:
+            raise UnknownName("method", name, known=METHODS, owner="tuned")
+    return names
+
+
+def _runs(settings: TunedSettings, names: list[str]) -> Iterator[Run]:
+    """The base model under every schedule first; then seed by seed, so that a table that is cut off is a whole one."""
+    plan = settings.plan
+    yield from (Run(name, 0, plan.seed) for name in names)
+    for seed in range(plan.seed, plan.seed + settings.seeds):
+        for steps in sorted({max(1, plan.steps // FEW), plan.steps}):
+            yield from (Run(name, steps, seed) for name in names)
+
+
+def _subject(settings: TunedSettings, folder: Path) -> Subject:
+    """The base model with everything that all models are measured on."""
+    model, tokenizer = checkpoint(settings.model, folder)
+    longest = max(TIMES) * trained_len(model.config.get_text_config())
+    subject = Subject(model=model, tokenizer=tokenizer, corpus=settings.corpus, longest=longest)
+    subject.passages(max(settings.texts, FILLERS))
+    return subject
+
+
+def _one(folder: Path, run: Run, settings: TunedSettings, subject: Subject, length: int) -> list[dict[str, Any]] | None:
+    """The figures of one model, which is trained first if it is to be; None where training was stopped."""
+    method, measure = METHODS[run.method], partial(_measured, settings=settings, length=length)
+    if run.steps == 0:
+        with extended(subject.model, method.untrained, target_len=subject.longest):
+            return measure(subject)
+    place = folder / "models" / run.name
+    if not (place / "model" / "config.json").is_file():
+        _train(place, run, settings, subject.longest, shared=folder)
+        if not (place / "model" / "config.json").is_file():
+            return None
+    model = load(place / "model", dtype=torch.float32)
+    if method.beyond:
+        extend(model, method.beyond, target_len=subject.longest)
+    figures = measure(replace(subject, model=model))
+    for kept in place.glob("checkpoint-*"):
+        rmtree(kept)  # the model is finished
+    return figures
+
+
+def _train(place: Path, run: Run, settings: TunedSettings, longest: int, *, shared: Path) -> PreTrainedModel:
+    """One model, by the recipe that anyone would use."""
+    method, plan = METHODS[run.method], replace(settings.plan, steps=run.steps, seed=run.seed)
+    read = {name: getattr(settings, name) for name in ("model", "corpus", "characters", "puzzles")}
+    if method.own_length:
+        more: TrainingPlan = replace(plan, rows=max(TIMES) * plan.rows)
+        return drope(place, DroPESettings(plan=more, **read), shared=shared)
+    return carry_on(place, CarryOnSettings(plan=plan, extension=method.line, length=longest, **read), shared=shared)
+
+
+def _measured(subject: Subject, *, settings: TunedSettings, length: int) -> list[dict[str, Any]]:
+    """At each length: the loss of the last half trained length of every text, and which passkeys are found."""
+    task, rows = Passkey(samples=settings.passkeys), []
+    texts = torch.stack(subject.passages(settings.texts))
+    for times in TIMES:
+        losses = token_losses(subject.model, texts[:, -times * length :]).losses_bn[:, -length // 2 :]
+        keys = _passkeys(subject, task, times * length)
+        rows.append({"times": times, "losses": losses.double().mean(1).tolist(), "passkeys": keys})
+    return rows
+
+
+def _passkeys(subject: Subject, task: Passkey, length: int) -> list[bool]:
+    """Which are found; none is asked for in a text that is too short for the question."""
+    try:
+        task.require(subject, [length])
+    except DoesNotFit:
+        return []
+    return [task.measure(subject, length, sample)["right"] for sample in range(task.samples)]
+
+
+def _report(folder: Path, settings: TunedSettings, length: int) -> None:
+    """Write everything that is measured so far, as one JSON file and as a page."""
+    material = {name: getattr(settings, name) for name in ("model", "corpus", "characters", "texts", "passkeys")}
+    results = {
+        "ropewalk": version("ropewalk"),
+        "torch": torch.__version__,
+        "plan": {name: value for name, value in asdict(settings.plan).items() if name != "seed"},
+        "trained_len": length,
+        "read": {**material, "puzzles": settings.puzzles.shares()},
+        "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
+    }
+    write_whole(folder / "tuned.json", json.dumps(results, indent=1) + "\n")
+    write_whole(folder / "tuned.md", tuned_page(results))

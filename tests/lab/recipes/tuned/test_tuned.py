@@ -1,0 +1,177 @@
+"""The tuning table, end to end with models of a few steps: measured, kept, resumed; and its page."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import ropewalk as rw
+from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.lab.recipes.tuned import tuned as module
+from ropewalk.lab.recipes.tuned.tuned import METHODS, TunedSettings, tuned
+from ropewalk.lab.recipes.tuned.tuned_page import ALL, CLAIMS, FIFTH, TunedFigures, tuned_page
+from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.train import TrainingPlan
+
+from lab.texts import folder_of, tokenizer
+
+SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=2, trained_len=48)
+PLAN = TrainingPlan(steps=5, rows=1, progress=False)
+
+
+@pytest.fixture
+def run(tmp_path):
+    fresh(SHAPE).save_pretrained(tmp_path / "base")
+    tokenizer().save_pretrained(tmp_path / "base")
+    corpus = folder_of(tmp_path / "texts", count=240, words=300)
+
+    def begin(methods, **settings):
+        read = {"model": str(tmp_path / "base"), "corpus": corpus, "texts": 2, "passkeys": 1}
+        return tuned(tmp_path / "out", TunedSettings(plan=PLAN, methods=methods, **{**read, "seeds": 1, **settings}))
+
+    return begin
+
+
+def figures_of(folder):
+    models = json.loads((folder / "tuned.json").read_text())["models"]
+    return {(m["method"], m["steps"], m["seed"]): {row["times"]: row for row in m["figures"]} for m in models}
+
+
+def test_figures_are_those_of_the_models(run, tmp_path):
+    assert run("none,pi,dynamic,drope") == tmp_path / "out" / "tuned.md"
+    measured = figures_of(tmp_path / "out")
+    assert set(measured) == {(name, steps, 0) for name in ("none", "pi", "dynamic", "drope") for steps in (0, 1, 5)}
+    who = module._subject(TunedSettings(plan=PLAN, model=str(tmp_path / "base"), corpus=f"folder:{tmp_path / 'texts'}",
+                                        texts=2), tmp_path / "o")  # fmt: skip
+    texts = torch.stack(who.passages(2))
+    for (name, steps), times in {("none", 0): 2, ("pi", 5): 8, ("drope", 5): 8, ("dynamic", 1): 1}.items():
+        folder = tmp_path / "base" if not steps else tmp_path / "out" / "models" / f"{name}-{steps}-0" / "model"
+        model = rw.load(folder)
+        if name == "drope":
+            rw.extend(model, "log_n", target_len=384)
+        ids = texts[:, -times * 48 :]
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits[:, :-1]
+        losses = cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")[:, -24:].mean(1)
+        assert measured[name, steps, 0][times]["losses"] == pytest.approx(losses.tolist(), abs=1e-4)
+    assert measured["pi", 0, 0][8]["losses"] != measured["none", 0, 0][8]["losses"]
+    assert measured["dynamic", 0, 0][1]["losses"] == pytest.approx(measured["none", 0, 0][1]["losses"], abs=1e-6)
+    assert not list((tmp_path / "out" / "models").glob("*/checkpoint-*"))
+    page = (tmp_path / "out" / "tuned.md").read_text()
+    assert "| drope | 5 | 1 |" in page
+    assert "not measured" in page  # yarn
+
+
+def test_as_many_tokens_at_the_trained_length_as_in_long_rows(run, tmp_path):
+    run("none,drope")
+    lengths = {}
+    for name in ("none", "drope"):
+        plan = json.loads(next((tmp_path / "out" / "models" / f"{name}-5-0").glob("plan.json")).read_text())
+        lengths[name] = plan["rows"]
+    assert lengths == {"none": 1, "drope": 8}
+
+
+def test_it_resumes_with_what_is_missing(run, tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    trained, original = [], module._train
+
+    def train(place, *arguments, **named):
+        if len(trained) == 1:
+            raise Killed
+        trained.append(place.name)
+        return original(place, *arguments, **named)
+
+    monkeypatch.setattr(module, "_train", train)
+    with pytest.raises(Killed):
+        run("none,pi")
+    before = figures_of(tmp_path / "out")
+    assert set(before) == {("none", 0, 0), ("pi", 0, 0), ("none", 1, 0)}
+    monkeypatch.setattr(module, "_train", original)
+    run("none,pi")
+    after = figures_of(tmp_path / "out")
+    assert len(after) == 6
+    assert all(after[key] == figures for key, figures in before.items())
+
+
+def test_what_is_refused(run):
+    with pytest.raises(UnknownName, match=r"tuned has no method 'magic'\. It has: none, pi"):
+        run("none,magic")
+    with pytest.raises(InvalidValue, match=r"corpus must be one with a held-out part, .*, got 'all:python'"):
+        run("none", corpus="all:python")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_one_that_the_model_can_have(name):
+    rw.parse(METHODS[name].untrained, trained_len=40, target_len=320)
+
+
+def results(losses, seeds=3):
+    """Losses by method and budget at every length; three texts, and seeds, that differ a little."""
+    models = [
+        {
+            "method": method,
+            "steps": {"": 0, FIFTH: 20, ALL: 100}[budget],
+            "seed": seed,
+            "figures": [
+                {
+                    "times": times,
+                    "losses": [loss + 0.001 * (text + seed) for text in range(3)],
+                    "passkeys": [True, False],
+                }
+                for times in (1, 2, 4, 8)
+            ],
+        }
+        for (method, budget), loss in losses.items()
+        for seed in range(seeds if budget else 1)
+    ]
+    read = {"model": "default", "corpus": "python", "texts": 3, "passkeys": 2, "puzzles": {}}
+    plan = {"steps": 100, "rows": 1, "accumulate": 1, "learning_rate": 2e-4}
+    return {"models": models, "plan": plan, "trained_len": 512, "read": read}
+
+
+EQUAL = {(method, budget): 2.0 for method in METHODS for budget in ("", FIFTH, ALL)}
+
+
+def verdicts(losses):
+    return [line for line in tuned_page(results(losses)).splitlines() if line.startswith("- ")]
+
+
+def test_a_sum_is_over_texts_and_seeds():
+    ours = TunedFigures(results({**EQUAL, ("pi", ALL): 1.5}))
+    sums = [ours.sum(terms) for claim in CLAIMS for terms in claim.sums if claim.text.startswith("PI beats")]
+    assert [one.value for one in sums] == pytest.approx([0.0, 0.5])
+    assert sums[1].low > 0.49
+    untrained = ours.sum(CLAIMS[0].sums[0])
+    assert untrained.value == 0
+    assert untrained.of == 3  # texts; no seeds
+
+
+def test_a_verdict_follows_from_the_intervals():
+    best = verdicts({**EQUAL, ("yarn", ALL): 1.5})
+    assert any(
+        line.startswith("- Trained, YaRN is the best at 8x. (arXiv:2309.00071): **reproduced**") for line in best
+    )
+    assert any(line.startswith("- Trained, a larger base (ABF)") and "**not reproduced**" in line for line in best)
+    harmed = verdicts({**EQUAL, ("pi", ALL): 2.1})
+    assert any(
+        line.startswith("- PI with all steps harms") and "**not reproduced** by -0.081" in line for line in harmed
+    )
+    equal = verdicts(EQUAL)
+    assert any(line.startswith("- PI with all steps harms") and "**reproduced** by +0.019" in line for line in equal)
+    assert not any("nan" in line or str(math.inf) in line for line in equal)
+
+
+def test_every_claim_is_of_methods_that_are_trained():
+    for claim in CLAIMS:
+        assert {term.method for terms in claim.sums for term in terms} <= set(METHODS)
+
+
+def test_passkeys_and_harm_are_in_the_page():
+    page = tuned_page(results({**EQUAL, ("pi", ALL): 2.1}))
+    assert "| pi | 100 | 3 | 50% [19%, 81%] |" in page
+    assert "| pi | +0.000 [+0.000, +0.000] | +0.001" in page
+    assert "4,096 tokens" in page
