@@ -67,8 +67,8 @@ def gallery_page() -> str:
     for line in ALONE:
         parts += _entry(line.split(":")[0], line, page_of(_method(line)).idea, "")
     parts.append(
-        "`frequencies.longrope` has a divisor for each pair of one model, found by a search: "
-        "[these](results/fit/README.md), for example."
+        "`frequencies.longrope` has a divisor for each pair of one model, and `frequencies.by_shares` a power of the "
+        "factor, found by a search: [these](results/fit/README.md), for example."
     )
     return "\n\n".join(parts) + "\n"
 
@@ -95,7 +95,8 @@ def used_methods() -> set[str]:
         extension = _parsed(line, LARGE)
         for part in (extension, *(inner for _, inner in extension.overrides)):
             used |= {f"{slot}.{spec.name}" for slot, specs in part.specs.items() for spec in specs}
-    return used | {"reach.causal", "positions.sequential", "frequencies.longrope"}  # two are what an empty slot is
+    searched = {"frequencies.longrope", "frequencies.by_shares"}
+    return used | searched | {"reach.causal", "positions.sequential"}  # the latter are what an empty slot is
 
 
 def _method(line: str) -> type:

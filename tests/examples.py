@@ -15,6 +15,7 @@ FREQUENCIES = (
     frequencies.ByParts(factor=4),
     frequencies.ABF(),
     frequencies.Llama3(),
+    frequencies.ByShares(factor=4, shares=(0.1, 0.1, 0.2, 0.4, 0.7, 1, 1, 1)),
     frequencies.LongRoPE(short=(1.0,) * PAIRS, long=(1, 1, 1.5, 2, 2.5, 3, 3.5, 4)),
     frequencies.XPos(),
     frequencies.Partial(share=0.5),

@@ -2,6 +2,7 @@
 
 from ropewalk.frequencies.abf import ABF as ABF
 from ropewalk.frequencies.by_parts import ByParts as ByParts
+from ropewalk.frequencies.by_shares import ByShares as ByShares
 from ropewalk.frequencies.dynamic import Dynamic as Dynamic
 from ropewalk.frequencies.interpolation import Interpolation as Interpolation
 from ropewalk.frequencies.llama3 import Llama3 as Llama3
@@ -27,6 +28,7 @@ ALL: tuple[type[Frequencies], ...] = (
     NTKFixed,
     NTKMixed,
     ByParts,
+    ByShares,
     ABF,
     Llama3,
     LongRoPE,

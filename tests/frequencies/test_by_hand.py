@@ -6,7 +6,20 @@ import pytest
 import torch
 
 from ropewalk import Facts
-from ropewalk.frequencies import ABF, NTK, ByParts, Llama3, NoPE, NTKFixed, NTKMixed, NTKOld, Partial, RoPE
+from ropewalk.frequencies import (
+    ABF,
+    NTK,
+    ByParts,
+    ByShares,
+    Dynamic,
+    Llama3,
+    NoPE,
+    NTKFixed,
+    NTKMixed,
+    NTKOld,
+    Partial,
+    RoPE,
+)
 
 FACTS = Facts(trained_len=1000, head_dim=4, base=100.0)  # theta = 1, 0.1; turns within 1,000: 159.15, 15.915
 
@@ -28,6 +41,14 @@ def test_ntk_in_beta_numerals():
     assert values(NTKFixed(factor=4)) == pytest.approx([0.5, 0.025])  # factor^(-1/2), factor^-1
     assert values(NTKMixed(factor=4, power=1)) == pytest.approx([0.5, 0.025])
     assert values(NTKMixed(factor=4, power=0)) == pytest.approx([0.25, 0.025])
+
+
+def test_shares_are_powers_of_the_factor():
+    assert values(ByShares(factor=4, shares=(0, 0.5))) == pytest.approx([1, 0.05])
+    assert values(ByShares(factor=9, shares=(0.5, 1))) == pytest.approx([1 / 3, 0.1 / 9])
+    stepped = Dynamic(inner=ByShares(factor=1, shares=(0, 0.5)), steps=1)
+    assert stepped.table(FACTS, FACTS.trained_len).inv_freq.tolist() == pytest.approx([1, 0.1])
+    assert stepped.table(FACTS, 4 * FACTS.trained_len).inv_freq.tolist() == pytest.approx([1, 0.05])
 
 
 def test_by_parts_over_turns_is_the_seeds_formula():

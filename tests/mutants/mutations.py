@@ -44,6 +44,7 @@ MUTATIONS = (
     Mutation("mixed base without its power", "frequencies/ntk/ntk_mixed.py", "** self.power", "** 1", FREQUENCIES),
     Mutation("old base times factor twice", "frequencies/ntk/ntk_old.py", "-2 * pair_index", "-4 * pair_index", FREQUENCIES),
     Mutation("llama3 ramp inverted", "frequencies/llama3.py", "keep * theta + (1 - keep)", "(1 - keep) * theta + keep", FREQUENCIES),
+    Mutation("shares as divisors", "frequencies/by_shares.py", "self.factor**shares", "(1 + shares)", FREQUENCIES),
     Mutation("longrope short and long swapped", "frequencies/longrope.py", "length > facts.trained_len:", "length <= facts.trained_len:", FREQUENCIES),
     Mutation("xpos without its real part", "frequencies/xpos.py", "torch.log(zeta) / self.scale_base", "torch.zeros_like(zeta)", FREQUENCIES),
     Mutation("dynamic rows one short", "frequencies/dynamic.py", "facts.stretch(length, self.steps)", "facts.stretch(length - 1, self.steps)", FREQUENCIES),

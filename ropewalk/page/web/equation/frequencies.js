@@ -183,6 +183,16 @@ Ropewalk.methods.frequencies = (() => {
         return mixed(facts, isStep ? step() : keepByTurns(values, facts), values.factor);
       },
     },
+    by_shares: {
+      check({ shares }) {
+        if (!shares.length) throw must("shares", "one power per pair", shares);
+      },
+      checkAgainst({ shares }, facts) {
+        const count = rotating(facts) / 2;
+        if (shares.length !== count) throw must("shares", `one power for each of the ${count} pairs`, shares.length);
+      },
+      table: ({ factor, shares }, facts) => slowed(facts, (pair) => factor ** shares[pair]),
+    },
     longrope: {
       check({ long, short }) {
         if (!long.length) throw must("long", "one divisor per pair", long);

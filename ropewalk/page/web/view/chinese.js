@@ -56,6 +56,7 @@ Ropewalk.chinese = {
   "frequencies.ntk_fixed": "β 进制的 NTK-RoPE 修正版：每一对比前一对多拉伸同样的比例。",
   "frequencies.ntk_mixed": "混合进制的 NTK-RoPE：拉伸随序号的幂增长，最慢的一对达到倍数。",
   "frequencies.by_parts": "NTK by parts：训练中转很多圈的对不变，不足一圈的内插。",
+  "frequencies.by_shares": "按份额：每一对按倍数自己的幂放慢，一组幂适用于所有长度。",
   "frequencies.abf": "调整 base：用更大的 base 训练或微调，每一对都转得更慢。",
   "frequencies.llama3": "Llama 3.1 的缩放：慢的对内插，快的不变，中间按圈数过渡。",
   "frequencies.longrope": "LongRoPE：每一对有搜索得到的除数，短文本与长文本各一组。",

@@ -1,0 +1,42 @@
+"""By shares: every pair is slowed by its own power of the factor, so one set of powers serves every length.
+
+    theta'_i = theta_i / factor^share_i
+
+Source: ours, 2026. Divisors for each pair are LongRoPE's (Ding et al. 2024, arXiv:2402.13753), which hold for one
+length; their logarithms over the factor's hold for all. Share 0 leaves a pair, 1 interpolates it; `dynamic` sets the
+factor of each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+
+from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.facts import Facts
+from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.record import NOT_NEGATIVE
+from ropewalk.spec import Factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByShares(Frequencies):
+    name = "by_shares"
+    factor: Factor
+    shares: Annotated[tuple[float, ...], NOT_NEGATIVE, "power of the factor that slows each pair; 1 interpolates it"]
+
+    def check(self) -> None:
+        if not self.shares:
+            raise InvalidValue("shares", "one power per pair", self.shares)
+
+    def check_against(self, facts: Facts) -> None:
+        pairs = facts.rotating // 2
+        if len(self.shares) != pairs:
+            raise DoesNotFit("shares", f"one power for each of the {pairs} pairs", len(self.shares))
+
+    def table(self, facts: Facts, length: int) -> Table:
+        self.check_against(facts)
+        shares = torch.tensor(self.shares, dtype=torch.float64)
+        return without_decay(trained(facts) / self.factor**shares)
