@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -145,6 +146,7 @@ def fit(
     storage: str = "",
     study: str = "fit",
     space: str = "usual",
+    lengths: Sequence[int | str] = (),
     workers: int = 1,
     device: str = "",
     dtype: str = "",
@@ -165,14 +167,16 @@ def fit(
     loss on short texts in nats, `min_retrieval` the share of passkeys that are found, `max_slowdown` the time.
     `samples` texts are searched on, `judges` others test. In a `folder` (or an Optuna `storage`) the `study` is kept:
     the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best so far.
-    `space="compositions"` searches what composes (a reach, a schedule, scales, which layers read the whole text) by
-    children of the best.
+    `lengths` are shorter ones whose loss counts as much as the target's (512 and "1k", say): the search then minimises
+    the mean over all, and tries schedules with a table for each row's length too. `space="compositions"` searches what
+    composes (a reach, a schedule, scales, which layers read the whole text) by children of the best.
     """
     pace, began = QUICK if quick else USUAL, time.time()
     _require_known(deployable, objective, space)
     _require_room_for(workers, model, device)
     seconds = (duration(budget, "budget") if isinstance(budget, str) else budget) if budget else pace.budget
-    searched = {"deployable": deployable, "objective": objective, "space": space}
+    shorter = tuple(in_tokens(str(length), "lengths") for length in lengths)
+    searched = {"deployable": deployable, "objective": objective, "space": space, "lengths": shorter}
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
     texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")

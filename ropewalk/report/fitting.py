@@ -26,7 +26,7 @@ from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.drawing.styles import BASE_KEY, OTHERS
 from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
-from ropewalk.report.tables import brief, interval
+from ropewalk.report.tables import brief, interval, short
 from ropewalk.report.titles import corpus_of, date_of, model_of, texts
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.spaces import HandSet
@@ -184,7 +184,8 @@ def _signed(change: Estimate) -> str:
 def table(fit: FitResult) -> PageTable:
     """The answer and all others that were tested, the lowest loss first."""
     keys = fit.answer.keys is not None
-    head = ("extension", "texts", "loss", "behind", "short", "time", *(["passkeys"] * keys), "what it is")
+    lengths = [f"loss at {short(at.length)}" for at in fit.answer.by_length]
+    head = ("extension", "texts", "loss", "behind", *lengths, "short", "time", *(["passkeys"] * keys), "what it is")
     return PageTable(head, tuple(_row(tested, fit) for tested in ranked(fit)), ends_in_words=True)
 
 
@@ -196,6 +197,7 @@ def _row(tested: FinalTest, fit: FitResult) -> tuple[str, ...]:
         str(tested.loss.of),
         f"{tested.loss.value:.3f}",
         behind,
+        *(f"{at.loss.value:.3f}" for at in tested.by_length),
         f"{tested.damage.value:+.3f}",
         f"{tested.slowdown:.1f}x",
     )
@@ -220,7 +222,8 @@ def lead(fit: FitResult) -> ReportFigure:
         )
         for tested in ranked(fit)
     ]
-    across = f"loss at {fit.goal.target_len:,} tokens minus that of the search's choice, nats per token"
+    where = "the mean loss over the lengths" if fit.goal.lengths else f"loss at {fit.goal.target_len:,} tokens"
+    across = f"{where} minus that of the search's choice, nats per token"
     chart = IntervalChart(rows=rows, across=across, zero="the search's choice", digits=3)
     question = "How far is each extension behind the search's choice?"
     caption = "On the same texts, which the search did not see; bars are 95 % intervals. A triangle is off the scale."
@@ -371,6 +374,9 @@ def _judged_json(tested: FinalTest) -> dict[str, Any]:
         "damage": tested.damage._asdict(),
         "slowdown": tested.slowdown,
         "pass_keys": tested.keys._asdict() if tested.keys else None,
+        "by_length": [
+            {"length": at.length, "loss": at.loss._asdict(), "behind": at.behind._asdict()} for at in tested.by_length
+        ],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.extension import Extension
@@ -18,6 +19,14 @@ from ropewalk.spec import Json
 EXTENDED = 1.3  # estimated time of an extension, over that of the base model
 
 
+class LengthTest(NamedTuple):
+    """One extension at one of several lengths."""
+
+    length: int
+    loss: Estimate
+    behind: Estimate  # its loss minus the answer's, on the same texts
+
+
 @dataclass(frozen=True, kw_only=True)
 class FinalTest:
     """One extension on the test texts."""
@@ -29,6 +38,7 @@ class FinalTest:
     damage: Estimate
     slowdown: float
     keys: Estimate | None  # passkeys found, where the goal asks for them
+    by_length: tuple[LengthTest, ...] = ()  # where the goal has several
 
     @property
     def surely_better(self) -> bool:
@@ -87,18 +97,26 @@ def _rank(trial: MeasuredTrial) -> tuple[int, float, float]:
 
 def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:
     """Test one extension, beside the answer and the base model."""
-    mine, theirs, base = (on.long(measured) for measured in (extension, answer, Extension()))
-    losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
+    mine, base = on.long(extension), on.long(Extension())
     tokens = [sample.get("tokens", on.goal.last) for sample in mine.samples]
     return FinalTest(
         line=line,
         extension=extension,
-        loss=mine.numbers["loss"],
-        behind=difference(*losses, weights=tokens),
+        loss=on.loss(extension),
+        behind=difference(on.losses(extension), on.losses(answer), weights=tokens),
         damage=difference(on.short_losses(extension), on.short_losses(Extension())),
         slowdown=mine.seconds / base.seconds,
         keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],
+        by_length=_by_length(on, extension, answer) if on.goal.lengths else (),
     )
+
+
+def _by_length(on: OnTexts, extension: Extension, answer: Extension) -> tuple[LengthTest, ...]:
+    tests = []
+    for mine, theirs in zip(on.rows(extension), on.rows(answer), strict=True):
+        losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
+        tests.append(LengthTest(mine.length, mine.numbers["loss"], difference(*losses)))
+    return tuple(tests)
 
 
 def reserve(goal: Goal, seconds: float, count: float, workers: int) -> float:

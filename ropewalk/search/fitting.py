@@ -103,8 +103,8 @@ class Fitting:
 
     @cached_property
     def bare_seconds(self) -> float:
-        """Seconds of the base model on all fitting texts."""
-        seconds = self.fitted_on.long(Extension()).seconds
+        """Seconds of the base model on all fitting texts, at all lengths that count."""
+        seconds = sum(row.seconds for row in self.fitted_on.rows(Extension()))
         on_cpu = self.subject.model.device.type == "cpu"  # where seconds are processor time
         return seconds * IDLE / torch.get_num_threads() if on_cpu else seconds
 
@@ -139,7 +139,7 @@ class Fitting:
         """Measure one worker's share of the hand-set extensions; the store then has it for all."""
         for extension, count in list(self._to_judge().values())[worker :: self.workers]:
             texts = replace(self.judged_on, count=count)
-            texts.long(extension)
+            texts.rows(extension)
             texts.short_losses(extension)
 
     def judge(self, step: Step = lambda line, done, of: None) -> FitResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, get_args
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked, Rule, parameters
 from ropewalk.spec import Json
@@ -22,6 +22,11 @@ SearchSpace = Literal["usual", "compositions"]
 SEARCHED: tuple[str, ...] = get_args(SearchSpace)
 USUAL = "usual"
 LOADERS: tuple[str, ...] = get_args(Deployable)
+
+
+def last_of(length: int) -> int:
+    """How many tokens of a text are scored."""
+    return max(1, length // 2)
 
 
 class Measurements(NamedTuple):
@@ -48,11 +53,18 @@ class Goal(Checked):
     judges: Annotated[int, SEVERAL, "other texts for the final test"] = 24
     seed: Annotated[int, NOT_NEGATIVE, "random seed"] = 0
     space: Annotated[SearchSpace, "what is searched; usual: schedules, reaches and windows below"] = "usual"
+    lengths: Annotated[tuple[int, ...], "shorter lengths whose loss counts as much as the target's"] = ()
 
     def check(self) -> None:
         if self.target_len <= self.facts.trained_len:
             rule = f"above the trained length ({self.facts.trained_len})"
             raise DoesNotFit("target_len", rule, self.target_len, remedy="within it the model needs no extension")
+        for length in self.lengths:
+            if not self.facts.trained_len <= length < self.target_len:
+                rule = f"from the trained length ({self.facts.trained_len}) to below the target ({self.target_len})"
+                raise DoesNotFit("lengths", rule, length)
+        if self.lengths and self.objective == FAR:
+            raise Conflict("lengths", "left out where the objective is far", self.lengths)
 
     @property
     def factor(self) -> float:
@@ -62,11 +74,19 @@ class Goal(Checked):
     @property
     def last(self) -> int:
         """How many tokens are scored: each has at least half the target before it, and fewer would be too noisy."""
-        return max(1, self.target_len // 2)
+        return last_of(self.target_len)
+
+    @property
+    def scored_lengths(self) -> tuple[int, ...]:
+        """The lengths whose loss counts, each as much as the others; the target's is the last."""
+        return *sorted(set(self.lengths)), self.target_len
 
     @property
     def scored(self) -> str:
-        """The same in words."""
+        """What is scored, in words."""
+        if self.lengths:
+            *shorter, longest = (f"{length:,}" for length in self.scored_lengths)
+            return f"the last halves of texts of {', '.join(shorter)} and {longest} tokens, each length alike,"
         last = f"the last {self.last:,} of {self.target_len:,} tokens"
         return last if self.objective == ALL else f"the tokens that need far context, among {last},"
 
@@ -76,6 +96,8 @@ class Goal(Checked):
         values = {name: getattr(self, name) for name in names if name != "facts"}
         if self.space == USUAL:
             del values["space"]  # studies from before there were others go on
+        if not self.lengths:
+            del values["lengths"]
         return values
 
     def violations(self, figures: Measurements) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What the search minimises: the loss of the last tokens with long context, on more and more texts.
 
-Every rung has the target length. Shorter texts would be cheaper but mislead: among schedules for eight trained lengths,
-those that break there are the best at two (docs/log.md).
+Every rung has the target length, and the other lengths of the goal. Shorter texts alone would be cheaper but mislead:
+among schedules for eight trained lengths, those that break there are the best at two (docs/log.md).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Protocol
 
 import torch
@@ -21,11 +22,11 @@ from ropewalk.evaluation.compare.runner import Finished, Progress, ResultRow, he
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import difference
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, mean
 from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
 from ropewalk.search.far_tokens import FarLoss, FarTokens, Places
-from ropewalk.search.goal import ALL, FAR, Goal, Measurements
+from ropewalk.search.goal import ALL, FAR, Goal, Measurements, last_of
 from ropewalk.search.gradients import MeasuredGradients
 
 KEYS = 5  # passkeys per text of the target length
@@ -62,7 +63,7 @@ class OnTexts:
         for count in rounds(self.count):
             if not self._scored_tokens(count):  # few texts may have none
                 continue
-            yield self.long(extension, count).numbers["loss"].value
+            yield self.loss(extension, count).value
 
     def damage(self, extension: Extension) -> float:
         """The rise against the base model on the same texts."""
@@ -72,20 +73,24 @@ class OnTexts:
         """All measurements, on all texts."""
         mine, bare = self.long(extension), self.long(Extension())
         return Measurements(
-            loss=mine.numbers["loss"].value,
+            loss=self.loss(extension).value,
             damage=self.damage(extension),
             slowdown=mine.seconds / bare.seconds,
             retrieval=None if self.goal.min_retrieval is None else self.keys(extension).numbers["right"].value,
         )
 
     def slopes(self, extension: Extension) -> Tensor | None:
-        """One backward pass per text; None where the model, or its memory, does not allow that."""
-        places = self.far_places() if self.goal.objective == FAR else ()
-        task = MeasuredGradients(samples=self.count, last=self.goal.last, places=places)
+        """One backward pass per text and length; None where the model, or its memory, does not allow that."""
         try:
-            samples = self._measured(extension, task, self.goal.target_len).samples
+            parts = [self._slopes_at(extension, length) for length in self.goal.scored_lengths]
         except DoesNotFit:
             return None
+        return torch.stack(parts).mean(0)
+
+    def _slopes_at(self, extension: Extension, length: int) -> Tensor:
+        places = self.far_places() if self.goal.objective == FAR else ()
+        task = MeasuredGradients(samples=self.count, last=last_of(length), places=places)
+        samples = self._measured(extension, task, length).samples
         by_pair = torch.tensor([sample["by_pair"] for sample in samples], dtype=torch.float64)
         by_temperature = torch.tensor([sample["by_temperature"] for sample in samples], dtype=torch.float64)
         gradients = torch.cat([-math.log(self.goal.factor) * by_pair, by_temperature[:, None]], 1)
@@ -94,11 +99,27 @@ class OnTexts:
 
     def long(self, extension: Extension, count: int | None = None) -> ResultRow:
         """The loss of the last tokens, on texts of the target length."""
-        return self._measured(extension, self._task(count or self.count), self.goal.target_len)
+        return self.rows(extension, count)[-1]
 
-    def _task(self, count: int) -> Task:
+    def rows(self, extension: Extension, count: int | None = None) -> list[ResultRow]:
+        """The loss of the last tokens, on texts of each length that counts."""
+        count = count or self.count
+        return [self._measured(extension, self._task(count, length), length) for length in self.goal.scored_lengths]
+
+    def losses(self, extension: Extension) -> list[float]:
+        """The loss of each text: the mean over the lengths."""
+        return _by_text(self.rows(extension))
+
+    def loss(self, extension: Extension, count: int | None = None) -> Estimate:
+        """What is minimised."""
+        rows = self.rows(extension, count)
+        if len(rows) == 1:
+            return rows[0].numbers["loss"]  # where texts may count by their tokens
+        return mean(_by_text(rows), least=0)
+
+    def _task(self, count: int, length: int) -> Task:
         if self.goal.objective == ALL:
-            return Context(samples=count, last=self.goal.last)
+            return Context(samples=count, last=last_of(length))
         return FarLoss(samples=count, last=self.goal.last, places=self.far_places(count))
 
     def far_places(self, count: int | None = None) -> Places:
@@ -131,6 +152,12 @@ class OnTexts:
         if row.failed:
             raise DoesNotFit("memory", f"enough for texts of {length} tokens", row.failed, remedy="shorten --to")
         return row
+
+
+def _by_text(rows: Sequence[ResultRow]) -> list[float]:
+    """The mean over the lengths, for each text."""
+    by_length = [[sample["loss"] for sample in row.samples] for row in rows]
+    return [fmean(losses) for losses in zip(*by_length, strict=True)]
 
 
 def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:

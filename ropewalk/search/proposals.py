@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces import ALL, BY_NAME, HandSet, Space
+from ropewalk.search.spaces import ALL, BY_NAME, FOR_LENGTHS, HandSet, Space
 from ropewalk.search.spaces.signature import Values
 from ropewalk.search.trials import EXTENSION, SPACE, MeasuredTrial, ranked, tried
 
@@ -73,7 +73,8 @@ class Proposing(BaseSampler):
 def spaces_of(goal: Goal) -> dict[str, Space]:
     """The spaces that are searched, by name: all usual ones, or the one that the goal names; always the hand-set."""
     named = [space for space in BY_NAME if space.name == goal.space]
-    chosen = [space for space in ALL if isinstance(space, HandSet)] + named if named else ALL
+    usual = (*ALL, *FOR_LENGTHS) if goal.lengths else ALL
+    chosen = [space for space in ALL if isinstance(space, HandSet)] + named if named else usual
     return {space.name: space for space in chosen}
 
 

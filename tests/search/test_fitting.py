@@ -105,7 +105,7 @@ def test_who_got_further_comes_first_and_then_who_lost_less_there(made):
 def test_what_broke_is_judged_on_a_few_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(halving, "MAX_GAP", 0.0)
     own = fitting(tmp_path, judges=8)
-    own.search(trials=12)
+    own.search(trials=16)
     found = {each.line: each for each in own.judge().beside}
     dropped = {each.extension for each in tried(own.study) if not each.figures}
     assert {each.loss.of for each in found.values() if each.extension in dropped} == {6}
@@ -118,7 +118,7 @@ def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch
     own.search(trials=4)
     own.judge_share(0)
     measured_now = []
-    monkeypatch.setattr(OnTexts, "long", lambda self, extension, count=None: measured_now.append(extension))
+    monkeypatch.setattr(OnTexts, "rows", lambda self, extension, count=None: measured_now.append(extension))
     monkeypatch.setattr(OnTexts, "short_losses", lambda self, extension: None)
     own.workers = 2
     own.judge_share(0)

@@ -82,6 +82,13 @@ Searched = Annotated[
         help="what is searched: usual, or compositions of a reach, a schedule, scales and local layers",
     ),
 ]
+Lengths = Annotated[
+    str,
+    typer.Option(
+        metavar="LENGTHS",
+        help="shorter lengths whose loss counts as much as the target's, separated by commas, such as 512,1k,2k",
+    ),
+]
 Workers = Annotated[int, typer.Option(min=1, help="processes on this machine")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="folder for the extension and the report")]
 Save = Annotated[bool, typer.Option("--save", help="write the extended model too, to FOLDER/model")]
@@ -104,6 +111,7 @@ def fit(
     storage: Storage = "",
     study: Study = "fit",
     space: Searched = "usual",
+    lengths: Lengths = "",
     workers: Workers = 1,
     out: Out = "ropewalk-fit",
     save: Save = False,
@@ -145,6 +153,7 @@ def fit(
         storage=storage,
         study=study,
         space=space,
+        lengths=lengths.split(",") if lengths else (),
         workers=workers,
         progress="lines",
     )

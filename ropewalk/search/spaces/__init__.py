@@ -3,6 +3,7 @@
 from ropewalk.search.spaces.compositions import Compositions as Compositions
 from ropewalk.search.spaces.descent import Descent as Descent
 from ropewalk.search.spaces.dynamic import DynamicSchedules as DynamicSchedules
+from ropewalk.search.spaces.dynamic_pairs import DynamicPairs as DynamicPairs
 from ropewalk.search.spaces.hand_set import HandSet as HandSet
 from ropewalk.search.spaces.layers import WindowsBelow as WindowsBelow
 from ropewalk.search.spaces.mixed import Mixed as Mixed
@@ -21,5 +22,7 @@ ALL: tuple[Space, ...] = (
     Reaches(),
     WindowsBelow(),
 )
+# Searched besides where the goal has several lengths.
+FOR_LENGTHS: tuple[Space, ...] = (DynamicPairs(),)
 # Searched where they are asked for by name, beside what is set by hand.
 BY_NAME: tuple[Space, ...] = (Compositions(),)

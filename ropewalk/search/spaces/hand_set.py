@@ -15,7 +15,9 @@ from ropewalk.search.spaces.signature import Space, Values
 LINES = (
     *("long_reach", "yarn", "rerope+log_n", "by_parts", "longrope", "dynamic_yarn", "self_extend+log_n"),
     *("leaky_rerope+log_n", "rerope_by_parts+log_n", "dpe+log_n"),
-    *("ntk", "ntk:factor={twice}", "frequencies.ntk_mixed:factor={factor}", "ntk_mixed", "llama3", "abf", "pi"),
+    *("yarn:factor={half}", "yarn:factor={twice}"),
+    *("ntk", "ntk:factor={more}", "ntk:factor={twice}", "ntk:factor={thrice}"),
+    *("frequencies.ntk_mixed:factor={factor}", "ntk_mixed", "llama3", "abf", "pi"),
     *("dynamic_ntk", "rerope", "self_extend", "leaky_rerope", "dual_chunk", "dual_chunk+log_n", "log_n"),
     *("streaming", "lm_infinite", "window"),
 )
@@ -40,5 +42,14 @@ class HandSet(Space):
         return parse_for(values["line"], goal.facts, goal.target_len)
 
 
+# Where shorter lengths count too: schedules for each of those.
+FOR_LENGTHS = ("yarn:factor={factor}", "ntk:factor={factor}")
+MULTIPLES = {"half": 0.5, "factor": 1, "more": 1.5, "twice": 2, "thrice": 3}
+
+
 def _lines(goal: Goal) -> tuple[str, ...]:
-    return tuple(line.format(factor=f"{goal.factor:g}", twice=f"{2 * goal.factor:g}") for line in LINES)
+    factors = {name: f"{times * goal.factor:g}" for name, times in MULTIPLES.items()}
+    usual = [line for line in LINES if "half" not in line or goal.factor > 1 / MULTIPLES["half"]]
+    shorter = [length / goal.facts.trained_len for length in goal.lengths if length > goal.facts.trained_len]
+    more = [line.format(factor=f"{factor:g}") for factor in shorter for line in FOR_LENGTHS]
+    return tuple(dict.fromkeys([*(line.format(**factors) for line in usual), *more]))

@@ -46,7 +46,7 @@ class Pairs(Space):
     name: ClassVar[str] = "pairs"
 
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
-        return {**{name: FloatDistribution(0.0, MOST) for name in _names(goal)}, "temperature": temperature()}
+        return {**{name: FloatDistribution(0.0, MOST) for name in names(goal)}, "temperature": temperature()}
 
     def example(self, goal: Goal) -> Values:
         parts = Parts()
@@ -57,7 +57,7 @@ class Pairs(Space):
         return []
 
     def extension(self, goal: Goal, values: Values) -> Extension:
-        divisors = tuple(round(goal.factor ** values[name], 6) for name in _names(goal))
+        divisors = tuple(round(goal.factor ** values[name], 6) for name in names(goal))
         return scheduled(LongRoPE(long=divisors, short=divisors), values["temperature"])
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
@@ -68,9 +68,9 @@ class Pairs(Space):
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best schedules."""
         candidates = parents(goal, past) or [genes(goal, self.extension(goal, self.example(goal)))]
-        mother, warmth = _chosen(candidates, random)
+        mother, warmth = drawn(candidates, random)
         if random.random() < CROSSED:
-            mother = crossed(mother, _chosen(candidates, random)[0], random)
+            mother = crossed(mother, drawn(candidates, random)[0], random)
         warmth *= math.exp(random.gauss(0, WARMER)) if random.random() < CROSSED else 1
         return values_of(goal, mutated(mother, random), warmth)
 
@@ -133,17 +133,18 @@ def mutated(mother: Genes, random: Random) -> Genes:
     return monotone(shares)
 
 
-def _chosen(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
+def drawn(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
     """A random parent; better ones are more likely."""
     return candidates[min(random.randrange(len(candidates)), random.randrange(len(candidates)))]
 
 
-def _names(goal: Goal) -> list[str]:
+def names(goal: Goal) -> list[str]:
+    """Of the pairs' knobs."""
     return [f"share_{pair:03}" for pair in range(goal.facts.rotating // 2)]
 
 
 def values_of(goal: Goal, shares: Genes, warmth: float) -> Values:
     """Genes as the values of knobs."""
     knob = temperature()
-    rounded = {name: round(share, 4) for name, share in zip(_names(goal), shares, strict=True)}
+    rounded = {name: round(share, 4) for name, share in zip(names(goal), shares, strict=True)}
     return {**rounded, "temperature": round(min(max(warmth, knob.low), knob.high), 4)}

@@ -16,7 +16,7 @@ from ropewalk.search import fitting, search_loop
 
 from lab.texts import folder_of, tokenizer
 
-TRIALS = 11  # two more than what is set by hand
+TRIALS = 15  # two more than what is set by hand
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,8 @@ def test_a_model_is_not_written_over(place, answered, capsys):
         (["--deployable", "mlx"], "there is no engine for --deployable 'mlx'. Known: any, static"),
         (["--objective", "near"], "there is no objective for --objective 'near'. Known: all, far"),
         (["--objective", "far"], "--corpus must be texts with tokens that need far context"),
+        (["--lengths", "64,short"], "lengths must be a whole number such as 512, 32k or 1m, got 'short'"),
+        (["--lengths", "64,128"], "--lengths must be from the trained length (32) to below the target (128), got 128"),
         (["--corpus", "nowhere"], "--corpus must be one of"),
         (["--samples", "0"], "Invalid value for '--samples': Input should be greater than or equal to 2, got '0'"),
         (["--judges", "1"], "Invalid value for '--judges'"),
@@ -170,3 +172,12 @@ def test_an_empty_text(place, tmp_path, capsys):
     (tmp_path / "texts" / "empty.txt").write_text("")
     assert fit(place, tmp_path / "out", "--corpus", f"folder:{tmp_path / 'texts'}") == 2
     assert "documents of at least" in capsys.readouterr().err
+
+
+def test_several_lengths(place, tmp_path):
+    out = tmp_path / "out"
+    assert fit(place, out, "--lengths", "32,64") == 0
+    results = json.loads((out / "results.json").read_text())
+    assert results["goal"]["lengths"] == [32, 64]
+    assert all([at["length"] for at in one["by_length"]] == [32, 64, 128] for one in results["judged"])
+    assert fit(place, out, "--lengths", "64") == 2

@@ -11,7 +11,7 @@ import ropewalk as rw
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lab.recipes.tuned import tuned as module
 from ropewalk.lab.recipes.tuned.tuned import METHODS, TunedSettings, tuned
-from ropewalk.lab.recipes.tuned.tuned_page import ALL, CLAIMS, FIFTH, TunedFigures, tuned_page
+from ropewalk.lab.recipes.tuned.tuned_page import ALL, CLAIMS, FIFTH, SHORT, LossTerm, TunedFigures, tuned_page
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import TrainingPlan
 
@@ -148,6 +148,8 @@ def test_a_sum_is_over_texts_and_seeds():
     untrained = ours.sum(CLAIMS[0].sums[0])
     assert untrained.value == 0
     assert untrained.of == 3  # texts; no seeds
+    harm = TunedFigures(results(EQUAL)).sum((SHORT, LossTerm(-1, "pi", ALL, 1)))
+    assert harm.value == pytest.approx(-0.001)  # seeds 0, 1, 2 are 0.000, 0.001, 0.002 above the base model
 
 
 def test_a_verdict_follows_from_the_intervals():
