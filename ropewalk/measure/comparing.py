@@ -10,9 +10,9 @@ from typing import Any
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.compare.cells import cells
+from ropewalk.evaluation.compare.cluster.crew import on_cluster
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
-from ropewalk.evaluation.compare.ray_cluster import on_cluster
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side

@@ -9,9 +9,9 @@ from typing import Any
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.compare.cells import Cell
+from ropewalk.evaluation.compare.cluster.crew import on_cluster
 from ropewalk.evaluation.compare.leaderboard import Leaderboard, Race, TimeIsUp, tasks_of
 from ropewalk.evaluation.compare.leaderboard import leaderboard as raced
-from ropewalk.evaluation.compare.ray_cluster import on_cluster
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.evaluation.compare.installed import SOURCES, installed
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, Measuring, Progress, ResultRow, here, run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
@@ -298,11 +299,12 @@ def _numbers(rows: Sequence[ResultRow], task: str, name: str, length: int | None
 
 
 def made_here(*more: str) -> Json:
-    """When, where and with which package versions something was measured; `more` names further packages."""
+    """When, where and with which packages and sources something was measured; `more` names further packages."""
     packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
     return {
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "versions": {name: version(name) for name in packages},
+        "sources": installed()[SOURCES],
     }

@@ -1,5 +1,6 @@
 """Cells on a Ray cluster: who measures what, what a death costs, and that the numbers are those of one process."""
 
+import os
 import pickle
 import shutil
 import socket
@@ -17,15 +18,18 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
-from ropewalk.evaluation.compare import ray_cluster
 from ropewalk.evaluation.compare.cells import cells
-from ropewalk.evaluation.compare.ray_cluster import CellQueue, RayWorker, on_cluster, reachable
-from ropewalk.evaluation.compare.runner import run
+from ropewalk.evaluation.compare.cluster import connection, crew
+from ropewalk.evaluation.compare.cluster.connection import reachable
+from ropewalk.evaluation.compare.cluster.crew import CellQueue, RayWorker, on_cluster
+from ropewalk.evaluation.compare.cluster.room import needed, workers
+from ropewalk.evaluation.compare.installed import installed
+from ropewalk.evaluation.compare.runner import FAILED, OUT_OF_MEMORY, run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
 from ropewalk.evaluation.tasks.task_line import tasks_named
 
-from evaluation.subjects import subject
+from evaluation.subjects import model, subject
 
 EXTENSIONS = [rw.Extension(), rw.parse("window:window=8"), rw.parse("yarn:factor=2")]
 CELLS = list(cells(EXTENSIONS, [Context(samples=4)], [32], 32))
@@ -64,11 +68,30 @@ def test_where_there_is_room():
     def node(alive=True, **resources):
         return {"Alive": alive, "Resources": resources}
 
-    assert ray_cluster._places([node(CPU=4, memory=10), node(CPU=2, memory=100)], 4) == ("CPU", 2 + 2)
-    assert ray_cluster._places([node(CPU=9, memory=99), node(CPU=9, GPU=2, memory=99)], 4) == ("GPU", 2)
-    assert ray_cluster._places([node(CPU=2, memory=99), node(False, CPU=9, GPU=1, memory=99)], 4) == ("CPU", 2)
-    with pytest.raises(DoesNotFit, match="nodes has a CPU and 3 GiB for the model; add a larger node"):
-        ray_cluster._places([node(CPU=2, memory=2**30), node(CPU=0, memory=2**40)], 3 * 2**30)
+    free = {"CPU": 99, "GPU": 99, "memory": 2**50}
+    assert workers([node(CPU=4, memory=10), node(CPU=2, memory=100)], free, 4) == ("CPU", 2 + 2)
+    assert workers([node(CPU=9, memory=99), node(CPU=9, GPU=2, memory=99)], free, 4) == ("GPU", 2)
+    assert workers([node(CPU=2, memory=99), node(False, CPU=9, GPU=1, memory=99)], free, 4) == ("CPU", 2)
+    with pytest.raises(DoesNotFit, match="nodes has a CPU and 3 GiB for a model with its text; add a larger node"):
+        workers([node(CPU=2, memory=2**30), node(CPU=0, memory=2**40)], free, 3 * 2**30)
+
+
+def test_what_other_jobs_hold_is_not_counted():
+    nodes = [{"Alive": True, "Resources": {"CPU": 8, "memory": 100}}]
+    assert workers(nodes, {"CPU": 3, "memory": 100}, 4) == ("CPU", 3)
+    assert workers(nodes, {"CPU": 8, "memory": 9}, 4) == ("CPU", 2)
+    for free in ({}, {"CPU": 0.5, "memory": 100}, {"CPU": 8, "memory": 3}):
+        with pytest.raises(DoesNotFit, match="other jobs hold the cluster: none of its 1 nodes has a CPU and"):
+            workers(nodes, free, 4)
+
+
+def test_a_worker_needs_memory_for_its_text_too(tmp_path):
+    short, long = (subject(tmp_path, longest=length) for length in (64, 128))
+    weights = sum(parameter.nbytes for parameter in short.model.parameters())
+    cache = 2 * 2 * 32 * 4  # bytes of a token: keys and values of 2 layers of 32 numbers in float32
+    batch = 8192 * 4 * (300 + 12 * 32 + 2 * 64)
+    assert needed(short) == 2 * weights + 64 * cache + batch
+    assert needed(long) - needed(short) == 64 * cache
 
 
 def test_addresses(monkeypatch):
@@ -93,13 +116,15 @@ def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
     def init(**_):
         raise why("The current node timed out during startup.\nThis could happen because ...")
 
-    monkeypatch.setattr(ray_cluster, "_ray", lambda: SimpleNamespace(init=init, shutdown=lambda: ended.append(True)))
+    monkeypatch.setattr(
+        connection, "ray_package", lambda: SimpleNamespace(init=init, shutdown=lambda: ended.append(True))
+    )
     for address, words in {
         "local": "a cluster that starts on this machine",
         "h:1": "the address of a running Ray cluster",
     }.items():
         said = f"{words}, got '{address}'; The current node timed out during startup; "
-        with pytest.raises(Unreadable, match=said) as refused, ray_cluster.connected(address):
+        with pytest.raises(Unreadable, match=said) as refused, connection.connected(address):
             pass
         assert "\n" not in str(refused.value)
     assert ended == [True, True]
@@ -121,9 +146,11 @@ def test_a_packed_subject_needs_no_corpus(tmp_path):
         other.passages(100)
 
 
-def test_a_node_with_another_ropewalk_is_refused(tmp_path):
-    with pytest.raises(DoesNotFit, match=r"ropewalk on a node must be the version of the driver \(0.0.0\)"):
-        RayWorker().load(subject(tmp_path), "0.0.0")
+@pytest.mark.parametrize("name", [*installed()])
+def test_a_node_with_another_install_is_refused(tmp_path, name):
+    with pytest.raises(DoesNotFit, match=rf"{name} on node \S+ must be another, as on the driver, got '"):
+        RayWorker().load(subject(tmp_path), {**installed(), name: "another"})
+    RayWorker().load(subject(tmp_path), installed())
 
 
 # A cluster of straw: deaths when and where they are wanted
@@ -133,7 +160,9 @@ class Straw:
     """The used part of Ray in one process: a worker has a name, and dies on demand."""
 
     exceptions = SimpleNamespace(
-        RayError=type("RayError", (Exception,), {}), RayTaskError=type("RayTaskError", (Exception,), {})
+        RayError=(base := type("RayError", (Exception,), {})),
+        RayTaskError=type("RayTaskError", (Exception,), {}),
+        OutOfMemoryError=type("OutOfMemoryError", (base,), {}),
     )
 
     def __init__(self, dies, slots=2):
@@ -142,6 +171,9 @@ class Straw:
 
     def nodes(self):
         return [{"Alive": True, "Resources": {"CPU": self.slots, "memory": 2**40}}]
+
+    def available_resources(self):
+        return {"CPU": self.slots, "memory": 2**40}
 
     def put(self, what):
         return what
@@ -165,23 +197,25 @@ class Straw:
     def kill(self, worker):
         self.gone.add(worker.name)
 
-    def wait(self, references, num_returns):
+    def wait(self, references, num_returns, timeout):
         """The oldest job of a worker for which there is a slot."""
+        if not self.slots:
+            return [], references
         alive = sorted({self.work[each][0] for each in references} - self.gone)
         return [next(each for each in references if self.work[each][0] in alive[: self.slots])], None
 
     def get(self, reference):
         name, cell = self.work[reference]
-        if self.dies(name, cell):
-            raise self.exceptions.RayError("first line\nthe node is gone")
+        if death := self.dies(name, cell):
+            raise death if isinstance(death, Exception) else self.exceptions.RayError("first line\nthe node is gone")
         self.said.append((name, cell))
         return {"result": {"by": name}, "seconds": 0.0}
 
 
 def straw(monkeypatch, tmp_path, dies):
     fake = Straw(dies)
-    monkeypatch.setattr(ray_cluster, "_ray", lambda: fake)
-    found = list(ray_cluster._Crew(subject(tmp_path), CELLS).finished())
+    monkeypatch.setattr(crew, "ray_package", lambda: fake)
+    found = list(crew._Crew(subject(tmp_path), CELLS).finished())
     return fake, [cell for cell, _ in found], found
 
 
@@ -207,10 +241,10 @@ def test_a_death_costs_nothing_but_time(monkeypatch, tmp_path, at):
 def test_a_cell_that_kills_whoever_has_it_is_named(monkeypatch, tmp_path):
     kept = []
     fake = Straw(lambda name, cell: cell == CELLS[1] or name == 0)
-    monkeypatch.setattr(ray_cluster, "_ray", lambda: fake)
+    monkeypatch.setattr(crew, "ray_package", lambda: fake)
     with pytest.raises(DoesNotFit, match=r"the workers of the cluster die in context.*the node is gone"):
-        kept.extend(cell for cell, _ in ray_cluster._Crew(subject(tmp_path), CELLS).finished())
-    assert len(fake.gone) == 1 + ray_cluster.TRIES
+        kept.extend(cell for cell, _ in crew._Crew(subject(tmp_path), CELLS).finished())
+    assert len(fake.gone) == 1 + crew.TRIES
     assert CELLS[1] not in kept
     assert set(CELLS[2:4]) < set(kept)  # of the same extension
 
@@ -220,7 +254,26 @@ def test_workers_that_never_load_are_not_replaced_for_ever(monkeypatch, tmp_path
         straw(monkeypatch, tmp_path, lambda name, cell: cell is None)
 
 
-# A cluster of two nodes
+@pytest.mark.parametrize("kind", ["OutOfMemoryError", "RayError"])
+def test_a_worker_killed_for_memory_marks_its_cell(monkeypatch, tmp_path, kind):
+    """Ray has an error of its own, or a message about an actor that died."""
+    death = getattr(Straw.exceptions, kind)("The actor died.\nTask was killed due to the node running low on memory.")
+    fake, done, found = straw(monkeypatch, tmp_path, lambda name, cell: cell in (CELLS[1], CELLS[6]) and death)
+    assert sorted(map(str, done)) == sorted(map(str, CELLS))
+    assert {cell for cell, result in found if result == {FAILED: OUT_OF_MEMORY}} == {CELLS[1], CELLS[6]}
+    assert len(fake.gone) == 2
+
+
+def test_a_cluster_without_room_is_not_waited_for_without_end(monkeypatch, tmp_path):
+    fake = Straw(lambda name, cell: False)
+    monkeypatch.setattr(crew, "ray_package", lambda: fake)
+    hired = crew._Crew(subject(tmp_path), CELLS)
+    fake.slots = 0
+    with pytest.raises(DoesNotFit, match="no worker of the cluster had loaded the model after 300 s; see whether"):
+        list(hired.finished())
+
+
+# Clusters of three nodes
 
 
 PATIENCE = 300
@@ -235,10 +288,11 @@ def waited(path):
 
 @dataclass(frozen=True, kw_only=True)
 class Where(Task):
-    """The node that measures. The doomed one never finishes its second cell, and the other waits for that."""
+    """The node that measures. The doomed one never finishes its second cell, and the others wait for that."""
 
     name: ClassVar[str] = "where"
     doomed: str = ""
+    slow: str = ""
     place: str = ""
 
     def measure(self, subject, length, sample):
@@ -252,6 +306,7 @@ class Where(Task):
             (Path(self.place) / "first").touch()
         else:
             waited(stuck)
+            time.sleep(2.0 * (node == self.slow))
         return {"node": node}
 
     def condense(self, measured):
@@ -259,8 +314,8 @@ class Where(Task):
 
 
 @pytest.fixture
-def nodes(monkeypatch):
-    """Two nodes of one CPU. The paths of their sockets have to be short."""
+def cluster(monkeypatch):
+    """A head and a way to add nodes, of one CPU each. The paths of their sockets have to be short."""
     ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
     from ray.cluster_utils import Cluster
 
@@ -269,34 +324,63 @@ def nodes(monkeypatch):
     with TemporaryDirectory(ignore_cleanup_errors=True) as place:
         monkeypatch.setenv("RAY_TMPDIR", place)
         made = Cluster(initialize_head=True, head_node_args=sizes)
-        second = made.add_node(**sizes)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        yield made, second
+        yield made, lambda **more: made.add_node(**sizes, **more)
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
         made.shutdown()
 
 
-def test_two_nodes_and_the_death_of_one(nodes, tmp_path):
-    made, second = nodes
+def test_a_slow_node_and_the_death_of_another(cluster, tmp_path):
+    """The model's folder was on the driver alone, and is gone."""
+    made, add = cluster
+    doomed, slow = add(), add()
     flags = tmp_path / "flags"
     flags.mkdir()
 
     def murder():
         waited(flags / "stuck")
-        made.remove_node(second, allow_graceful=False)
+        made.remove_node(doomed, allow_graceful=False)
 
     threading.Thread(target=murder, daemon=True).start()
+    model().save_pretrained(tmp_path / "model")
+    who = subject(tmp_path, longest=96, model_=rw.load(tmp_path / "model"))
+    shutil.rmtree(tmp_path / "model")
     real = [Context(samples=2), Passkey(samples=2, filler="grass"), Damage(samples=2)]
-    told, who = [], subject(tmp_path, longest=96)
-    given = (EXTENSIONS, [Where(samples=6, doomed=second.node_id, place=str(flags)), *real], [96])
-    found = run(who, *given, Store(tmp_path / "far"), measuring=on_cluster(made.address), progress=told.append)
+    told, where = [], Where(samples=6, doomed=doomed.node_id, slow=slow.node_id, place=str(flags))
+    found = run(
+        who, EXTENSIONS, [where, *real], [96], Store(tmp_path / "far"),
+        measuring=on_cluster(made.address), progress=told.append,
+    )  # fmt: skip
     expected = run(who, EXTENSIONS, real, [96], Store(tmp_path / "near"))
     numbers = {(str(row.extension), row.task): row.samples for row in found}
     assert {(str(row.extension), row.task): row.samples for row in expected}.items() <= numbers.items()
     assert len(told) == len(set(told)) == 3 * (6 + 3 * 2)
-    where = [each["node"] for row in found if row.task.name == "where" for each in row.samples]
-    assert where.count(second.node_id) == 1
-    assert len(set(where)) == 2
+    nodes = [each["node"] for row in found if row.task.name == "where" for each in row.samples]
+    assert nodes.count(doomed.node_id) == 1
+    assert len(set(nodes)) == 3
+    assert 0 < nodes.count(slow.node_id) < nodes.count(made.head_node.node_id)
+
+
+OLDER = """
+import importlib.metadata
+
+installed = importlib.metadata.version
+importlib.metadata.version = lambda name: "0.0.1" if name == "ropewalk" else installed(name)
+"""
+
+
+def test_a_node_whose_install_differs_is_refused(cluster, tmp_path):
+    """Its Python begins with a module of its own, by which one package is older."""
+    made, add = cluster
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "sitecustomize.py").write_text(OLDER)
+    add()
+    add(env_vars={"PYTHONPATH": os.pathsep.join([str(tmp_path / "node"), os.environ.get("PYTHONPATH", "")])})
+    (tmp_path / "flags").mkdir()
+    task = [Where(samples=4, place=str(tmp_path / "flags"))]  # the others wait
+    rule = f"{installed()['ropewalk']}, as on the driver, got '0.0.1'; install the same"
+    with pytest.raises(DoesNotFit, match=rf"ropewalk on node \S+ must be {rule}"):
+        run(subject(tmp_path), EXTENSIONS, task, [64], Store(tmp_path / "s"), measuring=on_cluster(made.address))
 
 
 ALONE = """

@@ -78,7 +78,7 @@ class TunedSettings(RecipeSettings):
     changeable: ClassVar[tuple[str, ...]] = ("methods", "seeds", *WATCHING)
 
 
-class Run(NamedTuple):
+class TunedRun(NamedTuple):
     """One model of the table."""
 
     method: str
@@ -122,13 +122,13 @@ def _known(methods: str) -> list[str]:
     return names
 
 
-def _runs(settings: TunedSettings, names: list[str]) -> Iterator[Run]:
+def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
     """The base model under every schedule first; then seed by seed, so that a table that is cut off is a whole one."""
     plan = settings.plan
-    yield from (Run(name, 0, plan.seed) for name in names)
+    yield from (TunedRun(name, 0, plan.seed) for name in names)
     for seed in range(plan.seed, plan.seed + settings.seeds):
         for steps in sorted({max(1, plan.steps // FEW), plan.steps}):
-            yield from (Run(name, steps, seed) for name in names)
+            yield from (TunedRun(name, steps, seed) for name in names)
 
 
 def _subject(settings: TunedSettings, folder: Path) -> Subject:
@@ -140,7 +140,9 @@ def _subject(settings: TunedSettings, folder: Path) -> Subject:
     return subject
 
 
-def _one(folder: Path, run: Run, settings: TunedSettings, subject: Subject, length: int) -> list[dict[str, Any]] | None:
+def _one(
+    folder: Path, run: TunedRun, settings: TunedSettings, subject: Subject, length: int
+) -> list[dict[str, Any]] | None:
     """The figures of one model, which is trained first if it is to be; None where training was stopped."""
     method, measure = METHODS[run.method], partial(_measured, settings=settings, length=length)
     if run.steps == 0:
@@ -160,7 +162,7 @@ def _one(folder: Path, run: Run, settings: TunedSettings, subject: Subject, leng
     return figures
 
 
-def _train(place: Path, run: Run, settings: TunedSettings, longest: int, *, shared: Path) -> PreTrainedModel:
+def _train(place: Path, run: TunedRun, settings: TunedSettings, longest: int, *, shared: Path) -> PreTrainedModel:
     """One model, by the recipe that anyone would use."""
     method, plan = METHODS[run.method], replace(settings.plan, steps=run.steps, seed=run.seed)
     read = {name: getattr(settings, name) for name in ("model", "corpus", "characters", "puzzles")}

@@ -174,8 +174,8 @@ def _keys(rows: Sequence[Mapping[str, Any]]) -> str:
     answers = [right for row in rows for right in row["passkeys"]]
     if not answers:
         return "-"
-    found = share(sum(answers), len(answers))
-    return f"{found.value:.0%} [{found.low:.0%}, {found.high:.0%}]"
+    right = share(sum(answers), len(answers))
+    return f"{right.value:.0%} [{right.low:.0%}, {right.high:.0%}]"
 
 
 def _harms(ours: TunedFigures) -> str:

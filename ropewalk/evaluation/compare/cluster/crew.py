@@ -1,36 +1,35 @@
 """Cells measured on a Ray cluster: workers have the model; this process hands out cells and writes the store.
 
 A worker is an actor with a GPU, or with a CPU if the cluster has no GPU. It gets the model and the passages once,
-through Ray's object store, so that nodes need no common files, only Ropewalk. It measures one cell at a time, and stays
-with one extension as long as that has cells. When a worker dies, another one gets its cell.
+through Ray's object store, so that nodes need no common files, only the same packages. It measures one cell at a time,
+and stays with one extension as long as that has cells. When a worker dies, another one gets its cell; a cell for which
+one was killed for memory is marked, as on one machine.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import socket
+import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
-from tempfile import TemporaryDirectory
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 
-from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable, not_installed
+from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.compare.cells import Cell
-from ropewalk.evaluation.compare.runner import Finished, Measuring, result_of
+from ropewalk.evaluation.compare.cluster.connection import connected, ray_package, reachable
+from ropewalk.evaluation.compare.cluster.room import needed, workers
+from ropewalk.evaluation.compare.installed import installed, require_same
+from ropewalk.evaluation.compare.runner import FAILED, OUT_OF_MEMORY, Finished, Measuring, result_of
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.spec import Json
 
 TRIES = 3  # deaths over one cell, or while loading beyond one for each worker: more is no accident
-SPARE = 2.0  # memory of a worker, in sizes of its model
-LOCAL = "local"  # a cluster on this machine, for this command only
-PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
-RUNNING = "start one with ray start --head, or use local"
+LOADING = 300.0  # seconds until the first worker has the model: longer, and the cluster has no room after all
+SETTLING = 5.0  # seconds in which a cluster that has just started says what it has
+SHORT_OF_MEMORY = "low on memory"  # in Ray's message about an actor that its node killed
 
 
 def on_cluster(address: str) -> Measuring:
@@ -43,55 +42,6 @@ def on_cluster(address: str) -> Measuring:
                 yield from _Crew(subject, missing).finished()
 
     return measuring
-
-
-def reachable(address: str) -> str:
-    """Refuse a wrong address before a model is loaded."""
-    place = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if place in (LOCAL, "auto"):
-        return place
-    match = re.fullmatch(r"([^/:]+):(\d{1,5})", place)
-    if not match:
-        raise InvalidValue("--ray", "local, auto or HOST:PORT", place)
-    try:
-        socket.create_connection((match[1], int(match[2])), timeout=PATIENCE).close()
-    except (OSError, OverflowError, UnicodeError) as reason:
-        raise _no_cluster(place, reason) from reason
-    return place
-
-
-@contextmanager
-def connected(address: str) -> Iterator[None]:
-    """Ray for as long as a block lasts. A local cluster leaves no files and sends no statistics."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray = _ray()
-    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-    with ExitStack() as after:
-        if address == LOCAL:
-            place = after.enter_context(TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
-            options |= {"include_dashboard": False, "_temp_dir": place}
-        after.callback(ray.shutdown)  # also after a start that failed
-        try:
-            ray.init(**options)
-        except Exception as reason:  # Ray raises a plain Exception on time-outs
-            raise _no_cluster(address, reason) from reason
-        yield
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ModuleNotFoundError as missing:
-        raise not_installed(missing) from missing
-    return ray
-
-
-def _no_cluster(address: str, reason: Exception) -> Unreadable:
-    words = next(iter(str(reason).splitlines()), type(reason).__name__).rstrip(".")
-    if address == LOCAL:
-        remedy = f"{words}; try again when the machine is less busy, or leave out --ray"
-        return Unreadable("--ray", "a cluster that starts on this machine", address, remedy=remedy)
-    return Unreadable("--ray", "the address of a running Ray cluster", address, remedy=f"{words}; {RUNNING}")
 
 
 class CellQueue:
@@ -125,10 +75,9 @@ class RayWorker:
         self._extended = ExitStack()
         self._at: Extension | None = None
 
-    def load(self, subject: Subject, release: str) -> None:
-        """Take the model. Its facts are read before it is extended."""
-        if release != version("ropewalk"):
-            raise DoesNotFit("ropewalk on a node", f"the version of the driver ({release})", version("ropewalk"))
+    def load(self, subject: Subject, driver: Mapping[str, str]) -> None:
+        """Take the model, where the same is installed as for the driver. Its facts are read before it is extended."""
+        require_same(driver)
         model: Any = subject.model  # transformers' types do not know devices
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         self._subject = subject
@@ -153,66 +102,92 @@ class _Crew:
     """Workers on all nodes, busy until all cells are done."""
 
     def __init__(self, subject: Subject, cells: Sequence[Cell]) -> None:
-        self._ray = _ray()
+        self._ray = ray_package()
         self._waiting = CellQueue(cells)
         self._free: list[_Job] = []  # workers with their last jobs
         self._jobs: dict[Any, _Job] = {}  # by Ray's reference to the result
         self._deaths: Counter[Cell | None] = Counter()
-        need = SPARE * sum(parameter.nbytes for parameter in subject.model.parameters())
-        kind, places = _places(self._ray.nodes(), need)
-        self._actors = self._ray.remote(RayWorker).options(**{f"num_{kind.lower()}s": 1}, memory=int(need))
+        self._loaded = False  # whether any worker has answered
+        need = needed(subject)
+        kind, places = self._room(need)
+        self._actors = self._ray.remote(RayWorker).options(**{f"num_{kind.lower()}s": 1}, memory=need)
         self._subject = self._ray.put(subject.packed(max(cell.task.samples for cell in cells)))
         self._size = min(places, len(cells))
         for _ in range(self._size):
             self._hire()
+
+    def _room(self, need: int) -> tuple[str, int]:
+        """The room that is free; a cluster that has just started tells of it a little later."""
+        until = time.monotonic() + SETTLING
+        while True:
+            try:
+                return workers(self._ray.nodes(), self._ray.available_resources(), need)
+            except DoesNotFit:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(SETTLING / 20)
 
     def finished(self) -> Generator[Finished, None, None]:
         """Cells with their results, as they come."""
         while self._waiting or any(job.cell for job in self._jobs.values()):
             while self._waiting and self._free:
                 self._employ(self._free.pop())
-            (reference,), _ = self._ray.wait(list(self._jobs), num_returns=1)
-            job = self._jobs.pop(reference)
+            job, reference = self._next()
             try:
                 result = self._ray.get(reference)
             except self._ray.exceptions.RayTaskError as failed:
                 raise failed.cause from failed
             except self._ray.exceptions.RayError as death:
-                self._replace(job, death)
+                if job.cell is not None and self._for_memory(death):
+                    self._dismiss(job)
+                    yield job.cell, {FAILED: OUT_OF_MEMORY}
+                else:
+                    self._dismiss(job)
+                    self._count(job, death)
+                    self._give_back(job)
+                self._hire()
                 continue
             self._free.append(job)
             self._deaths.pop(job.cell, None)
             if job.cell is not None:
                 yield job.cell, result
 
+    def _next(self) -> tuple[_Job, Any]:
+        """The job that ends next; before any worker has the model there is a limit to waiting."""
+        patience = None if self._loaded else LOADING
+        ended, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=patience)
+        if not ended:
+            sentence = f"no worker of the cluster had loaded the model after {LOADING:.0f} s"
+            raise DoesNotFit.because("--ray", sentence, remedy="see whether other jobs hold it: ray status")
+        self._loaded = True
+        return self._jobs.pop(ended[0]), ended[0]
+
+    def _for_memory(self, death: Exception) -> bool:
+        """Whether the node killed the worker because it ran short of memory."""
+        return isinstance(death, self._ray.exceptions.OutOfMemoryError) or SHORT_OF_MEMORY in str(death)
+
     def _hire(self) -> None:
         worker = self._actors.remote()
-        self._jobs[worker.load.remote(self._subject, version("ropewalk"))] = _Job(worker, None)
+        self._jobs[worker.load.remote(self._subject, installed())] = _Job(worker, None)
 
     def _employ(self, job: _Job) -> None:
         others = [other.cell.extension for other in self._jobs.values() if other.cell]
         cell = self._waiting.next(job.cell.extension if job.cell else None, others)
         self._jobs[job.worker.measure.remote(cell)] = _Job(job.worker, cell)
 
-    def _replace(self, job: _Job, death: Exception) -> None:
-        """Start another worker where there is room, and give the cell to the first one that is free."""
-        self._ray.kill(job.worker)  # it may be unreachable and alive
+    def _dismiss(self, job: _Job) -> None:
+        """The worker may be unreachable and alive."""
+        self._ray.kill(job.worker)
+
+    def _give_back(self, job: _Job) -> None:
+        """The first worker that is free gets its cell."""
+        if job.cell is not None:
+            self._waiting.put_back(job.cell)
+
+    def _count(self, job: _Job, death: Exception) -> None:
+        """Give up after too many deaths over one cell, or while loading."""
         self._deaths[job.cell] += 1
         if self._deaths[job.cell] == TRIES + (0 if job.cell else self._size):
             job_name = job.cell.task.name if job.cell else "loading the model"
             sentence = f"the workers of the cluster die in {job_name}: {str(death).splitlines()[-1].strip()}"
             raise DoesNotFit.because("--ray", sentence, remedy="give its nodes more memory, and the same packages")
-        if job.cell is not None:
-            self._waiting.put_back(job.cell)
-        self._hire()
-
-
-def _places(nodes: Sequence[Json], need: float) -> tuple[str, int]:
-    """GPU or CPU, and for how many workers of `need` bytes there is room."""
-    alive = [node["Resources"] for node in nodes if node["Alive"]]
-    kind = "GPU" if any(node.get("GPU", 0) >= 1 for node in alive) else "CPU"
-    places = sum(int(min(node.get(kind, 0), node.get("memory", 0) // need)) for node in alive)
-    if places < 1:
-        sentence = f"none of the cluster's {len(alive)} nodes has a {kind} and {need / 2**30:.3g} GiB for the model"
-        raise DoesNotFit.because("--ray", sentence, remedy="add a larger node")
-    return kind, places

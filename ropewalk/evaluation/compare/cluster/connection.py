@@ -1,0 +1,67 @@
+"""Reaching a Ray cluster: the address, a wrong one in one line, and a cluster of this machine that leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ropewalk.errors import InvalidValue, Unreadable, not_installed
+
+LOCAL = "local"  # a cluster on this machine, for this command only
+PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
+RUNNING = "start one with ray start --head, or use local"
+
+
+def reachable(address: str) -> str:
+    """Refuse a wrong address before a model is loaded."""
+    place = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    if place in (LOCAL, "auto"):
+        return place
+    match = re.fullmatch(r"([^/:]+):(\d{1,5})", place)
+    if not match:
+        raise InvalidValue("--ray", "local, auto or HOST:PORT", place)
+    try:
+        socket.create_connection((match[1], int(match[2])), timeout=PATIENCE).close()
+    except (OSError, OverflowError, UnicodeError) as reason:
+        raise _no_cluster(place, reason) from reason
+    return place
+
+
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Ray for as long as a block lasts. A local cluster leaves no files and sends no statistics."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray = ray_package()
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    with ExitStack() as after:
+        if address == LOCAL:
+            place = after.enter_context(TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
+            options |= {"include_dashboard": False, "_temp_dir": place}
+        after.callback(ray.shutdown)  # also after a start that failed
+        try:
+            ray.init(**options)
+        except Exception as reason:  # Ray raises a plain Exception on time-outs
+            raise _no_cluster(address, reason) from reason
+        yield
+
+
+def ray_package() -> Any:
+    """Ray, or how to install it."""
+    try:
+        import ray
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from missing
+    return ray
+
+
+def _no_cluster(address: str, reason: Exception) -> Unreadable:
+    words = next(iter(str(reason).splitlines()), type(reason).__name__).rstrip(".")
+    if address == LOCAL:
+        remedy = f"{words}; try again when the machine is less busy, or leave out --ray"
+        return Unreadable("--ray", "a cluster that starts on this machine", address, remedy=remedy)
+    return Unreadable("--ray", "the address of a running Ray cluster", address, remedy=f"{words}; {RUNNING}")
