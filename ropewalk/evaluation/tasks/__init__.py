@@ -7,6 +7,7 @@ from ropewalk.evaluation.tasks.generated.graph_walks import GraphWalks as GraphW
 from ropewalk.evaluation.tasks.generated.json_recall import JsonRecall as JsonRecall
 from ropewalk.evaluation.tasks.long_context.latent import Latent as Latent
 from ropewalk.evaluation.tasks.long_context.longppl import LongPPL as LongPPL
+from ropewalk.evaluation.tasks.many_contexts import ManyContexts as ManyContexts
 from ropewalk.evaluation.tasks.many_shot.label_map import LabelMap as LabelMap
 from ropewalk.evaluation.tasks.many_shot.shots import Shots as Shots
 from ropewalk.evaluation.tasks.needle import Needle as Needle
@@ -33,4 +34,5 @@ ALL: tuple[type[Task], ...] = (
     Perplexity,
     LongPPL,
     Latent,
+    ManyContexts,
 )

@@ -20,6 +20,7 @@ from ropewalk.evaluation.tasks import (
     LabelMap,
     Latent,
     LongPPL,
+    ManyContexts,
     Needle,
     Passkey,
     Repetition,
@@ -42,6 +43,7 @@ OTHERS = {  # tasks that need longer texts, or parameters
     JsonRecall: (JsonRecall(samples=3), (500, 600)),
     LabelMap: (LabelMap(samples=3, labels=4), (250, 300)),
     Shots: (Shots(samples=3), (300, 400)),
+    ManyContexts: (ManyContexts(samples=3, piece=100), (200, 300)),
 }
 EXAMPLES = [OTHERS.get(task) or (task(samples=3), LENGTHS) for task in ALL]
 

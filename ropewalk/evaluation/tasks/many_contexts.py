@@ -1,0 +1,139 @@
+"""Many contexts: a passkey in one of several texts that are read separately, and combined by NBCE or by their mean.
+
+The length is cut into contexts of `piece` tokens, question and answer included; sample k hides the passkey in the
+context at depth (k + 1/2) / samples. A row without any context is read too. Right is who writes exactly the number,
+greedily; `context_right` is the share of its tokens that were taken from the context that has it.
+
+Source: Su 2023, kexue.fm/9617, whose questions are about texts of a 7B model's users: 12 contexts, 9,000 characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.decoding import NBCE, Decoding, MeanPooling
+from ropewalk.evaluation.material.prompts import Prompt, tokenised, with_needle
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.evaluation.tasks.passkey import FACT, QUESTION
+from ropewalk.evaluation.tasks.retrieval import AtDepths
+from ropewalk.hf.probe.probe import device_of
+from ropewalk.record import AT_LEAST_ONE, NOT_NEGATIVE
+from ropewalk.spec import Json
+
+FEWEST = 2  # contexts
+AT_ONCE = 16  # rows in a batch
+MOST = 20.0  # nats: the loss of a token that NBCE's filter leaves no probability
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyContexts(AtDepths):
+    name: ClassVar[str] = "many_contexts"
+    pooling: Annotated[Literal["entropy", "mean"], "the context of least entropy (NBCE), or the mean"] = "entropy"
+    beta: Annotated[float, NOT_NEGATIVE, "how strongly the context-free guess is discounted"] = 0.25
+    piece: Annotated[int | None, AT_LEAST_ONE, "tokens of a context; the trained length if nothing"] = None
+
+    @property
+    def title(self) -> str:
+        """With the rule."""
+        return f"{self.name}_{self.pooling}_{self.beta:g}"
+
+    def measure(self, subject: Subject, length: int, sample: int) -> Json:
+        """One passkey in one of the contexts."""
+        prompts = self.prompts(subject, length, sample)
+        holder = self.holder(subject, length, sample)
+        logp_bnv, answer = read(subject, prompts), prompts[1 + holder].answer_ids
+        rule = NBCE(beta=self.beta) if self.pooling == "entropy" else MeanPooling(beta=self.beta)
+        score = combined(rule, logp_bnv, answer)
+        return {
+            "right": all(score.hits),
+            "loss": fmean(score.losses),
+            "context_right": fmean(row == 1 + holder for row in score.chosen),
+            "contexts": len(prompts) - 1,
+        }
+
+    def holder(self, subject: Subject, length: int, sample: int) -> int:
+        """The context that has the passkey, from 0."""
+        return int(self.depth(sample) * self._count(subject, length))
+
+    def _count(self, subject: Subject, length: int) -> int:
+        return max(FEWEST, length // self._piece(subject))
+
+    def _piece(self, subject: Subject) -> int:
+        return self.piece or subject.facts.trained_len
+
+    def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
+        """The one that has the passkey."""
+        return self.prompts(subject, length, sample)[1 + self.holder(subject, length, sample)]
+
+    def prompts(self, subject: Subject, length: int, sample: int) -> list[Prompt]:
+        """The question alone, and after every context; the same for every rule and extension."""
+        random, holder = self.chance(subject, length, sample), self.holder(subject, length, sample)
+        key = str(random.randrange(10_000, 100_000))
+        rows = [tokenised(subject.tokenizer, QUESTION, f" {key}")]
+        for place in range(self._count(subject, length)):
+            rows.append(
+                with_needle(
+                    subject.tokenizer,
+                    filler=subject.filler(random),
+                    needle=FACT.format(key=key) if place == holder else "",
+                    question=QUESTION,
+                    answer=f" {key}",
+                    depth=random.random(),
+                    length=self._piece(subject),
+                )
+            )
+        return rows
+
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
+        """The share of right answers, the loss of the answer, and where its tokens came from."""
+        return {
+            "right": share(sum(result["right"] for result in results), len(results)),
+            **means(results, loss=LOSS, context_right=SHARE),
+        }
+
+
+@torch.no_grad()
+def read(subject: Subject, prompts: Sequence[Prompt]) -> Tensor:
+    """What every row says of every token of its answer: [rows, tokens of the answer, vocabulary], normalised."""
+    said = list[Tensor]()
+    for alike in _of_one_length(prompts):
+        ids = torch.tensor([[*prompt.ids, *prompt.answer_ids] for prompt in alike], device=device_of(subject.model))
+        last = len(alike[0].answer_ids)
+        said.extend(subject.model(input_ids=ids, use_cache=False).logits[:, -1 - last : -1].float().cpu())
+    return torch.stack(said).log_softmax(-1)
+
+
+def _of_one_length(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
+    """Batches, in order, whose rows need no padding."""
+    batches: list[list[Prompt]] = []
+    for prompt in prompts:
+        if not batches or len(batches[-1]) == AT_ONCE or batches[-1][-1].length != prompt.length:
+            batches.append([])
+        batches[-1].append(prompt)
+    return batches
+
+
+class CombinedAnswer(NamedTuple):
+    """For each token of the right answer, after the right ones before it."""
+
+    hits: list[bool]  # whether the rule writes it
+    losses: list[float]
+    chosen: list[int | None]  # the row that it was taken from
+
+
+def combined(rule: Decoding, logp_bnv: Tensor, answer: Sequence[int]) -> CombinedAnswer:
+    """The answer by a rule."""
+    result, last = CombinedAnswer([], [], []), None
+    for place, token in enumerate(answer):
+        logp, last = rule.combine(logp_bnv[:, place], last)
+        result.hits.append(int(logp.argmax()) == token)
+        result.losses.append(min(MOST, -float(logp.double().log_softmax(-1)[token])))
+        result.chosen.append(last)
+    return result

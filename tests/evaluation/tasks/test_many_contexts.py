@@ -1,0 +1,74 @@
+"""Many contexts: prompts that differ in one fact, and the answer that NBCE writes."""
+
+import pytest
+import torch
+
+import ropewalk as rw
+from ropewalk.decoding import NBCE, MeanPooling
+from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.tasks import ManyContexts
+from ropewalk.evaluation.tasks.many_contexts import combined, read
+from ropewalk.evaluation.tasks.passkey import QUESTION
+from ropewalk.measure.loading import opened_by_name
+
+from evaluation.subjects import subject
+
+TASK = ManyContexts(samples=4, piece=100)
+
+
+@pytest.fixture(scope="module")
+def carried():
+    host = opened_by_name("default")
+    return Subject(model=host.model, tokenizer=host.tokenizer, corpus="stdlib", longest=512)
+
+
+def test_one_context_has_the_passkey_and_all_have_the_length(tmp_path):
+    who = subject(tmp_path, longest=120)
+    for sample in range(4):
+        alone, *prompts = TASK.prompts(who, 400, sample)
+        key = alone.answer.strip()
+        assert alone.text == QUESTION
+        assert [key in prompt.text for prompt in prompts] == [place == sample for place in range(4)]
+        assert {prompt.length for prompt in prompts} <= {99, 100}
+        assert {prompt.answer_ids for prompt in prompts} == {alone.answer_ids}
+
+
+@pytest.mark.parametrize(("pooling", "line"), [("entropy", "nbce"), ("mean", "parallel_windows")])
+def test_what_is_right_is_what_the_model_writes(carried, pooling, line):
+    """By greedy decoding of the whole answer, with padding and caches."""
+    task = ManyContexts(samples=3, pooling=pooling)
+    for sample in range(3):
+        alone, *prompts = task.prompts(carried, 1536, sample)
+        contexts = [prompt.text.removesuffix(QUESTION) for prompt in prompts]
+        count = len(alone.answer_ids)
+        answer = rw.nbce_generate(
+            carried.model, carried.tokenizer, contexts, QUESTION, decoding=line, max_new_tokens=count
+        )
+        measured = task.measure(carried, 1536, sample)
+        assert measured["right"] == ([token.id for token in answer.tokens] == list(alone.answer_ids))
+        if pooling == "entropy":
+            assert measured["right"]
+            sources = [token.context == sample for token in answer.tokens]
+            # The space before the digits, of which all are equally sure, may come from any context.
+            assert measured["context_right"] == pytest.approx(sum(sources) / count, abs=1.01 / count)
+
+
+def test_rows_are_read_in_batches_of_equal_length(carried, monkeypatch):
+    prompts = ManyContexts(samples=2).prompts(carried, 1536, 0)
+    whole = read(carried, prompts)
+    monkeypatch.setattr("ropewalk.evaluation.tasks.many_contexts.AT_ONCE", 1)
+    assert torch.allclose(read(carried, prompts), whole, atol=1e-4)
+    assert whole.shape[:2] == (4, len(prompts[0].answer_ids))
+
+
+def test_a_token_without_probability_has_a_finite_loss():
+    logp = torch.tensor([[0.97, 0.02, 0.01]] * 3).log()[:, None]
+    filtered = combined(NBCE(), logp, [2])
+    assert filtered.losses == [20.0]
+    assert filtered.hits == [False]
+    assert combined(MeanPooling(beta=0), logp, [2]).losses[0] == pytest.approx(4.605, abs=1e-3)
+
+
+def test_the_rule_is_in_the_title():
+    assert TASK.title == "many_contexts_entropy_0.25"
+    assert ManyContexts(samples=1, pooling="mean", beta=0).title == "many_contexts_mean_0"
