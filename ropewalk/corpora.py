@@ -2,6 +2,7 @@
 
 python                    the sources of this Python's standard library and of its installed packages
 stdlib                    only the standard library, which every machine has
+descriptions              what installed packages say of themselves: prose about code, in Markdown
 folder:PATH               every text file below a folder
 FILE.jsonl, FILE.parquet  one document per row
 hub:NAME[/CONFIG]:FIELD   a data set of the Hugging Face hub, streamed
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import sysconfig
 from collections.abc import Iterable, Iterator
+from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -82,6 +84,8 @@ def _read(source: str) -> Iterator[Document]:
         return _python("stdlib", "purelib")
     if source == "stdlib":
         return _python("stdlib")
+    if source == "descriptions":
+        return _descriptions()
     if kind == "folder":
         return _folder(_existing(rest))
     if kind == "hub":
@@ -90,7 +94,16 @@ def _read(source: str) -> Iterator[Document]:
         return _table(_existing(source))
     if source and holds(Path(source).is_dir):
         return _folder(Path(source))
-    known = ["python", "stdlib", "folder:PATH", "FILE.jsonl", "FILE.parquet", "hub:NAME:FIELD", "all:SOURCE"]
+    known = [
+        "python",
+        "stdlib",
+        "descriptions",
+        "folder:PATH",
+        "FILE.jsonl",
+        "FILE.parquet",
+        "hub:NAME:FIELD",
+        "all:SOURCE",
+    ]
     raise InvalidValue("corpus", f"one of {', '.join(known)}", source)
 
 
@@ -115,6 +128,14 @@ def _python(*kinds: str) -> Iterator[Document]:
                 files[f"{kind}/{inside.as_posix()}"] = path
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode()).digest()):
         yield Document(name, _text_of(files[name]))
+
+
+def _descriptions() -> Iterator[Document]:
+    """The long descriptions of installed packages; each belongs to its package's project."""
+    packages = {package.metadata["Name"].lower(): package for package in distributions()}
+    for name in sorted(packages, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        _, _, text = (packages[name].read_text("METADATA") or "").partition("\n\n")
+        yield Document(f"purelib/{name}/METADATA", text)
 
 
 def _folder(root: Path) -> Iterator[Document]:

@@ -189,3 +189,10 @@ def test_data_sets_that_are_none(tmp_path, source):
     Dataset.from_dict({"text": [text(0)], "number": [1]}).to_parquet(str(tmp_path / "some.parquet"))
     with pytest.raises(Unreadable, match=r"corpus must be an existing data set|text under (words|number)"):
         list(documents(source.format(tmp_path)))
+
+
+def test_descriptions_are_those_of_installed_packages():
+    found = {document.name: document.text for document in documents("all:descriptions")}
+    assert "trained on short texts read long ones" in found["purelib/ropewalk/METADATA"]
+    assert not any(text.startswith("Metadata-Version") for text in found.values())
+    assert list(found) != sorted(found)  # the first are a sample of all

@@ -23,7 +23,8 @@ from ropewalk.models import NAME
 from ropewalk.notation import duration
 from ropewalk.notation import length as in_tokens
 from ropewalk.placement import AUTO, wanted_placement
-from ropewalk.report.fitting import as_json, table, title, words, write_fit
+from ropewalk.report.fitting import as_json, table, title, write_fit
+from ropewalk.report.fitting_words import words
 from ropewalk.report.html_page import PageTable
 from ropewalk.report.tables import interval
 from ropewalk.search.final_test import FinalTest, FitResult
@@ -33,6 +34,7 @@ from ropewalk.search.trials import MeasuredTrial
 from ropewalk.search.workers import helped
 from ropewalk.spec import Json
 
+ELSEWHERE = "all:descriptions"  # the other corpus of the final test
 ENGINES = LOADERS[2:]  # those that can run it, after any and static
 
 
@@ -115,6 +117,7 @@ class FitRequest:
     model: Any
     tokenizer: Any
     corpus: str
+    judge_on: str
     length: int | None
     conditions: dict[str, Any]
     pace: FitDefaults
@@ -139,6 +142,7 @@ def fit(
     min_retrieval: float | None = None,
     max_slowdown: float | None = None,
     corpus: str = "python",
+    judge_on: str = ELSEWHERE,
     samples: int | None = None,
     judges: int | None = None,
     seed: int = 0,
@@ -165,8 +169,10 @@ def fit(
     tokens count that the base model predicts with its trained length and not with an eighth of it. The answer keeps to
     the conditions: `deployable` is any, static, or an engine that must load it; `max_damage` limits the rise of the
     loss on short texts in nats, `min_retrieval` the share of passkeys that are found, `max_slowdown` the time.
-    `samples` texts are searched on, `judges` others test. In a `folder` (or an Optuna `storage`) the `study` is kept:
-    the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best so far.
+    `samples` texts are searched on, `judges` others test. The answer is tested on the text of `judge_on` too: by
+    default what installed packages say of themselves; empty for none. In a `folder` (or an Optuna `storage`) the
+    `study` is kept: the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best
+    so far.
     `lengths` are shorter ones whose loss counts as much as the target's (512 and "1k", say): the search then minimises
     the mean over all, and tries schedules with a table for each row's length too. `space="compositions"` searches what
     composes (a reach, a schedule, scales, which layers read the whole text) by children of the best.
@@ -189,6 +195,7 @@ def fit(
             model=model,
             tokenizer=tokenizer,
             corpus=corpus,
+            judge_on=judge_on,
             length=asked,
             conditions={**searched, **texts, "seed": seed, **limits},
             pace=pace,
@@ -254,6 +261,7 @@ def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
         budget=request.budget,
         workers=request.workers,
         most=request.pace.most,
+        other=host.subject(request.judge_on, length) if request.judge_on else None,
     )
 
 

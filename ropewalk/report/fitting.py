@@ -14,7 +14,6 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.compare.compare import BREAK
-from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import static_table
@@ -25,6 +24,7 @@ from ropewalk.report.drawing.intervals import IntervalChart, IntervalRow, interv
 from ropewalk.report.drawing.lines import ChartLine, LineChart, line_chart
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.drawing.styles import BASE_KEY, OTHERS
+from ropewalk.report.fitting_words import words
 from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
 from ropewalk.report.tables import brief, interval, short
 from ropewalk.report.titles import corpus_of, date_of, model_of, texts
@@ -99,86 +99,6 @@ def title(fit: FitResult) -> str:
     goal = fit.goal
     lengths = f"{goal.target_len:,} tokens, trained on {goal.facts.trained_len:,}"
     return f"The best extension for {lengths} (deployable: {goal.deployable})"
-
-
-def words(fit: FitResult) -> str:
-    """Which extension was written, how much better it is than which other, and how certain that is."""
-    goal, winner = fit.goal, fit.written
-    sentences = [
-        f"Written: {winner.line}, {_standing(fit)}.",
-        f"On {winner.loss.of} texts that the search did not see, {goal.scored} have a loss of {winner.loss.value:.3f} "
-        "nats.",
-        _over_the_rival(fit) if winner is fit.answer else _over_the_search(fit),
-        _out_of_budget(fit),
-        f"The loss on short texts changes by {_signed(winner.damage)}, and a text takes {winner.slowdown:.1f} times as "
-        "long as with the base model.",
-    ]
-    return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _standing(fit: FitResult) -> str:
-    if fit.written is not fit.answer:
-        return "the best hand-set extension on the test texts"
-    return f"the best of {_searched(fit)} on the fitting texts"
-
-
-def _searched(fit: FitResult) -> str:
-    """The number of trials."""
-    by_hand = sum(trial.seed for trial in fit.history)
-    return f"{by_hand} hand-set and {len(fit.history) - by_hand} proposed extensions"
-
-
-def _over_the_rival(fit: FitResult) -> str:
-    rival = fit.rival
-    if rival is None:
-        return ""
-    if rival.extension == fit.answer.extension:
-        return "It is a hand-set extension: no proposed one is better on the fitting texts."
-    lead = f"That is {_margin(rival.behind)} {rival.line}, the best hand-set extension on these texts"
-    return f"{lead}: {_certainty(rival)}.{_kept(fit, rival)}"
-
-
-def _over_the_search(fit: FitResult) -> str:
-    """Why the search's choice is not the one written."""
-    value, low, high, of = fit.written.behind
-    less = _margin(Estimate(-value, -high, -low, of))
-    chosen = f"{fit.answer.line}, the best of {_searched(fit)} on the fitting texts"
-    return f"That is {less} the search's choice ({chosen}): {_certainty(fit.written)}."
-
-
-def _out_of_budget(fit: FitResult) -> str:
-    """How many hand-set extensions there was no time for."""
-    if not fit.untried or fit.budget is None:
-        return ""
-    lead = f"The search had no time for {fit.untried} more hand-set extensions (the budget is"
-    return f"{lead} {fit.budget:.0f} s): a longer --budget covers all of them, and proposes others."
-
-
-def _margin(behind: Estimate) -> str:
-    if behind.value >= 0:
-        return f"{behind.value:.3f} [{behind.low:.3f}, {behind.high:.3f}] less than"
-    return f"{-behind.value:.3f} [{-behind.high:.3f}, {-behind.low:.3f}] more than"
-
-
-def _certainty(rival: FinalTest) -> str:
-    """Whether a difference is beyond chance; a rival that is surely better has been written instead."""
-    if not rival.behind.clear_of(0):
-        return "not enough texts to tell them apart"
-    return "the 95 % interval excludes 0"
-
-
-def _kept(fit: FitResult, rival: FinalTest) -> str:
-    """Over-fitting: the same margin on the fitting texts."""
-    rival_loss = next(
-        (trial.figures.loss for trial in fit.history if trial.extension == rival.extension and trial.figures), None
-    )
-    if rival_loss is None or fit.chosen.figures is None:
-        return ""
-    return f" On the fitting texts the margin is {rival_loss - fit.chosen.figures.loss:.3f}."
-
-
-def _signed(change: Estimate) -> str:
-    return f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
 
 
 def table(fit: FitResult) -> PageTable:
@@ -361,8 +281,16 @@ def as_json(fit: FitResult, command: str = "") -> dict[str, Any]:
         "trained_len": fit.goal.facts.trained_len,
         "extension": fit.advised.to_json(),
         "judged": [_judged_json(item) for item in (fit.answer, *fit.beside)],
+        "elsewhere": _elsewhere_json(fit),
         "trials": [_tried_json(item) for item in fit.history],
     }
+
+
+def _elsewhere_json(fit: FitResult) -> dict[str, Any] | None:
+    if fit.elsewhere is None:
+        return None
+    corpus, answer, beside = fit.elsewhere
+    return {"corpus": corpus, "judged": [_judged_json(item) for item in (answer, *beside)]}
 
 
 def _judged_json(tested: FinalTest) -> dict[str, Any]:

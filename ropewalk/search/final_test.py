@@ -46,6 +46,14 @@ class FinalTest:
         return self.behind.high < 0
 
 
+class OtherCorpus(NamedTuple):
+    """The final test on text of another kind: of the answer, the base model and the best hand-set extension."""
+
+    corpus: str
+    answer: FinalTest
+    beside: tuple[FinalTest, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
     """The result of a search."""
@@ -60,6 +68,7 @@ class FitResult:
     own: Extension = field(default_factory=Extension)  # the extension that the model was trained under
     budget: float | None = None  # seconds of the whole run, where it was limited
     untried: int = 0  # hand-set extensions that the search had no time to measure
+    elsewhere: OtherCorpus | None = None  # where there is another corpus
 
     @property
     def rival(self) -> FinalTest | None:

@@ -18,7 +18,7 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.engines import DeployTarget
-from ropewalk.search.final_test import FitResult, final_test, lines, name_of, reserve
+from ropewalk.search.final_test import FitResult, OtherCorpus, final_test, lines, name_of, reserve
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposals import known_extensions
@@ -27,6 +27,8 @@ from ropewalk.search.studies import opened
 from ropewalk.search.trials import MeasuredTrial, tried
 
 STUDY = "fit"
+BESIDE_ELSEWHERE = 3  # extensions that are tested on other text: the answer, the base model, the best hand-set one
+FEWEST_ELSEWHERE = 3  # texts of another corpus
 LEAST = 6  # fewest texts of a test, where there are so many
 IDLE = 1.3  # cost of threads that wait for each other
 Step = Callable[[str, int, int], None]  # called with what is tested, its number, and how many there are
@@ -45,6 +47,7 @@ class Fitting:
     budget: float | None = None  # seconds from start to deadline
     workers: int = 1
     most: int | None = None  # hand-set extensions that are tested beside the answer
+    other: Subject | None = None  # texts of another kind, for the final test alone
     leads: bool = True  # whether it computes gradients for the next step; one worker does
     _until: float | None = None  # end of the search, by the last estimate
 
@@ -108,12 +111,19 @@ class Fitting:
         on_cpu = self.subject.model.device.type == "cpu"  # where seconds are processor time
         return seconds * IDLE / torch.get_num_threads() if on_cpu else seconds
 
+    @cached_property
+    def _others(self) -> int:
+        """Texts of the other corpus; none where it has too few that are long enough."""
+        count = self.other.count(self.goal.judges) if self.other else 0
+        return count if count >= FEWEST_ELSEWHERE else 0
+
     @property
     def end(self) -> float | None:
         """End of the search: it leaves the time that the final test will need."""
         if self.deadline is None:
             return None
         shares = [count / self.goal.judges for _, count in self._to_judge().values()]
+        shares += [self._others / self.goal.judges] * BESIDE_ELSEWHERE
         return self.deadline - reserve(self.goal, self.bare_seconds, sum(shares), self.workers)
 
     def _to_judge(self) -> dict[str, tuple[Extension, int]]:
@@ -151,7 +161,7 @@ class Fitting:
             step(line, done, len(beside) + 1)
             tested_beside.append(final_test(replace(self.judged_on, count=count), line, extension, chosen.extension))
         answer = final_test(self.judged_on, name_of(chosen), chosen.extension, chosen.extension)
-        return FitResult(
+        result = FitResult(
             goal=self.goal,
             chosen=chosen,
             answer=answer,
@@ -163,6 +173,16 @@ class Fitting:
             budget=self.budget,
             untried=len(set(lines(self.goal, self.takes, history).values()) - known_extensions(self.study)),
         )
+        return replace(result, elsewhere=self._elsewhere(result))
+
+    def _elsewhere(self, result: FitResult) -> OtherCorpus | None:
+        """The answer, the base model and the rival, on text of another kind."""
+        if self.other is None or not self._others:
+            return None
+        on = OnTexts(self.other, self.goal, self.judged_on.store, self._others)
+        tested = [result.answer, result.beside[0], *([result.rival] if result.rival else [])]
+        answer, *beside = (final_test(on, one.line, one.extension, result.answer.extension) for one in tested)
+        return OtherCorpus(self.other.corpus, answer, tuple(beside))
 
     def _require_time(self) -> None:
         """Raise when time is up, but not before one extension is measured: a slow machine needs an answer too."""

@@ -9,7 +9,8 @@ import pytest
 import ropewalk as rw
 from ropewalk.notation import BARE
 from ropewalk.report.drawing.figure import WIDE
-from ropewalk.report.fitting import figures, focus, page_of, pareto, table, words, write_fit
+from ropewalk.report.fitting import figures, focus, page_of, pareto, table, write_fit
+from ropewalk.report.fitting_words import words
 
 from report.made_up_fit import BRED, YARN, estimate, fitted, tried
 

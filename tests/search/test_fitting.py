@@ -16,6 +16,8 @@ from ropewalk.evaluation.compare.runner import FAILED
 from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.notation import BARE
+from ropewalk.report.fitting import as_json
+from ropewalk.report.fitting_words import words
 from ropewalk.search import halving
 from ropewalk.search.final_test import lines, name_of, reserve
 from ropewalk.search.fitting import Fitting
@@ -91,6 +93,34 @@ def test_it_is_judged_beside_everything_of_its_class(made):
     assert not {"rerope", "dynamic_yarn"} & set(named)
     assert len(lines(own.goal, own.takes, found.history, 3)) == 3
     assert found.rival.loss.value == min(each.loss.value for each in found.beside if each.line != BARE)
+
+
+def test_the_answer_is_tested_on_other_text(tmp_path):
+    """The answer, the base model and the rival, on as many texts as there are; the search does not see them."""
+    own = fitting(tmp_path)
+    own.other = subject(tmp_path / "other", longest=TARGET, count=60, words=150)
+    count = own.other.count(3)
+    assert count == 3
+    own.search(trials=4)
+    found = own.judge()
+    corpus, answer, (bare, rival) = found.elsewhere
+    assert corpus == own.other.corpus
+    assert (bare.line, rival.line) == (BARE, found.rival.line)
+    texts = own.other.passages(3)
+    losses = [loss_by_hand(own.subject.model, answer.extension, ids) for ids in texts]
+    theirs = [loss_by_hand(own.subject.model, rival.extension, ids) for ids in texts]
+    assert answer.loss.value == pytest.approx(mean(losses), abs=1e-4)
+    assert rival.behind.value == pytest.approx(difference(theirs, losses).value, abs=1e-4)
+    assert f"On 3 texts of {corpus}, of which the search saw none, the search's choice has " in words(found)
+    assert as_json(found)["elsewhere"]["judged"][0]["loss"]["value"] == answer.loss.value
+
+
+def test_too_little_other_text_is_left_out(tmp_path):
+    own = fitting(tmp_path)
+    own.other = subject(tmp_path / "other", longest=TARGET, count=40, words=150)
+    assert 0 < own.other.count(3) < 3
+    own.search(trials=4)
+    assert own.judge().elsewhere is None
 
 
 def test_who_got_further_comes_first_and_then_who_lost_less_there(made):

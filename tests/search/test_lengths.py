@@ -10,7 +10,8 @@ import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.metrics.losses import token_losses
-from ropewalk.report.fitting import as_json, table, words
+from ropewalk.report.fitting import as_json, table
+from ropewalk.report.fitting_words import words
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.proposals import seeds, spaces_of

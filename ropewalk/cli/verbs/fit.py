@@ -89,6 +89,10 @@ Lengths = Annotated[
         help="shorter lengths whose loss counts as much as the target's, separated by commas, such as 512,1k,2k",
     ),
 ]
+JudgeOn = Annotated[
+    str,
+    typer.Option(metavar="CORPUS", help="text of another kind that the answer is tested on too; an empty one for none"),
+]
 Workers = Annotated[int, typer.Option(min=1, help="processes on this machine")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="folder for the extension and the report")]
 Save = Annotated[bool, typer.Option("--save", help="write the extended model too, to FOLDER/model")]
@@ -105,6 +109,7 @@ def fit(
     min_retrieval: Retrieval = None,
     max_slowdown: Slowdown = None,
     corpus: Corpus = "python",
+    judge_on: JudgeOn = "all:descriptions",
     samples: Samples = None,
     judges: Judges = None,
     seed: Seed = 0,
@@ -146,6 +151,7 @@ def fit(
         min_retrieval=min_retrieval,
         max_slowdown=max_slowdown,
         corpus=corpus,
+        judge_on=judge_on,
         samples=samples,
         judges=judges,
         seed=seed,

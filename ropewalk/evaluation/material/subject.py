@@ -85,6 +85,10 @@ class Subject:
             raise DoesNotFit("corpus", rule, self.corpus, remedy=remedy)
         return passages
 
+    def count(self, most: int) -> int:
+        """How many passages there are, up to `most`."""
+        return len(self._available(most))
+
     def _available(self, most: int) -> list[Tensor]:
         """The beginnings of at most `most` documents that are long enough."""
         while len(self._passages) < most:
