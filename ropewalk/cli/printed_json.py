@@ -82,7 +82,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "trained_len": "of the model",
         "extension": "the answer, as `rw.Extension.from_json` reads it",
         "judged": "the final test, the answer first: `line`, `extension`, `loss`, `behind`, `damage`, `slowdown`,"
-        " `pass_keys`",
+        " `pass_keys`, `by_length`",
+        "elsewhere": "the same on text of another kind: `corpus`, `judged`; null where there is too little",
         "trials": "every trial with its losses",
     },
     "show": {
@@ -177,6 +178,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "machine": "its processor",
         "python": "its version",
         "versions": "of the packages",
+        "sources": "a hash of Ropewalk's own",
         "stretches": "parts of the text: `stop`, `loss`, `accuracy`, `milliseconds`, `cache_bytes`",
     },
     "train": {

@@ -1,10 +1,10 @@
-"""By shares: every pair is slowed by its own power of the factor, so one set of powers serves every length.
+"""By shares: every pair is slowed by its own power of the factor, so that one set of powers serves all lengths.
 
     theta'_i = theta_i / factor^share_i
 
-Source: ours, 2026. Divisors for each pair are LongRoPE's (Ding et al. 2024, arXiv:2402.13753), which hold for one
-length; their logarithms over the factor's hold for all. Share 0 leaves a pair, 1 interpolates it; `dynamic` sets the
-factor of each row.
+Source: ours, 2026; LongRoPE's divisors (Ding et al. 2024, arXiv:2402.13753), as powers of the factor.
+
+Share 0 leaves a pair, 1 interpolates it; `dynamic` sets the factor of each row.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ SCRIPTS = (*(f"equation/{name}.js" for name in EQUATION), "library/uPlot.iife.mi
 SCRIPTS += (*(f"view/{name}.js" for name in VIEW), *(f"live/{name}.js" for name in LIVE), "view/main.js")
 LICENCE = "library/LICENSE"  # of the charts; it goes where they go
 COMMENT = re.compile(r"^[ ]*//.*\n", re.MULTILINE)  # a line of its own: it is for readers of the sources
+INDENT = re.compile(r"^(?:  )+", re.MULTILINE)  # halved in the page; a test sees to it that no text spans lines
 STYLES = ("library/uPlot.min.css", "style.css")
 
 
@@ -44,6 +45,11 @@ def html() -> str:
         version=version("ropewalk"),
         catalogue=catalogue(),
         licence=source(LICENCE),
-        scripts=[Markup(COMMENT.sub("", source(name))) for name in SCRIPTS],
+        scripts=[Markup(shortened(source(name))) for name in SCRIPTS],
         styles=map(source, STYLES),
     )
+
+
+def shortened(script: str) -> str:
+    """A script without comments of their own lines, and with half of its indentation."""
+    return INDENT.sub(lambda spaces: " " * (len(spaces[0]) // 2), COMMENT.sub("", script))

@@ -12,7 +12,7 @@ from ropewalk.measure import fitting
 from ropewalk.search import fitting as searching
 from ropewalk.search import search_loop
 
-TRIALS = 11
+TRIALS = 15
 
 
 @pytest.fixture(autouse=True, scope="module")

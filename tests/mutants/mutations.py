@@ -291,7 +291,7 @@ MUTATIONS = (
     Mutation("the target's loss alone", "search/goal.py", "return *sorted(set(self.lengths)), self.target_len", "return (self.target_len,)", "search/test_lengths.py::test_the_mean_over_the_lengths_is_minimised"),
     Mutation("tuned: any seed for every seed", "lab/recipes/tuned/tuned_page.py", "chosen = seed if count else", "chosen = 0 if count else", "lab/recipes/tuned/test_tuned.py::test_a_sum_is_over_texts_and_seeds"),
     Mutation("tuned: DroPE on an eighth of the tokens", "lab/recipes/tuned/tuned.py", "rows=max(TIMES) * plan.rows", "rows=plan.rows", "lab/recipes/tuned/test_tuned.py::test_as_many_tokens_at_the_trained_length_as_in_long_rows"),
-    Mutation("contexts without their question alone", "evaluation/tasks/many_contexts.py", "1 + holder for row in", "holder for row in", "evaluation/tasks/test_many_contexts.py::test_what_is_right_is_what_the_model_writes"),
+    Mutation("the fact in every other context", "evaluation/tasks/many_contexts.py", "if place == holder else", "if place != holder else", "evaluation/tasks/test_many_contexts.py::test_one_context_has_the_passkey_and_all_have_the_length"),
     Mutation("harm that may be none", "evaluation/compare/compare.py", "damage.low > DAMAGE", "damage.value > DAMAGE", "evaluation/compare/test_compare.py::test_verdicts"),
     Mutation("a whole trained length repeated", "evaluation/tasks/repetition.py", "max(1, trained // 2)", "max(1, trained)", "evaluation/tasks/test_tasks.py::test_repetition_repeats_and_scores_half_the_trained_length"),
     Mutation("half the length judged", "evaluation/tasks/repetition.py", "min(trained // 2, length - 1)", "min(length // 2, length - 1)", "evaluation/tasks/test_tasks.py::test_repetition_repeats_and_scores_half_the_trained_length"),

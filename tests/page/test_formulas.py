@@ -108,6 +108,6 @@ def test_a_broken_preset_is_noticed(broken):
 
 
 def test_a_missing_formula_is_noticed(broken):
-    page = broken("    ntk_old: {", "    ntk_older: {")
+    page = broken("  ntk_old: {", "  ntk_older: {")
     with pytest.raises(Exception, match="undefined"):
         mismatches(page, "frequencies", "ntk_old")

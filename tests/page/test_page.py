@@ -10,6 +10,7 @@ import pytest
 from ropewalk import page as package
 from ropewalk import parse
 from ropewalk.page import html
+from ropewalk.page.assemble import shortened
 from ropewalk.pages import FACTORS
 from ropewalk.parsing import PRESETS
 from ropewalk.slots import SLOTS
@@ -35,6 +36,14 @@ def test_it_is_one_file_without_a_network(file):
     assert "Copyright (c) 2022 Leon Sorokin" in text  # the licence of uPlot goes where uPlot goes
     assert all(name in text for name in [*FACTORS, *PRESETS])
     assert text.count("</script>") == text.count("<script>")
+
+
+def test_no_text_of_a_script_spans_lines():
+    """Their indentation is halved."""
+    for path in Path(package.__file__).parent.glob("web/*/*.js"):
+        if path.parent.name != "library":
+            assert not [line for line in path.read_text("utf-8").splitlines() if line.count("`") % 2], path
+    assert shortened("a {\n    // why\n    b;\n  }\n") == "a {\n  b;\n }\n"
 
 
 @pytest.mark.parametrize("size", [PHONE, TABLET, DESK], ids=["phone", "tablet", "desk"])

@@ -211,7 +211,7 @@ class Far:
 
 def test_the_search_improves_on_what_is_set_by_hand():
     own = study(goal(), takes=everything)
-    search(own, goal(), Far(), trials=80)
+    search(own, goal(), Far(), trials=110)
     found, by_hand = winner(own, goal()), [trial.figures.loss for trial in tried(own) if trial.seed and trial.figures]
     assert found.space == "compositions"
     assert found.figures.loss < 0.5 * min(by_hand)

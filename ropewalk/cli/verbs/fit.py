@@ -127,12 +127,7 @@ def fit(
 
     The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """
-    if deployable not in LOADERS:
-        raise UnknownName("engine for --deployable", deployable, known=LOADERS)
-    if objective not in OBJECTIVES:
-        raise UnknownName("objective for --objective", objective, known=OBJECTIVES)
-    if space not in SPACES:
-        raise UnknownName("space for --space", space, known=SPACES)
+    _require_known(deployable, objective, space)
     if budget:
         duration(budget, "--budget")
     require_plausible(model)
@@ -164,6 +159,15 @@ def fit(
         progress="lines",
     )
     shown(_report(result, model, Path(out), save=save, as_json=as_json), wanted=open_)
+
+
+def _require_known(deployable: str, objective: str, space: str) -> None:
+    if deployable not in LOADERS:
+        raise UnknownName("engine for --deployable", deployable, known=LOADERS)
+    if objective not in OBJECTIVES:
+        raise UnknownName("objective for --objective", objective, known=OBJECTIVES)
+    if space not in SPACES:
+        raise UnknownName("space for --space", space, known=SPACES)
 
 
 def _report(result: FittedExtension, model: str, out: Path, *, save: bool, as_json: bool) -> Path:

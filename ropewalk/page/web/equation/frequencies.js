@@ -49,6 +49,12 @@ Ropewalk.methods.frequencies = (() => {
   const keepByTurns = (values, facts) =>
     turns(facts).map((count) => clamp((count - values.low_turns) / (values.high_turns - values.low_turns)));
 
+  const oneForEach = (name, what) => (values, facts) => {
+    const count = rotating(facts) / 2;
+    if (values[name].length === count) return;
+    throw must(name, `one ${what} for each of the ${count} pairs`, values[name].length);
+  };
+
   function requireInner(inner) {
     if (!("factor" in inner.values)) {
       throw must("inner", "a schedule with a factor", inner.name, "take ntk or by_parts");
@@ -187,10 +193,7 @@ Ropewalk.methods.frequencies = (() => {
       check({ shares }) {
         if (!shares.length) throw must("shares", "one power per pair", shares);
       },
-      checkAgainst({ shares }, facts) {
-        const count = rotating(facts) / 2;
-        if (shares.length !== count) throw must("shares", `one power for each of the ${count} pairs`, shares.length);
-      },
+      checkAgainst: oneForEach("shares", "power"),
       table: ({ factor, shares }, facts) => slowed(facts, (pair) => factor ** shares[pair]),
     },
     longrope: {
@@ -200,10 +203,7 @@ Ropewalk.methods.frequencies = (() => {
           throw must("short", `as many divisors as long (${long.length})`, short.length);
         }
       },
-      checkAgainst({ long }, facts) {
-        const count = rotating(facts) / 2;
-        if (long.length !== count) throw must("long", `one divisor for each of the ${count} pairs`, long.length);
-      },
+      checkAgainst: oneForEach("long", "divisor"),
       table({ long, short }, facts, length) {
         if (length > facts.trained_len) return slowed(facts, (pair) => long[pair]);
         return short.length ? slowed(facts, (pair) => short[pair]) : withoutDecay(trained(facts));
