@@ -77,10 +77,10 @@ def require_equal(answers, others):
 
 @pytest.mark.timeout(1800)  # 32 requests one after the other, on machines that do other work too
 @pytest.mark.parametrize(
-    ("method", "decoded"), [("rerope+log_n", 256), ("dynamic_yarn", 64), ("streaming", 64), ("dual_chunk", 64)]
+    ("method", "decoded"), [("rerope+log_n", 128), ("dynamic_yarn", 64), ("streaming", 64), ("dual_chunk", 64)]
 )
 def test_32_requests_served_alone_and_together(method, decoded, tmp_path):
-    """Prompts in chunks of 256 beside decoding, up to 256 tokens decoded each; then the first ones with prefixes that
+    """Prompts in chunks of 256 beside decoding, up to 128 tokens decoded each; then the first ones with prefixes that
     were served before, and with drafts of a few tokens."""
     command, prompts = folder_of(method, tmp_path / "served"), requests(32, 900)
     decoded = int(os.environ.get("DECODED", decoded))  # DECODED=256: all of them, some minutes more
