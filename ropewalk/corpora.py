@@ -132,7 +132,8 @@ def _python(*kinds: str) -> Iterator[Document]:
 
 def _descriptions() -> Iterator[Document]:
     """The long descriptions of installed packages; each belongs to its package's project."""
-    packages = {package.metadata["Name"].lower(): package for package in distributions()}
+    named = ((package.metadata["Name"], package) for package in distributions())
+    packages = {name.lower(): package for name, package in named if name}  # what a broken install left has none
     for name in sorted(packages, key=lambda name: hashlib.sha256(name.encode()).digest()):
         _, _, text = (packages[name].read_text("METADATA") or "").partition("\n\n")
         yield Document(f"purelib/{name}/METADATA", text)

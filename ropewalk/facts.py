@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.record import ABOVE_ONE, AT_LEAST_ONE, EVEN, NOT_NEGATIVE, POSITIVE, Checked
 
 # The key of a model's own learned numbers among weights: one logit per head, the sink; and one factor for each
@@ -67,6 +67,12 @@ class Facts(Checked):
         table = tuple(0.0 if is_fixed else theta for theta, is_fixed in zip(plain, fixed, strict=True))
         length = self.original_len or self.trained_len
         return replace(self, trained_len=length, original_len=None, inv_freq=table if any(fixed) else None)
+
+    def require_one_each(self, name: str, what: str, values: tuple[float, ...]) -> None:
+        """Refuse a list that does not have one value for each pair of rotating dimensions."""
+        pairs = self.rotating // 2
+        if len(values) != pairs:
+            raise DoesNotFit(name, f"one {what} for each of the {pairs} pairs", len(values))
 
     def stretch(self, length: int, steps: int | None) -> float:
         """The factor that a row of this length needs: 1 within the trained length, then rounded up to one of `steps`

@@ -196,3 +196,10 @@ def test_descriptions_are_those_of_installed_packages():
     assert "trained on short texts read long ones" in found["purelib/ropewalk/METADATA"]
     assert not any(text.startswith("Metadata-Version") for text in found.values())
     assert list(found) != sorted(found)  # the first are a sample of all
+
+
+def test_a_package_without_a_name_has_no_description(tmp_path, monkeypatch):
+    """Such as what an install that broke off leaves behind."""
+    (tmp_path / "left_behind-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert len(list(documents("all:descriptions"))) > 10

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import torch
 
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
 from ropewalk.record import NOT_NEGATIVE
@@ -32,9 +32,7 @@ class ByShares(Frequencies):
             raise InvalidValue("shares", "one power per pair", self.shares)
 
     def check_against(self, facts: Facts) -> None:
-        pairs = facts.rotating // 2
-        if len(self.shares) != pairs:
-            raise DoesNotFit("shares", f"one power for each of the {pairs} pairs", len(self.shares))
+        facts.require_one_each("shares", "power", self.shares)
 
     def table(self, facts: Facts, length: int) -> Table:
         self.check_against(facts)

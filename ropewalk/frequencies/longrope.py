@@ -18,7 +18,7 @@ from typing import Annotated
 
 import torch
 
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import InvalidValue
 from ropewalk.facts import Facts
 from ropewalk.frequencies.signature import Frequencies, Table, trained, without_decay
 from ropewalk.record import POSITIVE
@@ -37,9 +37,7 @@ class LongRoPE(Frequencies):
             raise InvalidValue("short", f"as many divisors as long ({len(self.long)})", len(self.short))
 
     def check_against(self, facts: Facts) -> None:
-        pairs = facts.rotating // 2
-        if len(self.long) != pairs:
-            raise DoesNotFit("long", f"one divisor for each of the {pairs} pairs", len(self.long))
+        facts.require_one_each("long", "divisor", self.long)
 
     def table(self, facts: Facts, length: int) -> Table:
         self.check_against(facts)

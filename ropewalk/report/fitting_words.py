@@ -56,7 +56,7 @@ def _on_other_text(fit: FitResult) -> str:
         return f"{lead} has a loss of {answer.loss.value:.3f} nats."
     behind = by_hand[0].behind
     sure = "the 95 % interval excludes 0" if behind.clear_of(0) else "not enough texts to tell them apart"
-    return f"{lead} has {_margin(behind)} {by_hand[0].line}: {sure}."
+    return f"{lead} has a loss {_margin(behind)} that of {by_hand[0].line}: {sure}."
 
 
 def _over_the_search(fit: FitResult) -> str:

@@ -21,10 +21,10 @@ LEGEND = (
     " added to texts of the trained length. time, cache: longest length."
 )
 PAGE_NOTES = (
-    "verdict: better with context, the whole interval is below 0, and so is that of the difference from the base model"
-    " under a window of the trained length; no better than a window, only the first is;"
-    f" worse, the interval is above 0; breaks, it is above {BREAK}; unchanged, it includes 0 and stays within {BREAK}"
-    " of it; else there are not enough texts to tell",
+    "verdict: better with context, the whole interval is below 0, here and against the base model under a window of the"
+    " trained length; no better than a window, it is below 0 here, but not against that window;"
+    f" worse, it is above 0; breaks, it is above {BREAK}; unchanged, it includes 0 and stays within {BREAK} of 0;"
+    " else there are not enough texts to tell",
     f"finds passkeys: the interval of the share at the longest length is above {FINDS:.0%}; misses passkeys: below it",
     "repeated: next-token accuracy on a passage that is repeated until it fills the length",
     "time: relative to the base model; on a CPU it is processor time",

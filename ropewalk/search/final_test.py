@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ropewalk.evaluation.compare.runner import ResultRow
 from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.goal import Goal
-from ropewalk.search.objective import OnTexts
+from ropewalk.search.objective import OnTexts, mean_loss, text_losses
 from ropewalk.search.proposals import Takes, extension_of
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.trials import MeasuredTrial
@@ -106,26 +107,25 @@ def _rank(trial: MeasuredTrial) -> tuple[int, float, float]:
 
 def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:
     """Test one extension, beside the answer and the base model."""
-    mine, base = on.long(extension), on.long(Extension())
-    tokens = [sample.get("tokens", on.goal.last) for sample in mine.samples]
+    mine, theirs, base = on.rows(extension), on.rows(answer), on.long(Extension())
+    tokens = [sample.get("tokens", on.goal.last) for sample in mine[-1].samples]
     return FinalTest(
         line=line,
         extension=extension,
-        loss=on.loss(extension),
-        behind=difference(on.losses(extension), on.losses(answer), weights=tokens),
+        loss=mean_loss(mine),
+        behind=difference(text_losses(mine), text_losses(theirs), weights=tokens),
         damage=difference(on.short_losses(extension), on.short_losses(Extension())),
-        slowdown=mine.seconds / base.seconds,
+        slowdown=mine[-1].seconds / base.seconds,
         keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],
-        by_length=_by_length(on, extension, answer) if on.goal.lengths else (),
+        by_length=_by_length(mine, theirs) if on.goal.lengths else (),
     )
 
 
-def _by_length(on: OnTexts, extension: Extension, answer: Extension) -> tuple[LengthTest, ...]:
-    tests = []
-    for mine, theirs in zip(on.rows(extension), on.rows(answer), strict=True):
-        losses = [[sample["loss"] for sample in row.samples] for row in (mine, theirs)]
-        tests.append(LengthTest(mine.length, mine.numbers["loss"], difference(*losses)))
-    return tuple(tests)
+def _by_length(mine: Sequence[ResultRow], theirs: Sequence[ResultRow]) -> tuple[LengthTest, ...]:
+    return tuple(
+        LengthTest(one.length, one.numbers["loss"], difference(text_losses([one]), text_losses([other])))
+        for one, other in zip(mine, theirs, strict=True)
+    )
 
 
 def reserve(goal: Goal, seconds: float, count: float, workers: int) -> float:

@@ -180,6 +180,8 @@ class Fitting:
         if self.other is None or not self._others:
             return None
         on = OnTexts(self.other, self.goal, self.judged_on.store, self._others)
+        if not on.scored_tokens(self._others):  # none of them may need far context
+            return None
         tested = [result.answer, result.beside[0], *([result.rival] if result.rival else [])]
         answer, *beside = (final_test(on, one.line, one.extension, result.answer.extension) for one in tested)
         return OtherCorpus(self.other.corpus, answer, tuple(beside))

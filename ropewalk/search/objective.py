@@ -61,7 +61,7 @@ class OnTexts:
     def rungs(self, extension: Extension) -> Iterator[float]:
         """The loss on an eighth of the texts, a third, all."""
         for count in rounds(self.count):
-            if not self._scored_tokens(count):  # few texts may have none
+            if not self.scored_tokens(count):  # few texts may have none
                 continue
             yield self.loss(extension, count).value
 
@@ -71,11 +71,11 @@ class OnTexts:
 
     def figures(self, extension: Extension) -> Measurements:
         """All measurements, on all texts."""
-        mine, bare = self.long(extension), self.long(Extension())
+        rows, bare = self.rows(extension), self.long(Extension())
         return Measurements(
-            loss=self.loss(extension).value,
+            loss=mean_loss(rows).value,
             damage=self.damage(extension),
-            slowdown=mine.seconds / bare.seconds,
+            slowdown=rows[-1].seconds / bare.seconds,
             retrieval=None if self.goal.min_retrieval is None else self.keys(extension).numbers["right"].value,
         )
 
@@ -99,23 +99,17 @@ class OnTexts:
 
     def long(self, extension: Extension, count: int | None = None) -> ResultRow:
         """The loss of the last tokens, on texts of the target length."""
-        return self.rows(extension, count)[-1]
+        target = self.goal.target_len
+        return self._measured(extension, self._task(count or self.count, target), target)
 
     def rows(self, extension: Extension, count: int | None = None) -> list[ResultRow]:
         """The loss of the last tokens, on texts of each length that counts."""
         count = count or self.count
         return [self._measured(extension, self._task(count, length), length) for length in self.goal.scored_lengths]
 
-    def losses(self, extension: Extension) -> list[float]:
-        """The loss of each text: the mean over the lengths."""
-        return _by_text(self.rows(extension))
-
     def loss(self, extension: Extension, count: int | None = None) -> Estimate:
         """What is minimised."""
-        rows = self.rows(extension, count)
-        if len(rows) == 1:
-            return rows[0].numbers["loss"]  # where texts may count by their tokens
-        return mean(_by_text(rows), least=0)
+        return mean_loss(self.rows(extension, count))
 
     def _task(self, count: int, length: int) -> Task:
         if self.goal.objective == ALL:
@@ -130,11 +124,12 @@ class OnTexts:
 
     def require_tokens(self) -> None:
         """Refuse texts without a token that counts."""
-        if not self._scored_tokens(self.count):
+        if not self.scored_tokens(self.count):
             rule = "texts with tokens that need far context, where the objective is far"
             raise DoesNotFit("corpus", rule, self.subject.corpus, remedy="take more samples, or other texts")
 
-    def _scored_tokens(self, count: int) -> int:
+    def scored_tokens(self, count: int) -> int:
+        """How many tokens count in this many texts."""
         return count * self.goal.last if self.goal.objective == ALL else sum(map(len, self.far_places(count)))
 
     def short_losses(self, extension: Extension) -> list[float]:
@@ -154,8 +149,13 @@ class OnTexts:
         return row
 
 
-def _by_text(rows: Sequence[ResultRow]) -> list[float]:
-    """The mean over the lengths, for each text."""
+def mean_loss(rows: Sequence[ResultRow]) -> Estimate:
+    """The mean over texts and lengths; at one length texts may count by their tokens."""
+    return rows[0].numbers["loss"] if len(rows) == 1 else mean(text_losses(rows), least=0)
+
+
+def text_losses(rows: Sequence[ResultRow]) -> list[float]:
+    """The loss of each text: the mean over the lengths."""
     by_length = [[sample["loss"] for sample in row.samples] for row in rows]
     return [fmean(losses) for losses in zip(*by_length, strict=True)]
 

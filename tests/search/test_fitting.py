@@ -123,6 +123,14 @@ def test_too_little_other_text_is_left_out(tmp_path):
     assert own.judge().elsewhere is None
 
 
+def test_other_text_without_far_tokens_is_left_out(tmp_path, made):
+    """It must not fail at the end of a long search."""
+    own = fitting(tmp_path, objective="far")
+    own.other = subject(tmp_path / "other", longest=TARGET, count=60, words=150)
+    assert not OnTexts(own.other, own.goal, own.judged_on.store, 3).scored_tokens(3)  # random weights find none
+    assert own._elsewhere(made[1]) is None
+
+
 def test_who_got_further_comes_first_and_then_who_lost_less_there(made):
     own, _ = made
     rungs = {"yarn": {0: 9.0, 1: 2.0}, "pi": {0: 1.0, 1: 3.0}, "abf": {0: 0.5}}

@@ -14,6 +14,7 @@ from ropewalk.report.fitting import as_json, table
 from ropewalk.report.fitting_words import words
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal, Measurements
+from ropewalk.search.objective import text_losses
 from ropewalk.search.proposals import seeds, spaces_of
 from ropewalk.search.spaces import DynamicPairs, HandSet
 from ropewalk.search.trials import MeasuredTrial
@@ -43,7 +44,9 @@ def test_the_mean_over_the_lengths_is_minimised(fitting):
     by_length = losses_by_hand(fitting.subject.model, line, texts.subject.passages(2))
     assert texts.loss(line).value == pytest.approx(mean(map(mean, by_length)), abs=1e-5)
     assert list(texts.rungs(line))[-1] == texts.figures(line).loss == texts.loss(line).value
-    assert texts.losses(line) == pytest.approx([mean(column) for column in zip(*by_length, strict=True)], abs=1e-5)
+    assert text_losses(texts.rows(line)) == pytest.approx(
+        [mean(column) for column in zip(*by_length, strict=True)], abs=1e-5
+    )
 
 
 def test_slopes_are_the_mean_over_the_lengths(fitting):

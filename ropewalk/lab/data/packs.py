@@ -27,7 +27,7 @@ Row = dict[str, Tensor]
 
 
 class PackedRows(Dataset[Row]):
-    """`count` rows of `length` tokens."""
+    """`count` rows of `length` tokens; with a marker every text of a row begins with it."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class PackedRows(Dataset[Row]):
         count: int,
         seed: int = 0,
         puzzles: Mapping[str, float] = NO_SHARES,
+        marker: int | None = None,
     ) -> None:
         _require_shares(puzzles)
         if length < SHORTEST:
@@ -46,7 +47,7 @@ class PackedRows(Dataset[Row]):
         if self._whole < length:
             rule = f"at least one row of {length} tokens"
             raise DoesNotFit("corpus", rule, f"{self._whole} tokens", remedy="take a larger one, or a shorter length")
-        self._corpus, self._length, self._seed = corpus, length, seed
+        self._corpus, self._length, self._seed, self._marker = corpus, length, seed, marker
         self._kinds = _kinds(puzzles, count, seed)
         self._ordinals = np.cumsum(self._kinds == 0) - 1  # of each row of real text among those rows
         self._names = ("", *puzzles)
@@ -60,7 +61,7 @@ class PackedRows(Dataset[Row]):
     def __getitem__(self, index: int) -> Row:
         kind = self._names[self._kinds[index]]
         texts = self._puzzles(kind, index) if kind else self._documents(int(self._ordinals[index]))
-        return row_of(texts)
+        return row_of(texts if self._marker is None else [_marked(text, self._marker) for text in texts])
 
     def _puzzles(self, kind: str, index: int) -> list[Numbers]:
         puzzles = packed(self._maker, kind, Random(f"{self._seed}/{index}"), self._length)
@@ -94,6 +95,13 @@ class PackedRows(Dataset[Row]):
             begin = random.randrange(max(1, len(document) - length))
             tokens += document[begin : begin + length - len(tokens)].tolist()
         return tokens
+
+
+def _marked(text: Numbers, marker: int) -> Numbers:
+    """A marker in place of the first token, which has no loss."""
+    marked: Numbers = text.copy()
+    marked[:1] = marker
+    return marked
 
 
 def row_of(texts: list[Numbers]) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.errors import InvalidValue
+from ropewalk.corpora import WHOLE
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.folders import appearing
 from ropewalk.hf import load, save
 from ropewalk.hf.attach.handle import handle_of
@@ -47,6 +49,36 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
     return load(model, dtype=torch.float32), fetch_tokenizer(model)
 
 
+def named_methods(names: str, known: Collection[str], owner: str) -> list[str]:
+    """The methods of a table of models, by their names, which are separated by commas."""
+    listed = [name.strip() for name in names.split(",")]
+    for name in listed:
+        if name not in known:
+            raise UnknownName("method", name, known=known, owner=owner)
+    return listed
+
+
+def require_held_out(corpus: str) -> None:
+    """Refuse a corpus without a held-out part where models are measured on it."""
+    if corpus.startswith(WHOLE):
+        rule = "one with a held-out part, to measure the models on"
+        raise InvalidValue("corpus", rule, corpus, remedy=f"pass {corpus.removeprefix(WHOLE)}")
+
+
+def finished(place: Path, train: Callable[[], object]) -> bool:
+    """Whether the model of a folder is finished: it is trained now unless it was. False where a signal stopped it.
+
+    The checkpoints of a finished model are removed.
+    """
+    made = place / "model" / "config.json"
+    if not made.is_file():
+        train()
+    if made.is_file():
+        for kept in place.glob("checkpoint-*"):
+            shutil.rmtree(kept)
+    return made.is_file()
+
+
 def training_rows(
     tokenizer: PreTrainedTokenizerBase,
     plan: TrainingPlan,
@@ -57,11 +89,18 @@ def training_rows(
     length: int,
     puzzles: PuzzleShares,
     packed: bool = True,
+    marked: bool = False,
 ) -> PackedRows:
-    """The rows of a corpus that a plan reads: packed documents or, where not packed, one passage a row."""
+    """The rows of a corpus that a plan reads: packed documents or, where not packed, one passage a row.
+
+    Where marked, every text of a row begins with the tokenizer's end token.
+    """
     texts = tokenised(corpus, "train", tokenizer, folder / "corpus", most=characters)
     texts = texts if packed else Passages(texts, length)
-    return PackedRows(texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles.shares())
+    marker = tokenizer.eos_token_id if marked else None
+    return PackedRows(
+        texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles.shares(), marker=marker
+    )
 
 
 def train_and_save(

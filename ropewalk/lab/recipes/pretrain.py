@@ -45,6 +45,7 @@ class PretrainSettings(RecipeSettings):
 
     extension: Annotated[str, "such as alibi or hwfa; empty for none"] = ""
     packed: Annotated[bool, "several documents in a row; false gives every row one passage"] = True
+    marked: Annotated[bool, "every text of a row begins with the end token, on which attention can rest"] = False
     corpus: Corpus = "python"
     characters: Characters = 60_000_000
     shape: ModelShape = SHAPE
@@ -73,6 +74,7 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
         length=shape.trained_len,
         puzzles=settings.puzzles,
         packed=settings.packed,
+        marked=settings.marked,
     )
     model = new_model(shape, extension, end=tokenizer.eos_token_id, seed=plan.seed)
     trainer = train(model, _numbered(rows, extension, plan.seed), plan, folder)

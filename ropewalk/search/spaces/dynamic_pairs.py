@@ -20,18 +20,7 @@ from ropewalk.extension import Extension
 from ropewalk.frequencies import ByShares, Dynamic
 from ropewalk.scales import DynamicTemperature, YarnTemperature
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.pairs import (
-    CROSSED,
-    MOST,
-    PARENTS,
-    Genes,
-    Pairs,
-    crossed,
-    drawn,
-    mutated,
-    names,
-    parents,
-)
+from ropewalk.search.spaces.pairs import CROSSED, MOST, PARENTS, Genes, Pairs, bred, mutated, names, parents
 from ropewalk.search.spaces.signature import Space, Values
 from ropewalk.search.trials import MeasuredTrial, ranked
 
@@ -67,10 +56,7 @@ class DynamicPairs(Space):
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best of this space, or of the best static schedules."""
-        candidates = self._parents(goal, past)
-        mother, coefficient = drawn(candidates, random)
-        if random.random() < CROSSED:
-            mother = crossed(mother, drawn(candidates, random)[0], random)
+        mother, coefficient = bred(self._parents(goal, past), random)
         coefficient += random.gauss(0, WARMER) if random.random() < CROSSED else 0
         shares = dict(zip(names(goal), (round(share, 4) for share in mutated(mother, random)), strict=True))
         return {**shares, "coefficient": round(min(max(coefficient, 0.0), HOTTEST), 4)}

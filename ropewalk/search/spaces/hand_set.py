@@ -21,6 +21,9 @@ LINES = (
     *("dynamic_ntk", "rerope", "self_extend", "leaky_rerope", "dual_chunk", "dual_chunk+log_n", "log_n"),
     *("streaming", "lm_infinite", "window"),
 )
+# Where shorter lengths count too: schedules for each of those.
+LINES_FOR_LENGTHS = ("yarn:factor={factor}", "ntk:factor={factor}")
+MULTIPLES = {"half": 0.5, "factor": 1, "more": 1.5, "twice": 2, "thrice": 3}  # of the factor that the target needs
 
 
 class HandSet(Space):
@@ -42,14 +45,9 @@ class HandSet(Space):
         return parse_for(values["line"], goal.facts, goal.target_len)
 
 
-# Where shorter lengths count too: schedules for each of those.
-FOR_LENGTHS = ("yarn:factor={factor}", "ntk:factor={factor}")
-MULTIPLES = {"half": 0.5, "factor": 1, "more": 1.5, "twice": 2, "thrice": 3}
-
-
 def _lines(goal: Goal) -> tuple[str, ...]:
     factors = {name: f"{times * goal.factor:g}" for name, times in MULTIPLES.items()}
     usual = [line for line in LINES if "half" not in line or goal.factor > 1 / MULTIPLES["half"]]
     shorter = [length / goal.facts.trained_len for length in goal.lengths if length > goal.facts.trained_len]
-    more = [line.format(factor=f"{factor:g}") for factor in shorter for line in FOR_LENGTHS]
+    more = [line.format(factor=f"{factor:g}") for factor in shorter for line in LINES_FOR_LENGTHS]
     return tuple(dict.fromkeys([*(line.format(**factors) for line in usual), *more]))

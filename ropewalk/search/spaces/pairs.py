@@ -68,9 +68,7 @@ class Pairs(Space):
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best schedules."""
         candidates = parents(goal, past) or [genes(goal, self.extension(goal, self.example(goal)))]
-        mother, warmth = drawn(candidates, random)
-        if random.random() < CROSSED:
-            mother = crossed(mother, drawn(candidates, random)[0], random)
+        mother, warmth = bred(candidates, random)
         warmth *= math.exp(random.gauss(0, WARMER)) if random.random() < CROSSED else 1
         return values_of(goal, mutated(mother, random), warmth)
 
@@ -133,7 +131,15 @@ def mutated(mother: Genes, random: Random) -> Genes:
     return monotone(shares)
 
 
-def drawn(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
+def bred(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
+    """A parent, or one crossed with another, before it is mutated; with the first one's other number."""
+    mother, number = _drawn(candidates, random)
+    if random.random() < CROSSED:
+        mother = crossed(mother, _drawn(candidates, random)[0], random)
+    return mother, number
+
+
+def _drawn(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
     """A random parent; better ones are more likely."""
     return candidates[min(random.randrange(len(candidates)), random.randrange(len(candidates)))]
 

@@ -31,6 +31,16 @@ def test_rows_are_full_and_texts_begin_at_0(tmp_path):
         assert torch.equal(labels[~begins], ids[~begins])
 
 
+def test_marked_rows_begin_every_text_with_the_marker(tmp_path):
+    plain = packs(tmp_path, length=200, count=60)
+    marked = PackedRows(tokens(tmp_path), tokenizer(), length=200, count=60, puzzles=SHARES, marker=3)
+    for row, other in ((marked[n], plain[n]) for n in range(60)):
+        begins = row["position_ids"] == 0
+        assert (row["input_ids"][begins] == 3).all()
+        assert torch.equal(row["input_ids"][~begins], other["input_ids"][~begins])
+        assert torch.equal(row["labels"], other["labels"])
+
+
 def test_one_time_round_reads_every_token_once(tmp_path):
     corpus = tokens(tmp_path)
     total = int(corpus.lengths.sum())

@@ -107,7 +107,7 @@ class _Crew:
         self._free: list[_Job] = []  # workers with their last jobs
         self._jobs: dict[Any, _Job] = {}  # by Ray's reference to the result
         self._deaths: Counter[Cell | None] = Counter()
-        self._loaded = False  # whether any worker has answered
+        self._loaded = False  # whether any worker has the model
         need = needed(subject)
         kind, places = self._room(need)
         self._actors = self._ray.remote(RayWorker).options(**{f"num_{kind.lower()}s": 1}, memory=need)
@@ -147,6 +147,7 @@ class _Crew:
                     self._give_back(job)
                 self._hire()
                 continue
+            self._loaded = True
             self._free.append(job)
             self._deaths.pop(job.cell, None)
             if job.cell is not None:
@@ -159,7 +160,6 @@ class _Crew:
         if not ended:
             sentence = f"no worker of the cluster had loaded the model after {LOADING:.0f} s"
             raise DoesNotFit.because("--ray", sentence, remedy="see whether other jobs hold it: ray status")
-        self._loaded = True
         return self._jobs.pop(ended[0]), ended[0]
 
     def _for_memory(self, death: Exception) -> bool:

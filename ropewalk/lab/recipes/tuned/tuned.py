@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from shutil import rmtree
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
 
-from ropewalk.corpora import WHOLE
-from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation import token_losses
 from ropewalk.evaluation.material.subject import FILLERS, Subject
 from ropewalk.evaluation.tasks import Passkey
@@ -24,11 +22,11 @@ from ropewalk.folders import write_whole
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
-from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint
+from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, finished, named_methods, require_held_out
 from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
 from ropewalk.lab.recipes.drope import DroPESettings, drope
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
-from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
+from ropewalk.lab.recipes.tuned.tuned_page import tuned_page, verdicts
 from ropewalk.lab.training.train import WATCHING, TrainingPlan
 from ropewalk.record import AT_LEAST_ONE
 
@@ -97,10 +95,8 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
     Rows have eight times the trained length. Every finished model and every measurement is kept: the same call
     resumes. Results are tuned.json and tuned.md.
     """
-    folder, names = Path(out), _known(settings.methods)
-    if settings.corpus.startswith(WHOLE):
-        rule = "one with a held-out part, to measure the models on"
-        raise InvalidValue("corpus", rule, settings.corpus, remedy=f"pass {settings.corpus.removeprefix(WHOLE)}")
+    folder, names = Path(out), named_methods(settings.methods, METHODS, "tuned")
+    require_held_out(settings.corpus)
     subject = _subject(settings, folder)
     length = trained_len(subject.model.config.get_text_config())
     for run in _runs(settings, names):
@@ -112,14 +108,6 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
             write_whole(file, json.dumps({**run._asdict(), "figures": figures}, indent=1) + "\n")
         _report(folder, settings, length)
     return folder / "tuned.md"
-
-
-def _known(methods: str) -> list[str]:
-    names = [name.strip() for name in methods.split(",")]
-    for name in names:
-        if name not in METHODS:
-            raise UnknownName("method", name, known=METHODS, owner="tuned")
-    return names
 
 
 def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
@@ -149,17 +137,12 @@ def _one(
         with extended(subject.model, method.untrained, target_len=subject.longest):
             return measure(subject)
     place = folder / "models" / run.name
-    if not (place / "model" / "config.json").is_file():
-        _train(place, run, settings, subject.longest, shared=folder)
-        if not (place / "model" / "config.json").is_file():
-            return None
+    if not finished(place, lambda: _train(place, run, settings, subject.longest, shared=folder)):
+        return None
     model = load(place / "model", dtype=torch.float32)
     if method.beyond:
         extend(model, method.beyond, target_len=subject.longest)
-    figures = measure(replace(subject, model=model))
-    for kept in place.glob("checkpoint-*"):
-        rmtree(kept)  # the model is finished
-    return figures
+    return measure(replace(subject, model=model))
 
 
 def _train(place: Path, run: TunedRun, settings: TunedSettings, longest: int, *, shared: Path) -> PreTrainedModel:
@@ -203,5 +186,6 @@ def _report(folder: Path, settings: TunedSettings, length: int) -> None:
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
     }
+    results["claims"] = [verdict.record for verdict in verdicts(results)]
     write_whole(folder / "tuned.json", json.dumps(results, indent=1) + "\n")
     write_whole(folder / "tuned.md", tuned_page(results))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed, share
-from ropewalk.lab.recipes.zoo.zoo_page import judged
+from ropewalk.lab.claims import NATS, NOT_MEASURED, Claim, JudgedClaim, above, judged
 
 RULES = (
     "A claim is a bound for differences of losses, in nats a token; the number is how far a difference is above the "
@@ -17,6 +17,7 @@ RULES = (
 )
 NO_HARM = 0.02  # nats: a rise too small to report, as in `compare`
 LONGEST = 8
+AXES = ("length of the text, in trained lengths", "loss of its last tokens, nats")
 TRAINED = ("none", "pi", "ntk", "yarn", "abf", "dynamic")  # with all keys at a rotary angle
 FIFTH, ALL = "fifth", "all"  # of the steps; 0 is none
 
@@ -28,15 +29,6 @@ class LossTerm(NamedTuple):
     method: str
     budget: str = ""
     times: int = LONGEST
-
-
-class TuningClaim(NamedTuple):
-    """A claim of a source: it holds if each of some sums of losses is above a bound."""
-
-    text: str
-    source: str
-    sums: tuple[tuple[LossTerm, ...], ...]
-    bound: float = 0.0
 
 
 class TunedFigures:
@@ -74,6 +66,16 @@ class TunedFigures:
             return None
         return crossed([list(self._of_texts(terms, seed)) for seed in seeds])
 
+    def curve(self, method: str, budget: str) -> list[tuple[float, Estimate]]:
+        """The loss at every length, with its interval."""
+        points = [(times, self.sum([LossTerm(1, method, budget, times)])) for times in self.times]
+        return [(times, one) for times, one in points if one is not None]
+
+    def label(self, method: str, budget: str) -> str:
+        """A method and its budget, in words."""
+        steps = self._steps[budget]
+        return f"{method} after {steps:,} steps" if steps else f"{method}, not trained"
+
     def _of_texts(self, terms: Sequence[LossTerm], seed: int) -> Iterator[float]:
         """The sum for each text."""
         losses = []
@@ -90,34 +92,42 @@ def _below(method: str, than: str, budget: str, times: int = LONGEST) -> tuple[L
     return LossTerm(1, than, budget, times), LossTerm(-1, method, budget, times)
 
 
-def _best(method: str, others: Sequence[str], text: str, source: str) -> TuningClaim:
-    return TuningClaim(text, source, tuple(_below(method, other, ALL) for other in others if other != method))
+def _best(method: str) -> tuple[tuple[LossTerm, ...], ...]:
+    """By how much a trained method is below each of the others."""
+    return tuple(_below(method, other, ALL) for other in TRAINED if other != method)
 
 
 SHORT = LossTerm(1, "none", "", 1)  # the base model within its trained length
 CLAIMS = (
-    TuningClaim("Without training NTK reads 8x better than PI.", "kexue.fm/9675", (_below("ntk", "pi", ""),)),
-    TuningClaim("Without training dynamic NTK leaves short texts as they are.", "kexue.fm/9675",
-                ((SHORT, LossTerm(-1, "dynamic", "", 1)),), -NO_HARM),
-    TuningClaim("Without training YaRN reads 8x better than PI and NTK.", "arXiv:2309.00071",
-                (_below("yarn", "pi", ""), _below("yarn", "ntk", ""))),
-    TuningClaim("With all steps PI reads 8x as well as the base model reads its own length.", "arXiv:2306.15595",
-                ((SHORT, LossTerm(-1, "pi", ALL)),)),
-    TuningClaim("PI needs all steps: after a fifth of them its loss at 8x is higher by more than 0.02.",
-                "kexue.fm/9675", ((LossTerm(1, "pi", FIFTH), LossTerm(-1, "pi", ALL)),), NO_HARM),
-    TuningClaim("PI with all steps harms short texts by at most 0.02.", "arXiv:2306.15595",
-                ((SHORT, LossTerm(-1, "pi", ALL, 1)),), -NO_HARM),
-    TuningClaim("PI beats training without a schedule at 8x, with a fifth of the steps and with all.",
-                "arXiv:2306.15595", (_below("pi", "none", FIFTH), _below("pi", "none", ALL))),
-    _best("yarn", TRAINED, "Trained, YaRN is the best at 8x.", "arXiv:2309.00071"),
-    TuningClaim("YaRN with a fifth of the steps reads 8x as well as PI with all.", "arXiv:2309.00071",
-                ((LossTerm(1, "pi", ALL), LossTerm(-1, "yarn", FIFTH)),)),
-    _best("abf", TRAINED, "Trained, a larger base (ABF) is the best at 8x.", "arXiv:2309.16039"),
-    TuningClaim("DroPE with all steps harms short texts by at most 0.02.", "arXiv:2512.12167",
-                ((SHORT, LossTerm(-1, "drope", ALL, 1)),), -NO_HARM),
-    TuningClaim("DroPE with all steps reads 8x better than YaRN without training.", "arXiv:2512.12167",
-                ((LossTerm(1, "yarn", ""), LossTerm(-1, "drope", ALL)),)),
+    Claim("ntk-untrained", "Without training NTK reads 8x better than PI.", "kexue.fm/9675",
+          (_below("ntk", "pi", ""),)),
+    Claim("dynamic-short", "Without training dynamic NTK leaves short texts as they are.", "kexue.fm/9675",
+          ((SHORT, LossTerm(-1, "dynamic", "", 1)),), -NO_HARM),
+    Claim("yarn-untrained", "Without training YaRN reads 8x better than PI and NTK.", "arXiv:2309.00071",
+          (_below("yarn", "pi", ""), _below("yarn", "ntk", ""))),
+    Claim("pi-1000-steps", "With all steps PI reads 8x as well as the base model reads its own length.",
+          "arXiv:2306.15595", ((SHORT, LossTerm(-1, "pi", ALL)),), theirs="1,000 steps for 16x"),
+    Claim("pi-needs-steps", "PI needs all steps: after a fifth of them its loss at 8x is higher by more than 0.02.",
+          "kexue.fm/9675", ((LossTerm(1, "pi", FIFTH), LossTerm(-1, "pi", ALL)),), NO_HARM),
+    Claim("pi-harm", "PI with all steps harms short texts by at most 0.02.", "arXiv:2306.15595",
+          ((SHORT, LossTerm(-1, "pi", ALL, 1)),), -NO_HARM, theirs="tasks of the old length are unharmed"),
+    Claim("pi-or-none", "PI beats training without a schedule at 8x, with a fifth of the steps and with all.",
+          "arXiv:2306.15595", (_below("pi", "none", FIFTH), _below("pi", "none", ALL))),
+    Claim("yarn-best", "Trained, YaRN is the best at 8x.", "arXiv:2309.00071", _best("yarn")),
+    Claim("yarn-fewer-steps", "YaRN with a fifth of the steps reads 8x as well as PI with all.", "arXiv:2309.00071",
+          ((LossTerm(1, "pi", ALL), LossTerm(-1, "yarn", FIFTH)),)),
+    Claim("abf-best", "Trained, a larger base (ABF) is the best at 8x.", "arXiv:2309.16039", _best("abf")),
+    Claim("drope-harm", "DroPE with all steps harms short texts by at most 0.02.", "arXiv:2512.12167",
+          ((SHORT, LossTerm(-1, "drope", ALL, 1)),), -NO_HARM),
+    Claim("drope-better", "DroPE with all steps reads 8x better than YaRN without training.", "arXiv:2512.12167",
+          ((LossTerm(1, "yarn", ""), LossTerm(-1, "drope", ALL)),)),
 )  # fmt: skip
+
+
+def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
+    """What the results of `ropewalk train tuned` say of every claim."""
+    ours = TunedFigures(results)
+    return [_verdict(claim, ours) for claim in CLAIMS]
 
 
 def tuned_page(results: Mapping[str, Any]) -> str:
@@ -134,7 +144,7 @@ def tuned_page(results: Mapping[str, Any]) -> str:
         _table(ours, _keys),
         "## What the sources claim",
         RULES,
-        *(f"- {_verdict(claim, ours)}" for claim in CLAIMS),
+        *(f"- {one.sentence}" for one in verdicts(results)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -182,19 +192,21 @@ def _harms(ours: TunedFigures) -> str:
     lines = ["| method | no steps | a fifth of the steps | all steps |", "|---|---|---|---|"]
     for method in ours.methods:
         sums = [ours.sum((LossTerm(1, method, budget, 1), SHORT._replace(weight=-1))) for budget in ("", FIFTH, ALL)]
-        lines.append(f"| {method} | {' | '.join('-' if one is None else _interval(one) for one in sums)} |")
+        lines.append(f"| {method} | {' | '.join('-' if one is None else NATS.interval(one) for one in sums)} |")
     return "\n".join(lines)
 
 
-def _verdict(claim: TuningClaim, ours: TunedFigures) -> str:
+def _verdict(claim: Claim, ours: TunedFigures) -> JudgedClaim:
     """Reproduced, not reproduced or not settled, by the intervals."""
     estimates = [one for one in map(ours.sum, claim.sums) if one is not None]
     if len(estimates) < len(claim.sums):
-        return f"{claim.text} ({claim.source}): not measured."
-    intervals = ", ".join(_interval(one, claim.bound) for one in estimates)
-    return f"{claim.text} ({claim.source}): **{judged(estimates, claim.bound)}** by {intervals}."
-
-
-def _interval(estimate: Estimate, bound: float = 0.0) -> str:
-    value, low, high = (number - bound for number in estimate[:3])
-    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=NATS)
+    read = dict.fromkeys((term.method, term.budget) for terms in claim.sums for term in terms)
+    return JudgedClaim(
+        claim=claim,
+        word=judged(estimates, claim.bound),
+        unit=NATS,
+        above=[above(one, claim.bound) for one in estimates],
+        axes=AXES,
+        curves={ours.label(*one): ours.curve(*one) for one in read},
+    )

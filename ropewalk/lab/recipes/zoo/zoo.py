@@ -1,70 +1,37 @@
-"""`zoo`: one small model under every trained-in method, with equal budgets, measured at 1x to 8x its length."""
+"""`zoo`: one small model under every trained-in method, with equal budgets, measured at 1x to 10x its length."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from shutil import rmtree
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ropewalk.corpora import WHOLE, documents
-from ropewalk.errors import InvalidValue, UnknownName, Unreadable
-from ropewalk.evaluation import passages, repeated, token_losses
+from ropewalk.corpora import documents
+from ropewalk.errors import InvalidValue, Unreadable
+from ropewalk.evaluation import passages
 from ropewalk.files import read_json, read_record, read_text, why
 from ropewalk.folders import write_whole
-from ropewalk.hf import load
 from ropewalk.lab.data.puzzles import PuzzleShares
-from ropewalk.lab.recipes.pretrain import PretrainSettings, extension_for, pretrain, vocabulary_in
+from ropewalk.lab.recipes.building_blocks import finished, named_methods, require_held_out
+from ropewalk.lab.recipes.pretrain import PretrainSettings, pretrain, vocabulary_in
 from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
+from ropewalk.lab.recipes.zoo.claims import verdicts
+from ropewalk.lab.recipes.zoo.measuring import TIMES, measured
+from ropewalk.lab.recipes.zoo.methods import EVERY, METHODS
 from ropewalk.lab.recipes.zoo.zoo_page import zoo_page
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.lab.training.train import WATCHING
 from ropewalk.record import AT_LEAST_ONE
 
-TIMES = (1, 2, 4, 8)  # the trained length
-FARTHEST = 16  # range that positions are drawn from, in trained lengths: twice the longest text
-
-
-class ZooMethod(NamedTuple):
-    """A trained-in method: an extension and what it changes in the model shape."""
-
-    extension: str = ""
-    shape: Mapping[str, Any] = {}
-    drawn: bool = False  # positions are drawn from FARTHEST times the trained length
-
-    def line(self, shape: ModelShape) -> str:
-        """The extension for a model of this shape."""
-        share = max(2, shape.trained_len // shape.layers)
-        values = {"window": share, "limit": FARTHEST * shape.trained_len}
-        return self.extension.format(**values)
-
-
-METHODS: Mapping[str, ZooMethod] = {
-    "rope": ZooMethod(),
-    "qk_bias": ZooMethod("qk_bias"),
-    "key_norm": ZooMethod(shape={"key_norm": True}),
-    "log_n": ZooMethod("log_n:clipped=false"),
-    "nope": ZooMethod("nope"),
-    "alibi": ZooMethod("alibi"),
-    "kerple": ZooMethod("kerple"),
-    "sandwich": ZooMethod("sandwich"),
-    "xpos": ZooMethod("xpos+bca"),
-    "window": ZooMethod("window:window={window}"),
-    "hwfa": ZooMethod("hwfa"),
-    "hwfa_rerope": ZooMethod("hwfa_rerope"),
-    "randomized_rotary": ZooMethod("randomized:limit={limit}"),
-    "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
-}
-EVERY = ",".join(METHODS)
-# One model, 3 M tokens, takes six minutes of one core: a small vocabulary, short rows and many repeats, so that a
-# model as small as this learns to look back at all (docs/log.md).
+# One model, 3 M tokens, takes six to nine minutes of one core: a small vocabulary, short rows and many repeats, so
+# that a model as small as this learns to look back at all (docs/log.md).
 SHAPE = ModelShape(vocabulary=320, width=96, inner=256, layers=6, trained_len=64)
 PUZZLES = PuzzleShares(repeats=0.4, recall=0.1)  # what repeated text needs, in rows this short
 
@@ -75,7 +42,7 @@ class ZooSettings(RecipeSettings):
 
     methods: Annotated[str, "names, separated by commas"] = EVERY
     seeds: Annotated[int, AT_LEAST_ONE, "models of each method"] = 3
-    texts: Annotated[int, AT_LEAST_ONE, "held-out texts, each eight times the trained length"] = 32
+    texts: Annotated[int, AT_LEAST_ONE, "held-out texts, each ten times the trained length"] = 128
     corpus: Corpus = "python"
     characters: Characters = 20_000_000
     shape: ModelShape = SHAPE
@@ -92,13 +59,15 @@ class ZooSettings(RecipeSettings):
 
 
 def zoo(out: str | Path, settings: ZooSettings) -> Path:
-    """Train the same small model under each trained-in method and measure it from 1x to 8x the trained length.
+    """Train the same small model under each trained-in method and measure it from 1x to 10x the trained length.
 
-    Every finished model and every measurement is kept: the same call resumes. Results are zoo.json and zoo.md.
+    Methods without training read the plain models. Every finished model and every measurement is kept: the same call
+    resumes. Results are zoo.json and zoo.md.
     """
     folder, plan = Path(out), settings.plan
-    names = _known(settings.methods)
-    _require_held_out(settings.corpus)
+    asked = named_methods(settings.methods, METHODS, "the zoo")
+    names = dict.fromkeys(one for name in asked for one in (METHODS[name].of or name, name))
+    require_held_out(settings.corpus)
     if settings.shape.places != "rotary":
         rule = "rotary; methods that need another kind change it themselves"
         raise InvalidValue("places", rule, settings.shape.places)
@@ -113,20 +82,6 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
                 write_whole(measured_file, json.dumps(figures, indent=1) + "\n")
             _report(folder, settings)
     return folder / "zoo.md"
-
-
-def _known(methods: str) -> list[str]:
-    names = [name.strip() for name in methods.split(",")]
-    for name in names:
-        if name not in METHODS:
-            raise UnknownName("method", name, known=METHODS, owner="the zoo")
-    return names
-
-
-def _require_held_out(corpus: str) -> None:
-    if corpus.startswith(WHOLE):
-        rule = "one with a held-out part, to measure the models on"
-        raise InvalidValue("corpus", rule, corpus, remedy=f"pass {corpus.removeprefix(WHOLE)}")
 
 
 def _held_out(folder: Path, settings: ZooSettings) -> Tensor:
@@ -146,19 +101,15 @@ def _held_out(folder: Path, settings: ZooSettings) -> Tensor:
 
 def _one(folder: Path, name: str, settings: ZooSettings, held_out: Tensor) -> dict[str, Any] | None:
     """Train one model, unless it is finished already, and measure it; None where training was stopped."""
-    seed, trained_len = settings.plan.seed, settings.shape.trained_len
-    place = folder / "models" / f"{name}-{seed}"
-    pretraining, began = _pretraining(name, settings), time.process_time()
-    if not (place / "model" / "config.json").is_file():
-        pretrain(place, pretraining, shared=folder)
-        if not (place / "model" / "config.json").is_file():
-            return None
-    seconds, line = time.process_time() - began, pretraining.extension
-    numbering = extension_for(pretraining.shape, line).positions
-    figures = _measured(place / "model", numbering, held_out, trained_len)
-    for checkpoint in place.glob("checkpoint-*"):
-        rmtree(checkpoint)  # the model is finished
-    return {"method": name, "seed": seed, "extension": line, "cpu_seconds": round(seconds, 1), "figures": figures}
+    seed, method, began = settings.plan.seed, METHODS[name], time.process_time()
+    trained = method.of or name
+    place = folder / "models" / f"{trained}-{seed}"
+    if not finished(place, lambda: pretrain(place, _pretraining(trained, settings), shared=folder)):
+        return None
+    seconds = round(time.process_time() - began, 1)
+    record = {"method": name, "seed": seed, "extension": method.line(settings.shape), "of": method.of}
+    figures = measured(place / "model", method, held_out, settings.shape)
+    return {**record, "cpu_seconds": seconds, "figures": figures}
 
 
 def _pretraining(name: str, settings: ZooSettings) -> PretrainSettings:
@@ -168,29 +119,11 @@ def _pretraining(name: str, settings: ZooSettings) -> PretrainSettings:
         shape=replace(settings.shape, **METHODS[name].shape),
         extension=METHODS[name].line(settings.shape),
         packed=False,
+        marked=METHODS[name].marked,
         corpus=settings.corpus,
         characters=settings.characters,
         puzzles=settings.puzzles,
     )
-
-
-def _measured(folder: Path, numbering: Any, held_out: Tensor, trained_len: int) -> list[dict[str, Any]]:
-    """Each reading: means over all tokens and over the last ones of each row, and the latter text by text."""
-    model, rows, last = load(folder), [], trained_len - 1
-    for times, kind, ids in _readings(held_out, trained_len):
-        got = token_losses(model, ids, numbering=numbering)
-        of_texts = got.hits_bn[:, -last:].double().mean(1).reshape(len(held_out), -1).mean(1)
-        row = {"times": times, "kind": kind, "accuracy": got.accuracy(), "loss": got.loss()}
-        row |= {"last_accuracy": got.accuracy(last), "last_loss": got.loss(last)}
-        rows.append({**row, "last_accuracy_of_texts": [round(share, 6) for share in of_texts.tolist()]})
-    return rows
-
-
-def _readings(held_out: Tensor, trained_len: int) -> Iterator[tuple[int, str, Tensor]]:
-    """The same tokens at every length, as fewer and longer texts; and the beginning of each text repeated."""
-    for times in TIMES:
-        yield times, "non-repeated", held_out.reshape(-1, times * trained_len)
-        yield times, "repeated", repeated(held_out[:, :trained_len], times * trained_len)
 
 
 def _report(folder: Path, settings: ZooSettings) -> None:
@@ -205,5 +138,6 @@ def _report(folder: Path, settings: ZooSettings) -> None:
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
     }
+    results["claims"] = [verdict.record for verdict in verdicts(results)]
     write_whole(folder / "zoo.json", json.dumps(results, indent=1) + "\n")
     write_whole(folder / "zoo.md", zoo_page(results))

@@ -177,3 +177,10 @@ def test_passkeys_and_harm_are_in_the_page():
     assert "| pi | 100 | 3 | 50% [19%, 81%] |" in page
     assert "| pi | +0.000 [+0.000, +0.000] | +0.001" in page
     assert "4,096 tokens" in page
+
+
+def test_results_hold_what_pages_of_the_claims_show(run, tmp_path):
+    run("none,pi")
+    records = {one["name"]: one for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["claims"]}
+    assert records["yarn-best"]["verdict"] == "not measured"
+    assert list(records["pi-needs-steps"]["curves"]) == ["pi after 1 steps", "pi after 5 steps"]

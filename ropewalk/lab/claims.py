@@ -1,0 +1,93 @@
+"""Claims of sources, judged by figures: a claim holds if every one of some sums of figures is above a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ropewalk.evaluation.metrics.intervals import Estimate
+
+NOT_MEASURED = "not measured"
+TOO_LITTLE = "not judged: the models have learned too little"
+
+
+class Claim(NamedTuple):
+    """What a source says, as bounds for sums of figures."""
+
+    name: str  # of its page
+    text: str
+    source: str
+    sums: tuple[tuple[Any, ...], ...]
+    bound: float = 0.0
+    theirs: str = ""  # the source's own figures
+
+
+class Unit(NamedTuple):
+    """How figures are written: in points of a hundred, for example."""
+
+    name: str
+    times: float = 1
+    digits: int = 3
+
+    def interval(self, one: Estimate) -> str:
+        """A difference with its interval."""
+        value, low, high = (f"{self.times * number:+.{self.digits}f}" for number in one[:3])
+        return f"{value} [{low}, {high}]"
+
+
+POINTS, NATS = Unit("points", 100, 1), Unit("nats")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedClaim:
+    """What figures say of a claim: the word, how far each sum is above the bound, and the figures as curves."""
+
+    claim: Claim
+    word: str
+    unit: Unit
+    above: Sequence[Estimate] = ()
+    axes: tuple[str, str] = ("", "")
+    curves: Mapping[str, Sequence[tuple[float, Estimate]]] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """The claim, the verdict and the numbers that it follows from."""
+        begin = f"{self.claim.text} ({self.claim.source}): **{self.word}**"
+        if not self.above:
+            return f"{begin}."
+        return f"{begin} by {', '.join(map(self.unit.interval, self.above))} {self.unit.name}."
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Everything that a page of the claim shows."""
+        name, text, source, _, bound, theirs = self.claim
+        scale = self.unit.times
+        return {
+            "name": name,
+            "claim": text,
+            "source": source,
+            "theirs": theirs,
+            "verdict": self.word,
+            "unit": self.unit.name,
+            "bound": scale * bound,
+            "above": [[scale * number for number in one[:3]] for one in self.above],
+            "intervals": [self.unit.interval(one) for one in self.above],
+            "axes": list(self.axes),
+            "curves": {
+                label: [[x, *(scale * number for number in one[:3])] for x, one in points]
+                for label, points in self.curves.items()
+            },
+        }
+
+
+def judged(estimates: Sequence[Estimate], bound: float) -> str:
+    """In words: whether all are above the bound."""
+    if all(one.low > bound for one in estimates):
+        return "reproduced"
+    return "not reproduced" if any(one.high < bound for one in estimates) else "not settled"
+
+
+def above(one: Estimate, bound: float) -> Estimate:
+    """How far an estimate is above a bound."""
+    return one._replace(value=one.value - bound, low=one.low - bound, high=one.high - bound)

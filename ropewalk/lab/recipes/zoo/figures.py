@@ -1,0 +1,59 @@
+"""The zoo's measurements: by method, seed, kind of text and length; and sums of them with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+
+ACCURACY, LOSS, OF_TEXTS = "accuracy", "loss", "accuracy_of_texts"
+PLAIN, REPEATED = KINDS = ("non-repeated", "repeated")
+
+
+class AccuracyTerm(NamedTuple):
+    """An accuracy in a sum."""
+
+    weight: float
+    method: str
+    times: int
+    kind: str = PLAIN
+
+
+class ZooFigures:
+    """The measurements, by method, seed, kind and length."""
+
+    def __init__(self, models: list[dict[str, Any]]) -> None:
+        self._of = {
+            (model["method"], model["seed"], row["kind"], row["times"]): row
+            for model in models
+            for row in model["figures"]
+        }
+        self.methods = list(dict.fromkeys(model["method"] for model in models))
+        self.times = sorted({times for *_, times in self._of})
+        self.seconds = [model["cpu_seconds"] for model in models if not model.get("of")]
+
+    def seeds(self, *methods: str) -> list[int]:
+        """Seeds for which all of these methods are measured."""
+        of_methods = [{seed for method, seed, *_ in self._of if method == name} for name in methods]
+        return sorted(set.intersection(*of_methods)) if of_methods else []
+
+    def all(self, method: str, times: int, kind: str, what: str) -> list[float]:
+        """One figure for every seed."""
+        return [float(self._of[method, seed, kind, times][what]) for seed in self.seeds(method)]
+
+    def sum(self, terms: Sequence[AccuracyTerm]) -> Estimate:
+        """A sum of accuracies, with its interval over the seeds and texts that all of them have."""
+        seeds = self.seeds(*{term.method for term in terms})
+        return crossed([list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds])
+
+    def curve(self, method: str, kind: str) -> list[tuple[float, Estimate]]:
+        """The accuracy at every length, with its interval."""
+        lengths = sorted({times for name, _, of_kind, times in self._of if (name, of_kind) == (method, kind)})
+        return [(times, self.sum([AccuracyTerm(1, method, times, kind)])) for times in lengths]
+
+    def _of_texts(self, terms: Sequence[AccuracyTerm], seed: int) -> Iterator[tuple[float, ...]]:
+        """The terms of each text."""
+        rows = [(term.weight, self._of[term.method, seed, term.kind, term.times][OF_TEXTS]) for term in terms]
+        return zip(*([weight * share for share in shares] for weight, shares in rows), strict=True)

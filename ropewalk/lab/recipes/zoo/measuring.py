@@ -1,0 +1,61 @@
+"""How a model of the zoo is measured: the same last tokens after more and more context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ropewalk.evaluation import repeated, token_losses
+from ropewalk.evaluation.metrics.losses import TokenLosses
+from ropewalk.hf import extended, load
+from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.lab.recipes.pretrain import extension_for
+from ropewalk.lab.recipes.zoo.methods import ZooMethod
+from ropewalk.lab.small_models import ModelShape
+
+TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
+
+
+def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape) -> list[dict[str, Any]]:
+    """Each reading: the accuracy and loss of the last tokens of each text, and their means."""
+    model, rows, last = load(folder), [], shape.trained_len - 1
+    tokenizer = fetch_tokenizer(folder)
+    newline = tokenizer.encode("\n", add_special_tokens=False)[0]
+    for times, kind, ids in _readings(held_out, shape.trained_len):
+        begun = _begun(ids, method, marker=tokenizer.eos_token_id, newline=newline)
+        read = _read(model, method, begun, shape)
+        of_texts = read.hits_bn[:, -last:].double().mean(1).tolist()
+        row = {"times": times, "kind": kind, "accuracy": read.accuracy(last), "loss": read.loss(last)}
+        rows.append({**row, "accuracy_of_texts": [round(share, 6) for share in of_texts]})
+    return rows
+
+
+def _readings(held_out: Tensor, trained_len: int) -> Iterator[tuple[int, str, Tensor]]:
+    """The same last tokens after more and more context; and the beginning of each text repeated."""
+    for times in TIMES:
+        yield times, "non-repeated", held_out[:, -times * trained_len :]
+        yield times, "repeated", repeated(held_out[:, :trained_len], times * trained_len)
+
+
+def _begun(ids_bn: Tensor, method: ZooMethod, *, marker: int, newline: int) -> Tensor:
+    """Texts with the beginning that a method asks for, in place of their own first tokens."""
+    begun = ids_bn.clone()
+    begun[:, : method.newlines] = newline
+    begun[:, : int(method.marked)] = marker
+    return begun
+
+
+def _read(model: PreTrainedModel, method: ZooMethod, ids_bn: Tensor, shape: ModelShape) -> TokenLosses:
+    """Under what the model was trained with or, where it was trained as another, under the schedule for this length."""
+    length, line = ids_bn.shape[1], method.line(shape)
+    if not method.of:
+        return token_losses(model, ids_bn, numbering=extension_for(method.shaped(shape), line).positions)
+    if length == shape.trained_len:
+        return token_losses(model, ids_bn)
+    with torch.no_grad(), extended(model, line, target_len=length):
+        return token_losses(model, ids_bn)

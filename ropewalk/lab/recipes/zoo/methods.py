@@ -1,0 +1,65 @@
+"""The methods of the zoo: models that are trained, and what the plain ones are read under without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ropewalk.lab.small_models import ModelShape
+
+FARTHEST = 16  # range that positions are drawn from, in trained lengths: beyond the longest text
+
+
+class ZooMethod(NamedTuple):
+    """An extension, and what it changes in the model's shape and in the beginning of texts."""
+
+    extension: str = ""
+    shape: Mapping[str, Any] = {}
+    marked: bool = False  # every text begins with the end token
+    of: str = ""  # the method whose models are read under the extension, without training; none: trained under it
+    newlines: int = 0  # first tokens that are replaced by newlines
+
+    def line(self, shape: ModelShape) -> str:
+        """The extension for a model of this shape."""
+        length = shape.trained_len
+        share = max(2, length // shape.layers)
+        return self.extension.format(window=share, limit=FARTHEST * length, length=length)
+
+    def shaped(self, shape: ModelShape) -> ModelShape:
+        """The shape of its models."""
+        return replace(shape, **self.shape)
+
+
+TRAINED: Mapping[str, ZooMethod] = {
+    "rope": ZooMethod(),
+    "qk_bias": ZooMethod("qk_bias"),
+    "key_norm": ZooMethod(shape={"key_norm": True}),
+    "log_n": ZooMethod("log_n:clipped=false"),
+    "nope": ZooMethod("nope"),
+    "alibi": ZooMethod("alibi"),
+    "kerple": ZooMethod("kerple"),
+    "sandwich": ZooMethod("sandwich"),
+    "xpos": ZooMethod("xpos+bca"),
+    "window": ZooMethod("window:window={window}"),
+    "hwfa": ZooMethod("hwfa"),
+    "hwfa_rerope": ZooMethod("hwfa_rerope"),
+    "randomized_rotary": ZooMethod("randomized:limit={limit}"),
+    "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
+    "marked": ZooMethod(marked=True),
+}
+UNTRAINED: Mapping[str, ZooMethod] = {
+    "rope_under_pi": ZooMethod("pi", of="rope"),
+    "rope_under_ntk": ZooMethod("ntk", of="rope"),
+    "rope_under_yarn": ZooMethod("yarn", of="rope"),
+    "rope_under_log_n": ZooMethod("log_n", of="rope"),
+    "rope_under_rerope": ZooMethod("rerope", of="rope"),
+    "rope_under_window": ZooMethod("window:window={length}", of="rope"),
+    "rope_under_lm_infinite": ZooMethod("lm_infinite", of="rope"),
+    "marked_under_window": ZooMethod("window:window={length}", of="marked", marked=True),
+    "marked_under_lm_infinite": ZooMethod("lm_infinite", of="marked", marked=True),
+    "marked_under_streaming": ZooMethod("streaming", of="marked", marked=True),
+    "marked_with_newlines": ZooMethod("streaming", of="marked", newlines=4),
+}
+METHODS: Mapping[str, ZooMethod] = {**TRAINED, **UNTRAINED}
+EVERY = ",".join(METHODS)
