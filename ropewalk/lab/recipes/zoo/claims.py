@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.lab.claims import NOT_MEASURED, POINTS, TOO_LITTLE, Claim, JudgedClaim, above, judged
+from ropewalk.lab.recipes.zoo.bias_claims import bias_verdicts
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
 
 AXES = ("length of the text, in trained lengths", "accuracy of its last tokens, percent")
@@ -106,6 +107,24 @@ CLAIMS = (
           "perplexity 5.60 instead of 5.40"),
     Claim("streaming-no-memory", "StreamingLLM does not lengthen the context: repeated text of 8x is at most a point "
           "easier than of 2x.", "arXiv:2309.17453", _repeats("marked_under_streaming", 2, 8), -A_POINT),
+    Claim("longer-rows-later", "Short rows for 20 or 40 % of the steps and rows of eight times the length for the rest "
+          "are as good at 8x as long rows throughout: half a point at most.", "arXiv:2309.16039",
+          (*_gain("longer_from_20", "longer_from_0"), *_gain("longer_from_40", "longer_from_0")), -NOTHING,
+          "the same loss for 40 % less computation"),
+    Claim("longer-rows-soon", "Rows should become longer after 20 to 40 % of the steps: at 8x both are better than "
+          "after 80 %.", "arXiv:2309.16039", (*_gain("longer_from_20", "longer_from_80"),
+                                              *_gain("longer_from_40", "longer_from_80"))),
+    Claim("longer-rows-at-all", "Longer rows for the last fifth of the steps are better at 8x than short rows "
+          "throughout.", "arXiv:2309.16039", _gain("longer_from_80", "rope")),
+    Claim("gqa-after-5-percent", "Grouped queries after 5 % of the steps are as good as all heads: half a point at "
+          "most.", "arXiv:2305.13245", _gain("rope_to_2_kv_heads", "rope", at=(1,)), -NOTHING,
+          "47.1 instead of 47.2 points"),
+    Claim("gqa-better-than-mqa", "Grouped queries are better than a single key head after as much training.",
+          "arXiv:2305.13245", _gain("rope_to_2_kv_heads", "rope_to_1_kv_head", at=(1,)),
+          theirs="47.1 instead of 46.6 points"),
+    Claim("gqa-needs-training", "Without training, averaged key heads break the model: at most half of its accuracy is "
+          "left at 1x.", "arXiv:2305.13245", ((AccuracyTerm(1 / 2, "rope", 1),
+                                                AccuracyTerm(-1, "rope_with_2_kv_heads", 1)),)),
 )  # fmt: skip
 
 
@@ -117,7 +136,7 @@ def methods_of(claim: Claim) -> list[str]:
 def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the results of `ropewalk train zoo` say of every claim."""
     ours = ZooFigures(results["models"])
-    return [_verdict(claim, ours) for claim in CLAIMS]
+    return [*(_verdict(claim, ours) for claim in CLAIMS), *bias_verdicts(results["models"])]
 
 
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:

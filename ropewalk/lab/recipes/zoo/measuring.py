@@ -12,18 +12,31 @@ from transformers import PreTrainedModel
 
 from ropewalk.evaluation import repeated, token_losses
 from ropewalk.evaluation.metrics.losses import TokenLosses
-from ropewalk.hf import extended, load
+from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
+from ropewalk.lab.recipes.zoo.bias_terms import bias_terms
 from ropewalk.lab.recipes.zoo.methods import ZooMethod
 from ropewalk.lab.small_models import ModelShape
+from ropewalk.surgery import MHAToGQA
 
 TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
 
 
-def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape) -> list[dict[str, Any]]:
+def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape) -> dict[str, Any]:
+    """All that is measured of a model; of one with biases on queries and keys also what they add to the logits."""
+    model = load(folder)
+    if method.of and method.kv_heads:
+        model = convert(model, MHAToGQA(kv_heads=method.kv_heads))
+    terms = {"bias_terms": bias_terms(model, held_out, shape.trained_len)} if method.extension == "qk_bias" else {}
+    return {"figures": _figures(model, folder, method, held_out, shape), **terms}
+
+
+def _figures(
+    model: PreTrainedModel, folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape
+) -> list[dict[str, Any]]:
     """Each reading: the accuracy and loss of the last tokens of each text, and their means."""
-    model, rows, last = load(folder), [], shape.trained_len - 1
+    rows, last = [], shape.trained_len - 1
     tokenizer = fetch_tokenizer(folder)
     newline = tokenizer.encode("\n", add_special_tokens=False)[0]
     for times, kind, ids in _readings(held_out, shape.trained_len):
@@ -55,7 +68,7 @@ def _read(model: PreTrainedModel, method: ZooMethod, ids_bn: Tensor, shape: Mode
     length, line = ids_bn.shape[1], method.line(shape)
     if not method.of:
         return token_losses(model, ids_bn, numbering=extension_for(method.shaped(shape), line).positions)
-    if length == shape.trained_len:
+    if length == shape.trained_len or not line:
         return token_losses(model, ids_bn)
     with torch.no_grad(), extended(model, line, target_len=length):
         return token_losses(model, ids_bn)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.lab.small_models import ModelShape
 
+LONGER = 8  # times the trained length, where rows become longer
 FARTHEST = 16  # range that positions are drawn from, in trained lengths: beyond the longest text
 
 
@@ -19,6 +20,14 @@ class ZooMethod(NamedTuple):
     marked: bool = False  # every text begins with the end token
     of: str = ""  # the method whose models are read under the extension, without training; none: trained under it
     newlines: int = 0  # first tokens that are replaced by newlines
+    longer_from: float | None = None  # the share of the steps after which rows become LONGER times as long
+    begun_from: str = ""  # the method whose model is trained on
+    kv_heads: int = 0  # key and value heads that are left of it; 0: all
+
+    @property
+    def needs(self) -> str:
+        """The method whose model has to be trained before; none: of none."""
+        return self.of or self.begun_from
 
     def line(self, shape: ModelShape) -> str:
         """The extension for a model of this shape."""
@@ -47,8 +56,13 @@ TRAINED: Mapping[str, ZooMethod] = {
     "randomized_rotary": ZooMethod("randomized:limit={limit}"),
     "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
     "marked": ZooMethod(marked=True),
+    **{f"longer_from_{share}": ZooMethod(longer_from=share / 100) for share in (0, 20, 40, 80)},
+    "rope_to_2_kv_heads": ZooMethod(begun_from="rope", kv_heads=2),
+    "rope_to_1_kv_head": ZooMethod(begun_from="rope", kv_heads=1),
 }
 UNTRAINED: Mapping[str, ZooMethod] = {
+    "rope_with_2_kv_heads": ZooMethod(of="rope", kv_heads=2),
+    "rope_with_1_kv_head": ZooMethod(of="rope", kv_heads=1),
     "rope_under_pi": ZooMethod("pi", of="rope"),
     "rope_under_ntk": ZooMethod("ntk", of="rope"),
     "rope_under_yarn": ZooMethod("yarn", of="rope"),

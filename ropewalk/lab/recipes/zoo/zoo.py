@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,44 +17,14 @@ from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.evaluation import passages
 from ropewalk.files import read_json, read_record, read_text, why
 from ropewalk.folders import write_whole
-from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.recipes.building_blocks import finished, named_methods, require_held_out
-from ropewalk.lab.recipes.pretrain import PretrainSettings, pretrain, vocabulary_in
-from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
+from ropewalk.lab.recipes.pretrain import vocabulary_in
 from ropewalk.lab.recipes.zoo.claims import verdicts
 from ropewalk.lab.recipes.zoo.measuring import TIMES, measured
-from ropewalk.lab.recipes.zoo.methods import EVERY, METHODS
+from ropewalk.lab.recipes.zoo.methods import METHODS
+from ropewalk.lab.recipes.zoo.settings import ZooSettings
+from ropewalk.lab.recipes.zoo.training import place_of, train_method
 from ropewalk.lab.recipes.zoo.zoo_page import zoo_page
-from ropewalk.lab.small_models import ModelShape
-from ropewalk.lab.training.train import WATCHING
-from ropewalk.record import AT_LEAST_ONE
-
-# One model, 3 M tokens, takes six to nine minutes of one core: a small vocabulary, short rows and many repeats, so
-# that a model as small as this learns to look back at all (docs/log.md).
-SHAPE = ModelShape(vocabulary=320, width=96, inner=256, layers=6, trained_len=64)
-PUZZLES = PuzzleShares(repeats=0.4, recall=0.1)  # what repeated text needs, in rows this short
-
-
-@dataclass(frozen=True, kw_only=True)
-class ZooSettings(RecipeSettings):
-    """Which methods are trained, how often, and what they are measured on."""
-
-    methods: Annotated[str, "names, separated by commas"] = EVERY
-    seeds: Annotated[int, AT_LEAST_ONE, "models of each method"] = 3
-    texts: Annotated[int, AT_LEAST_ONE, "held-out texts, each ten times the trained length"] = 128
-    corpus: Corpus = "python"
-    characters: Characters = 20_000_000
-    shape: ModelShape = SHAPE
-    puzzles: PuzzleShares = PUZZLES
-
-    plan_defaults: ClassVar[Mapping[str, Any]] = {
-        "steps": 3000,
-        "rows": 16,
-        "learning_rate": 3e-3,
-        "save_every": 500,
-        "log_every": 100,
-    }
-    changeable: ClassVar[tuple[str, ...]] = ("methods", "seeds", *WATCHING)
 
 
 def zoo(out: str | Path, settings: ZooSettings) -> Path:
@@ -66,7 +35,7 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
     """
     folder, plan = Path(out), settings.plan
     asked = named_methods(settings.methods, METHODS, "the zoo")
-    names = dict.fromkeys(one for name in asked for one in (METHODS[name].of or name, name))
+    names = dict.fromkeys(one for name in asked for one in (METHODS[name].needs or name, name))
     require_held_out(settings.corpus)
     if settings.shape.places != "rotary":
         rule = "rotary; methods that need another kind change it themselves"
@@ -76,7 +45,7 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
         for name in names:
             measured_file = folder / "measured" / f"{name}-{seed}.json"
             if not measured_file.is_file():
-                figures = _one(folder, name, replace(settings, plan=replace(plan, seed=seed)), held_out)
+                figures = _one(name, folder, replace(settings, plan=replace(plan, seed=seed)), held_out)
                 if figures is None:  # a signal came
                     return folder
                 write_whole(measured_file, json.dumps(figures, indent=1) + "\n")
@@ -99,31 +68,16 @@ def _held_out(folder: Path, settings: ZooSettings) -> Tensor:
         raise Unreadable(str(stored), rule, why(wrong), remedy="remove it, and it is made again") from wrong
 
 
-def _one(folder: Path, name: str, settings: ZooSettings, held_out: Tensor) -> dict[str, Any] | None:
+def _one(name: str, folder: Path, settings: ZooSettings, held_out: Tensor) -> dict[str, Any] | None:
     """Train one model, unless it is finished already, and measure it; None where training was stopped."""
-    seed, method, began = settings.plan.seed, METHODS[name], time.process_time()
+    method, began = METHODS[name], time.process_time()
     trained = method.of or name
-    place = folder / "models" / f"{trained}-{seed}"
-    if not finished(place, lambda: pretrain(place, _pretraining(trained, settings), shared=folder)):
+    place = place_of(trained, folder, settings)
+    if not finished(place, lambda: train_method(trained, folder, settings)):
         return None
     seconds = round(time.process_time() - began, 1)
-    record = {"method": name, "seed": seed, "extension": method.line(settings.shape), "of": method.of}
-    figures = measured(place / "model", method, held_out, settings.shape)
-    return {**record, "cpu_seconds": seconds, "figures": figures}
-
-
-def _pretraining(name: str, settings: ZooSettings) -> PretrainSettings:
-    """The settings under which one method is trained."""
-    return PretrainSettings(
-        plan=settings.plan,
-        shape=replace(settings.shape, **METHODS[name].shape),
-        extension=METHODS[name].line(settings.shape),
-        packed=False,
-        marked=METHODS[name].marked,
-        corpus=settings.corpus,
-        characters=settings.characters,
-        puzzles=settings.puzzles,
-    )
+    record = {"method": name, "seed": settings.plan.seed, "extension": method.line(settings.shape), "of": method.of}
+    return {**record, "cpu_seconds": seconds, **measured(place / "model", method, held_out, settings.shape)}
 
 
 def _report(folder: Path, settings: ZooSettings) -> None:

@@ -12,8 +12,9 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.lab.claims import judged
 from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.recipes.zoo import zoo as module
-from ropewalk.lab.recipes.zoo.claims import CLAIMS, methods_of
+from ropewalk.lab.recipes.zoo import training as module
+from ropewalk.lab.recipes.zoo.bias_claims import CLAIMS as BIAS_CLAIMS
+from ropewalk.lab.recipes.zoo.claims import CLAIMS
 from ropewalk.lab.recipes.zoo.figures import ZooFigures
 from ropewalk.lab.recipes.zoo.measuring import TIMES
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
@@ -103,10 +104,10 @@ def test_what_is_refused_before_anything_is_read(tmp_path):
     assert not (tmp_path / "zoo").exists()
 
 
-def models(*, near=None, **accuracies):
+def models(*, near=None, first=False, **accuracies):
     """Figures as a zoo would have them: accuracy of each seed from 2x on, where 1x is 0.5; three texts alike.
 
-    With `near`, that is the accuracy at 2x.
+    With `near`, that is the accuracy at 2x; with `first` it is the seed's at 1x too.
     """
     return [
         {
@@ -114,7 +115,9 @@ def models(*, near=None, **accuracies):
             "seed": seed,
             "cpu_seconds": 1.0,
             "figures": [
-                figures(times, kind, {1: 0.5, 2: near or at}.get(times, at)) for kind in KINDS for times in TIMES
+                figures(times, kind, {1: at if first else 0.5, 2: near or at}.get(times, at))
+                for kind in KINDS
+                for times in TIMES
             ],
         }
         for name, per_seed in accuracies.items()
@@ -171,9 +174,14 @@ def test_models_that_have_learned_nothing_say_nothing():
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 def test_a_claim_can_fail_and_can_hold(claim):
     """The best that figures can be, and the worst."""
-    others = {name: [0.3, 0.31] for name in methods_of(claim)[1:]}
-    near = 0.5 if not others and all(term.times > 1 for terms in claim.sums for term in terms) else None
-    made = [ZooFigures(models(near=near, **{methods_of(claim)[0]: [at, at], **others})) for at in (0.05, 0.9)]
+    terms = [term for terms in claim.sums for term in terms]
+    signs = {term.method: term.weight for term in sorted(terms, key=lambda term: term.times)}
+    lengths = {term.times for term in terms}
+    made = []
+    for at in (0.05, 0.9):
+        shares = {name: [at if sign > 0 else 0.95 - at] * 2 for name, sign in signs.items()}
+        near = 0.5 if len(signs) == 1 and 1 not in lengths else None
+        made.append(ZooFigures(models(near=near, first=lengths == {1}, **shares)))
     words = [judged([ours.sum(terms) for terms in claim.sums], claim.bound) for ours in made]
     assert sorted(words) == ["not reproduced", "reproduced"]
 
@@ -188,7 +196,7 @@ def test_a_method_that_is_trained_as_none_is_refused(tmp_path, monkeypatch):
 def test_results_hold_what_pages_of_the_claims_show(tmp_path):
     run(tmp_path, "rope,alibi")
     records = {one["name"]: one for one in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["claims"]}
-    assert list(records) == [claim.name for claim in CLAIMS]
+    assert list(records) == [claim.name for claim in (*CLAIMS, *BIAS_CLAIMS)]
     assert records["kerple-flat"]["verdict"] == "not measured"
     curves = records["alibi-3x"]["curves"]
     assert [point[0] for point in curves["alibi, non-repeated"]] == list(TIMES)

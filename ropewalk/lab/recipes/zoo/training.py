@@ -1,0 +1,97 @@
+"""How a model of the zoo is trained: from the start, with longer rows from some step on, or from another's weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ropewalk.errors import InvalidValue
+from ropewalk.extension import Extension
+from ropewalk.hf import convert, load
+from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.lab.data.packs import PackedRows
+from ropewalk.lab.recipes.building_blocks import train_and_save, training_rows
+from ropewalk.lab.recipes.pretrain import PretrainSettings, new_model, pretrain, vocabulary_in
+from ropewalk.lab.recipes.zoo.methods import LONGER, METHODS
+from ropewalk.lab.recipes.zoo.settings import ZooSettings
+from ropewalk.lab.training.length_schedule import LengthSchedule, LengthStage
+from ropewalk.lab.training.train import TrainingPlan
+from ropewalk.surgery import MHAToGQA
+
+NEW_BASE = 500_000.0  # from the longer rows on, as in Llama 2 Long, whose rows became eight times as long too
+UPTRAINED = 0.05  # of the steps, as in the source of grouped queries
+GENTLER = 3  # the rate of trained weights is this much lower
+
+
+def place_of(name: str, folder: Path, settings: ZooSettings) -> Path:
+    """The folder of a model."""
+    return folder / "models" / f"{name}-{settings.plan.seed}"
+
+
+def train_method(name: str, folder: Path, settings: ZooSettings) -> None:
+    """Train one model, or resume its training."""
+    method = METHODS[name]
+    if method.kv_heads:
+        _grouped(name, folder, settings)
+    elif method.longer_from is not None:
+        _with_longer_rows(name, method.longer_from, folder, settings)
+    else:
+        _from_the_start(name, folder, settings)
+
+
+def _from_the_start(name: str, folder: Path, settings: ZooSettings) -> None:
+    method = METHODS[name]
+    pretraining = PretrainSettings(
+        plan=settings.plan,
+        shape=method.shaped(settings.shape),
+        extension=method.line(settings.shape),
+        packed=False,
+        marked=method.marked,
+        corpus=settings.corpus,
+        characters=settings.characters,
+        puzzles=settings.puzzles,
+    )
+    pretrain(place_of(name, folder, settings), pretraining, shared=folder)
+
+
+def _with_longer_rows(name: str, share: float, folder: Path, settings: ZooSettings) -> None:
+    """Short rows for a share of the steps, then longer ones under a larger base; as many tokens a step."""
+    plan, length = settings.plan, settings.shape.trained_len
+    if plan.rows % LONGER:
+        raise InvalidValue("rows", f"a multiple of {LONGER}, where rows become longer", plan.rows)
+    fewer = replace(plan, rows=plan.rows // LONGER)
+    tokenizer = vocabulary_in(folder, settings.corpus, settings.shape.vocabulary)
+    stages = [LengthStage(share, _rows(tokenizer, folder, settings, plan, length))] if share else []
+    stages.append(LengthStage(1 - share, _rows(tokenizer, folder, settings, fewer, LONGER * length), NEW_BASE))
+    model = new_model(settings.shape, Extension(), end=tokenizer.eos_token_id, seed=plan.seed)
+    train_and_save(LengthSchedule(stages, fewer), model, tokenizer, fewer, place_of(name, folder, settings))
+
+
+def _grouped(name: str, folder: Path, settings: ZooSettings) -> None:
+    """Fewer key heads in another's model, then a little training at a lower rate."""
+    plan, method = settings.plan, METHODS[name]
+    little = replace(plan, steps=max(1, round(UPTRAINED * plan.steps)), learning_rate=plan.learning_rate / GENTLER)
+    base = place_of(method.begun_from, folder, settings) / "model"
+    model = convert(load(base, dtype=torch.float32), MHAToGQA(kv_heads=method.kv_heads))
+    tokenizer = fetch_tokenizer(base)
+    rows = _rows(tokenizer, folder, settings, little, settings.shape.trained_len)
+    train_and_save(rows, model, tokenizer, little, place_of(name, folder, settings))
+
+
+def _rows(
+    tokenizer: PreTrainedTokenizerBase, folder: Path, settings: ZooSettings, plan: TrainingPlan, length: int
+) -> PackedRows:
+    """Rows of one passage or puzzle each."""
+    return training_rows(
+        tokenizer,
+        plan,
+        folder,
+        corpus=settings.corpus,
+        characters=settings.characters,
+        length=length,
+        puzzles=settings.puzzles,
+        packed=False,
+    )
