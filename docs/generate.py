@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from claims_page import RESULTS, claim_pages, draw_claims, results_page
 from compositions_page import compositions_page
 
 from ropewalk import presets
@@ -112,7 +113,9 @@ def main() -> None:
         ROOT / "docs" / "engines.md": engines_page(),
         ROOT / "docs" / "command-line.md": command_line_page(),
         ROOT / "docs" / "notebook.md": notebook_page(),
-        ROOT / "docs" / "results" / "compositions" / "README.md": compositions_page(),
+        RESULTS / "README.md": results_page(),
+        **claim_pages(),
+        RESULTS / "compositions" / "README.md": compositions_page(),
         **{ROOT / name: front_page(name) for name in MEANINGS},
     }
     if "--check" in sys.argv:
@@ -121,11 +124,13 @@ def main() -> None:
             sys.exit(f"{', '.join(stale)} must be what the sources say; run make docs")
         return
     for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     from pictures import draw_all
 
     draw_all(ROOT / "docs" / "pictures")
     draw_gallery()
+    draw_claims()
 
 
 if __name__ == "__main__":

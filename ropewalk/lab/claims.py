@@ -61,7 +61,7 @@ class JudgedClaim:
     @property
     def record(self) -> dict[str, Any]:
         """Everything that a page of the claim shows."""
-        name, text, source, _, bound, theirs = self.claim
+        name, text, source, sums, bound, theirs = self.claim
         scale = self.unit.times
         return {
             "name": name,
@@ -69,6 +69,7 @@ class JudgedClaim:
             "source": source,
             "theirs": theirs,
             "verdict": self.word,
+            "sums": [" ".join(map(str, terms)) for terms in sums],
             "unit": self.unit.name,
             "bound": scale * bound,
             "above": [[scale * number for number in one[:3]] for one in self.above],

@@ -30,6 +30,11 @@ class LossTerm(NamedTuple):
     budget: str = ""
     times: int = LONGEST
 
+    def __str__(self) -> str:
+        """As part of a sum."""
+        trained = {"": "not trained", FIFTH: "a fifth of the steps", ALL: "all steps"}[self.budget]
+        return f"{self.weight:+g} {self.method}, {trained}, at {self.times}x"
+
 
 class TunedFigures:
     """The measurements, by method, steps, seed and length."""

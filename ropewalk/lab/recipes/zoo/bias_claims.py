@@ -21,6 +21,10 @@ class FallTerm(NamedTuple):
     weight: float
     term: int
 
+    def __str__(self) -> str:
+        """As part of a sum."""
+        return f"{self.weight:+g} fall of {TERMS[self.term]}"
+
 
 CLAIMS = (
     Claim("qk-bias-term-falls", "The product of both biases falls with the distance.", "kexue.fm/9577",

@@ -20,6 +20,10 @@ class AccuracyTerm(NamedTuple):
     times: int
     kind: str = PLAIN
 
+    def __str__(self) -> str:
+        """As part of a sum."""
+        return f"{self.weight:+.3g} {self.method}, {self.kind}, at {self.times}x"
+
 
 class ZooFigures:
     """The measurements, by method, seed, kind and length."""

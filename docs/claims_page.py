@@ -1,0 +1,163 @@
+"""The claims of the sources: a summary with every verdict, and a page and a picture for each claim.
+
+They follow from the records that `ropewalk train zoo` and `ropewalk train tuned` leave in docs/results.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from PIL import Image
+
+RESULTS = Path(__file__).resolve().parent / "results"
+BEGIN, END = "<!-- generated: claims -->", "<!-- end -->"
+LINES = ["-", "--", "-.", ":"]
+LENGTHS = 10  # up to here the points of a curve are lengths, which a table can show
+Record = Mapping[str, Any]
+
+
+class Study(NamedTuple):
+    """Results with claims: their folder below docs/results, what they are of, and the command that makes them."""
+
+    folder: str
+    models: str
+    command: str
+
+    @property
+    def records(self) -> str:
+        """The file of the study."""
+        return f"{self.folder}/{self.folder.partition('-')[0]}.json"
+
+
+STUDIES = (
+    Study("zoo", "small models, trained on 64 tokens", "ropewalk train zoo --out docs/results/zoo"),
+    Study(
+        "tuned-zoo",
+        "a small model, trained on 64 tokens and then on 512",
+        "ropewalk train tuned --out docs/results/tuned-zoo --set model=docs/results/zoo/models/rope-0/model",
+    ),
+    Study(
+        "tuned-default",
+        "the model that Ropewalk carries, trained on 512 tokens and then on 4,096",
+        "ropewalk train tuned --out docs/results/tuned-default",
+    ),
+)
+
+
+def claims(results: Path = RESULTS) -> Iterator[tuple[Study, Record]]:
+    """Every claim that was judged, study by study."""
+    for study in STUDIES:
+        place = results / study.records
+        read = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+        for record in read.get("claims", []):
+            yield study, record
+
+
+def summary(results: Path = RESULTS) -> str:
+    """The table of all claims: what the source says, what we measured, the verdict."""
+    lines = ["| claim | source | its figures | ours: above the bound by | verdict |", "|---|---|---|---|---|"]
+    for study, record in claims(results):
+        name = f"[{record['claim']}](claims/{page_name(study, record)})"
+        ours = f"{'; '.join(record['intervals'])} {record['unit']}" if record["intervals"] else ""
+        lines.append(f"| {name} | {record['source']} | {record['theirs']} | {ours} | {record['verdict']} |")
+    return "\n".join(lines)
+
+
+def results_page(results: Path = RESULTS) -> str:
+    """docs/results/README.md with its table."""
+    text = (results / "README.md").read_text("utf-8")
+    if BEGIN not in text:
+        return text
+    return f"{text.partition(BEGIN)[0]}{BEGIN}\n{summary(results)}\n{END}{text.partition(END)[2]}"
+
+
+def page_name(study: Study, record: Record) -> str:
+    """The file of a claim's page."""
+    return f"{study.folder}-{record['name']}.md"
+
+
+def claim_pages(results: Path = RESULTS) -> dict[Path, str]:
+    """The page of every claim."""
+    return {
+        results / "claims" / page_name(study, record): claim_page(study, record) for study, record in claims(results)
+    }
+
+
+def claim_page(study: Study, record: Record) -> str:
+    """One claim: its verdict, its figures, a picture, the command."""
+    parts = [f"# {record['claim']}", f"Source: {record['source']}. {_theirs(record)}"]
+    parts.append(f"Verdict: **{record['verdict']}**, from {study.models}.")
+    if record["intervals"]:
+        parts += [f"Each must be above {record['bound']:g} {record['unit']}:", _sums(record)]
+    if record["curves"]:
+        picture = page_name(study, record).replace(".md", ".png")
+        parts += [f"![{', '.join(record['axes'])}]({picture})", f"{_heading(record)}, with 95 % intervals:"]
+        parts.append(_table(record))
+    parts += [f"To measure it again: `{study.command}`; all figures are in [{study.folder}](../{study.records})."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _theirs(record: Record) -> str:
+    return f"Its figures: {record['theirs']}." if record["theirs"] else "It gives no figure for this."
+
+
+def _sums(record: Record) -> str:
+    """What is compared with the bound, and how far above it the figures are."""
+    rows = [f"| {one} | {gap} |" for one, gap in zip(record["sums"], record["intervals"], strict=True)]
+    return "\n".join([f"| sum of figures | above it by, {record['unit']} [95 %] |", "|---|---|", *rows])
+
+
+def _heading(record: Record) -> str:
+    first, second = record["axes"]
+    return f"{second[0].upper()}{second[1:]}, by {first}"
+
+
+def _table(record: Record) -> str:
+    """The curves as rows, at a few of their points."""
+    every = sorted({point[0] for points in record["curves"].values() for point in points})
+    shown = every if len(every) <= LENGTHS else every[:: len(every) // LENGTHS]
+    digits = 1 if record["unit"] == "points" else 3
+    lines = [f"| | {' | '.join(f'{x:g}' for x in shown)} |", "|" + "---|" * (1 + len(shown))]
+    for label, points in record["curves"].items():
+        at = {x: f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for x, value, low, high in points}
+        lines.append(f"| {label} | {' | '.join(at.get(x, '') for x in shown)} |")
+    return "\n".join(lines)
+
+
+def draw_claims(results: Path = RESULTS) -> None:
+    """A picture for every claim with figures."""
+    (results / "claims").mkdir(exist_ok=True)
+    for study, record in claims(results):
+        if record["curves"]:
+            _draw(record, results / "claims" / page_name(study, record).replace(".md", ".png"))
+
+
+def _draw(record: Record, path: Path) -> None:
+    figure, panel = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    for nth, (label, points) in enumerate(record["curves"].items()):
+        x, value, low, high = zip(*points, strict=True)
+        (line,) = panel.plot(x, value, label=label, linestyle=LINES[nth % len(LINES)], linewidth=1.6)
+        panel.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    across, up = record["axes"]
+    if all(isinstance(x, int) and x for x in _places(record)):
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(_places(record), [f"{x}x" for x in _places(record)], minor=False)
+    panel.set(xlabel=across, ylabel=up)
+    panel.legend(frameon=False, fontsize=8)
+    panel.spines[["top", "right"]].set_visible(False)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=90, format="png")
+    plt.close(figure)
+    Image.open(drawn).convert("RGB").quantize(48).save(path, optimize=True)
+
+
+def _places(record: Record) -> Sequence[int]:
+    return sorted({point[0] for points in record["curves"].values() for point in points})

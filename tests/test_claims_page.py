@@ -1,0 +1,93 @@
+"""Pages of the claims: what they say is what the records say."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ropewalk.evaluation.metrics.intervals import Estimate
+from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judged
+from ropewalk.lab.recipes.tuned.tuned_page import CLAIMS as TUNED
+from ropewalk.lab.recipes.zoo.bias_claims import CLAIMS as BIAS
+from ropewalk.lab.recipes.zoo.claims import CLAIMS as ZOO
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
+import claims_page
+
+
+def records():
+    held = Claim("held", "It holds.", "a source", (("+1 new", "-1 old"), ("+1 new at 8x",)), -0.01, "48 %")
+    above = [Estimate(0.03, 0.02, 0.04, 9), Estimate(0.5, 0.1, 0.9, 9)]
+    curves = {"new": [(1, Estimate(0.4, 0.3, 0.5, 9)), (8, Estimate(0.45, 0.35, 0.55, 9))]}
+    axes = ("length", "accuracy, percent")
+    lost = Claim("lost", "Not measured yet.", "another", (("+1 new",),))
+    return [
+        JudgedClaim(claim=held, word="reproduced", unit=POINTS, above=above, axes=axes, curves=curves).record,
+        JudgedClaim(claim=lost, word="not measured", unit=NATS).record,
+    ]
+
+
+@pytest.fixture
+def results(tmp_path):
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "zoo.json").write_text(json.dumps({"claims": records()}))
+    (tmp_path / "README.md").write_text("# Results\n\n<!-- generated: claims -->\nold\n<!-- end -->\n\nMore.\n")
+    return tmp_path
+
+
+def test_the_summary_has_every_claim(results):
+    page = claims_page.results_page(results)
+    assert page.startswith("# Results\n\n<!-- generated: claims -->\n| claim |")
+    assert page.endswith("<!-- end -->\n\nMore.\n")
+    held = "| [It holds.](claims/zoo-held.md) | a source | 48 % | +3.0 [+2.0, +4.0]; +50.0 [+10.0, +90.0] points |"
+    assert f"{held} reproduced |" in page
+    assert "| [Not measured yet.](claims/zoo-lost.md) | another |  |  | not measured |" in page
+    assert "old\n" not in page
+
+
+def test_a_page_has_the_figures_and_the_command(results):
+    pages = {path.name: text for path, text in claims_page.claim_pages(results).items()}
+    held = pages["zoo-held.md"]
+    assert "Verdict: **reproduced**" in held
+    assert "Each must be above -1 points:" in held
+    assert "| +1 new -1 old | +3.0 [+2.0, +4.0] |" in held
+    assert "| new | 40.0 [30.0, 50.0] | 45.0 [35.0, 55.0] |" in held
+    assert "`ropewalk train zoo --out docs/results/zoo`" in held
+    assert "](zoo-held.png)" in held
+    assert "png" not in pages["zoo-lost.md"]
+
+
+def test_a_picture_for_each_claim_with_figures(results):
+    claims_page.draw_claims(results)
+    assert [path.name for path in (results / "claims").iterdir()] == ["zoo-held.png"]
+    with Image.open(results / "claims" / "zoo-held.png") as picture:
+        assert picture.width > 400
+
+
+def test_a_study_without_records_has_no_page(tmp_path):
+    assert not list(claims_page.claims(tmp_path))
+    assert claims_page.claim_pages(tmp_path) == {}
+
+
+@pytest.mark.parametrize("of_study", [(*ZOO, *BIAS), TUNED])
+def test_the_names_of_pages_are_unique(of_study):
+    assert len({claim.name for claim in of_study}) == len(of_study)
+
+
+@pytest.mark.parametrize("claim", [*ZOO, *BIAS, *TUNED], ids=lambda claim: claim.name)
+def test_what_is_compared_is_in_words(claim):
+    assert all(str(term)[0] in "+-" and "(" not in str(term) for terms in claim.sums for term in terms)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "word"),
+    [
+        ([(0.2, 0.3), (0.11, 0.4)], "reproduced"),
+        ([(0.2, 0.3), (0.05, 0.4)], "not settled"),
+        ([(0.05, 0.4), (-0.3, 0.09)], "not reproduced"),
+    ],
+)
+def test_a_verdict_needs_every_sum(intervals, word):
+    assert judged([Estimate((low + high) / 2, low, high, 3) for low, high in intervals], 0.1) == word
