@@ -8,7 +8,7 @@ from rich.table import Table as RichTable
 
 from ropewalk.evaluation.compare.compare import BREAK, FINDS, UNCHANGED, UNCLEAR, Candidate, Comparison
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
-from ropewalk.evaluation.metrics.intervals import Estimate
+from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.checkpoint_schedule import DROPPED
@@ -33,6 +33,11 @@ PAGE_NOTES = (
 OWN_SCHEDULE = "The checkpoint has its own schedule, {own}. Schedules build on it; with +instead they replace it."
 NO_ROTATION = "The checkpoint's rotation was dropped. What only changes rotation is refused; +instead rotates again."
 TRAINED_UNDER = "The base model was trained under {extension}. A candidate replaces what it names and keeps the rest."
+MANY = 10  # extensions, from which on chance is worth a word
+MANY_NOTE = (
+    "Each verdict is for one extension alone: of {count} that change nothing, {expected:.1f} are expected to seem"
+    " better by chance. To be sure of the best, compare it alone on other texts (all:CORPUS)."
+)
 MEMORY_NOTE = "mem: out of memory; run the same command to retry."
 
 SHORT_REASON = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
@@ -88,10 +93,11 @@ def page_notes(comparison: Comparison) -> tuple[str, ...]:
 def remarks(comparison: Comparison) -> tuple[str, ...]:
     """What is special about this model or this run."""
     trained_under = TRAINED_UNDER.format(extension=brief(comparison.trained_under))
-    schedule = comparison.own_schedule
+    schedule, tried = comparison.own_schedule, len(comparison.candidates) - 1
     return (
         (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
+        + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
         + (MEMORY_NOTE,) * any(candidate.failures for candidate in comparison.candidates)
     )
 

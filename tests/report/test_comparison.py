@@ -28,6 +28,7 @@ from ropewalk.report.sections import estimated, sections
 from ropewalk.report.tables import advice, change_head, interval, notes, signed, size, table, terminal, verdicts
 
 from evaluation.subjects import model, subject
+from report.made_up import comparison
 
 MORE = "measure more texts (--samples 16, or context:samples=16 in --tasks)"
 LINES = ["yarn", "window:window=8", "rerope+log_n"]
@@ -367,3 +368,9 @@ def test_a_report_is_whole_or_as_it_was(made, tmp_path):
     write_report(made, tmp_path, command="second")
     assert {each.name for each in tmp_path.iterdir()} == set(before)
     assert json.loads((tmp_path / "results.json").read_text())["command"] == "second"
+
+
+def test_many_extensions_are_told_what_chance_does():
+    many, few = comparison([f"line_{n}" for n in range(40)]), comparison(["one", "two"])
+    assert any("of 40 that change nothing, 1.0 are expected to seem better" in note for note in notes(many))
+    assert not any("by chance" in note for note in notes(few))

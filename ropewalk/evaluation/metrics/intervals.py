@@ -14,6 +14,7 @@ NORMAL = 1.959964  # the 97.5th percentile, for intervals of 95 %
 RESAMPLES = 2000
 # Student's 97.5th percentiles for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
+BY_CHANCE = 1 / 40  # of intervals of 95 % around no difference: those that lie wholly on one side
 SHARE, LOSS, ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)  # ranges of numbers
 
 
