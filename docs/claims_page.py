@@ -1,6 +1,6 @@
 """The claims of the sources: a summary with every verdict, and a page and a picture for each claim.
 
-They follow from the records that `ropewalk train zoo` and `ropewalk train tuned` leave in docs/results.
+They follow from the records that the commands below leave in docs/results.
 """
 
 from __future__ import annotations
@@ -25,29 +25,39 @@ Record = Mapping[str, Any]
 
 
 class Study(NamedTuple):
-    """Results with claims: their folder below docs/results, what they are of, and the command that makes them."""
+    """Results with claims: a file below docs/results, what they are of, and the command that makes them."""
 
-    folder: str
+    name: str
+    records: str
     models: str
     command: str
 
-    @property
-    def records(self) -> str:
-        """The file of the study."""
-        return f"{self.folder}/{self.folder.partition('-')[0]}.json"
-
 
 STUDIES = (
-    Study("zoo", "small models, trained on 64 tokens", "ropewalk train zoo --out docs/results/zoo"),
+    Study("zoo", "zoo/zoo.json", "small models, trained on 64 tokens", "ropewalk train zoo --out docs/results/zoo"),
     Study(
         "tuned-zoo",
+        "tuned-zoo/tuned.json",
         "a small model, trained on 64 tokens and then on 512",
         "ropewalk train tuned --out docs/results/tuned-zoo --set model=docs/results/zoo/models/rope-0/model",
     ),
     Study(
         "tuned-default",
+        "tuned-default/tuned.json",
         "the model that Ropewalk carries, trained on 512 tokens and then on 4,096",
         "ropewalk train tuned --out docs/results/tuned-default",
+    ),
+    Study(
+        "contexts",
+        "contexts/contexts.json",
+        "the model that Ropewalk carries, asked for passkeys in one of several texts of 512 tokens",
+        "see `command` in its file, then `python docs/contexts_claims.py FOLDER`",
+    ),
+    Study(
+        "kv-heads",
+        "kv-heads/kv-heads.json",
+        "a model of random weights with 16 query heads, 8,192 cached tokens, one CPU thread",
+        "python benchmarks/kv_heads.py",
     ),
 )
 
@@ -81,7 +91,7 @@ def results_page(results: Path = RESULTS) -> str:
 
 def page_name(study: Study, record: Record) -> str:
     """The file of a claim's page."""
-    return f"{study.folder}-{record['name']}.md"
+    return f"{study.name}-{record['name']}.md"
 
 
 def claim_pages(results: Path = RESULTS) -> dict[Path, str]:
@@ -101,7 +111,7 @@ def claim_page(study: Study, record: Record) -> str:
         picture = page_name(study, record).replace(".md", ".png")
         parts += [f"![{', '.join(record['axes'])}]({picture})", f"{_heading(record)}, with 95 % intervals:"]
         parts.append(_table(record))
-    parts += [f"To measure it again: `{study.command}`; all figures are in [{study.folder}](../{study.records})."]
+    parts += [f"To measure it again: `{study.command}`; all figures are in [{study.name}](../{study.records})."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -149,7 +159,8 @@ def _draw(record: Record, path: Path) -> None:
     across, up = record["axes"]
     if all(isinstance(x, int) and x for x in _places(record)):
         panel.set_xscale("log", base=2)
-        panel.set_xticks(_places(record), [f"{x}x" for x in _places(record)], minor=False)
+        times = "x" if "trained lengths" in across else ""
+        panel.set_xticks(_places(record), [f"{x}{times}" for x in _places(record)], minor=False)
     panel.set(xlabel=across, ylabel=up)
     panel.legend(frameon=False, fontsize=8)
     panel.spines[["top", "right"]].set_visible(False)

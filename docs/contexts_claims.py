@@ -1,0 +1,126 @@
+"""What the source of NBCE claims, judged by what `ropewalk compare` measured of the task many_contexts.
+
+python docs/contexts_claims.py FOLDER   collect FOLDER/results.json, which the command wrote, into results/contexts
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, above, judged
+
+PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
+MEAN, LEAST = "many_contexts_mean_0.25", "many_contexts_entropy_{}"
+BETAS = ("0", "0.25", "0.5", "1")
+LOSS, RIGHT = "loss", "right"
+SOURCE = "kexue.fm/9617"
+
+
+class AnswerTerm(NamedTuple):
+    """A figure of answers in a sum: by a rule, from so many contexts."""
+
+    weight: float
+    rule: str
+    contexts: int
+    what: str = LOSS
+
+    def __str__(self) -> str:
+        """As part of a sum."""
+        return f"{self.weight:+g} {named(self.rule)}, {self.contexts} contexts"
+
+
+def named(rule: str) -> str:
+    """A rule in words."""
+    _, _, pooling, beta = rule.rsplit("_", 3)
+    return f"{'least entropy' if pooling == 'entropy' else 'mean'}, beta {beta}"
+
+
+def claims_for(counts: Sequence[int]) -> list[Claim]:
+    """The claims, for numbers of contexts that were measured."""
+    best, most = LEAST.format("0.25"), max(counts)
+    return [
+        Claim(
+            "least-entropy",
+            "NBCE's context of least entropy is better than the mean of all contexts: the loss of the answer is lower.",
+            SOURCE,
+            tuple((AnswerTerm(1, MEAN, count), AnswerTerm(-1, best, count)) for count in counts),
+        ),
+        Claim(
+            "beta",
+            "A beta of 0.25 is the best: the loss of the answer is lower than with 0, 0.5 and 1.",
+            SOURCE,
+            tuple(
+                (AnswerTerm(1, LEAST.format(beta), most), AnswerTerm(-1, best, most))
+                for beta in BETAS
+                if beta != "0.25"
+            ),
+        ),
+        Claim(
+            "many-contexts",
+            "NBCE answers from many contexts as from few: the share of right answers falls by less than ten points.",
+            SOURCE,
+            ((AnswerTerm(1, best, most, RIGHT), AnswerTerm(-1, best, min(counts), RIGHT)),),
+            -0.1,
+            "12 contexts of 9,000 characters together, every question answered",
+        ),
+    ]
+
+
+class Answers:
+    """What was measured, by rule and number of contexts: one figure for each question."""
+
+    def __init__(self, results: Mapping[str, Any]) -> None:
+        self._of: dict[tuple[str, int], list[Mapping[str, Any]]] = {
+            (row["task"], round(fmean(sample["contexts"] for sample in row["samples"]))): row["samples"]
+            for row in results["contenders"][0]["rows"]
+            if row["task"].startswith("many_contexts")
+        }
+        self.counts = sorted({count for _, count in self._of})
+
+    def sum(self, terms: Sequence[AnswerTerm]) -> Estimate:
+        """A sum of figures, with its interval over questions."""
+        rows = [[term.weight * sample[term.what] for sample in self._of[term.rule, term.contexts]] for term in terms]
+        return mean([sum(of_question) for of_question in zip(*rows, strict=True)])
+
+    def curve(self, rule: str, what: str) -> list[tuple[float, Estimate]]:
+        """By number of contexts."""
+        return [(count, self.sum([AnswerTerm(1, rule, count, what)])) for count in self.counts]
+
+
+def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
+    """What the results say of every claim."""
+    ours = Answers(results)
+    return [_verdict(claim, ours) for claim in claims_for(ours.counts)]
+
+
+def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
+    estimates = [ours.sum(terms) for terms in claim.sums]
+    rules = dict.fromkeys(term.rule for terms in claim.sums for term in terms)
+    what = claim.sums[0][0].what
+    return JudgedClaim(
+        claim=claim,
+        word=judged(estimates, claim.bound),
+        unit=NATS if what == LOSS else POINTS,
+        above=[above(one, claim.bound) for one in estimates],
+        axes=("contexts", "loss of the answer, nats" if what == LOSS else "right answers, percent"),
+        curves={named(rule): ours.curve(rule, what) for rule in rules},
+    )
+
+
+def collect(folder: Path) -> None:
+    """The claims, with what they follow from, into one small file."""
+    results = json.loads((folder / "results.json").read_text("utf-8"))
+    kept = {name: results[name] for name in ("command", "made", "marks")}
+    PLACE.parent.mkdir(exist_ok=True)
+    records = [verdict.record for verdict in verdicts(results)]
+    PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    collect(Path(sys.argv[1]))

@@ -1,0 +1,57 @@
+"""Claims about many contexts, from made-up results of `ropewalk compare`."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
+import contexts_claims as module
+
+COUNTS = (2, 16)
+
+
+def results(losses, right=1.0):
+    """Four questions for each rule; the last is half a nat harder."""
+    rows = [
+        {
+            "task": rule,
+            "length": 512 * count,
+            "samples": [
+                {"loss": loss + 0.5 * (n == 3), "right": n / 4 < right if count > 2 else True, "contexts": count}
+                for n in range(4)
+            ],
+        }
+        for rule, loss in losses.items()
+        for count in COUNTS
+    ]
+    return {"contenders": [{"rows": [{"task": "context", "samples": []}, *rows]}]}
+
+
+RULES = {module.MEAN: 2.0, **{module.LEAST.format(beta): 1.0 for beta in module.BETAS}}
+
+
+def words(losses, **more):
+    return {one.claim.name: one.word for one in module.verdicts(results(losses, **more))}
+
+
+def test_least_entropy_against_the_mean():
+    assert words(RULES)["least-entropy"] == "reproduced"
+    assert words({**RULES, module.MEAN: 0.5})["least-entropy"] == "not reproduced"
+
+
+def test_the_best_beta():
+    assert words(RULES)["beta"] == "not settled"  # all are equal
+    others = {module.LEAST.format(beta): 1.2 for beta in ("0", "0.5", "1")}
+    assert words({**RULES, **others})["beta"] == "reproduced"
+
+
+def test_many_contexts_against_few():
+    assert words(RULES)["many-contexts"] == "reproduced"
+    assert words(RULES, right=0.0)["many-contexts"] == "not reproduced"
+
+
+def test_a_record_says_what_was_compared():
+    first = module.verdicts(results(RULES))[0].record
+    assert first["sums"][1] == "+1 mean, beta 0.25, 16 contexts -1 least entropy, beta 0.25, 16 contexts"
+    assert first["curves"]["mean, beta 0.25"][0][:2] == pytest.approx([2, 2.125])
