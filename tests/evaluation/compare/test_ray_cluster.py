@@ -127,6 +127,7 @@ def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
         with pytest.raises(Unreadable, match=said) as refused, connection.connected(address):
             pass
         assert "\n" not in str(refused.value)
+        assert ("set RAY_AUTH_MODE=token" in str(refused.value)) == (address != "local")
     assert ended == [True, True]
 
 

@@ -15,6 +15,7 @@ from ropewalk.errors import InvalidValue, Unreadable, not_installed
 LOCAL = "local"  # a cluster on this machine, for this command only
 PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
 RUNNING = "start one with ray start --head, or use local"
+TOKEN = "if its head asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"  # as Ray 2.60's do by themselves
 
 
 def reachable(address: str) -> str:
@@ -64,4 +65,5 @@ def _no_cluster(address: str, reason: Exception) -> Unreadable:
     if address == LOCAL:
         remedy = f"{words}; try again when the machine is less busy, or leave out --ray"
         return Unreadable("--ray", "a cluster that starts on this machine", address, remedy=remedy)
-    return Unreadable("--ray", "the address of a running Ray cluster", address, remedy=f"{words}; {RUNNING}")
+    remedy = f"{words}; {TOKEN}; or {RUNNING}"
+    return Unreadable("--ray", "the address of a running Ray cluster", address, remedy=remedy)
