@@ -73,7 +73,7 @@ def claims(results: Path = RESULTS) -> Iterator[tuple[Study, Record]]:
 
 def summary(results: Path = RESULTS) -> str:
     """The table of all claims: what the source says, what we measured, the verdict."""
-    lines = ["| claim | source | its figures | ours: above the bound by | verdict |", "|---|---|---|---|---|"]
+    lines = ["| claim | source | its figures | ours, minus the bound [95 %] | verdict |", "|---|---|---|---|---|"]
     for study, record in claims(results):
         name = f"[{record['claim']}](claims/{page_name(study, record)})"
         ours = f"{'; '.join(record['intervals'])} {record['unit']}" if record["intervals"] else ""
@@ -106,7 +106,10 @@ def claim_page(study: Study, record: Record) -> str:
     parts = [f"# {record['claim']}", f"Source: {record['source']}. {_theirs(record)}"]
     parts.append(f"Verdict: **{record['verdict']}**, from {study.models}.")
     if record["intervals"]:
-        parts += [f"Each must be above {record['bound']:g} {record['unit']}:", _sums(record)]
+        parts += [
+            f"The bound is {record['bound']:g} ({record['unit']}). Each of these must be above it:",
+            _sums(record),
+        ]
     if record["curves"]:
         picture = page_name(study, record).replace(".md", ".png")
         parts += [f"![{', '.join(record['axes'])}]({picture})", f"{_heading(record)}, with 95 % intervals:"]
@@ -122,7 +125,7 @@ def _theirs(record: Record) -> str:
 def _sums(record: Record) -> str:
     """What is compared with the bound, and how far above it the figures are."""
     rows = [f"| {one} | {gap} |" for one, gap in zip(record["sums"], record["intervals"], strict=True)]
-    return "\n".join([f"| sum of figures | above it by, {record['unit']} [95 %] |", "|---|---|", *rows])
+    return "\n".join([f"| what is compared | minus the bound, {record['unit']} [95 %] |", "|---|---|", *rows])
 
 
 def _heading(record: Record) -> str:
@@ -132,7 +135,7 @@ def _heading(record: Record) -> str:
 
 def _table(record: Record) -> str:
     """The curves as rows, at a few of their points."""
-    every = sorted({point[0] for points in record["curves"].values() for point in points})
+    every = _places(record)
     shown = every if len(every) <= LENGTHS else every[:: len(every) // LENGTHS]
     digits = 1 if record["unit"] == "points" else 3
     lines = [f"| | {' | '.join(f'{x:g}' for x in shown)} |", "|" + "---|" * (1 + len(shown))]

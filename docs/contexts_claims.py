@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
-from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, above, judged
+from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
 MEAN, LEAST = "many_contexts_mean_0.25", "many_contexts_entropy_{}"
@@ -100,16 +100,15 @@ def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
 
 
 def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
-    estimates = [ours.sum(terms) for terms in claim.sums]
     rules = dict.fromkeys(term.rule for terms in claim.sums for term in terms)
     what = claim.sums[0][0].what
-    return JudgedClaim(
-        claim=claim,
-        word=judged(estimates, claim.bound),
-        unit=NATS if what == LOSS else POINTS,
-        above=[above(one, claim.bound) for one in estimates],
-        axes=("contexts", "loss of the answer, nats" if what == LOSS else "right answers, percent"),
-        curves={named(rule): ours.curve(rule, what) for rule in rules},
+    losses = what == LOSS
+    return judge(
+        claim,
+        [ours.sum(terms) for terms in claim.sums],
+        NATS if losses else POINTS,
+        ("contexts", "loss of the answer, nats" if losses else "right answers, percent"),
+        {named(rule): ours.curve(rule, what) for rule in rules},
     )
 
 

@@ -51,7 +51,7 @@ def test_a_page_has_the_figures_and_the_command(results):
     pages = {path.name: text for path, text in claims_page.claim_pages(results).items()}
     held = pages["zoo-held.md"]
     assert "Verdict: **reproduced**" in held
-    assert "Each must be above -1 points:" in held
+    assert "The bound is -1 (points). Each of these must be above it:" in held
     assert "| +1 new -1 old | +3.0 [+2.0, +4.0] |" in held
     assert "| new | 40.0 [30.0, 50.0] | 45.0 [35.0, 55.0] |" in held
     assert "`ropewalk train zoo --out docs/results/zoo`" in held

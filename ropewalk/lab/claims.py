@@ -82,6 +82,18 @@ class JudgedClaim:
         }
 
 
+def judge(
+    claim: Claim,
+    estimates: Sequence[Estimate],
+    unit: Unit,
+    axes: tuple[str, str],
+    curves: Mapping[str, Sequence[tuple[float, Estimate]]],
+) -> JudgedClaim:
+    """The verdict on a claim, from an estimate of each of its sums."""
+    word, above = judged(estimates, claim.bound), [_above(one, claim.bound) for one in estimates]
+    return JudgedClaim(claim=claim, word=word, unit=unit, above=above, axes=axes, curves=curves)
+
+
 def judged(estimates: Sequence[Estimate], bound: float) -> str:
     """In words: whether all are above the bound."""
     if all(one.low > bound for one in estimates):
@@ -89,6 +101,6 @@ def judged(estimates: Sequence[Estimate], bound: float) -> str:
     return "not reproduced" if any(one.high < bound for one in estimates) else "not settled"
 
 
-def above(one: Estimate, bound: float) -> Estimate:
+def _above(one: Estimate, bound: float) -> Estimate:
     """How far an estimate is above a bound."""
     return one._replace(value=one.value - bound, low=one.low - bound, high=one.high - bound)

@@ -132,7 +132,7 @@ def _about(values: Json) -> str:
     words = (
         f"The model was trained on {values['trained_len']:,} tokens. {lines} lines read {texts} texts of"
         f" `{values['marks'].get('corpus', '')}`, the lowest loss first. Intervals are of 95 %, over texts, each for"
-        f" one line alone: of {lines} equal ones the first looks better than it is."
+        " one line alone: the best of many looks better than it is."
     )
     read = " and ".join(f"{one['lines']} lines read {one['texts']} texts" for one in done[:-1])
     words += f" Before, {read}; what was surely behind stopped." if read else ""

@@ -36,7 +36,7 @@ TRAINED_UNDER = "The base model was trained under {extension}. A candidate repla
 MANY = 10  # extensions, from which on chance is worth a word
 MANY_NOTE = (
     "Each verdict is for one extension alone: of {count} that change nothing, {expected:.1f} are expected to seem"
-    " better by chance. To be sure of the best, compare it alone on other texts (all:CORPUS)."
+    " better by chance. To be sure of the best, compare it alone on another corpus."
 )
 MEMORY_NOTE = "mem: out of memory; run the same command to retry."
 

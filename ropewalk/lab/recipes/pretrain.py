@@ -26,7 +26,7 @@ from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.data.vocabulary import train_tokenizer
 from ropewalk.lab.recipes.building_blocks import keep, training_rows
-from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
+from ropewalk.lab.recipes.recipe import Characters, Corpus, Packed, RecipeSettings
 from ropewalk.lab.recipes.same_logits import changes_nothing
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import train
@@ -44,8 +44,8 @@ class PretrainSettings(RecipeSettings):
     """What a model is trained under and on."""
 
     extension: Annotated[str, "such as alibi or hwfa; empty for none"] = ""
-    packed: Annotated[bool, "several documents in a row; false gives every row one passage"] = True
-    marked: Annotated[bool, "every text of a row begins with the end token, on which attention can rest"] = False
+    packed: Packed = True
+    marked: Annotated[bool, "every text of a row begins with the end token, which can become an attention sink"] = False
     corpus: Corpus = "python"
     characters: Characters = 60_000_000
     shape: ModelShape = SHAPE

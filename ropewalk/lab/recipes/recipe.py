@@ -24,6 +24,7 @@ from ropewalk.record import written as as_text
 Corpus = Annotated[str, "python, stdlib, descriptions, folder:PATH, FILE.jsonl, FILE.parquet or hub:NAME:FIELD"]
 Characters = Annotated[int, AT_LEAST_ONE, "maximum number of characters of the corpus"]
 Model = Annotated[str, "a folder with a model and its tokenizer, a name on the hub, or default"]
+Packed = Annotated[bool, "several documents in a row; false gives every row one passage"]
 Rank = Annotated[int, NOT_NEGATIVE, "rank of LoRA adapters; 0 trains all weights"]
 
 

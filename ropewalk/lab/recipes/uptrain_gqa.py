@@ -17,7 +17,7 @@ from ropewalk.hf import convert
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, set_max_length, train_and_save, training_rows
-from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
+from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, Packed, RecipeSettings
 from ropewalk.record import AT_LEAST_ONE
 from ropewalk.surgery import MHAToGQA
 
@@ -31,13 +31,17 @@ class UptrainGQASettings(RecipeSettings):
     length: Annotated[int | None, AT_LEAST_ONE, "tokens of a row; nothing means the trained length"] = None
     corpus: Corpus = "python"
     characters: Characters = 60_000_000
+    packed: Packed = True
     puzzles: PuzzleShares = NO_PUZZLES
 
     plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
 
 
-def uptrain_gqa(out: str | Path, settings: UptrainGQASettings) -> PreTrainedModel:
-    """Average the key and value heads of a checkpoint in groups, and train it on at its own length."""
+def uptrain_gqa(out: str | Path, settings: UptrainGQASettings, *, shared: str | Path | None = None) -> PreTrainedModel:
+    """Average the key and value heads of a checkpoint in groups, and train it on at its own length.
+
+    `shared` is the folder of the tokenised corpus, where it is not `out`.
+    """
     model, tokenizer = checkpoint(settings.model, out)
     grouped = convert(model, MHAToGQA(kv_heads=settings.kv_heads))
     length = settings.length or trained_len(grouped.config.get_text_config())
@@ -45,10 +49,11 @@ def uptrain_gqa(out: str | Path, settings: UptrainGQASettings) -> PreTrainedMode
     rows = training_rows(
         tokenizer,
         settings.plan,
-        Path(out),
+        Path(shared or out),
         corpus=settings.corpus,
         characters=settings.characters,
         length=length,
         puzzles=settings.puzzles,
+        packed=settings.packed,
     )
     return train_and_save(rows, grouped, tokenizer, settings.plan, Path(out))

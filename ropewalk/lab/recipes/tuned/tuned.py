@@ -186,6 +186,7 @@ def _report(folder: Path, settings: TunedSettings, length: int) -> None:
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
     }
-    results["claims"] = [verdict.record for verdict in verdicts(results)]
+    judged_claims = verdicts(results)
+    results["claims"] = [one.record for one in judged_claims]
     write_whole(folder / "tuned.json", json.dumps(results, indent=1) + "\n")
-    write_whole(folder / "tuned.md", tuned_page(results))
+    write_whole(folder / "tuned.md", tuned_page(results, judged_claims))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed, share
-from ropewalk.lab.claims import NATS, NOT_MEASURED, Claim, JudgedClaim, above, judged
+from ropewalk.lab.claims import NATS, NOT_MEASURED, Claim, JudgedClaim, judge
 
 RULES = (
     "A claim is a bound for differences of losses, in nats a token; the number is how far a difference is above the "
@@ -135,7 +135,7 @@ def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     return [_verdict(claim, ours) for claim in CLAIMS]
 
 
-def tuned_page(results: Mapping[str, Any]) -> str:
+def tuned_page(results: Mapping[str, Any], judged_claims: Sequence[JudgedClaim]) -> str:
     """The results of `ropewalk train tuned` as a page."""
     ours = TunedFigures(results)
     parts = [
@@ -149,7 +149,7 @@ def tuned_page(results: Mapping[str, Any]) -> str:
         _table(ours, _keys),
         "## What the sources claim",
         RULES,
-        *(f"- {one.sentence}" for one in verdicts(results)),
+        *(f"- {one.sentence}" for one in judged_claims),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -207,11 +207,4 @@ def _verdict(claim: Claim, ours: TunedFigures) -> JudgedClaim:
     if len(estimates) < len(claim.sums):
         return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=NATS)
     read = dict.fromkeys((term.method, term.budget) for terms in claim.sums for term in terms)
-    return JudgedClaim(
-        claim=claim,
-        word=judged(estimates, claim.bound),
-        unit=NATS,
-        above=[above(one, claim.bound) for one in estimates],
-        axes=AXES,
-        curves={ours.label(*one): ours.curve(*one) for one in read},
-    )
+    return judge(claim, estimates, NATS, AXES, {ours.label(*one): ours.curve(*one) for one in read})

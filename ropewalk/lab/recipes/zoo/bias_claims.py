@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed
-from ropewalk.lab.claims import NOT_MEASURED, Claim, JudgedClaim, Unit, judged
+from ropewalk.lab.claims import NOT_MEASURED, Claim, JudgedClaim, Unit, judge
 from ropewalk.lab.recipes.zoo.bias_terms import TERMS
 
 LOGITS = Unit("logits", digits=3)
@@ -44,10 +44,8 @@ def bias_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
 def _verdict(claim: Claim, measured: Sequence[Any]) -> JudgedClaim:
     if not measured:
         return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=LOGITS)
-    estimates = [_sum(terms, measured) for terms in claim.sums]
     curves = {name: _curve(nth, measured) for nth, name in enumerate(TERMS)}
-    word = judged(estimates, claim.bound)
-    return JudgedClaim(claim=claim, word=word, unit=LOGITS, above=estimates, axes=AXES, curves=curves)
+    return judge(claim, [_sum(terms, measured) for terms in claim.sums], LOGITS, AXES, curves)
 
 
 def _sum(terms: Sequence[FallTerm], measured: Sequence[Any]) -> Estimate:

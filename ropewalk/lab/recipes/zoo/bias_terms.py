@@ -27,25 +27,24 @@ def bias_terms(model: PreTrainedModel, held_out: Tensor, trained_len: int) -> li
     ids = held_out[:TEXTS, -2 * trained_len :]
     decoder: Any = model.base_model
     attentions = [layer.self_attn for layer in decoder.layers]
-    queries = _outputs(model, [attention.q_proj for attention in attentions], ids)
-    keys = _outputs(model, [attention.k_proj for attention in attentions], ids)
+    outputs = _outputs(model, [part for one in attentions for part in (one.q_proj, one.k_proj)], ids)
     angles = torch.arange(ids.shape[1], dtype=torch.float64)[:, None] * decoder.rotary_emb.inv_freq.double()
     of_layers = [
         _terms(query, attention.q_proj.bias, key, attention.k_proj.bias, angles)
-        for attention, query, key in zip(attentions, queries, keys, strict=True)
+        for attention, query, key in zip(attentions, outputs[::2], outputs[1::2], strict=True)
     ]
     means = torch.stack(of_layers).mean(0)
     return [[[round(value, 5) for value in text] for text in term] for term in means.tolist()]
 
 
 def _outputs(model: PreTrainedModel, modules: Sequence[nn.Module], ids: Tensor) -> list[Tensor]:
-    """What some modules give while the model reads."""
-    outputs: list[Tensor] = []
+    """What some modules give while the model reads, in their order."""
+    outputs: dict[nn.Module, Tensor] = {}
     with ExitStack() as undo, torch.no_grad():
         for module in modules:
-            undo.callback(module.register_forward_hook(lambda _, inputs, output: outputs.append(output)).remove)
+            undo.callback(module.register_forward_hook(lambda one, _, output: outputs.update({one: output})).remove)
         model(input_ids=ids, use_cache=False)
-    return outputs
+    return [outputs[module] for module in modules]
 
 
 def _terms(query: Tensor, a: Tensor, key: Tensor, b: Tensor, angles: Tensor) -> Tensor:

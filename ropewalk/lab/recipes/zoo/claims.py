@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ropewalk.lab.claims import NOT_MEASURED, POINTS, TOO_LITTLE, Claim, JudgedClaim, above, judged
+from ropewalk.lab.claims import NOT_MEASURED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
 from ropewalk.lab.recipes.zoo.bias_claims import bias_verdicts
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
 
@@ -14,13 +14,7 @@ LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim
 NOTHING = 0.005  # half a point: what HWFA loses in its article, which calls that keeping all
 A_POINT = 0.01
 
-
 Sums = tuple[tuple[AccuracyTerm, ...], ...]
-
-
-def _change(method: str, times: int) -> Sums:
-    """From 1x to a multiple."""
-    return ((AccuracyTerm(1, method, times), AccuracyTerm(-1, method, 1)),)
 
 
 def _gain(method: str, than: str, *, at: tuple[int, ...] = (8,), kind: str = PLAIN) -> Sums:
@@ -52,25 +46,25 @@ CLAIMS = (
     Claim("qk-bias-keeps", "With biases on queries and keys three quarters of the accuracy stay at 8x (the author: "
           "hard to reproduce).", "kexue.fm/9577", _kept(3 / 4, "qk_bias"), theirs="52.75 % at 1x, 39.55 % at 8x"),
     Claim("hwfa-flat", "HWFA loses about half a point at 8x, less than a whole one.", "kexue.fm/9603",
-          _change("hwfa", 8), -A_POINT, "48.70 % at 1x, 48.15 % at 8x"),
+          _kept(1, "hwfa"), -A_POINT, "48.70 % at 1x, 48.15 % at 8x"),
     Claim("hwfa-uses-far-text", "HWFA uses far text: repeated text becomes easier with length.", "kexue.fm/9603",
           _repeats("hwfa", 8, 1), theirs="80.84 % at 8x of repeated text, 48.70 % at 1x"),
     Claim("hwfa-rerope-flat", "With ReRoPE in its full layers HWFA loses nothing at 8x.", "kexue.fm/9731",
-          _change("hwfa_rerope", 8), -NOTHING, "49.46 % at 1x, 49.36 % at 8x"),
+          _kept(1, "hwfa_rerope"), -NOTHING, "49.46 % at 1x, 49.36 % at 8x"),
     Claim("hwfa-rerope-uses-more", "With ReRoPE in its full layers HWFA uses far text better than without.",
           "kexue.fm/9731", _gain("hwfa_rerope", "hwfa", kind=REPEATED),
           theirs="84.43 instead of 80.84 % at 8x of repeated text"),
-    Claim("alibi-3x", "ALiBi loses nothing at 3x.", "arXiv:2108.12409", _change("alibi", 3), -NOTHING,
+    Claim("alibi-3x", "ALiBi loses nothing at 3x.", "arXiv:2108.12409", _kept(1, "alibi", 3), -NOTHING,
           "no loss up to 3x"),
-    Claim("alibi-8x", "ALiBi loses nothing at 8x.", "arXiv:2108.12409", _change("alibi", 8), -NOTHING),
+    Claim("alibi-8x", "ALiBi loses nothing at 8x.", "arXiv:2108.12409", _kept(1, "alibi"), -NOTHING),
     Claim("alibi-10x", "ALiBi's loss at 10x is acceptable: nine tenths of its accuracy stay.", "arXiv:2108.12409",
           _kept(9 / 10, "alibi", 10), theirs="'acceptable' at 10x"),
-    Claim("kerple-flat", "KERPLE loses nothing at 8x.", "arXiv:2205.09921", _change("kerple", 8), -NOTHING),
-    Claim("sandwich-flat", "Sandwich loses nothing at 8x.", "arXiv:2212.10356", _change("sandwich", 8), -NOTHING),
-    Claim("xpos-flat", "XPos with blockwise attention loses nothing at 8x.", "arXiv:2212.10554", _change("xpos", 8),
+    Claim("kerple-flat", "KERPLE loses nothing at 8x.", "arXiv:2205.09921", _kept(1, "kerple"), -NOTHING),
+    Claim("sandwich-flat", "Sandwich loses nothing at 8x.", "arXiv:2212.10356", _kept(1, "sandwich"), -NOTHING),
+    Claim("xpos-flat", "XPos with blockwise attention loses nothing at 8x.", "arXiv:2212.10554", _kept(1, "xpos"),
           -NOTHING),
     Claim("window-flat", "A window whose layers together reach no further than the trained length loses nothing at "
-          "8x.", "kexue.fm/9431", _change("window", 8), -NOTHING),
+          "8x.", "kexue.fm/9431", _kept(1, "window"), -NOTHING),
     Claim("random-rotary", "Random positions on a rotary model beat plain rotation at 8x.", "arXiv:2305.16843",
           _gain("randomized_rotary", "rope")),
     Claim("random-learned", "Random positions on learned ones beat plain rotation at 8x.", "kexue.fm/9444",
@@ -79,7 +73,7 @@ CLAIMS = (
     Claim("log-n-trained", "log-n, trained in, beats plain rotation at 8x.", "kexue.fm/8823", _gain("log_n", "rope")),
     Claim("key-norm-better", "Norms on keys are higher than plain rotation at 2x, 4x and 8x.", "kexue.fm/9859",
           _gain("key_norm", "rope", at=(2, 4, 8))),
-    Claim("key-norm-flat", "With norms on keys nothing is lost at 8x.", "kexue.fm/9859", _change("key_norm", 8),
+    Claim("key-norm-flat", "With norms on keys nothing is lost at 8x.", "kexue.fm/9859", _kept(1, "key_norm"),
           -NOTHING, "47.69 % at 8x, 61.08 % of repeated text"),
     Claim("log-n-untrained-helps", "log-n without training relieves the fall: it is higher than plain rotation at 8x.",
           "kexue.fm/8823", _gain("rope_under_log_n", "rope")),
@@ -92,16 +86,16 @@ CLAIMS = (
     Claim("yarn-untrained", "Without training YaRN is better than NTK at 8x.", "arXiv:2309.00071",
           _gain("rope_under_yarn", "rope_under_ntk")),
     Claim("rerope-untrained", "ReRoPE without training loses less than a point at 8x.", "kexue.fm/9708",
-          _change("rope_under_rerope", 8), -A_POINT, "49.41 % at 1x, 48.48 % at 8x"),
+          _kept(1, "rope_under_rerope"), -A_POINT, "49.41 % at 1x, 48.48 % at 8x"),
     Claim("window-untrained", "A window without the first tokens fails where texts begin with a marker: at 8x at most "
           "half of the accuracy is left.", "arXiv:2309.17453", _lost(1 / 2, "marked_under_window"),
           theirs="perplexity 5,158 instead of 5.40"),
     Claim("lm-infinite-first-tokens", "LM-Infinite needs the first tokens: with them it is better at 8x than a window "
           "alone.", "arXiv:2308.16137", _gain("marked_under_lm_infinite", "marked_under_window")),
     Claim("lm-infinite-flat", "LM-Infinite loses nothing at 8x.", "arXiv:2308.16137",
-          _change("marked_under_lm_infinite", 8), -NOTHING),
+          _kept(1, "marked_under_lm_infinite"), -NOTHING),
     Claim("streaming-flat", "StreamingLLM with four first tokens loses nothing at 8x.", "arXiv:2309.17453",
-          _change("marked_under_streaming", 8), -NOTHING, "perplexity 5.40; 5.43 where all is computed again"),
+          _kept(1, "marked_under_streaming"), -NOTHING, "perplexity 5.40; 5.43 where all is computed again"),
     Claim("streaming-newlines", "Four newlines serve StreamingLLM nearly as well as the first tokens: at 8x they cost "
           "less than a point.", "arXiv:2309.17453", _gain("marked_with_newlines", "marked_under_streaming"), -A_POINT,
           "perplexity 5.60 instead of 5.40"),
@@ -128,7 +122,7 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def methods_of(claim: Claim) -> list[str]:
+def _methods_of(claim: Claim) -> list[str]:
     """The methods that a claim is about."""
     return list(dict.fromkeys(term.method for terms in claim.sums for term in terms))
 
@@ -141,16 +135,13 @@ def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
 
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
     """Reproduced, not reproduced or not settled, by the intervals; with the figures."""
-    methods = methods_of(claim)
+    methods = _methods_of(claim)
     if not set(methods) <= set(ours.methods) or not ours.seeds(*methods):
         return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=POINTS)
     curves = {f"{name}, {kind}": ours.curve(name, kind) for name in methods for kind in _kinds(claim)}
-    parts: dict[str, Any] = {"claim": claim, "unit": POINTS, "axes": AXES, "curves": curves}
     if any(min(ours.all(name, 1, PLAIN, ACCURACY)) < LEARNED for name in methods):
-        return JudgedClaim(word=TOO_LITTLE, **parts)
-    estimates = [ours.sum(terms) for terms in claim.sums]
-    word = judged(estimates, claim.bound)
-    return JudgedClaim(word=word, above=[above(one, claim.bound) for one in estimates], **parts)
+        return JudgedClaim(claim=claim, word=TOO_LITTLE, unit=POINTS, axes=AXES, curves=curves)
+    return judge(claim, [ours.sum(terms) for terms in claim.sums], POINTS, AXES, curves)
 
 
 def _kinds(claim: Claim) -> list[str]:

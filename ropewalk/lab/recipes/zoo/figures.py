@@ -54,8 +54,7 @@ class ZooFigures:
 
     def curve(self, method: str, kind: str) -> list[tuple[float, Estimate]]:
         """The accuracy at every length, with its interval."""
-        lengths = sorted({times for name, _, of_kind, times in self._of if (name, of_kind) == (method, kind)})
-        return [(times, self.sum([AccuracyTerm(1, method, times, kind)])) for times in lengths]
+        return [(times, self.sum([AccuracyTerm(1, method, times, kind)])) for times in self.times]
 
     def _of_texts(self, terms: Sequence[AccuracyTerm], seed: int) -> Iterator[tuple[float, ...]]:
         """The terms of each text."""

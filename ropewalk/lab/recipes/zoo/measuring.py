@@ -16,6 +16,7 @@ from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo.bias_terms import bias_terms
+from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
 from ropewalk.lab.recipes.zoo.methods import ZooMethod
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.surgery import MHAToGQA
@@ -43,16 +44,16 @@ def _figures(
         begun = _begun(ids, method, marker=tokenizer.eos_token_id, newline=newline)
         read = _read(model, method, begun, shape)
         of_texts = read.hits_bn[:, -last:].double().mean(1).tolist()
-        row = {"times": times, "kind": kind, "accuracy": read.accuracy(last), "loss": read.loss(last)}
-        rows.append({**row, "accuracy_of_texts": [round(share, 6) for share in of_texts]})
+        row = {"times": times, "kind": kind, ACCURACY: read.accuracy(last), LOSS: read.loss(last)}
+        rows.append({**row, OF_TEXTS: [round(share, 6) for share in of_texts]})
     return rows
 
 
 def _readings(held_out: Tensor, trained_len: int) -> Iterator[tuple[int, str, Tensor]]:
     """The same last tokens after more and more context; and the beginning of each text repeated."""
     for times in TIMES:
-        yield times, "non-repeated", held_out[:, -times * trained_len :]
-        yield times, "repeated", repeated(held_out[:, :trained_len], times * trained_len)
+        yield times, PLAIN, held_out[:, -times * trained_len :]
+        yield times, REPEATED, repeated(held_out[:, :trained_len], times * trained_len)
 
 
 def _begun(ids_bn: Tensor, method: ZooMethod, *, marker: int, newline: int) -> Tensor:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
-from ropewalk.hf import convert, load
-from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.recipes.building_blocks import train_and_save, training_rows
 from ropewalk.lab.recipes.pretrain import PretrainSettings, new_model, pretrain, vocabulary_in
+from ropewalk.lab.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
 from ropewalk.lab.recipes.zoo.methods import LONGER, METHODS
 from ropewalk.lab.recipes.zoo.settings import ZooSettings
 from ropewalk.lab.training.length_schedule import LengthSchedule, LengthStage
 from ropewalk.lab.training.train import TrainingPlan
-from ropewalk.surgery import MHAToGQA
 
 NEW_BASE = 500_000.0  # from the longer rows on, as in Llama 2 Long, whose rows became eight times as long too
 UPTRAINED = 0.05  # of the steps, as in the source of grouped queries
@@ -73,12 +70,16 @@ def _with_longer_rows(name: str, share: float, folder: Path, settings: ZooSettin
 def _grouped(name: str, folder: Path, settings: ZooSettings) -> None:
     """Fewer key heads in another's model, then a little training at a lower rate."""
     plan, method = settings.plan, METHODS[name]
-    little = replace(plan, steps=max(1, round(UPTRAINED * plan.steps)), learning_rate=plan.learning_rate / GENTLER)
-    base = place_of(method.begun_from, folder, settings) / "model"
-    model = convert(load(base, dtype=torch.float32), MHAToGQA(kv_heads=method.kv_heads))
-    tokenizer = fetch_tokenizer(base)
-    rows = _rows(tokenizer, folder, settings, little, settings.shape.trained_len)
-    train_and_save(rows, model, tokenizer, little, place_of(name, folder, settings))
+    uptraining = UptrainGQASettings(
+        plan=replace(plan, steps=max(1, round(UPTRAINED * plan.steps)), learning_rate=plan.learning_rate / GENTLER),
+        model=str(place_of(method.begun_from, folder, settings) / "model"),
+        kv_heads=method.kv_heads,
+        packed=False,
+        corpus=settings.corpus,
+        characters=settings.characters,
+        puzzles=settings.puzzles,
+    )
+    uptrain_gqa(place_of(name, folder, settings), uptraining, shared=folder)
 
 
 def _rows(

@@ -92,6 +92,7 @@ def _report(folder: Path, settings: ZooSettings) -> None:
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
     }
-    results["claims"] = [verdict.record for verdict in verdicts(results)]
+    judged_claims = verdicts(results)
+    results["claims"] = [one.record for one in judged_claims]
     write_whole(folder / "zoo.json", json.dumps(results, indent=1) + "\n")
-    write_whole(folder / "zoo.md", zoo_page(results))
+    write_whole(folder / "zoo.md", zoo_page(results, judged_claims))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropewalk.lab.recipes.zoo.claims import verdicts
-from ropewalk.lab.recipes.zoo.figures import ACCURACY, KINDS, LOSS, ZooFigures
+from ropewalk.lab.claims import JudgedClaim
+from ropewalk.lab.recipes.zoo.figures import ACCURACY, KINDS, LOSS, REPEATED, ZooFigures
 
 RULES = (
     "A claim is a bound for a sum of accuracies, in the source's own words; the number is how far the sum is above it, "
@@ -25,14 +25,14 @@ SOURCES = {
 }
 
 
-def zoo_page(results: Mapping[str, Any]) -> str:
+def zoo_page(results: Mapping[str, Any], judged_claims: Sequence[JudgedClaim]) -> str:
     """The results of `ropewalk train zoo` as a page."""
     ours = ZooFigures(results["models"])
     parts = ["# The zoo: one small model under each trained-in method", _setting(results, ours)]
     for what, unit in ((ACCURACY, "Next-token accuracy in percent"), (LOSS, "Loss in nats per token")):
         for kind in KINDS:
             parts += [f"## {unit}, {kind}", _table(ours, kind, what)]
-    parts += ["## What the sources claim", RULES, *(f"- {one.sentence}" for one in verdicts(results))]
+    parts += ["## What the sources claim", RULES, *(f"- {one.sentence}" for one in judged_claims)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -79,6 +79,6 @@ def _stated(name: str, kind: str) -> str:
     if name not in SOURCES:
         return ""
     source, plain, repeats = SOURCES[name]
-    if kind == "repeated":
+    if kind == REPEATED:
         return f"8x {repeats} ({source})" if repeats else ""
     return " / ".join("-" if share is None else f"{share:.2f}" for share in plain) + f" ({source})"

@@ -12,6 +12,7 @@ from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lab.recipes.tuned import tuned as module
 from ropewalk.lab.recipes.tuned.tuned import METHODS, TunedSettings, tuned
 from ropewalk.lab.recipes.tuned.tuned_page import ALL, CLAIMS, FIFTH, SHORT, LossTerm, TunedFigures, tuned_page
+from ropewalk.lab.recipes.tuned.tuned_page import verdicts as verdicts_of
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import TrainingPlan
 
@@ -136,8 +137,12 @@ def results(losses, seeds=3):
 EQUAL = {(method, budget): 2.0 for method in METHODS for budget in ("", FIFTH, ALL)}
 
 
+def page_of(made):
+    return tuned_page(made, verdicts_of(made))
+
+
 def verdicts(losses):
-    return [line for line in tuned_page(results(losses)).splitlines() if line.startswith("- ")]
+    return [line for line in page_of(results(losses)).splitlines() if line.startswith("- ")]
 
 
 def test_a_sum_is_over_texts_and_seeds():
@@ -173,7 +178,7 @@ def test_every_claim_is_of_methods_that_are_trained():
 
 
 def test_passkeys_and_harm_are_in_the_page():
-    page = tuned_page(results({**EQUAL, ("pi", ALL): 2.1}))
+    page = page_of(results({**EQUAL, ("pi", ALL): 2.1}))
     assert "| pi | 100 | 3 | 50% [19%, 81%] |" in page
     assert "| pi | +0.000 [+0.000, +0.000] | +0.001" in page
     assert "4,096 tokens" in page

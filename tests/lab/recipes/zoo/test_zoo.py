@@ -15,6 +15,7 @@ from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo import training as module
 from ropewalk.lab.recipes.zoo.bias_claims import CLAIMS as BIAS_CLAIMS
 from ropewalk.lab.recipes.zoo.claims import CLAIMS
+from ropewalk.lab.recipes.zoo.claims import verdicts as verdicts_of
 from ropewalk.lab.recipes.zoo.figures import ZooFigures
 from ropewalk.lab.recipes.zoo.measuring import TIMES
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
@@ -135,7 +136,8 @@ def figures(times, kind, share):
 
 def page(made):
     results = {"plan": {"steps": 1, "rows": 1, "accumulate": 1}, "shape": vars(SHAPE)}
-    return zoo_page({**results, "read": {"puzzles": {}, "corpus": "python", "texts": 3}, "models": made})
+    results |= {"read": {"puzzles": {}, "corpus": "python", "texts": 3}, "models": made}
+    return zoo_page(results, verdicts_of(results))
 
 
 def verdicts(text):
