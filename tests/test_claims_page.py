@@ -9,7 +9,7 @@ from PIL import Image
 
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judged
-from ropewalk.lab.recipes.tuned.tuned_page import CLAIMS as TUNED
+from ropewalk.lab.recipes.tuned.claims import CLAIMS as TUNED
 from ropewalk.lab.recipes.zoo.bias_claims import CLAIMS as BIAS
 from ropewalk.lab.recipes.zoo.claims import CLAIMS as ZOO
 

@@ -26,12 +26,13 @@ from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, finished, n
 from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
 from ropewalk.lab.recipes.drope import DroPESettings, drope
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
-from ropewalk.lab.recipes.tuned.tuned_page import tuned_page, verdicts
+from ropewalk.lab.recipes.tuned.claims import verdicts
+from ropewalk.lab.recipes.tuned.figures import FEW, LONGEST
+from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
 from ropewalk.lab.training.train import WATCHING, TrainingPlan
 from ropewalk.record import AT_LEAST_ONE
 
-TIMES = (1, 2, 4, 8)  # the trained length; the last is what a model is trained on at
-FEW = 5  # the smaller budget is the larger one over this
+TIMES = (1, 2, 4, LONGEST)  # the trained length; the last is what a model is trained on at
 
 
 class TunedMethod(NamedTuple):
@@ -122,7 +123,7 @@ def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
 def _subject(settings: TunedSettings, folder: Path) -> Subject:
     """The base model with everything that all models are measured on."""
     model, tokenizer = checkpoint(settings.model, folder)
-    longest = max(TIMES) * trained_len(model.config.get_text_config())
+    longest = LONGEST * trained_len(model.config.get_text_config())
     subject = Subject(model=model, tokenizer=tokenizer, corpus=settings.corpus, longest=longest)
     subject.passages(max(settings.texts, FILLERS))
     return subject
@@ -150,7 +151,7 @@ def _train(place: Path, run: TunedRun, settings: TunedSettings, longest: int, *,
     method, plan = METHODS[run.method], replace(settings.plan, steps=run.steps, seed=run.seed)
     read = {name: getattr(settings, name) for name in ("model", "corpus", "characters", "puzzles")}
     if method.own_length:
-        more: TrainingPlan = replace(plan, rows=max(TIMES) * plan.rows)
+        more: TrainingPlan = replace(plan, rows=LONGEST * plan.rows)
         return drope(place, DroPESettings(plan=more, **read), shared=shared)
     return carry_on(place, CarryOnSettings(plan=plan, extension=method.line, length=longest, **read), shared=shared)
 

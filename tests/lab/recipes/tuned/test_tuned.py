@@ -10,9 +10,11 @@ from torch.nn.functional import cross_entropy
 import ropewalk as rw
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lab.recipes.tuned import tuned as module
+from ropewalk.lab.recipes.tuned.claims import CLAIMS, SHORT
+from ropewalk.lab.recipes.tuned.claims import verdicts as verdicts_of
+from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LossTerm, TunedFigures
 from ropewalk.lab.recipes.tuned.tuned import METHODS, TunedSettings, tuned
-from ropewalk.lab.recipes.tuned.tuned_page import ALL, CLAIMS, FIFTH, SHORT, LossTerm, TunedFigures, tuned_page
-from ropewalk.lab.recipes.tuned.tuned_page import verdicts as verdicts_of
+from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import TrainingPlan
 

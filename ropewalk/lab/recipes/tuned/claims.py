@@ -1,0 +1,65 @@
+"""What the sources claim of schedules without training and with a little, and what the tuning table says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ropewalk.lab.claims import NATS, NOT_MEASURED, Claim, JudgedClaim, judge
+from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LONGEST, LossTerm, TunedFigures
+
+NO_HARM = 0.02  # nats: a rise too small to report, as in `compare`
+AXES = ("length of the text, in trained lengths", "loss of its last tokens, nats")
+TRAINED = ("none", "pi", "ntk", "yarn", "abf", "dynamic")  # with all keys at a rotary angle
+
+
+def _below(method: str, than: str, budget: str, times: int = LONGEST) -> tuple[LossTerm, ...]:
+    """By how much the loss of one is below another's."""
+    return LossTerm(1, than, budget, times), LossTerm(-1, method, budget, times)
+
+
+def _best(method: str) -> tuple[tuple[LossTerm, ...], ...]:
+    """By how much a trained method is below each of the others."""
+    return tuple(_below(method, other, ALL) for other in TRAINED if other != method)
+
+
+SHORT = LossTerm(1, "none", "", 1)  # the base model within its trained length
+CLAIMS = (
+    Claim("ntk-untrained", "Without training NTK reads 8x better than PI.", "kexue.fm/9675",
+          (_below("ntk", "pi", ""),)),
+    Claim("dynamic-short", "Without training dynamic NTK leaves short texts as they are.", "kexue.fm/9675",
+          ((SHORT, LossTerm(-1, "dynamic", "", 1)),), -NO_HARM),
+    Claim("yarn-untrained", "Without training YaRN reads 8x better than PI and NTK.", "arXiv:2309.00071",
+          (_below("yarn", "pi", ""), _below("yarn", "ntk", ""))),
+    Claim("pi-1000-steps", "With all steps PI reads 8x as well as the base model reads its own length.",
+          "arXiv:2306.15595", ((SHORT, LossTerm(-1, "pi", ALL)),), theirs="1,000 steps for 16x"),
+    Claim("pi-needs-steps", "PI needs all steps: after a fifth of them its loss at 8x is higher by more than 0.02.",
+          "kexue.fm/9675", ((LossTerm(1, "pi", FIFTH), LossTerm(-1, "pi", ALL)),), NO_HARM),
+    Claim("pi-harm", "PI with all steps harms short texts by at most 0.02.", "arXiv:2306.15595",
+          ((SHORT, LossTerm(-1, "pi", ALL, 1)),), -NO_HARM, theirs="tasks of the old length are unharmed"),
+    Claim("pi-or-none", "PI beats training without a schedule at 8x, with a fifth of the steps and with all.",
+          "arXiv:2306.15595", (_below("pi", "none", FIFTH), _below("pi", "none", ALL))),
+    Claim("yarn-best", "Trained, YaRN is the best at 8x.", "arXiv:2309.00071", _best("yarn")),
+    Claim("yarn-fewer-steps", "YaRN with a fifth of the steps reads 8x as well as PI with all.", "arXiv:2309.00071",
+          ((LossTerm(1, "pi", ALL), LossTerm(-1, "yarn", FIFTH)),)),
+    Claim("abf-best", "Trained, a larger base (ABF) is the best at 8x.", "arXiv:2309.16039", _best("abf")),
+    Claim("drope-harm", "DroPE with all steps harms short texts by at most 0.02.", "arXiv:2512.12167",
+          ((SHORT, LossTerm(-1, "drope", ALL, 1)),), -NO_HARM),
+    Claim("drope-better", "DroPE with all steps reads 8x better than YaRN without training.", "arXiv:2512.12167",
+          ((LossTerm(1, "yarn", ""), LossTerm(-1, "drope", ALL)),)),
+)  # fmt: skip
+
+
+def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
+    """What the results of `ropewalk train tuned` say of every claim."""
+    ours = TunedFigures(results)
+    return [_verdict(claim, ours) for claim in CLAIMS]
+
+
+def _verdict(claim: Claim, ours: TunedFigures) -> JudgedClaim:
+    """Reproduced, not reproduced or not settled, by the intervals."""
+    estimates = [one for one in map(ours.sum, claim.sums) if one is not None]
+    if len(estimates) < len(claim.sums):
+        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=NATS)
+    read = dict.fromkeys((term.method, term.budget) for terms in claim.sums for term in terms)
+    return judge(claim, estimates, NATS, AXES, {ours.label(*one): ours.curve(*one) for one in read})

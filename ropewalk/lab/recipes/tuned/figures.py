@@ -1,0 +1,83 @@
+"""The measurements of the tuning table: by method, steps, seed and length; and sums of losses with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+
+LONGEST = 8  # trained lengths: of the longest text
+FIFTH, ALL = "fifth", "all"  # of the steps; "" is none
+FEW = 5  # the smaller budget is the larger one over this
+
+
+class LossTerm(NamedTuple):
+    """A loss in a sum: of a method after a budget, at a multiple of the trained length."""
+
+    weight: float
+    method: str
+    budget: str = ""
+    times: int = LONGEST
+
+    def __str__(self) -> str:
+        """As part of a sum."""
+        trained = {"": "not trained", FIFTH: "a fifth of the steps", ALL: "all steps"}[self.budget]
+        return f"{self.weight:+g} {self.method}, {trained}, at {self.times}x"
+
+
+class TunedFigures:
+    """The measurements, by method, steps, seed and length."""
+
+    def __init__(self, results: Mapping[str, Any]) -> None:
+        self._of = {
+            (model["method"], model["steps"], model["seed"], row["times"]): row
+            for model in results["models"]
+            for row in model["figures"]
+        }
+        self.methods = list(dict.fromkeys(model["method"] for model in results["models"]))
+        self.budgets = sorted({model["steps"] for model in results["models"]})
+        self.times = sorted({times for *_, times in self._of})
+        self._steps = {"": 0, FIFTH: max(1, results["plan"]["steps"] // FEW), ALL: results["plan"]["steps"]}
+
+    def seeds(self, method: str, steps: int) -> list[int]:
+        """Seeds that are measured."""
+        return sorted({seed for name, count, seed, _ in self._of if (name, count) == (method, steps)})
+
+    def rows(self, method: str, steps: int, times: int) -> list[Mapping[str, Any]]:
+        """What was measured at one length, for every seed."""
+        return [self._of[method, steps, seed, times] for seed in self.seeds(method, steps)]
+
+    def sum(self, terms: Sequence[LossTerm]) -> Estimate | None:
+        """A sum of losses, with its interval over texts and over the seeds that all of them have; None without any.
+
+        What is not trained is the same for every seed.
+        """
+        steps = [self._steps[term.budget] for term in terms]
+        sets = [set(self.seeds(term.method, count)) for term, count in zip(terms, steps, strict=True)]
+        trained = [seeds for seeds, count in zip(sets, steps, strict=True) if count]
+        seeds = sorted(set.intersection(*(trained or sets)))
+        if not seeds or not all(sets):
+            return None
+        return crossed([list(self._of_texts(terms, seed)) for seed in seeds])
+
+    def curve(self, method: str, budget: str) -> list[tuple[float, Estimate]]:
+        """The loss at every length, with its interval."""
+        points = [(times, self.sum([LossTerm(1, method, budget, times)])) for times in self.times]
+        return [(times, one) for times, one in points if one is not None]
+
+    def label(self, method: str, budget: str) -> str:
+        """A method and its budget, in words."""
+        steps = self._steps[budget]
+        return f"{method} after {steps:,} steps" if steps else f"{method}, not trained"
+
+    def _of_texts(self, terms: Sequence[LossTerm], seed: int) -> Iterator[float]:
+        """The sum for each text."""
+        losses = []
+        for term in terms:
+            count = self._steps[term.budget]
+            chosen = seed if count else self.seeds(term.method, 0)[0]
+            row = self._of[term.method, count, chosen, term.times]
+            losses.append([term.weight * loss for loss in row["losses"]])
+        return map(math.fsum, zip(*losses, strict=True))
