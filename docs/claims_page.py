@@ -119,7 +119,7 @@ def claim_page(study: Study, record: Record) -> str:
 
 
 def _theirs(record: Record) -> str:
-    return f"Its figures: {record['theirs']}." if record["theirs"] else "It gives no figure for this."
+    return f"Its figures: {record['theirs']}." if record["theirs"] else "No figure of its own is noted here."
 
 
 def _sums(record: Record) -> str:

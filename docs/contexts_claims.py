@@ -56,7 +56,8 @@ def claims_for(counts: Sequence[int]) -> list[Claim]:
             "A beta of 0.25 is the best: the loss of the answer is lower than with 0, 0.5 and 1.",
             SOURCE,
             tuple(
-                (AnswerTerm(1, LEAST.format(beta), most), AnswerTerm(-1, best, most))
+                (AnswerTerm(1, LEAST.format(beta), count), AnswerTerm(-1, best, count))
+                for count in counts
                 for beta in BETAS
                 if beta != "0.25"
             ),

@@ -10,8 +10,8 @@ from PIL import Image
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judged
 from ropewalk.lab.recipes.tuned.claims import CLAIMS as TUNED
-from ropewalk.lab.recipes.zoo.bias_claims import CLAIMS as BIAS
 from ropewalk.lab.recipes.zoo.claims import CLAIMS as ZOO
+from ropewalk.lab.recipes.zoo.logit_claims import CLAIMS as LOGITS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import claims_page
@@ -71,12 +71,12 @@ def test_a_study_without_records_has_no_page(tmp_path):
     assert claims_page.claim_pages(tmp_path) == {}
 
 
-@pytest.mark.parametrize("of_study", [(*ZOO, *BIAS), TUNED])
+@pytest.mark.parametrize("of_study", [(*ZOO, *LOGITS), TUNED])
 def test_the_names_of_pages_are_unique(of_study):
     assert len({claim.name for claim in of_study}) == len(of_study)
 
 
-@pytest.mark.parametrize("claim", [*ZOO, *BIAS, *TUNED], ids=lambda claim: claim.name)
+@pytest.mark.parametrize("claim", [*ZOO, *LOGITS, *TUNED], ids=lambda claim: claim.name)
 def test_what_is_compared_is_in_words(claim):
     assert all(str(term)[0] in "+-" and "(" not in str(term) for terms in claim.sums for term in terms)
 

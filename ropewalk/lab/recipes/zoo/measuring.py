@@ -15,8 +15,8 @@ from ropewalk.evaluation.metrics.losses import TokenLosses
 from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.recipes.zoo.bias_terms import bias_terms
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
+from ropewalk.lab.recipes.zoo.logit_terms import logit_terms
 from ropewalk.lab.recipes.zoo.methods import ZooMethod
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.surgery import MHAToGQA
@@ -25,11 +25,11 @@ TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
 
 
 def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape) -> dict[str, Any]:
-    """All that is measured of a model; of one with biases on queries and keys also what they add to the logits."""
+    """All that is measured of a model; of some also what their logits are made of."""
     model = load(folder)
     if method.of and method.kv_heads:
         model = convert(model, MHAToGQA(kv_heads=method.kv_heads))
-    terms = {"bias_terms": bias_terms(model, held_out, shape.trained_len)} if method.extension == "qk_bias" else {}
+    terms = {"logit_terms": logit_terms(model, held_out, shape.trained_len)} if method.logits else {}
     return {"figures": _figures(model, folder, method, held_out, shape), **terms}
 
 

@@ -23,6 +23,7 @@ class ZooMethod(NamedTuple):
     longer_from: float | None = None  # the share of the steps after which rows become LONGER times as long
     begun_from: str = ""  # the method whose model is trained on
     kv_heads: int = 0  # key and value heads that are left of it; 0: all
+    logits: bool = False  # what they are made of is measured too
 
     @property
     def needs(self) -> str:
@@ -33,7 +34,7 @@ class ZooMethod(NamedTuple):
         """The extension for a model of this shape."""
         length = shape.trained_len
         share = max(2, length // shape.layers)
-        return self.extension.format(window=share, limit=FARTHEST * length, length=length)
+        return self.extension.format(window=share, limit=FARTHEST * length, length=length, half=length // 2)
 
     def shaped(self, shape: ModelShape) -> ModelShape:
         """The shape of its models."""
@@ -41,8 +42,8 @@ class ZooMethod(NamedTuple):
 
 
 TRAINED: Mapping[str, ZooMethod] = {
-    "rope": ZooMethod(),
-    "qk_bias": ZooMethod("qk_bias"),
+    "rope": ZooMethod(logits=True),
+    "qk_bias": ZooMethod("qk_bias", logits=True),
     "key_norm": ZooMethod(shape={"key_norm": True}),
     "log_n": ZooMethod("log_n:clipped=false"),
     "nope": ZooMethod("nope"),
@@ -67,12 +68,15 @@ UNTRAINED: Mapping[str, ZooMethod] = {
     "rope_under_ntk": ZooMethod("ntk", of="rope"),
     "rope_under_yarn": ZooMethod("yarn", of="rope"),
     "rope_under_log_n": ZooMethod("log_n", of="rope"),
-    "rope_under_rerope": ZooMethod("rerope", of="rope"),
+    "rope_under_by_parts": ZooMethod("by_parts", of="rope"),
+    "rope_under_rerope": ZooMethod("rerope:window={half}", of="rope"),
     "rope_under_window": ZooMethod("window:window={length}", of="rope"),
     "rope_under_lm_infinite": ZooMethod("lm_infinite", of="rope"),
     "marked_under_window": ZooMethod("window:window={length}", of="marked", marked=True),
     "marked_under_lm_infinite": ZooMethod("lm_infinite", of="marked", marked=True),
     "marked_under_streaming": ZooMethod("streaming", of="marked", marked=True),
+    "marked_with_1_sink": ZooMethod("streaming:n_sink=1", of="marked", marked=True),
+    "marked_with_8_sinks": ZooMethod("streaming:n_sink=8", of="marked", marked=True),
     "marked_with_newlines": ZooMethod("streaming", of="marked", newlines=4),
 }
 METHODS: Mapping[str, ZooMethod] = {**TRAINED, **UNTRAINED}

@@ -21,7 +21,7 @@ SOURCES = {
     "qk_bias": ("kexue.fm/9577", (52.75, 50.99, 45.25, 39.55), None),
     "hwfa": ("kexue.fm/9603", (48.70, None, None, 48.15), 80.84),
     "hwfa_rerope": ("kexue.fm/9731", (49.46, None, None, 49.36), 84.43),
-    "key_norm": ("kexue.fm/9859", (None, None, None, 47.69), 61.08),
+    "key_norm": ("kexue.fm/9859", (49.60, None, None, 47.69), 61.08),
 }
 
 

@@ -160,10 +160,8 @@ def test_a_sum_is_over_texts_and_seeds():
 
 
 def test_a_verdict_follows_from_the_intervals():
-    best = verdicts({**EQUAL, ("yarn", ALL): 1.5})
-    assert any(
-        line.startswith("- Trained, YaRN is the best at 8x. (arXiv:2309.00071): **reproduced**") for line in best
-    )
+    best = verdicts({**EQUAL, ("yarn", ALL): 1.5, ("pi", ALL): 1.8})
+    assert any(line.startswith("- Trained, YaRN is the best") and "**reproduced**" in line for line in best)
     assert any(line.startswith("- Trained, a larger base (ABF)") and "**not reproduced**" in line for line in best)
     harmed = verdicts({**EQUAL, ("pi", ALL): 2.1})
     assert any(

@@ -3,18 +3,14 @@
 import json
 
 import pytest
-import torch
 from safetensors.torch import load_file
-from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
-from ropewalk.lab.recipes.zoo.bias_claims import bias_verdicts
-from ropewalk.lab.recipes.zoo.bias_terms import bias_terms
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED
 from ropewalk.lab.recipes.zoo.settings import ZooSettings
 from ropewalk.lab.recipes.zoo.zoo import zoo
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.small_models import ModelShape
 from ropewalk.lab.training.train import TrainingPlan
 
 from lab.texts import folder_of
@@ -66,61 +62,3 @@ def test_key_heads_are_averaged_and_trained_a_little(tmp_path):
 def test_what_is_needed_is_trained_itself(name):
     needed = METHODS[name].needs
     assert not needed or (needed in TRAINED and not METHODS[needed].needs)
-
-
-def biased():
-    model = fresh(SHAPE)
-    model.config.attention_bias = True
-    model = type(model)(model.config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
-    return model.eval()
-
-
-def logits_by_distance(model, ids):
-    """The mean over layers, heads and queries, by transformers' own rotation: [text, distance]."""
-    inputs, layers = [], model.model.layers
-    for layer in layers:
-        layer.self_attn.q_proj.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    with torch.no_grad():
-        model(input_ids=ids)
-        cos, sin = model.model.rotary_emb(inputs[0], torch.arange(ids.shape[1])[None])
-        means = []
-        for layer, x in zip(layers, tuple(inputs), strict=True):
-            q, k = (
-                module(x).view(*x.shape[:2], 4, 8).transpose(1, 2)
-                for module in (layer.self_attn.q_proj, layer.self_attn.k_proj)
-            )
-            q, k = apply_rotary_pos_emb(q, k, cos, sin)
-            scores = (q @ k.transpose(2, 3)).mean(1) / 8**0.5
-            means.append(torch.stack([scores.diagonal(-far, 1, 2).mean(1) for far in range(ids.shape[1])], dim=1))
-    return torch.stack(means).mean(0)
-
-
-def test_the_four_terms_add_up_to_the_logits():
-    model, ids = biased(), torch.randint(300, (3, 40), generator=torch.Generator().manual_seed(1))
-    terms = torch.tensor(bias_terms(model, ids, trained_len=16))
-    assert terms.shape == (4, 3, 32)
-    assert torch.allclose(terms.sum(0), logits_by_distance(model, ids[:, -32:]), atol=2e-4)
-
-
-@pytest.mark.parametrize(("silent", "left"), [("qk", [3]), ("q", [1, 3]), ("k", [2, 3])])
-def test_each_term_has_its_own_parts(silent, left):
-    """Queries or keys without content leave the terms of their biases."""
-    model, ids = biased(), torch.randint(300, (2, 40))
-    with torch.no_grad():
-        for layer in model.model.layers:
-            for part in silent:
-                getattr(layer.self_attn, f"{part}_proj").weight.zero_()
-    sizes = torch.tensor(bias_terms(model, ids, trained_len=16)).abs().amax((1, 2))
-    assert sizes.nonzero().flatten().tolist() == left
-
-
-def test_what_falls_most_is_the_largest():
-    flat, falling = [[0.5] * 32] * 3, [[1.0 - n / 32 for n in range(32)]] * 3
-    words = lambda *terms: [one.word for one in bias_verdicts([{"bias_terms": list(terms)}] * 2)]  # noqa: E731
-    assert words(flat, flat, flat, falling) == ["reproduced", "reproduced"]
-    assert words(falling, flat, flat, flat) == ["not settled", "not reproduced"]
-    assert [one.word for one in bias_verdicts([{}])] == ["not measured", "not measured"]

@@ -1,0 +1,127 @@
+"""What the source of biases on queries and keys says of logits by distance, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+from ropewalk.lab.claims import NOT_MEASURED, Claim, JudgedClaim, Unit, judge
+from ropewalk.lab.recipes.zoo.logit_terms import TERMS
+
+LOGITS = Unit("logits", digits=3)
+AXES = ("distance of the key, in tokens", "mean logit")
+*OTHERS, BOTH = TERMS
+LOGIT = "the logit"  # the sum of the terms
+
+
+class LogitFigure(NamedTuple):
+    """A number from a curve: its mean between some distances, less that between others. Without others: its size."""
+
+    name: str
+    between: tuple[float, float]  # trained lengths
+    less: tuple[float, float] | None = None
+    layers: tuple[float, float] = (0, 1)  # shares of the depth, of which the mean is taken
+
+
+SIZE = LogitFigure("size", (0, 1))
+FALL = LogitFigure("fall", (0, 0.25), (0.5, 1))
+RISE = LogitFigure("rise beyond the trained length", (1, 2), (0.5, 1))
+FRONT = FALL._replace(name="fall in the front layers", layers=(0, 0.5))
+BACK = FALL._replace(name="fall in the back layers", layers=(0.5, 1))
+
+
+class LogitTerm(NamedTuple):
+    """A figure of a method's logits, or of one of their terms, in a sum."""
+
+    weight: float
+    figure: LogitFigure
+    of: str
+    method: str = "qk_bias"
+
+    def __str__(self) -> str:
+        """As part of a sum."""
+        return f"{self.weight:+g} {self.method}: {self.figure.name} of {self.of}"
+
+
+CLAIMS = (
+    Claim("qk-bias-term-falls", "The product of both biases falls with the distance.", "kexue.fm/9577",
+          ((LogitTerm(1, FALL, BOTH),),), theirs="a curve that falls"),
+    Claim("qk-bias-term-largest", "The product of both biases is the largest of the four terms.", "kexue.fm/9577",
+          tuple((LogitTerm(1, SIZE, BOTH), LogitTerm(-1, SIZE, other)) for other in OTHERS),
+          theirs="the largest of four curves"),
+    Claim("rope-falls-and-rises", "Without biases the logit falls with the distance within the trained length, and "
+          "rises beyond it.", "kexue.fm/9577",
+          ((LogitTerm(1, FALL, LOGIT, "rope"),), (LogitTerm(1, RISE, LOGIT, "rope"),)), theirs="a curve"),
+    Claim("qk-bias-falls-more", "With biases the logit falls more with the distance than without.", "kexue.fm/9577",
+          ((LogitTerm(1, FALL, LOGIT), LogitTerm(-1, FALL, LOGIT, "rope")),), theirs="two curves"),
+    Claim("qk-bias-front-layers", "With biases the logit falls more in the front half of the layers than in the back "
+          "half.", "kexue.fm/9577", ((LogitTerm(1, FRONT, LOGIT), LogitTerm(-1, BACK, LOGIT)),)),
+)  # fmt: skip
+
+
+class LogitTerms:
+    """The terms of one model, [text, term, layer, distance]; half of the distances are within the trained length."""
+
+    def __init__(self, measured: Mapping[str, Any]) -> None:
+        self.distances = torch.tensor(measured["distances"], dtype=torch.float64)
+        self._terms = torch.tensor(measured["texts"], dtype=torch.float64)
+
+    def of_texts(self, figure: LogitFigure, of: str) -> Tensor:
+        """One figure for each text."""
+        curve = self.curve(of, figure.layers)
+        if figure.less is None:
+            return self._mean(curve, figure.between).abs()
+        return self._mean(curve, figure.between) - self._mean(curve, figure.less)
+
+    def curve(self, of: str, layers: tuple[float, float] = (0, 1)) -> Tensor:
+        """A term, or the sum of all, averaged over layers: [text, distance]."""
+        every = self._terms.sum(1) if of == LOGIT else self._terms[:, TERMS.index(of)]
+        first, last = (round(share * every.shape[1]) for share in layers)
+        return every[:, first:last].mean(1)
+
+    def _mean(self, curve: Tensor, between: tuple[float, float]) -> Tensor:
+        first, last = (times * (float(self.distances[-1]) + 1) / 2 for times in between)
+        return curve[:, (self.distances >= first) & (self.distances < last)].mean(1)
+
+
+Measured = Mapping[tuple[str, int], LogitTerms]  # by method and seed
+
+
+def logit_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+    """What the models say whose terms were measured."""
+    measured = {
+        (model["method"], model["seed"]): LogitTerms(model["logit_terms"]) for model in models if "logit_terms" in model
+    }
+    return [_verdict(claim, measured) for claim in CLAIMS]
+
+
+def _verdict(claim: Claim, measured: Measured) -> JudgedClaim:
+    read = list(dict.fromkeys((term.method, term.of) for terms in claim.sums for term in terms))
+    seeds = set.intersection(*({seed for name, seed in measured if name == method} for method, _ in read))
+    if not seeds:
+        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=LOGITS)
+    sums = [_sum(terms, measured, sorted(seeds)) for terms in claim.sums]
+    curves = {f"{method}: {of}": _curve(method, of, measured, sorted(seeds)) for method, of in read}
+    return judge(claim, sums, LOGITS, AXES, curves)
+
+
+def _sum(terms: Sequence[LogitTerm], measured: Measured, seeds: Sequence[int]) -> Estimate:
+    """Over seeds and texts."""
+    return crossed([_of_texts(terms, measured, seed) for seed in seeds])
+
+
+def _of_texts(terms: Sequence[LogitTerm], measured: Measured, seed: int) -> list[float]:
+    parts = [term.weight * measured[term.method, seed].of_texts(term.figure, term.of) for term in terms]
+    total: list[float] = torch.stack(parts).sum(0).tolist()
+    return total
+
+
+def _curve(method: str, of: str, measured: Measured, seeds: Sequence[int]) -> list[tuple[float, Estimate]]:
+    """At each distance."""
+    curves = [measured[method, seed].curve(of) for seed in seeds]
+    distances = measured[method, seeds[0]].distances.tolist()
+    return [(far, crossed([curve[:, nth].tolist() for curve in curves])) for nth, far in enumerate(distances)]
