@@ -84,6 +84,10 @@ CLAIMS = (
           -NOTHING),
     Claim("window-flat", "A window whose layers together reach no further than the trained length loses nothing at "
           "8x.", "kexue.fm/9431", _kept(1, "window"), -NOTHING),
+    Claim("nope-window-flat", "Windows without any positions lose nothing at 8x.", "kexue.fm/9603",
+          _kept(1, "nope_window"), -NOTHING),
+    Claim("nope-window-worse", "Windows without any positions are worse than windows with rotation, at 1x and 8x.",
+          "kexue.fm/9603", _gain("window", "nope_window", at=(1, 8))),
     Claim("window-at-inference", "A window that is put on a trained model is better at 8x than none.",
           "kexue.fm/9431", _gain("rope_under_window", "rope")),
     Claim("random-rotary", "Random positions on a rotary model beat plain rotation at 8x.", "arXiv:2305.16843",
@@ -111,6 +115,9 @@ CLAIMS = (
           _gain("rope_under_by_parts", "rope_under_ntk")),
     Claim("yarn-temperature", "YaRN's temperature makes NTK by parts better at 8x, without training.",
           "arXiv:2309.00071", _gain("rope_under_yarn", "rope_under_by_parts")),
+    Claim("yarn-coefficient", "YaRN's 0.1 ln s + 1 is the best temperature: better at 8x than with 0.05 and with 0.2.",
+          "arXiv:2309.00071", (*_gain("rope_under_yarn", "rope_under_half_yarn"),
+                               *_gain("rope_under_yarn", "rope_under_twice_yarn")), theirs="0.1, fitted to LLaMA"),
     Claim("yarn-untrained", "Without training YaRN is better than NTK at 8x.", "arXiv:2309.00071; kexue.fm/9859",
           _gain("rope_under_yarn", "rope_under_ntk"), theirs="47.45 instead of 42.20 %"),
     Claim("rerope-untrained", "ReRoPE with a window of half the trained length loses less than a point at 8x, without "

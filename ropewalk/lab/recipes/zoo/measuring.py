@@ -66,7 +66,8 @@ def _begun(ids_bn: Tensor, method: ZooMethod, *, marker: int, newline: int) -> T
 
 def _read(model: PreTrainedModel, method: ZooMethod, ids_bn: Tensor, shape: ModelShape) -> TokenLosses:
     """Under what the model was trained with or, where it was trained as another, under the schedule for this length."""
-    length, line = ids_bn.shape[1], method.line(shape)
+    length = ids_bn.shape[1]
+    line = method.line(shape, length // shape.trained_len)
     if not method.of:
         return token_losses(model, ids_bn, numbering=extension_for(method.shaped(shape), line).positions)
     if length == shape.trained_len or not line:

@@ -30,11 +30,13 @@ class ZooMethod(NamedTuple):
         """The method whose model has to be trained before; none: of none."""
         return self.of or self.begun_from
 
-    def line(self, shape: ModelShape) -> str:
-        """The extension for a model of this shape."""
+    def line(self, shape: ModelShape, times: int = LONGER) -> str:
+        """The extension for a model of this shape, in texts of so many trained lengths."""
         length = shape.trained_len
         share = max(2, length // shape.layers)
-        return self.extension.format(window=share, limit=FARTHEST * length, length=length, half=length // 2)
+        return self.extension.format(
+            window=share, limit=FARTHEST * length, length=length, half=length // 2, times=times
+        )
 
     def shaped(self, shape: ModelShape) -> ModelShape:
         """The shape of its models."""
@@ -52,6 +54,7 @@ TRAINED: Mapping[str, ZooMethod] = {
     "sandwich": ZooMethod("sandwich"),
     "xpos": ZooMethod("xpos+bca"),
     "window": ZooMethod("window:window={window}"),
+    "nope_window": ZooMethod("nope+window:window={window}"),
     "hwfa": ZooMethod("hwfa"),
     "hwfa_rerope": ZooMethod("hwfa_rerope"),
     "randomized_rotary": ZooMethod("randomized:limit={limit}"),
@@ -67,6 +70,8 @@ UNTRAINED: Mapping[str, ZooMethod] = {
     "rope_under_pi": ZooMethod("pi", of="rope"),
     "rope_under_ntk": ZooMethod("ntk", of="rope"),
     "rope_under_yarn": ZooMethod("yarn", of="rope"),
+    "rope_under_half_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.05", of="rope"),
+    "rope_under_twice_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.2", of="rope"),
     "rope_under_log_n": ZooMethod("log_n", of="rope"),
     "rope_under_by_parts": ZooMethod("by_parts", of="rope"),
     "rope_under_rerope": ZooMethod("rerope:window={half}", of="rope"),

@@ -212,7 +212,7 @@ def test_results_hold_what_pages_of_the_claims_show(tmp_path):
 
 
 def test_methods_without_training_read_the_models_of_others(tmp_path, monkeypatch):
-    run(tmp_path, "rope_under_pi,marked_under_streaming,marked_with_newlines")
+    run(tmp_path, "rope_under_pi,rope_under_twice_yarn,marked_under_streaming,marked_with_newlines")
     assert sorted(place.name for place in (tmp_path / "zoo" / "models").iterdir()) == ["marked-0", "rope-0"]
     rows = {
         (model["method"], row["kind"], row["times"]): row["loss"]
@@ -224,6 +224,9 @@ def test_methods_without_training_read_the_models_of_others(tmp_path, monkeypatc
     assert rows["rope_under_pi", "non-repeated", 1] == pytest.approx(loss(rope, ids[:, -16:]), abs=1e-4)
     rw.extend(rope, "pi", target_len=160)
     assert rows["rope_under_pi", "non-repeated", 10] == pytest.approx(loss(rope, ids), abs=1e-4)
+    plain = rw.load(tmp_path / "zoo" / "models" / "rope-0" / "model")
+    rw.extend(plain, "by_parts+yarn_temperature:factor=4,coefficient=0.2", target_len=64)  # the factor of the length
+    assert rows["rope_under_twice_yarn", "non-repeated", 4] == pytest.approx(loss(plain, ids[:, -64:]), abs=1e-4)
     rw.extend(marked, "streaming", target_len=64)
     text = ids[:, -64:].clone()
     text[:, 0] = marked.config.eos_token_id
