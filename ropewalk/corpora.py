@@ -1,4 +1,8 @@
-"""Text to train on and to measure on, as documents with names; the name decides whether one is held out.
+"""Text to train on and to measure on, as documents with names; a document's project decides whether it is held out.
+
+A project is a package, a module with its tests, a folder directly below that of a corpus, or a row of a file. What is
+held out and stands in the training part too, as vendored packages and generated twins do, is left out: a document of
+which more than a tenth of the long lines do. (Data sets of the hub are not searched for those: they are streamed.)
 
 python                    the sources of this Python's standard library and of its installed packages
 stdlib                    only the standard library, which every machine has
@@ -14,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
@@ -25,7 +30,11 @@ from ropewalk.files import holds, json_lines, require_text, why
 Split = Literal["train", "held out"]
 
 WHOLE = "all:"
-ONE_IN = 16  # one document in this many is held out
+STDLIB, PACKAGES = PYTHON = ("stdlib", "purelib")  # of Python's installation, by sysconfig's names
+ROW = "#"  # in a document's name before the number of its row
+ONE_IN = 16  # one project in this many is held out
+LONG_LINE = 40  # characters of a line that is no coincidence
+COPIED = 0.1  # share of a document's long lines, from which on it is a near copy
 SHORTEST, LONGEST = 200, 2_000_000  # characters of a document; others are skipped
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
@@ -38,19 +47,30 @@ class Document(NamedTuple):
     text: str
 
 
+def project_of(name: str) -> str:
+    """The project of a document: the tests of a module of the standard library, and its parts in C, belong to it."""
+    kind, _, inside = name.partition("/")
+    if kind not in PYTHON or not inside:
+        return name if ROW in name else kind
+    first, _, rest = inside.partition("/")
+    if kind == STDLIB and first == "test" and rest:
+        first = rest.partition("/")[0]
+    return f"{kind}/{first.removesuffix('.py').removeprefix('test_').lstrip('_')}"
+
+
 def split_of(name: str) -> Split:
     """The split of a document, always and everywhere the same."""
-    mark = hashlib.sha256(name.encode("utf-8", "surrogateescape"))  # a file name may be bytes that are no text
+    mark = hashlib.sha256(project_of(name).encode("utf-8", "surrogateescape"))  # a file name may be bytes, not text
     return "held out" if int(mark.hexdigest()[:8], 16) % ONE_IN == 0 else "train"
 
 
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
     """The documents of a source that are in a split, without duplicates, up to `most` characters or a little more."""
     only = None if source.startswith(WHOLE) else split
-    all_documents = _without_copies(_read(source.removeprefix(WHOLE)))
+    copied = near_copies(source) if only == "held out" else frozenset[str]()
     characters = 0
-    for document in all_documents:
-        if only is not None and split_of(document.name) != only:
+    for document in _without_copies(_read(source.removeprefix(WHOLE))):
+        if only is not None and (split_of(document.name) != only or document.name in copied):
             continue
         if most is not None and characters >= most:
             return
@@ -61,12 +81,38 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
         raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if only == "held out" else "give another")
 
 
+def near_copies(source: str) -> frozenset[str]:
+    """The held-out documents of a source that stand in its training part as well, nearly line by line."""
+    if source.startswith("hub:"):
+        return frozenset()
+    return _installed_copies(source) if source in ("python", "stdlib") else _copies(source)
+
+
+@lru_cache
+def _installed_copies(source: str) -> frozenset[str]:
+    """Read once: what is installed does not change while a process runs."""
+    return _copies(source)
+
+
+def _copies(source: str) -> frozenset[str]:
+    trained, held_out = set[int](), dict[str, list[int]]()
+    for document in _without_copies(_read(source)):
+        lines = [hash(line) for line in map(str.strip, document.text.splitlines()) if len(line) >= LONG_LINE]
+        if split_of(document.name) == "train":
+            trained.update(lines)
+        else:
+            held_out[document.name] = lines
+    return frozenset(
+        name for name, lines in held_out.items() if sum(line in trained for line in lines) > COPIED * len(lines)
+    )
+
+
 def more_of(source: str) -> str:
     """The remedy where too little is held out."""
     if source.startswith(WHOLE):
         return "give one with more documents"
-    held = f"one document in {ONE_IN} is held out"
-    return f"give one with more documents ({held}), or {WHOLE}{source} if the model was not trained on it"
+    held = f"one project in {ONE_IN} is held out"
+    return f"give one with more projects ({held}), or {WHOLE}{source} if the model was not trained on it"
 
 
 def _without_copies(all_documents: Iterator[Document]) -> Iterator[Document]:
@@ -81,9 +127,9 @@ def _without_copies(all_documents: Iterator[Document]) -> Iterator[Document]:
 def _read(source: str) -> Iterator[Document]:
     kind, _, rest = source.partition(":")
     if source == "python":
-        return _python("stdlib", "purelib")
+        return _python(STDLIB, PACKAGES)
     if source == "stdlib":
-        return _python("stdlib")
+        return _python(STDLIB)
     if source == "descriptions":
         return _descriptions()
     if kind == "folder":
@@ -124,7 +170,7 @@ def _python(*kinds: str) -> Iterator[Document]:
         root = Path(sysconfig.get_path(kind))
         for path in root.rglob("*.py"):
             inside = path.relative_to(root)
-            if kind == "purelib" or "site-packages" not in inside.parts:
+            if kind == PACKAGES or "site-packages" not in inside.parts:
                 files[f"{kind}/{inside.as_posix()}"] = path
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode()).digest()):
         yield Document(name, _text_of(files[name]))
@@ -159,7 +205,7 @@ def _text_of(path: Path) -> str:
 def _table(path: Path) -> Iterator[Document]:
     rows = (row for _, row in json_lines(path, "corpus")) if path.suffix == ".jsonl" else _parquet(path)
     for number, row in enumerate(rows):
-        yield Document(f"{path.name}/{number}", _text(row, path))
+        yield Document(f"{path.name}{ROW}{number}", _text(row, path))
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -170,7 +216,7 @@ def _hub(rest: str) -> Iterator[Document]:
     name, _, field = rest.partition(":")
     rows = _streamed(f"hub:{rest}", "an existing data set, as hub:NAME:FIELD", *_name_and_config(name))
     for number, row in enumerate(rows):
-        yield Document(f"{name}/{number}", _text(row, name, (field,) if field else FIELDS))
+        yield Document(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
 
 
 def _streamed(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from datasets import Dataset
 
-from ropewalk.corpora import ONE_IN, documents, split_of
+from ropewalk.corpora import ONE_IN, documents, project_of, split_of
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 
 from lab.texts import folder_of, text
@@ -22,11 +22,59 @@ def test_every_document_is_in_one_split(tmp_path):
     assert all(split_of(each.name) == "train" for each in train)
 
 
+@pytest.mark.parametrize(
+    ("name", "project"),
+    [
+        ("stdlib/json/decoder.py", "stdlib/json"),
+        ("stdlib/test/test_json/test_scanstring.py", "stdlib/json"),
+        ("stdlib/test/test_heapq.py", "stdlib/heapq"),
+        ("stdlib/heapq.py", "stdlib/heapq"),
+        ("stdlib/_weakrefset.py", "stdlib/weakrefset"),
+        ("purelib/torch/nn/modules/linear.py", "purelib/torch"),
+        ("purelib/six.py", "purelib/six"),
+        ("some/folder/file.txt", "some"),
+        ("file.txt", "file.txt"),
+        ("texts.jsonl#12", "texts.jsonl#12"),
+        ("owner/data#12", "owner/data#12"),
+    ],
+)
+def test_a_module_and_its_tests_are_one_project(name, project):
+    assert project_of(name) == project
+
+
+@pytest.mark.parametrize("source", ["stdlib", "folder"])
+def test_no_project_is_in_both_splits(source, tmp_path):
+    if source == "folder":
+        source = folder_of(tmp_path, 200)
+        for path in list(tmp_path.rglob("*.txt")):
+            place = path.with_name(str(int(path.stem) // 2)) / path.name  # two to a folder
+            place.parent.mkdir(exist_ok=True)
+            path.rename(place)
+    train, held_out = ({project_of(each.name) for each in documents(source, split)} for split in ("train", "held out"))
+    assert train
+    assert held_out
+    assert not train & held_out
+
+
+def test_what_stands_in_the_training_part_is_not_held_out(tmp_path):
+    """A copy with another head, and a text that only quotes a line."""
+    names = (f"{n}.txt" for n in range(10**6))
+    held_out = list(islice((name for name in names if split_of(name) == "held out"), 2))
+    lines = [f"A line of text that has its number, {n}, and is long enough to count." for n in range(40)]
+    trained = next(f"{n}.txt" for n in range(10**6) if split_of(f"{n}.txt") == "train")
+    (tmp_path / trained).write_text("\n".join(lines))
+    (tmp_path / held_out[0]).write_text("\n".join(["Another head.", *lines]))
+    own = [line.replace("its number", "a number") for line in lines]
+    (tmp_path / held_out[1]).write_text("\n".join([*own, lines[0]]))
+    assert [each.name for each in documents(f"folder:{tmp_path}", "held out")] == [held_out[1]]
+    assert len(list(documents(f"folder:{tmp_path}", "train"))) == 1
+
+
 def test_all_of_a_source_with_the_prefix_all(tmp_path):
     source = folder_of(tmp_path, 5)
     assert len(list(documents(f"all:{source}", "held out"))) == len(list(documents(f"all:{source}", "train"))) == 5
     small = folder_of(tmp_path / "small", 3)
-    with pytest.raises(DoesNotFit, match=r"one document in 16 is held out.*or all:folder:.* if the model was not"):
+    with pytest.raises(DoesNotFit, match=r"one project in 16 is held out.*or all:folder:.* if the model was not"):
         list(documents(small, "held out"))
 
 
@@ -152,7 +200,7 @@ def test_half_of_a_pair_of_surrogates_is_no_text(tmp_path):
     """No tokenizer reads it, so the error must say where it is."""
     path = tmp_path / "some.jsonl"
     path.write_text(json.dumps({"text": text(0)}) + "\n" + json.dumps({"text": text(1) + "\ud800"}) + "\n")
-    with pytest.raises(Unreadable, match=r"some\.jsonl/1 must be text, got '\\ud800'; a lone surrogate"):
+    with pytest.raises(Unreadable, match=r"some\.jsonl#1 must be text, got '\\ud800'; a lone surrogate"):
         list(documents(str(path)))
     path.write_text(json.dumps({"text": text(1) + "\U0001f600"}) + "\n")  # which JSON writes as a whole pair
     assert len(list(documents(str(path)))) == 1
