@@ -10,6 +10,7 @@ descriptions              what installed packages say of themselves: prose about
 folder:PATH               every text file below a folder
 FILE.jsonl, FILE.parquet  one document per row
 hub:NAME[/CONFIG]:FIELD   a data set of the Hugging Face hub, streamed
+A+B                       several of them, in turns of equally many characters while both have any
 all:SOURCE                any of these with nothing held out, for text that the model was not trained on
 """
 
@@ -83,7 +84,7 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
 
 def near_copies(source: str) -> frozenset[str]:
     """The held-out documents of a source that stand in its training part as well, nearly line by line."""
-    if source.startswith("hub:"):
+    if any(part.startswith("hub:") for part in _parts(source)):
         return frozenset()
     return _installed_copies(source) if source in ("python", "stdlib") else _copies(source)
 
@@ -124,7 +125,39 @@ def _without_copies(all_documents: Iterator[Document]) -> Iterator[Document]:
             yield document
 
 
+def _parts(source: str) -> list[str]:
+    """The sources that stand between plus signs; a path that exists may contain them."""
+    pieces, parts = source.split("+"), list[str]()
+    while pieces:
+        paths = [n for n in range(1, len(pieces) + 1) if _exists("+".join(pieces[:n]).removeprefix("folder:"))]
+        parts.append("+".join(pieces[: max(paths, default=1)]))
+        del pieces[: max(paths, default=1)]
+    return parts
+
+
+def _exists(path: str) -> bool:
+    return holds(lambda: Path(path).expanduser().exists())
+
+
 def _read(source: str) -> Iterator[Document]:
+    parts = _parts(source)
+    return _in_turn([_one(part) for part in parts]) if len(parts) > 1 else _one(source)
+
+
+def _in_turn(sources: list[Iterator[Document]]) -> Iterator[Document]:
+    """Always of the source that has given the fewest characters, until all have ended."""
+    given = dict.fromkeys(range(len(sources)), 0)
+    while given:
+        least = min(given, key=lambda place: given[place])
+        document = next(sources[least], None)
+        if document is None:
+            del given[least]
+        else:
+            given[least] += len(document.text)
+            yield document
+
+
+def _one(source: str) -> Iterator[Document]:
     kind, _, rest = source.partition(":")
     if source == "python":
         return _python(STDLIB, PACKAGES)
@@ -148,6 +181,7 @@ def _read(source: str) -> Iterator[Document]:
         "FILE.jsonl",
         "FILE.parquet",
         "hub:NAME:FIELD",
+        "A+B",
         "all:SOURCE",
     ]
     raise InvalidValue("corpus", f"one of {', '.join(known)}", source)
@@ -164,7 +198,6 @@ def _existing(path: str) -> Path:
 
 
 def _python(*kinds: str) -> Iterator[Document]:
-    """Ordered by the hash of the name, which does not depend on the machine or the release."""
     files: dict[str, Path] = {}
     for kind in kinds:
         root = Path(sysconfig.get_path(kind))
@@ -172,8 +205,7 @@ def _python(*kinds: str) -> Iterator[Document]:
             inside = path.relative_to(root)
             if kind == PACKAGES or "site-packages" not in inside.parts:
                 files[f"{kind}/{inside.as_posix()}"] = path
-    for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode()).digest()):
-        yield Document(name, _text_of(files[name]))
+    yield from _shuffled(files)
 
 
 def _descriptions() -> Iterator[Document]:
@@ -190,9 +222,14 @@ def _folder(root: Path) -> Iterator[Document]:
         raise Unreadable(
             "corpus", "a folder", str(root), remedy=f"give {root} without folder: for a .jsonl or .parquet file"
         )
-    paths = [path for path in root.rglob("*") if path.suffix.lower() in TEXTS and holds(path.is_file)]
-    for path in sorted(paths):
-        yield Document(path.relative_to(root).as_posix(), _text_of(path))
+    paths = (path for path in root.rglob("*") if path.suffix.lower() in TEXTS and holds(path.is_file))
+    yield from _shuffled({path.relative_to(root).as_posix(): path for path in paths})
+
+
+def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
+    """Ordered by the hash of the name, the same everywhere: the first few are a sample of all folders."""
+    for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode(errors="surrogateescape")).digest()):
+        yield Document(name, _text_of(files[name]))
 
 
 def _text_of(path: Path) -> str:

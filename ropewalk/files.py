@@ -18,7 +18,7 @@ def holds(test: Callable[[], bool]) -> bool:
     """The answer of a path's `exists`, `is_file` or `is_dir`; False for a name that no file can have."""
     try:
         return test()
-    except (OSError, ValueError):  # too long, or with a null byte
+    except (OSError, ValueError, RuntimeError):  # too long, with a null byte, or in the home of an unknown user
         return False
 
 

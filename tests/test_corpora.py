@@ -70,6 +70,31 @@ def test_what_stands_in_the_training_part_is_not_held_out(tmp_path):
     assert len(list(documents(f"folder:{tmp_path}", "train"))) == 1
 
 
+def test_several_sources_in_turns_of_equally_many_characters(tmp_path):
+    small, large = folder_of(tmp_path / "a", 10), folder_of(tmp_path / "b", 40)
+    for source in (f"{small}+{large}", f"{large}+{small}"):
+        all_texts = [document.text for document in documents(source, "train", most=10**9)]
+        half = sum(map(len, (document.text for document in documents(small, "train"))))
+        few = [document.text for document in documents(source, "train", most=half)]
+        assert set(all_texts) == {d.text for part in (small, large) for d in documents(part, "train")}
+        own = {document.text for document in documents(small, "train")}
+        share = sum(len(each) for each in few if each in own) / sum(map(len, few))
+        assert share == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_folder_may_have_a_plus_sign_in_its_name(tmp_path):
+    source, other = folder_of(tmp_path / "c++", 5), folder_of(tmp_path / "d", 3, words=60)
+    assert len(list(documents(f"all:{source}"))) == 5
+    assert len(list(documents(f"all:{source}+{other}"))) == len(list(documents(f"all:{other}+{source}"))) == 8
+
+
+def test_a_folder_is_not_read_in_the_order_of_its_paths(tmp_path):
+    """The first documents would be those of one project."""
+    names = [document.name for document in documents(f"all:{folder_of(tmp_path)}")]
+    assert names != sorted(names)
+    assert sorted(names) == [f"{n:03}.txt" for n in range(40)]
+
+
 def test_all_of_a_source_with_the_prefix_all(tmp_path):
     source = folder_of(tmp_path, 5)
     assert len(list(documents(f"all:{source}", "held out"))) == len(list(documents(f"all:{source}", "train"))) == 5

@@ -44,7 +44,7 @@ Corpus = Annotated[
     typer.Option(
         autocompletion=completion.one_of(completion.CORPORA),
         help="held-out text: stdlib, python, descriptions, folder:PATH, FILE.jsonl, FILE.parquet, hub:NAME:FIELD,"
-        " or all:SOURCE",
+        " A+B or all:SOURCE",
     ),
 ]
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,ruler:kind=vt,./my_task.py")]

@@ -21,7 +21,9 @@ from ropewalk.record import AT_LEAST_ONE, NOT_NEGATIVE, Checked, Parameter, Para
 from ropewalk.record import written as as_text
 
 # Fields that several recipes have.
-Corpus = Annotated[str, "python, stdlib, descriptions, folder:PATH, FILE.jsonl, FILE.parquet or hub:NAME:FIELD"]
+Corpus = Annotated[
+    str, "python, stdlib, descriptions, folder:PATH, FILE.jsonl, FILE.parquet, hub:NAME:FIELD, or A+B of several"
+]
 Characters = Annotated[int, AT_LEAST_ONE, "maximum number of characters of the corpus"]
 Model = Annotated[str, "a folder with a model and its tokenizer, a name on the hub, or default"]
 Packed = Annotated[bool, "several documents in a row; false gives every row one passage"]
