@@ -64,7 +64,7 @@ def tasks_page() -> str:
         "# Tasks",
         "Generated from the sources by `make docs`: what `ropewalk compare --tasks NAME:PARAMETER=VALUE,...` measures. "
         "By default that is context, repetition, passkey and damage. Where `--tasks` gives no `samples`, "
-        "`--samples` (4) applies; the defaults below are those of the Python classes.",
+        "`--samples` (8) applies; the defaults below are those of the Python classes.",
     ]
     for task in tasks.ALL:
         description = (sys.modules[task.__module__].__doc__ or "").strip()

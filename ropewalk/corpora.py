@@ -146,14 +146,14 @@ def _read(source: str) -> Iterator[Document]:
 
 def _in_turn(sources: list[Iterator[Document]]) -> Iterator[Document]:
     """Always of the source that has given the fewest characters, until all have ended."""
-    given = dict.fromkeys(range(len(sources)), 0)
-    while given:
-        least = min(given, key=lambda place: given[place])
+    characters = dict.fromkeys(range(len(sources)), 0)
+    while characters:
+        least = min(characters, key=lambda place: characters[place])
         document = next(sources[least], None)
         if document is None:
-            del given[least]
+            del characters[least]
         else:
-            given[least] += len(document.text)
+            characters[least] += len(document.text)
             yield document
 
 

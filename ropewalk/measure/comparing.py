@@ -35,7 +35,7 @@ from ropewalk.report.tables import advice, interval, ordered, remarks, short, ta
 from ropewalk.spec import Json
 
 TIMES = (2, 4, 8)  # lengths by default, in trained lengths
-FEWEST = 2  # texts of an interval
+FEWEST, SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +101,7 @@ def compare(
     tokenizer: Any = None,
     lengths: Sequence[int | str] = (),
     corpus: str = "stdlib",
-    samples: int = 4,
+    samples: int = SAMPLES,
     tasks: str = "",
     folder: str | Path | None = None,
     device: str = "",

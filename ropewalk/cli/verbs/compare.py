@@ -22,8 +22,6 @@ from ropewalk.placement import wanted_placement
 if TYPE_CHECKING:
     from ropewalk.measure.comparing import ComparisonResult
 
-SAMPLES = 4  # texts for each length, without --all
-
 Model = Annotated[
     str,
     typer.Argument(
@@ -49,7 +47,7 @@ Corpus = Annotated[
 ]
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,ruler:kind=vt,./my_task.py")]
 Samples = Annotated[
-    int | None, typer.Option(min=2, help="texts for each length; by default 4, with --all 24 in rounds of 4, 8 and 24")
+    int | None, typer.Option(min=2, help="texts for each length; by default 8, with --all 24 in rounds of 4, 8 and 24")
 ]
 All = Annotated[
     bool,
@@ -132,6 +130,7 @@ def _require_together(board: dict[str, str], others: dict[str, str], all_: bool)
 def _side_by_side(
     model: str, extensions: list[str] | None, lengths: str, samples: int | None, how: dict[str, Any]
 ) -> ComparisonResult:
+    from ropewalk.measure.comparing import SAMPLES
     from ropewalk.measure.comparing import compare as measured
 
     return measured(

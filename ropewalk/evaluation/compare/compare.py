@@ -33,7 +33,7 @@ from ropewalk.spec import Json
 
 LINES = (
     *("pi", "ntk", "yarn", "dynamic_yarn", "window", "streaming"),
-    *("self_extend", "rerope", "rerope+log_n"),
+    *("self_extend", "rerope+log_n", "long_reach"),
 )
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
 # In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.

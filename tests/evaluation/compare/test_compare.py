@@ -93,7 +93,8 @@ def test_the_window_of_the_standard_has_the_trained_length(tmp_path):
         with torch.no_grad():
             logits = [who.model(input_ids=ids[None, end - TRAINED : end - 1]).logits[0] for end in (116, 120, 124, 128)]
         losses = [
-            cross_entropy(row[-4:], ids[end - 4 : end]) for row, end in zip(logits, (116, 120, 124, 128), strict=True)
+            cross_entropy(row[-4:].double(), ids[end - 4 : end])
+            for row, end in zip(logits, (116, 120, 124, 128), strict=True)
         ]
         expected.append(float(torch.stack(losses).mean()))
     bare, streaming = made.candidates

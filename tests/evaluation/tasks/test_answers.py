@@ -16,7 +16,7 @@ NO_END = {"eos_token_id": None, "pad_token_id": 0}
 @pytest.fixture
 def asked(tmp_path):
     who = subject(tmp_path, longest=120)
-    return who, Passkey().prompt(who, 200, 0)
+    return who, Passkey().prompt(who, 200, 1)
 
 
 @pytest.mark.parametrize("line", ["", "yarn:factor=4", "rerope:window=8", "window:window=16"])
