@@ -93,7 +93,7 @@ def test_the_comparison_shows_the_tables_that_are_stored(comparison):
 def test_the_comparison_prints_what_is_stored(comparison):
     printed = [(text_of(ran), text_of(shown)) for ran, shown in comparison]
     assert printed[0][0] == printed[0][1]  # the model
-    assert printed[-1] == ("after 1,464 tokens: 71432\n",) * 2
+    assert printed[-1] == ("after 1,282 tokens: 71432\n",) * 2
     for ran, _ in comparison:
         for line in text_of(ran).splitlines():
             assert len(line) < 220
