@@ -1,7 +1,8 @@
 """Every exportable schedule in the real llama.cpp: log-probabilities token by token, by the command that was printed.
 
 In float32 the bound is 5e-3: a wrong table, temperature or length is off by 1 to 20. In half precisions llama.cpp
-rounds elsewhere than we do, so it may differ from us by twice what rounding costs ourselves.
+rounds elsewhere than we do, so it may differ from us by twice what rounding costs ourselves. So it is with angles, of
+which both have only 24 bits, where a model that breaks makes much of the last ones (NTK-mixed).
 """
 
 import pytest
@@ -17,6 +18,7 @@ from ropewalk.hf.engine_export.gguf.architectures import ARCHITECTURES
 EXACT = 5e-3
 FITTED = models.ROOT / "docs" / "results" / "fit" / "static-8x" / "extension.json"
 LONGROPE = "longrope:factor=8"
+BROKEN = ["frequencies.ntk_mixed:factor=8", "frequencies.ntk_mixed:factor=8+scales.temperature:value=1.3"]
 # Method, kind, and how many tokens are read; the target is 4,096.
 CARRIED = [
     ("yarn:factor=8", "native", 3072),
@@ -27,9 +29,7 @@ CARRIED = [
     ("yarn:factor=16", "native", 2048),
     ("llama3:factor=8", "lowered", 2048),
     (LONGROPE, "lowered", 2048),
-    ("frequencies.ntk_mixed:factor=8", "lowered", 2048),
-    # Most sensitive of all to how angles are rounded: transformers itself, in float32, is as far from exact angles.
-    ("frequencies.ntk_mixed:factor=8+scales.temperature:value=1.3", "lowered", 2048),
+    *((text, "lowered", 2048) for text in BROKEN),
     ("by_parts:factor=8", "lowered", 4096),
     ("by_parts:factor=8,low_turns=2,high_turns=8+scales.yarn_temperature:factor=8", "lowered", 2048),
     ("frequencies.by_parts:factor=8,truncate=false+scales.yarn_temperature:factor=8", "lowered", 2048),
@@ -74,6 +74,23 @@ def rounding(model, text, ids):
         return difference(half, models.log_probabilities(model, ids), models.TRAINED).largest
 
 
+def rounding_of_angles(text, ids):
+    """How far the carried model is from itself with angles in float64."""
+    model = models.carried()
+    with rw.extended(model, text):
+        plain = models.log_probabilities(model, ids)
+        rotary = model.model.rotary_emb
+
+        def exact(hidden, position_ids):
+            angles = position_ids[..., None].double() * rotary.inv_freq.double()
+            both = torch.cat((angles, angles), -1)
+            return tuple((rotary.attention_scaling * turned).to(hidden.dtype) for turned in (both.cos(), both.sin()))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rotary, "forward", exact)
+            return difference(plain, models.log_probabilities(model, ids), models.TRAINED).largest
+
+
 @pytest.fixture(scope="module")
 def record(records):
     return records("llama.cpp", "b11739")
@@ -81,10 +98,12 @@ def record(records):
 
 @pytest.mark.parametrize(("text", "kind", "tokens"), CARRIED, ids=lambda value: name_of(str(value)))
 def test_carried(tmp_path, record, text, kind, tokens):
-    gap, said = served(models.carried(), text, models.prompt(tokens), tmp_path, to=models.LONGEST)
-    record.ran("default", name_of(text), "float32", gap, EXACT, kind=said.kind, tokens=tokens)
+    ids = models.prompt(tokens)
+    gap, said = served(models.carried(), text, ids, tmp_path, to=models.LONGEST)
+    bound = max(EXACT, 2 * rounding_of_angles(text, ids)) if text in BROKEN else EXACT
+    record.ran("default", name_of(text), "float32", gap, bound, kind=said.kind, tokens=tokens)
     assert said.kind == kind
-    assert gap.largest < EXACT
+    assert gap.largest < bound
 
 
 @pytest.mark.parametrize("text", IN_HALF, ids=name_of)
