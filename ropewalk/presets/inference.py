@@ -113,7 +113,7 @@ def long_reach(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """ReRoPE by parts with a steeper log-n and a discount of far keys: the best that we know without training.
+    """ReRoPE by parts with a steeper log-n and a discount of far keys: on code the best we know without training.
 
     Source: ours, 2026; docs/results/compositions. Window and leak as for rerope_by_parts.
     """
