@@ -241,11 +241,11 @@ def assert_close(one, other, dtype):
 def small(monkeypatch):
     """Blocks, tiles and limits so small that short texts take every branch."""
     sizes = {
-        flash: {"FORWARD_ROWS": 8, "BACKWARD_ROWS": dict.fromkeys(CLOSE, 6), "KEYS_AT_ONCE": 40},
+        flash: {"FORWARD_ROWS": 8, "BACKWARD_ROWS": dict.fromkeys(CLOSE, 6), "KEYS_AT_ONCE": 40, "TOKENS_AT_ONCE": 100},
         dense: {"BLOCK": 16},
         matmul: {"BLOCK": 16},
         bias_diagonals: {"ROWS": 16},
-        diagonal_gradients: {"KEYS": 16},
+        diagonal_gradients: {"KEYS": 16, "LOGITS": 700},
         bias_pruning: {"SMALL": 0, "FEWEST": 1, "AT_ONCE": 8},
         dispatch: {"AT_ONCE": 3},
     }

@@ -4,15 +4,16 @@
 
 A block's rows are padded by as many zeros as it has rows. A view whose rows are one number shorter shifts each row by
 one against the row before, so that diagonals become columns. Five matmuls for each block, about the cost of the fused
-backward pass, and no matrix of all pairs.
+backward pass, and no matrix of all pairs. Where rows are short, several heads and batch rows share a matmul.
 
-Legend: b batch, h query head, g key head, i query, j key, d head dimension, x index in the line.
+Legend: b batch, h query head, g key head, p batch row and head, i query, j key, d head dimension, x index in the line.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
 from ropewalk.attention.torch_kernels.fused import Gradients, PartialAttention
 
 KEYS = 512  # of a block, with 256 rows: the fastest of 256, 512, 768 and 1024
+LOGITS = 256 * KEYS  # of the blocks that are computed together
 
 
 class DiagonalGradients(NamedTuple):
@@ -35,35 +37,50 @@ def backward(
     grad_bhid: Tensor, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, whole: PartialAttention, mask_hij: Tensor
 ) -> DiagonalGradients:
     """The gradients of rows against keys whose mask is line[i + j]; sums in at least float32."""
-    grad_bhid, q_bhid, k_bgjd, v_bgjd = (to_compute_dtype(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd))
-    total = Gradients(*(torch.zeros_like(x) for x in (q_bhid, k_bgjd, v_bgjd)))
-    batch, heads, rows, size = q_bhid.shape
-    line_hx = q_bhid.new_zeros(heads, rows + k_bgjd.shape[2] - 1, dtype=torch.float64)
-    common_bhi = (grad_bhid * to_compute_dtype(whole.out_bhid)).sum(-1)
-    for b, h, first in itertools.product(range(batch), range(heads), range(0, k_bgjd.shape[2], KEYS)):
-        g, keys = h // (heads // k_bgjd.shape[1]), slice(first, first + KEYS)
-        q, k, v, grad = q_bhid[b, h], k_bgjd[b, g, keys], v_bgjd[b, g, keys], grad_bhid[b, h]
-        weight = _weight(q, k, mask_hij[h, :, keys], whole.lse_bhi[b, h])
-        slope, by_diagonal = _slope(weight, grad, v, common_bhi[b, h])
-        total.q_bhid[b, h].addmm_(slope, k, alpha=1 / math.sqrt(size))
-        total.k_bgjd[b, g, keys].addmm_(slope.T, q, alpha=1 / math.sqrt(size))
-        total.v_bgjd[b, g, keys].addmm_(weight.T, grad)
-        line_hx[h, first : first + len(by_diagonal)] += by_diagonal
-    return DiagonalGradients(total, line_hx)
+    vectors = [to_compute_dtype(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd)]
+    common_pi = (vectors[0] * to_compute_dtype(whole.out_bhid)).sum(-1).flatten(0, 1)
+    lse_pi = whole.lse_bhi.flatten(0, 1)
+    grad_pid, q_pid, k_gjd, v_gjd = (x.flatten(0, 1) for x in vectors)
+    totals = Gradients(*(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in vectors[1:]))
+    by_q, by_k, by_v = (x.flatten(0, 1) for x in totals)
+    rows, size = q_pid.shape[1:]
+    line_hx = q_pid.new_zeros(q_bhid.shape[1], rows + k_gjd.shape[1] - 1, dtype=torch.float64)
+    for p, h, g, keys in _together(q_bhid, k_bgjd):
+        q, k, v, grad = q_pid[p], k_gjd[g, keys], v_gjd[g, keys], grad_pid[p]
+        weight = _weight(q, k, mask_hij[h, :, keys], lse_pi[p])
+        slope, by_diagonal = _slope(weight, grad, v, common_pi[p])
+        by_q[p].baddbmm_(slope, k, alpha=1 / math.sqrt(size))
+        by_k[:, keys].index_add_(0, g, slope.mT @ q, alpha=1 / math.sqrt(size))
+        by_v[:, keys].index_add_(0, g, weight.mT @ grad)
+        line_hx[:, keys.start : keys.start + by_diagonal.shape[1]].index_add_(0, h, by_diagonal.double())
+    return DiagonalGradients(totals, line_hx)
 
 
-def _weight(q_id: Tensor, k_jd: Tensor, mask_ij: Tensor, lse_i: Tensor) -> Tensor:
+def _together(q_bhid: Tensor, k_bgjd: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, slice]]:
+    """Blocks that share a matmul: batch rows with heads as a slice, the head and the key head of each, and keys."""
+    batch, heads, rows, _ = q_bhid.shape
+    groups, count = k_bgjd.shape[1:3]
+    p = torch.arange(batch * heads, device=q_bhid.device)
+    h = p % heads
+    g = p // heads * groups + h // (heads // groups)
+    at_once = max(1, LOGITS // (rows * min(count, KEYS)))
+    for first, key in itertools.product(range(0, len(p), at_once), range(0, count, KEYS)):
+        some = slice(first, first + at_once)
+        yield some, h[some], g[some], slice(key, key + KEYS)
+
+
+def _weight(q_pid: Tensor, k_pjd: Tensor, mask_pij: Tensor, lse_pi: Tensor) -> Tensor:
     """The weights of these keys in the softmax over all keys."""
-    scale = LOG2_E / math.sqrt(q_id.shape[-1])
-    logit_ij = torch.addmm(mask_ij, q_id, k_jd.T, beta=LOG2_E, alpha=scale)
-    return logit_ij.sub_(LOG2_E * lse_i[:, None]).exp2_()
+    scale = LOG2_E / math.sqrt(q_pid.shape[-1])
+    logit_pij = torch.baddbmm(mask_pij, q_pid, k_pjd.mT, beta=LOG2_E, alpha=scale)
+    return logit_pij.sub_(LOG2_E * lse_pi[..., None]).exp2_()
 
 
-def _slope(weight_ij: Tensor, grad_id: Tensor, v_jd: Tensor, common_i: Tensor) -> tuple[Tensor, Tensor]:
+def _slope(weight_pij: Tensor, grad_pid: Tensor, v_pjd: Tensor, common_pi: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of the logits, and its sums over i + j = x."""
-    rows, keys = weight_ij.shape
-    padded = weight_ij.new_zeros(rows, keys + rows)
-    slope_ij = torch.mm(grad_id, v_jd.T, out=padded[:, :keys])
-    slope_ij.sub_(common_i[:, None]).mul_(weight_ij)
+    pairs, rows, keys = weight_pij.shape
+    padded = weight_pij.new_zeros(pairs, rows, keys + rows)
+    slope_pij = padded[:, :, :keys]
+    slope_pij.copy_(grad_pid @ v_pjd.mT).sub_(common_pi[..., None]).mul_(weight_pij)
     width = keys + rows - 1
-    return slope_ij, padded.as_strided((rows, width), (width, 1)).sum(0)
+    return slope_pij, padded.as_strided((pairs, rows, width), (rows * (keys + rows), width, 1)).sum(1)

@@ -33,6 +33,7 @@ BACKWARD_ROWS = {
     torch.bfloat16: 256,
     torch.float16: 256,
 }
+TOKENS_AT_ONCE = 1024  # of batch rows that share a call; with longer ones a call costs nothing beside its work
 KEYS_AT_ONCE = 8192  # keys whose gradients are in memory at a time
 SCATTERED = 8  # rows of a tile: with fewer, a kernel's call costs more than its work
 
@@ -79,7 +80,10 @@ BiasedSegment = tuple[SegmentInputs, Tensor | None]  # with the bias of every qu
 
 
 class FlashFunction(torch.autograd.Function):
-    """Forward and backward over segments, one batch row at a time, so that blocks are views and nothing is copied."""
+    """Forward and backward over segments, one batch row at a time, so that blocks are views and nothing is copied.
+
+    Short rows are computed several at a time, as if their heads were those of one row.
+    """
 
     @staticmethod
     def forward(
@@ -89,11 +93,13 @@ class FlashFunction(torch.autograd.Function):
         qs, ks, vs = _apart(tensors, sizes)
         out = torch.zeros(*qs[0].shape[:-1], vs[0].shape[-1], dtype=vs[0].dtype, device=vs[0].device)
         lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=compute_dtype(out.dtype), device=out.device)
-        for b in range(len(out)):
-            whole, empty = PartialAttention(out[b], lse[b]), torch.ones(out.shape[2], dtype=torch.bool)
+        for b in _at_once(*out.shape[::2]):
+            whole, empty = PartialAttention(_row(out, b), _row(lse, b)), torch.ones(out.shape[2], dtype=torch.bool)
             for job, bias_hi in jobs:
-                for call in _kernel_calls(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], FORWARD_ROWS):
-                    call.forward(whole, empty, bias_hi)
+                q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
+                bias = None if bias_hi is None else _of_heads(bias_hi, q)
+                for call in _kernel_calls(job, q, k, v, FORWARD_ROWS):
+                    call.forward(whole, empty, bias)
         if sink_h is not None:
             out, lse = with_sinks(PartialAttention(out, lse), sink_h)
         ctx.save_for_backward(*tensors, out, lse, sink_h)
@@ -105,14 +111,15 @@ class FlashFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the same tensors."""
         *tensors, out, lse, sink_h = ctx.saved_tensors
-        totals = [torch.zeros_like(tensor, dtype=compute_dtype(tensor.dtype)) for tensor in tensors]
+        totals = [torch.zeros(x.shape, dtype=compute_dtype(x.dtype), device=x.device) for x in tensors]
         (qs, ks, vs), (by_q, by_k, by_v) = _apart(tensors, ctx.sizes), _apart(totals, ctx.sizes)
-        for b in range(len(out)):
-            whole = PartialAttention(out[b], lse[b])
+        for b in _at_once(*out.shape[::2]):
+            grad, whole = _row(grads[0], b), PartialAttention(_row(out, b), _row(lse, b))
             for job, bias_hi in ctx.jobs:
-                part = whole if bias_hi is None else whole._replace(lse_bhi=whole.lse_bhi - bias_hi)
-                for call in _kernel_calls(job, qs[job.q][b], ks[job.k][b], vs[job.v][b], BACKWARD_ROWS[out.dtype]):
-                    call.backward(grads[0][b], part, (by_q[job.q][b], by_k[job.k][b], by_v[job.v][b]))
+                q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
+                part = whole if bias_hi is None else whole._replace(lse_bhi=whole.lse_bhi - _of_heads(bias_hi, q))
+                for call in _kernel_calls(job, q, k, v, BACKWARD_ROWS[out.dtype]):
+                    call.backward(grad, part, (_row(by_q[job.q], b), _row(by_k[job.k], b), _row(by_v[job.v], b)))
         by_sink = by_sinks(grads[0], PartialAttention(out, lse), sink_h) if ctx.needs_input_grad[2] else None
         return None, None, by_sink, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
 
@@ -121,6 +128,22 @@ def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[
     """Queries, keys and values."""
     queries, keys = sizes
     return tensors[:queries], tensors[queries : queries + keys], tensors[queries + keys :]
+
+
+def _at_once(batch: int, tokens: int) -> list[slice]:
+    """The batch rows that share a kernel's call."""
+    step = max(1, TOKENS_AT_ONCE // max(1, tokens))
+    return [slice(first, first + step) for first in range(0, batch, step)]
+
+
+def _row(x_bhi: Tensor, rows: slice) -> Tensor:
+    """Some batch rows as one that has the heads of all; of a contiguous tensor a view."""
+    return x_bhi[rows].flatten(0, 1)
+
+
+def _of_heads(bias_hi: Tensor, q_hid: Tensor) -> Tensor:
+    """The same biases for the heads of every batch row."""
+    return bias_hi.repeat(len(q_hid) // len(bias_hi), 1)
 
 
 class KernelCall(NamedTuple):
