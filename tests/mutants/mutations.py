@@ -176,7 +176,6 @@ MUTATIONS = (
     Mutation("products in float16", "attention/token_loss.py", "torch.float32 if hidden_nd.dtype == torch.float16 else hidden_nd.dtype", "hidden_nd.dtype", "attention/test_token_loss.py"),
     Mutation("a part without its bias", "attention/backends/flash.py", "part.lse_bhi + self._queries(bias_hi)", "part.lse_bhi", "attention/test_attend.py::test_equals_the_oracle_in_float64"),
     Mutation("a part's bias left out backwards", "attention/backends/flash.py", "whole.lse_bhi - _of_heads(bias_hi, q)", "whole.lse_bhi", "attention/test_attend.py::test_equals_the_oracle_in_float64"),
-    Mutation("biases by batch row, not by head", "attention/backends/flash.py", "bias_hi.repeat(len(q_hid) // len(bias_hi), 1)", "bias_hi.repeat_interleave(len(q_hid) // len(bias_hi), 0)", f"{ANYWHERE}test_by_tiles_however_scattered"),
     Mutation("one bias for near and far keys", "biases/far_discount.py", "(self._far(nearest, facts) | ~self._far(furthest, facts)).all()", "self._far(furthest, facts).any()", "attention/test_attend.py::test_equals_the_oracle_in_float64"),
     Mutation("one block of a band for all", "attention/backends/flash.py", "rows + width - 1), whole))", "rows + width - 1), 1))", f"{ANYWHERE}test_by_tiles_however_scattered"),
     Mutation("gradients of some blocks of a band", "attention/backends/flash.py", "min(most, self.blocks - first)", "1", f"{ANYWHERE}test_by_tiles_however_scattered"),
