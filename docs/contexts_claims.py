@@ -17,6 +17,7 @@ from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
 MEAN, LEAST = "many_contexts_mean_0.25", "many_contexts_entropy_{}"
+PRODUCT = "many_contexts_product"
 BETAS = ("0", "0.25", "0.5", "1")
 LOSS, RIGHT = "loss", "right"
 SOURCE = "kexue.fm/9617"
@@ -37,6 +38,8 @@ class AnswerTerm(NamedTuple):
 
 def named(rule: str) -> str:
     """A rule in words."""
+    if rule == PRODUCT:
+        return "exact naive Bayes"
     _, _, pooling, beta = rule.rsplit("_", 3)
     return f"{'least entropy' if pooling == 'entropy' else 'mean'}, beta {beta}"
 
@@ -50,6 +53,12 @@ def claims_for(counts: Sequence[int]) -> list[Claim]:
             "NBCE's context of least entropy is better than the mean of all contexts: the loss of the answer is lower.",
             SOURCE,
             tuple((AnswerTerm(1, MEAN, count), AnswerTerm(-1, best, count)) for count in counts),
+        ),
+        Claim(
+            "exact",
+            "NBCE's context of least entropy is better than exact naive Bayes: the loss of the answer is lower.",
+            SOURCE,
+            tuple((AnswerTerm(1, PRODUCT, count), AnswerTerm(-1, best, count)) for count in counts),
         ),
         Claim(
             "beta",

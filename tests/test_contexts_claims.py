@@ -28,7 +28,7 @@ def results(losses, right=1.0):
     return {"contenders": [{"rows": [{"task": "context", "samples": []}, *rows]}]}
 
 
-RULES = {module.MEAN: 2.0, **{module.LEAST.format(beta): 1.0 for beta in module.BETAS}}
+RULES = {module.MEAN: 2.0, module.PRODUCT: 1.5, **{module.LEAST.format(beta): 1.0 for beta in module.BETAS}}
 
 
 def words(losses, **more):
@@ -38,6 +38,12 @@ def words(losses, **more):
 def test_least_entropy_against_the_mean():
     assert words(RULES)["least-entropy"] == "reproduced"
     assert words({**RULES, module.MEAN: 0.5})["least-entropy"] == "not reproduced"
+
+
+def test_least_entropy_against_exact_naive_bayes():
+    assert words(RULES)["exact"] == "reproduced"
+    assert words({**RULES, module.PRODUCT: 0.5})["exact"] == "not reproduced"
+    assert module.named(module.PRODUCT) == "exact naive Bayes"
 
 
 def test_the_best_beta():

@@ -35,28 +35,37 @@ MOST = 20.0  # nats: the loss of a token that NBCE's filter leaves no probabilit
 @dataclass(frozen=True, kw_only=True)
 class ManyContexts(AtDepths):
     name: ClassVar[str] = "many_contexts"
-    pooling: Annotated[Literal["entropy", "mean"], "the context of least entropy (NBCE), or the mean"] = "entropy"
-    beta: Annotated[float, NOT_NEGATIVE, "how strongly the context-free guess is discounted"] = 0.25
+    pooling: Annotated[
+        Literal["entropy", "mean", "product"], "the context of least entropy (NBCE), the mean, or exact naive Bayes"
+    ] = "entropy"
+    beta: Annotated[
+        float, NOT_NEGATIVE, "how strongly the context-free guess is discounted; a product of n contexts has n - 1"
+    ] = 0.25
     piece: Annotated[int | None, AT_LEAST_ONE, "tokens of a context; the trained length if nothing"] = None
 
     @property
     def title(self) -> str:
         """With the rule."""
-        return f"{self.name}_{self.pooling}_{self.beta:g}"
+        return f"{self.name}_{self.pooling}" + ("" if self.pooling == "product" else f"_{self.beta:g}")
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passkey in one of the contexts."""
         prompts = self.prompts(subject, length, sample)
         holder = self.holder(subject, length, sample)
         logp_bnv, answer = read(subject, prompts), prompts[1 + holder].answer_ids
-        rule = NBCE(beta=self.beta) if self.pooling == "entropy" else MeanPooling(beta=self.beta)
-        score = combined(rule, logp_bnv, answer)
+        score = combined(self.rule(contexts=len(prompts) - 1), logp_bnv, answer)
         return {
             "right": all(score.hits),
             "loss": fmean(score.losses),
             "context_right": fmean(row == 1 + holder for row in score.chosen),
             "contexts": len(prompts) - 1,
         }
+
+    def rule(self, contexts: int) -> Decoding:
+        """How the predictions of so many contexts become one."""
+        if self.pooling == "entropy":
+            return NBCE(beta=self.beta)
+        return MeanPooling(beta=contexts - 1 if self.pooling == "product" else self.beta)
 
     def holder(self, subject: Subject, length: int, sample: int) -> int:
         """The context that has the passkey, from 0."""

@@ -69,6 +69,16 @@ def test_a_token_without_probability_has_a_finite_loss():
     assert combined(MeanPooling(beta=0), logp, [2]).losses[0] == pytest.approx(4.605, abs=1e-3)
 
 
+def test_a_product_is_exact_naive_bayes():
+    """p(T | C_1, .., C_n) ~ p(T) times p(T | C_k) / p(T) of every context."""
+    p_bv = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    exact = p_bv[0] * (p_bv[1:] / p_bv[0]).prod(0)
+    rule = ManyContexts(samples=1, pooling="product").rule(contexts=4)
+    loss = combined(rule, p_bv.log()[:, None], [3]).losses[0]
+    assert loss == pytest.approx(-float((exact / exact.sum())[3].log()), abs=1e-5)
+
+
 def test_the_rule_is_in_the_title():
     assert TASK.title == "many_contexts_entropy_0.25"
     assert ManyContexts(samples=1, pooling="mean", beta=0).title == "many_contexts_mean_0"
+    assert ManyContexts(samples=1, pooling="product", beta=0).title == "many_contexts_product"

@@ -29,6 +29,11 @@ CLAIMS = (
           (_below("ntk", "pi", ""),)),
     Claim("dynamic-short", "Without training dynamic NTK leaves short texts as they are.", "kexue.fm/9675",
           ((SHORT, LossTerm(-1, "dynamic", "", 1)),), -NO_HARM),
+    Claim("dynamic-yarn-short", "Without training YaRN with dynamic scaling leaves short texts as they are.",
+          "arXiv:2309.00071", ((SHORT, LossTerm(-1, "dynamic_yarn", "", 1)),), -NO_HARM),
+    Claim("dynamic-yarn-beyond", "Beyond the length that YaRN is set to dynamic scaling degrades it gently instead of "
+          "breaking it: without training it reads 8x better than YaRN set to 4x.", "arXiv:2309.00071",
+          (_below("dynamic_yarn", "yarn_4x", ""),)),
     Claim("yarn-untrained", "Without training YaRN reads 8x better than PI and NTK.", "arXiv:2309.00071",
           (_below("yarn", "pi", ""), _below("yarn", "ntk", ""))),
     Claim("ntk-4x", "Without training NTK reads 4x with hardly any loss: at most 0.02 above the base model at 1x.",

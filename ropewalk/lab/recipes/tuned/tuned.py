@@ -41,6 +41,7 @@ class TunedMethod(NamedTuple):
     line: str
     beyond: str = ""
     own_length: bool = False  # trained at the trained length: as many tokens, in more rows
+    trained: bool = True
 
     @property
     def untrained(self) -> str:
@@ -56,6 +57,8 @@ METHODS: Mapping[str, TunedMethod] = {
     "abf": TunedMethod("abf:new_base=500000"),
     "dynamic": TunedMethod("dynamic_ntk"),
     "drope": TunedMethod("nope", "log_n", own_length=True),
+    "dynamic_yarn": TunedMethod("dynamic_yarn", trained=False),
+    "yarn_4x": TunedMethod("yarn:factor=4", trained=False),
 }
 EVERY = ",".join(METHODS)
 
@@ -117,7 +120,7 @@ def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
     yield from (TunedRun(name, 0, plan.seed) for name in names)
     for seed in range(plan.seed, plan.seed + settings.seeds):
         for steps in sorted({max(1, plan.steps // FEW), plan.steps}):
-            yield from (TunedRun(name, steps, seed) for name in names)
+            yield from (TunedRun(name, steps, seed) for name in names if METHODS[name].trained)
 
 
 def _subject(settings: TunedSettings, folder: Path) -> Subject:

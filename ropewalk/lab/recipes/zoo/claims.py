@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.lab.claims import NOT_MEASURED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
+from ropewalk.lab.recipes.zoo.entropy_claims import entropy_verdicts
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
 from ropewalk.lab.recipes.zoo.logit_claims import logit_verdicts
 
@@ -177,7 +178,11 @@ def _methods_of(claim: Claim) -> list[str]:
 def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the results of `ropewalk train zoo` say of every claim."""
     ours = ZooFigures(results["models"])
-    return [*(_verdict(claim, ours) for claim in CLAIMS), *logit_verdicts(results["models"])]
+    return [
+        *(_verdict(claim, ours) for claim in CLAIMS),
+        *logit_verdicts(results["models"]),
+        *entropy_verdicts(results["models"]),
+    ]
 
 
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:

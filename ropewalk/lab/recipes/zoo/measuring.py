@@ -15,6 +15,7 @@ from ropewalk.evaluation.metrics.losses import TokenLosses
 from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
+from ropewalk.lab.recipes.zoo.entropies import entropies
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
 from ropewalk.lab.recipes.zoo.logit_terms import logit_terms
 from ropewalk.lab.recipes.zoo.methods import ZooMethod
@@ -25,12 +26,16 @@ TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
 
 
 def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape) -> dict[str, Any]:
-    """All that is measured of a model; of some also what their logits are made of."""
+    """All that is measured of a model; of some also what their logits are made of, and how far attention spreads."""
     model = load(folder)
     if method.of and method.kv_heads:
         model = convert(model, MHAToGQA(kv_heads=method.kv_heads))
-    terms = {"logit_terms": logit_terms(model, held_out, shape.trained_len)} if method.logits else {}
-    return {"figures": _figures(model, folder, method, held_out, shape), **terms}
+    record: dict[str, Any] = {"figures": _figures(model, folder, method, held_out, shape)}
+    if method.logits:
+        record["logit_terms"] = logit_terms(model, held_out, shape.trained_len)
+    if method.entropy:
+        record["entropies"] = entropies(model, method.line(shape), held_out, shape.trained_len)
+    return record
 
 
 def _figures(

@@ -24,6 +24,7 @@ class ZooMethod(NamedTuple):
     begun_from: str = ""  # the method whose model is trained on
     kv_heads: int = 0  # key and value heads that are left of it; 0: all
     logits: bool = False  # what they are made of is measured too
+    entropy: bool = False  # over how many keys attention is spread is measured too
 
     @property
     def needs(self) -> str:
@@ -44,7 +45,7 @@ class ZooMethod(NamedTuple):
 
 
 TRAINED: Mapping[str, ZooMethod] = {
-    "rope": ZooMethod(logits=True),
+    "rope": ZooMethod(logits=True, entropy=True),
     "qk_bias": ZooMethod("qk_bias", logits=True),
     "key_norm": ZooMethod(shape={"key_norm": True}),
     "log_n": ZooMethod("log_n:clipped=false"),
@@ -72,7 +73,7 @@ UNTRAINED: Mapping[str, ZooMethod] = {
     "rope_under_yarn": ZooMethod("yarn", of="rope"),
     "rope_under_half_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.05", of="rope"),
     "rope_under_twice_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.2", of="rope"),
-    "rope_under_log_n": ZooMethod("log_n", of="rope"),
+    "rope_under_log_n": ZooMethod("log_n", of="rope", entropy=True),
     "rope_under_by_parts": ZooMethod("by_parts", of="rope"),
     "rope_under_rerope": ZooMethod("rerope:window={half}", of="rope"),
     "rope_under_window": ZooMethod("window:window={length}", of="rope"),

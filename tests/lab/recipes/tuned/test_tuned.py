@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.evaluation import token_losses
 from ropewalk.lab.recipes.tuned import tuned as module
 from ropewalk.lab.recipes.tuned.claims import CLAIMS, SHORT
 from ropewalk.lab.recipes.tuned.claims import verdicts as verdicts_of
@@ -74,6 +75,26 @@ def test_as_many_tokens_at_the_trained_length_as_in_long_rows(run, tmp_path):
         plan = json.loads(next((tmp_path / "out" / "models" / f"{name}-5-0").glob("plan.json")).read_text())
         lengths[name] = plan["rows"]
     assert lengths == {"none": 1, "drope": 8}
+
+
+def test_dynamic_scaling_is_read_and_not_trained(run, tmp_path):
+    run("none,yarn_4x,dynamic_yarn")
+    measured = figures_of(tmp_path / "out")
+    assert {(name, steps) for name, steps, _ in measured} == {
+        *(("none", steps) for steps in (0, 1, 5)),
+        ("yarn_4x", 0),
+        ("dynamic_yarn", 0),
+    }
+    base, static, dynamic = (measured[name, 0, 0] for name in ("none", "yarn_4x", "dynamic_yarn"))
+    assert dynamic[1]["losses"] == pytest.approx(base[1]["losses"], abs=1e-6)
+    assert static[1]["losses"] != pytest.approx(base[1]["losses"], abs=1e-6)
+    model = rw.load(tmp_path / "base")
+    rw.extend(model, "yarn:factor=4")
+    who = module._subject(TunedSettings(plan=PLAN, model=str(tmp_path / "base"), corpus=f"folder:{tmp_path / 'texts'}",
+                                        texts=2), tmp_path / "o")  # fmt: skip
+    ids = torch.stack(who.passages(2))
+    losses = token_losses(model, ids).losses_bn[:, -24:].double().mean(1)
+    assert static[8]["losses"] == pytest.approx(losses.tolist(), abs=1e-4)
 
 
 def test_it_resumes_with_what_is_missing(run, tmp_path, monkeypatch):

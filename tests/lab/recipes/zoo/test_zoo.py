@@ -17,6 +17,7 @@ from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo import training as module
 from ropewalk.lab.recipes.zoo.claims import CLAIMS
 from ropewalk.lab.recipes.zoo.claims import verdicts as verdicts_of
+from ropewalk.lab.recipes.zoo.entropy_claims import CLAIMS as ENTROPY_CLAIMS
 from ropewalk.lab.recipes.zoo.figures import ZooFigures
 from ropewalk.lab.recipes.zoo.logit_claims import CLAIMS as LOGIT_CLAIMS
 from ropewalk.lab.recipes.zoo.measuring import TIMES
@@ -205,7 +206,7 @@ def test_a_method_that_is_trained_as_none_is_refused(tmp_path, monkeypatch):
 def test_results_hold_what_pages_of_the_claims_show(tmp_path):
     run(tmp_path, "rope,alibi")
     records = {one["name"]: one for one in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["claims"]}
-    assert list(records) == [claim.name for claim in (*CLAIMS, *LOGIT_CLAIMS)]
+    assert list(records) == [claim.name for claim in (*CLAIMS, *LOGIT_CLAIMS, *ENTROPY_CLAIMS)]
     assert records["kerple-flat"]["verdict"] == "not measured"
     curves = records["alibi-3x"]["curves"]
     assert [point[0] for point in curves["alibi, non-repeated"]] == list(TIMES)
