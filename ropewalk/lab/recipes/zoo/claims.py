@@ -9,6 +9,7 @@ from ropewalk.lab.claims import NOT_MEASURED, POINTS, TOO_LITTLE, Claim, JudgedC
 from ropewalk.lab.recipes.zoo.entropy_claims import entropy_verdicts
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
 from ropewalk.lab.recipes.zoo.logit_claims import logit_verdicts
+from ropewalk.lab.recipes.zoo.methods import METHODS
 
 AXES = ("length of the text, in trained lengths", "accuracy of its last tokens, percent")
 LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim
@@ -191,9 +192,14 @@ def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
     if not set(methods) <= set(ours.methods) or not ours.seeds(*methods):
         return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=POINTS)
     curves = {f"{name}, {kind}": ours.curve(name, kind) for name in methods for kind in _kinds(claim)}
-    if any(min(ours.all(name, 1, PLAIN, ACCURACY)) < LEARNED for name in methods):
+    if any(min(ours.all(name, 1, PLAIN, ACCURACY), default=1) < LEARNED for name in map(_trained_as, methods)):
         return JudgedClaim(claim=claim, word=TOO_LITTLE, unit=POINTS, axes=AXES, curves=curves)
     return judge(claim, [ours.sum(terms) for terms in claim.sums], POINTS, AXES, curves)
+
+
+def _trained_as(method: str) -> str:
+    """The method whose training a model shows: one that is changed without training may fail, and still be evidence."""
+    return METHODS[method].of or method
 
 
 def _kinds(claim: Claim) -> list[str]:
