@@ -10,6 +10,7 @@ from ropewalk.lab.recipes.zoo.entropy_claims import entropy_verdicts
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
 from ropewalk.lab.recipes.zoo.logit_claims import logit_verdicts
 from ropewalk.lab.recipes.zoo.methods import METHODS
+from ropewalk.lab.recipes.zoo.window_reach import reach_verdicts
 
 AXES = ("length of the text, in trained lengths", "accuracy of its last tokens, percent")
 LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim
@@ -179,11 +180,9 @@ def _methods_of(claim: Claim) -> list[str]:
 def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the results of `ropewalk train zoo` say of every claim."""
     ours = ZooFigures(results["models"])
-    return [
-        *(_verdict(claim, ours) for claim in CLAIMS),
-        *logit_verdicts(results["models"]),
-        *entropy_verdicts(results["models"]),
-    ]
+    models = results["models"]
+    others = (*logit_verdicts(models), *entropy_verdicts(models), *reach_verdicts(models))
+    return [*(_verdict(claim, ours) for claim in CLAIMS), *others]
 
 
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:

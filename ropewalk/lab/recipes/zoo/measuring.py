@@ -18,7 +18,8 @@ from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo.entropies import entropies
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
 from ropewalk.lab.recipes.zoo.logit_terms import logit_terms
-from ropewalk.lab.recipes.zoo.methods import ZooMethod
+from ropewalk.lab.recipes.zoo.methods import ZooMethod, window_of
+from ropewalk.lab.recipes.zoo.window_reach import window_reach
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.surgery import MHAToGQA
 
@@ -26,13 +27,15 @@ TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
 
 
 def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape) -> dict[str, Any]:
-    """All that is measured of a model; of some also what their logits are made of, and how far attention spreads."""
+    """All that is measured of a model: its figures, and of some what is inside."""
     model = load(folder)
     if method.of and method.kv_heads:
         model = convert(model, MHAToGQA(kv_heads=method.kv_heads))
     record: dict[str, Any] = {"figures": _figures(model, folder, method, held_out, shape)}
     if method.logits:
         record["logit_terms"] = logit_terms(model, held_out, shape.trained_len)
+    if method.reach:
+        record["reach"] = window_reach(model, held_out, window_of(shape), shape.layers)
     if method.entropy:
         record["entropies"] = entropies(model, method.line(shape), held_out, shape.trained_len)
     return record

@@ -24,6 +24,7 @@ class ZooMethod(NamedTuple):
     begun_from: str = ""  # the method whose model is trained on
     kv_heads: int = 0  # key and value heads that are left of it; 0: all
     logits: bool = False  # what they are made of is measured too
+    reach: bool = False  # how many tokens reach the last one is measured too
     entropy: bool = False  # over how many keys attention is spread is measured too
 
     @property
@@ -34,14 +35,18 @@ class ZooMethod(NamedTuple):
     def line(self, shape: ModelShape, times: int = LONGER) -> str:
         """The extension for a model of this shape, in texts of so many trained lengths."""
         length = shape.trained_len
-        share = max(2, length // shape.layers)
         return self.extension.format(
-            window=share, limit=FARTHEST * length, length=length, half=length // 2, times=times
+            window=window_of(shape), limit=FARTHEST * length, length=length, half=length // 2, times=times
         )
 
     def shaped(self, shape: ModelShape) -> ModelShape:
         """The shape of its models."""
         return replace(shape, **self.shape)
+
+
+def window_of(shape: ModelShape) -> int:
+    """The window whose layers together reach no further than the trained length."""
+    return max(2, shape.trained_len // shape.layers)
 
 
 TRAINED: Mapping[str, ZooMethod] = {
@@ -54,7 +59,7 @@ TRAINED: Mapping[str, ZooMethod] = {
     "kerple": ZooMethod("kerple"),
     "sandwich": ZooMethod("sandwich"),
     "xpos": ZooMethod("xpos+bca"),
-    "window": ZooMethod("window:window={window}"),
+    "window": ZooMethod("window:window={window}", reach=True),
     "nope_window": ZooMethod("nope+window:window={window}"),
     "hwfa": ZooMethod("hwfa"),
     "hwfa_rerope": ZooMethod("hwfa_rerope"),

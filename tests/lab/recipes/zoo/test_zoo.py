@@ -22,6 +22,7 @@ from ropewalk.lab.recipes.zoo.figures import ZooFigures
 from ropewalk.lab.recipes.zoo.logit_claims import CLAIMS as LOGIT_CLAIMS
 from ropewalk.lab.recipes.zoo.measuring import TIMES
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
+from ropewalk.lab.recipes.zoo.window_reach import CLAIM as WINDOW_REACH
 from ropewalk.lab.recipes.zoo.zoo import ZooSettings, zoo
 from ropewalk.lab.recipes.zoo.zoo_page import zoo_page
 from ropewalk.lab.small_models import ModelShape
@@ -215,7 +216,7 @@ def test_a_method_that_is_trained_as_none_is_refused(tmp_path, monkeypatch):
 def test_results_hold_what_pages_of_the_claims_show(tmp_path):
     run(tmp_path, "rope,alibi")
     records = {one["name"]: one for one in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["claims"]}
-    assert list(records) == [claim.name for claim in (*CLAIMS, *LOGIT_CLAIMS, *ENTROPY_CLAIMS)]
+    assert list(records) == [claim.name for claim in (*CLAIMS, *LOGIT_CLAIMS, *ENTROPY_CLAIMS, WINDOW_REACH)]
     assert records["kerple-flat"]["verdict"] == "not measured"
     curves = records["alibi-3x"]["curves"]
     assert [point[0] for point in curves["alibi, non-repeated"]] == list(TIMES)
