@@ -106,10 +106,7 @@ def claim_page(study: Study, record: Record) -> str:
     parts = [f"# {record['claim']}", f"Source: {record['source']}. {_theirs(record)}"]
     parts.append(f"Verdict: **{record['verdict']}**, from {study.models}.")
     if record["intervals"]:
-        parts += [
-            f"The bound is {record['bound']:g} ({record['unit']}). Each of these must be above it:",
-            _sums(record),
-        ]
+        parts += [f"Each of these must be above {record['bound']:g} {record['unit']}:", _sums(record)]
     if record["curves"]:
         picture = page_name(study, record).replace(".md", ".png")
         parts += [f"![{', '.join(record['axes'])}]({picture})", f"{_heading(record)}, with 95 % intervals:"]
@@ -125,7 +122,7 @@ def _theirs(record: Record) -> str:
 def _sums(record: Record) -> str:
     """What is compared with the bound, and how far above it the figures are."""
     rows = [f"| {one} | {gap} |" for one, gap in zip(record["sums"], record["intervals"], strict=True)]
-    return "\n".join([f"| what is compared | minus the bound, {record['unit']} [95 %] |", "|---|---|", *rows])
+    return "\n".join([f"| what is compared | how far above, {record['unit']} [95 %] |", "|---|---|", *rows])
 
 
 def _heading(record: Record) -> str:

@@ -32,8 +32,8 @@ class AnswerTerm(NamedTuple):
     what: str = LOSS
 
     def __str__(self) -> str:
-        """As part of a sum."""
-        return f"{self.weight:+g} {named(self.rule)}, {self.contexts} contexts"
+        """Without its weight."""
+        return f"{named(self.rule)} of {self.contexts} contexts"
 
 
 def named(rule: str) -> str:
@@ -41,7 +41,7 @@ def named(rule: str) -> str:
     if rule == PRODUCT:
         return "exact naive Bayes"
     _, _, pooling, beta = rule.rsplit("_", 3)
-    return f"{'least entropy' if pooling == 'entropy' else 'mean'}, beta {beta}"
+    return f"{'least entropy' if pooling == 'entropy' else 'mean'} (beta {beta})"
 
 
 def claims_for(counts: Sequence[int]) -> list[Claim]:

@@ -8,9 +8,11 @@ import pytest
 from PIL import Image
 
 from ropewalk.evaluation.metrics.intervals import Estimate
-from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judged
+from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, in_words, judged
 from ropewalk.lab.recipes.tuned.claims import CLAIMS as TUNED
 from ropewalk.lab.recipes.zoo.claims import CLAIMS as ZOO
+from ropewalk.lab.recipes.zoo.entropy_claims import CLAIMS as ENTROPIES
+from ropewalk.lab.recipes.zoo.figures import AccuracyTerm
 from ropewalk.lab.recipes.zoo.logit_claims import CLAIMS as LOGITS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
@@ -18,11 +20,12 @@ import claims_page
 
 
 def records():
-    held = Claim("held", "It holds.", "a source", (("+1 new", "-1 old"), ("+1 new at 8x",)), -0.01, "48 %")
+    pair = (AccuracyTerm(-0.25, "old", 2, "repeated"), AccuracyTerm(1, "new", 8))
+    held = Claim("held", "It holds.", "a source", (pair, ("new at 8x",)), -0.01, "48 %")
     above = [Estimate(0.03, 0.02, 0.04, 9), Estimate(0.5, 0.1, 0.9, 9)]
     curves = {"new": [(1, Estimate(0.4, 0.3, 0.5, 9)), (8, Estimate(0.45, 0.35, 0.55, 9))]}
     axes = ("length", "accuracy, percent")
-    lost = Claim("lost", "Not measured yet.", "another", (("+1 new",),))
+    lost = Claim("lost", "Not measured yet.", "another", (("new",),))
     return [
         JudgedClaim(claim=held, word="reproduced", unit=POINTS, above=above, axes=axes, curves=curves).record,
         JudgedClaim(claim=lost, word="not measured", unit=NATS).record,
@@ -51,8 +54,8 @@ def test_a_page_has_the_figures_and_the_command(results):
     pages = {path.name: text for path, text in claims_page.claim_pages(results).items()}
     held = pages["zoo-held.md"]
     assert "Verdict: **reproduced**" in held
-    assert "The bound is -1 (points). Each of these must be above it:" in held
-    assert "| +1 new -1 old | +3.0 [+2.0, +4.0] |" in held
+    assert "Each of these must be above -1 points:" in held
+    assert "| new at 8x, minus 0.25 times old at 2x of repeated text | +3.0 [+2.0, +4.0] |" in held
     assert "| new | 40.0 [30.0, 50.0] | 45.0 [35.0, 55.0] |" in held
     assert "`ropewalk train zoo --out docs/results/zoo`" in held
     assert "](zoo-held.png)" in held
@@ -71,14 +74,18 @@ def test_a_study_without_records_has_no_page(tmp_path):
     assert claims_page.claim_pages(tmp_path) == {}
 
 
-@pytest.mark.parametrize("of_study", [(*ZOO, *LOGITS), TUNED])
+@pytest.mark.parametrize("of_study", [(*ZOO, *LOGITS, *ENTROPIES), TUNED])
 def test_the_names_of_pages_are_unique(of_study):
     assert len({claim.name for claim in of_study}) == len(of_study)
 
 
-@pytest.mark.parametrize("claim", [*ZOO, *LOGITS, *TUNED], ids=lambda claim: claim.name)
+@pytest.mark.parametrize("claim", [*ZOO, *LOGITS, *ENTROPIES, *TUNED], ids=lambda claim: claim.name)
 def test_what_is_compared_is_in_words(claim):
-    assert all(str(term)[0] in "+-" and "(" not in str(term) for terms in claim.sums for term in terms)
+    for terms in claim.sums:
+        words = in_words(terms)
+        assert "Term(" not in words
+        assert words.count("minus ") == sum(term.weight < 0 for term in terms)
+        assert words.count(" times ") == sum(abs(term.weight) != 1 for term in terms)
 
 
 @pytest.mark.parametrize(

@@ -59,5 +59,5 @@ def test_many_contexts_against_few():
 
 def test_a_record_says_what_was_compared():
     first = module.verdicts(results(RULES))[0].record
-    assert first["sums"][1] == "+1 mean, beta 0.25, 16 contexts -1 least entropy, beta 0.25, 16 contexts"
-    assert first["curves"]["mean, beta 0.25"][0][:2] == pytest.approx([2, 2.125])
+    assert first["sums"][1] == "mean (beta 0.25) of 16 contexts, minus least entropy (beta 0.25) of 16 contexts"
+    assert first["curves"]["mean (beta 0.25)"][0][:2] == pytest.approx([2, 2.125])

@@ -69,7 +69,7 @@ class JudgedClaim:
             "source": source,
             "theirs": theirs,
             "verdict": self.word,
-            "sums": [" ".join(map(str, terms)) for terms in sums],
+            "sums": [in_words(terms) for terms in sums],
             "unit": self.unit.name,
             "bound": scale * bound,
             "above": [[scale * number for number in one[:3]] for one in self.above],
@@ -99,6 +99,20 @@ def judged(estimates: Sequence[Estimate], bound: float) -> str:
     if all(one.low > bound for one in estimates):
         return "reproduced"
     return "not reproduced" if any(one.high < bound for one in estimates) else "not settled"
+
+
+def in_words(terms: Sequence[Any]) -> str:
+    """A sum as it is read aloud: what is taken first, then what is added and what is subtracted."""
+    first, *others = sorted(terms, key=lambda term: getattr(term, "weight", 1) < 0)
+    parts = [_weighted(first)]
+    for term in others:
+        parts.append(f"{'minus' if term.weight < 0 else 'plus'} {_weighted(term)}")
+    return ", ".join(parts)
+
+
+def _weighted(term: Any) -> str:
+    size = abs(getattr(term, "weight", 1))
+    return str(term) if size == 1 else f"{size:.3g} times {term}"
 
 
 def _above(one: Estimate, bound: float) -> Estimate:

@@ -9,7 +9,7 @@ from ropewalk.lab.claims import NATS, NOT_MEASURED, Claim, JudgedClaim, judge
 from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LONGEST, LossTerm, TunedFigures
 
 NO_HARM = 0.02  # nats: a rise too small to report, as in `compare`
-AXES = ("length of the text, in trained lengths", "loss of its last tokens, nats")
+AXES = ("length of the text, in trained lengths", "loss of the last tokens, nats")
 TRAINED = ("none", "pi", "ntk", "yarn", "abf", "dynamic")  # with all keys at a rotary angle
 
 

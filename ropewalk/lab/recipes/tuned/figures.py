@@ -22,9 +22,9 @@ class LossTerm(NamedTuple):
     times: int = LONGEST
 
     def __str__(self) -> str:
-        """As part of a sum."""
+        """Without its weight."""
         trained = {"": "not trained", FIFTH: "a fifth of the steps", ALL: "all steps"}[self.budget]
-        return f"{self.weight:+g} {self.method}, {trained}, at {self.times}x"
+        return f"{self.method} ({trained}) at {self.times}x"
 
 
 class TunedFigures:

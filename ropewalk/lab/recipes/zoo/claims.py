@@ -12,7 +12,7 @@ from ropewalk.lab.recipes.zoo.logit_claims import logit_verdicts
 from ropewalk.lab.recipes.zoo.methods import METHODS
 from ropewalk.lab.recipes.zoo.window_reach import reach_verdicts
 
-AXES = ("length of the text, in trained lengths", "accuracy of its last tokens, percent")
+AXES = ("length of the text, in trained lengths", "accuracy of the last tokens, percent")
 LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim
 NOTHING = 0.005  # half a point: what HWFA loses in its article, which calls that keeping all
 A_POINT = 0.01

@@ -20,8 +20,8 @@ class EntropyTerm(NamedTuple):
     times: int
 
     def __str__(self) -> str:
-        """As part of a sum."""
-        return f"{self.weight:+g} {self.method}, at {self.times}x"
+        """Without its weight."""
+        return f"{self.method} at {self.times}x"
 
 
 def _growth(weight: float, method: str, first: int = 1, last: int = 8) -> tuple[EntropyTerm, ...]:

@@ -21,8 +21,8 @@ class AccuracyTerm(NamedTuple):
     kind: str = PLAIN
 
     def __str__(self) -> str:
-        """As part of a sum."""
-        return f"{self.weight:+.3g} {self.method}, {self.kind}, at {self.times}x"
+        """Without its weight."""
+        return f"{self.method} at {self.times}x" + (f" of {REPEATED} text" if self.kind == REPEATED else "")
 
 
 class ZooFigures:

@@ -43,8 +43,8 @@ class LogitTerm(NamedTuple):
     method: str = "qk_bias"
 
     def __str__(self) -> str:
-        """As part of a sum."""
-        return f"{self.weight:+g} {self.method}: {self.figure.name} of {self.of}"
+        """Without its weight."""
+        return f"{self.figure.name} of {self.of} in {self.method}"
 
 
 CLAIMS = (
