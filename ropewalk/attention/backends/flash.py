@@ -93,7 +93,7 @@ class FlashFunction(torch.autograd.Function):
         qs, ks, vs = _apart(tensors, sizes)
         out = torch.zeros(*qs[0].shape[:-1], vs[0].shape[-1], dtype=vs[0].dtype, device=vs[0].device)
         lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=compute_dtype(out.dtype), device=out.device)
-        for b in _at_once(*out.shape[::2]):
+        for b in _at_once(len(out), ks):
             whole, empty = PartialAttention(_row(out, b), _row(lse, b)), torch.ones(out.shape[2], dtype=torch.bool)
             for job, bias_hi in jobs:
                 q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
@@ -113,7 +113,7 @@ class FlashFunction(torch.autograd.Function):
         *tensors, out, lse, sink_h = ctx.saved_tensors
         totals = [torch.zeros(x.shape, dtype=compute_dtype(x.dtype), device=x.device) for x in tensors]
         (qs, ks, vs), (by_q, by_k, by_v) = _apart(tensors, ctx.sizes), _apart(totals, ctx.sizes)
-        for b in _at_once(*out.shape[::2]):
+        for b in _at_once(len(out), ks):
             grad, whole = _row(grads[0], b), PartialAttention(_row(out, b), _row(lse, b))
             for job, bias_hi in ctx.jobs:
                 q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
@@ -130,9 +130,9 @@ def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[
     return tensors[:queries], tensors[queries : queries + keys], tensors[queries + keys :]
 
 
-def _at_once(batch: int, tokens: int) -> list[slice]:
+def _at_once(batch: int, keys: Sequence[Tensor]) -> list[slice]:
     """The batch rows that share a kernel's call."""
-    step = max(1, TOKENS_AT_ONCE // max(1, tokens))
+    step = max(1, TOKENS_AT_ONCE // max(k_bgjd.shape[2] for k_bgjd in keys))
     return [slice(first, first + step) for first in range(0, batch, step)]
 
 
