@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +52,8 @@ STUDIES = (
         "contexts",
         "contexts/contexts.json",
         "the model that Ropewalk carries, asked for passkeys in one of several texts of 512 tokens",
-        "see `command` in its file, then `python docs/contexts_claims.py FOLDER`",
+        "ropewalk compare default --lengths 1k,2k,4k,8k --tasks many_contexts:... --out FOLDER (whole in its file); "
+        "python docs/contexts_claims.py FOLDER",
     ),
     Study(
         "kv-heads",
@@ -72,9 +74,24 @@ def claims(results: Path = RESULTS) -> Iterator[tuple[Study, Record]]:
 
 
 def summary(results: Path = RESULTS) -> str:
-    """The table of all claims: what the source says, what we measured, the verdict."""
+    """How many claims have which verdict; then a table for each study: the source, our figures, the verdict."""
+    judged = list(claims(results))
+    parts = [_counts([record["verdict"] for _, record in judged])]
+    for study in STUDIES:
+        records = [record for one, record in judged if one is study]
+        if records:
+            parts += [f"### From {study.models}", f"`{study.command}`", _summary_of(study, records)]
+    return "\n\n".join(parts)
+
+
+def _counts(verdicts: Sequence[str]) -> str:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(sorted(verdicts)).most_common())
+    return f"{len(verdicts)} claims: {counts}."
+
+
+def _summary_of(study: Study, records: Sequence[Record]) -> str:
     lines = ["| claim | source | its figures | ours, minus the bound [95 %] | verdict |", "|---|---|---|---|---|"]
-    for study, record in claims(results):
+    for record in records:
         name = f"[{record['claim']}](claims/{page_name(study, record)})"
         ours = f"{'; '.join(record['intervals'])} {record['unit']}" if record["intervals"] else ""
         lines.append(f"| {name} | {record['source']} | {record['theirs']} | {ours} | {record['verdict']} |")

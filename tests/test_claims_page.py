@@ -42,7 +42,13 @@ def results(tmp_path):
 
 def test_the_summary_has_every_claim(results):
     page = claims_page.results_page(results)
-    assert page.startswith("# Results\n\n<!-- generated: claims -->\n| claim |")
+    assert page.startswith(
+        "# Results\n\n<!-- generated: claims -->\n2 claims: 1 not measured, 1 reproduced.\n\n### From"
+    )
+    assert (
+        "### From small models, trained on 64 tokens\n\n`ropewalk train zoo --out docs/results/zoo`\n\n| claim |"
+        in page
+    )
     assert page.endswith("<!-- end -->\n\nMore.\n")
     held = "| [It holds.](claims/zoo-held.md) | a source | 48 % | +3.0 [+2.0, +4.0]; +50.0 [+10.0, +90.0] points |"
     assert f"{held} reproduced |" in page
