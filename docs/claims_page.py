@@ -52,8 +52,9 @@ STUDIES = (
         "contexts",
         "contexts/contexts.json",
         "the model that Ropewalk carries, asked for passkeys in one of several texts of 512 tokens",
-        "ropewalk compare default --lengths 1k,2k,4k,8k --tasks many_contexts:... --out FOLDER (whole in its file); "
-        "python docs/contexts_claims.py FOLDER",
+        "ropewalk compare default rope --lengths 1k,2k,4k,8k --samples 24 --corpus python --out FOLDER --tasks "
+        "many_contexts:pooling=mean,beta=0.25,many_contexts:pooling=product,many_contexts:beta=0,"
+        "many_contexts:beta=0.25,many_contexts:beta=0.5,many_contexts:beta=1 && python docs/contexts_claims.py FOLDER",
     ),
     Study(
         "kv-heads",
