@@ -6,13 +6,14 @@ python docs/contexts_claims.py FOLDER   collect FOLDER/results.json, which the c
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.evaluation.metrics.intervals import Estimate, difference_of_shares, mean, share
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
@@ -95,8 +96,18 @@ class Answers:
 
     def sum(self, terms: Sequence[AnswerTerm]) -> Estimate:
         """A sum of figures, with its interval over questions."""
+        if {term.what for term in terms} == {RIGHT}:
+            return self._of_shares(terms)
         rows = [[term.weight * sample[term.what] for sample in self._of[term.rule, term.contexts]] for term in terms]
         return mean([sum(of_question) for of_question in zip(*rows, strict=True)])
+
+    def _of_shares(self, terms: Sequence[AnswerTerm]) -> Estimate:
+        """A share of right answers, or one less another."""
+        shares = {term.weight: self._share(self._of[term.rule, term.contexts]) for term in terms}
+        return difference_of_shares(shares[1], shares[-1]) if len(terms) > 1 else shares[1]
+
+    def _share(self, samples: Sequence[Mapping[str, Any]]) -> Estimate:
+        return share(sum(sample[RIGHT] for sample in samples), len(samples))
 
     def curve(self, rule: str, what: str) -> list[tuple[float, Estimate]]:
         """By number of contexts."""
@@ -126,6 +137,7 @@ def collect(folder: Path) -> None:
     """The claims, with what they follow from, into one small file."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
     kept = {name: results[name] for name in ("command", "made", "marks")}
+    kept["command"] = re.sub(r"--out \S+", "--out FOLDER", kept["command"])
     PLACE.parent.mkdir(exist_ok=True)
     records = [verdict.record for verdict in verdicts(results)]
     PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")

@@ -53,8 +53,13 @@ def test_the_best_beta():
 
 
 def test_many_contexts_against_few():
-    assert words(RULES)["many-contexts"] == "reproduced"
+    """With four questions, all answered, the interval is wide; with many it is not."""
+    assert words(RULES)["many-contexts"] == "not settled"
     assert words(RULES, right=0.0)["many-contexts"] == "not reproduced"
+    many = results(RULES)
+    for row in many["contenders"][0]["rows"]:
+        row["samples"] *= 20
+    assert {one.claim.name: one.word for one in module.verdicts(many)}["many-contexts"] == "reproduced"
 
 
 def test_a_record_says_what_was_compared():

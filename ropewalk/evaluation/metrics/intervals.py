@@ -54,6 +54,17 @@ def share(successes: float, trials: int) -> Estimate:
     return Estimate(p, 0.0 if successes == 0 else low, 1.0 if successes == trials else high, trials)
 
 
+def difference_of_shares(one: Estimate, other: Estimate) -> Estimate:
+    """One share less another, with an interval that keeps a width where all trials succeed.
+
+    Source: Newcombe 1998, Stat. Med. 17, 873-890, method 10: of other trials. Of the same ones it is rather too wide.
+    """
+    value = one.value - other.value
+    below = math.hypot(one.value - one.low, other.high - other.value)
+    above = math.hypot(one.high - one.value, other.value - other.low)
+    return Estimate(value, value - below, value + above, one.of + other.of)
+
+
 def mean(
     values: Sequence[float],
     weights: Sequence[float] | None = None,

@@ -13,6 +13,7 @@ from ropewalk.evaluation.metrics.intervals import (
     Estimate,
     crossed,
     difference,
+    difference_of_shares,
     mean,
     means,
     share,
@@ -154,3 +155,17 @@ def test_an_interval_over_seeds_and_texts_holds_the_mean():
     tables = 1 + 0.5 * draws[0] + draws[1] + torch.randn(500, 3, 20, generator=generator, dtype=torch.float64)
     found = [crossed(table) for table in tables.tolist()]
     assert sum(one.low <= 1 <= one.high for one in found) / 500 > 0.93
+
+
+@pytest.mark.parametrize(
+    ("successes", "expected"),
+    [
+        ((56, 70, 48, 80), (0.2, 0.0524, 0.3339)),
+        ((10, 10, 0, 20), (1.0, 0.6791, 1.0)),
+        ((9, 10, 3, 10), (0.6, 0.1705, 0.8090)),
+    ],
+)
+def test_difference_of_shares_as_in_newcombe_s_table(successes, expected):
+    """Table II of the source, method 10."""
+    a, m, b, n = successes
+    assert difference_of_shares(share(a, m), share(b, n))[:3] == pytest.approx(expected, abs=1e-4)
