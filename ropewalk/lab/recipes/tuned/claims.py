@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropewalk.lab.claims import NATS, NOT_MEASURED, Claim, JudgedClaim, judge
+from ropewalk.lab.claims import NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
 from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LONGEST, LossTerm, TunedFigures
 
 NO_HARM = 0.02  # nats: a rise too small to report, as in `compare`
@@ -86,4 +86,7 @@ def _verdict(claim: Claim, ours: TunedFigures) -> JudgedClaim:
     if len(estimates) < len(claim.sums):
         return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=NATS)
     read = dict.fromkeys((term.method, term.budget) for terms in claim.sums for term in terms)
-    return judge(claim, estimates, NATS, AXES, {ours.label(*one): ours.curve(*one) for one in read})
+    curves = {ours.label(*one): ours.curve(*one) for one in read}
+    if any(map(ours.single, claim.sums)):
+        return JudgedClaim(claim=claim, word=ONE_SEED, unit=NATS, axes=AXES, curves=curves)
+    return judge(claim, estimates, NATS, AXES, curves)

@@ -62,6 +62,11 @@ class TunedFigures:
             return None
         return crossed([list(self._of_texts(terms, seed)) for seed in seeds])
 
+    def single(self, terms: Sequence[LossTerm]) -> bool:
+        """Whether the sum is of models that were trained with one seed only."""
+        trained = [self.seeds(term.method, self._steps[term.budget]) for term in terms if term.budget]
+        return bool(trained) and len(set.intersection(*map(set, trained))) == 1
+
     def curve(self, method: str, budget: str) -> list[tuple[float, Estimate]]:
         """The loss at every length, with its interval."""
         points = [(times, self.sum([LossTerm(1, method, budget, times)])) for times in self.times]

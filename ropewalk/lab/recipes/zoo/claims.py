@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ropewalk.lab.claims import NOT_MEASURED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
+from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
 from ropewalk.lab.recipes.zoo.entropy_claims import entropy_verdicts
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
 from ropewalk.lab.recipes.zoo.logit_claims import logit_verdicts
@@ -193,6 +193,8 @@ def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
     curves = {f"{name}, {kind}": ours.curve(name, kind) for name in methods for kind in _kinds(claim)}
     if any(min(ours.all(name, 1, PLAIN, ACCURACY), default=1) < LEARNED for name in map(_trained_as, methods)):
         return JudgedClaim(claim=claim, word=TOO_LITTLE, unit=POINTS, axes=AXES, curves=curves)
+    if len(ours.seeds(*methods)) == 1:
+        return JudgedClaim(claim=claim, word=ONE_SEED, unit=POINTS, axes=AXES, curves=curves)
     return judge(claim, [ours.sum(terms) for terms in claim.sums], POINTS, AXES, curves)
 
 

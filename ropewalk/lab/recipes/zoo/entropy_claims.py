@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed
-from ropewalk.lab.claims import NATS, NOT_MEASURED, Claim, JudgedClaim, judge
+from ropewalk.lab.claims import NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
 
 AXES = ("keys", "entropy of attention, nats")
 PLAIN, LOG_N = "rope", "rope_under_log_n"
@@ -72,8 +72,8 @@ def entropy_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
 def _verdict(claim: Claim, measured: Measured) -> JudgedClaim:
     methods = dict.fromkeys(term.method for terms in claim.sums for term in terms)
     seeds = sorted(set.intersection(*({seed for name, seed in measured if name == one} for one in methods)))
-    if not seeds:
-        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=NATS)
+    if len(seeds) < 2:
+        return JudgedClaim(claim=claim, word=ONE_SEED if seeds else NOT_MEASURED, unit=NATS)
     sums = [crossed([_sum(terms, measured, seed) for seed in seeds]) for terms in claim.sums]
     return judge(claim, sums, NATS, AXES, {name: _curve(name, measured, seeds) for name in methods})
 

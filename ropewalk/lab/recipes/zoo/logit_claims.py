@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed
-from ropewalk.lab.claims import NOT_MEASURED, Claim, JudgedClaim, Unit, judge
+from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
 from ropewalk.lab.recipes.zoo.logit_terms import TERMS
 
 LOGITS = Unit("logits", digits=3)
@@ -102,8 +102,8 @@ def logit_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
 def _verdict(claim: Claim, measured: Measured) -> JudgedClaim:
     read = list(dict.fromkeys((term.method, term.of) for terms in claim.sums for term in terms))
     seeds = set.intersection(*({seed for name, seed in measured if name == method} for method, _ in read))
-    if not seeds:
-        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=LOGITS)
+    if len(seeds) < 2:
+        return JudgedClaim(claim=claim, word=ONE_SEED if seeds else NOT_MEASURED, unit=LOGITS)
     sums = [_sum(terms, measured, sorted(seeds)) for terms in claim.sums]
     curves = {f"{method}: {of}": _curve(method, of, measured, sorted(seeds)) for method, of in read}
     return judge(claim, sums, LOGITS, AXES, curves)

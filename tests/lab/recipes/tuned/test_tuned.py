@@ -210,3 +210,10 @@ def test_results_hold_what_pages_of_the_claims_show(run, tmp_path):
     records = {one["name"]: one for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["claims"]}
     assert records["yarn-best"]["verdict"] == "not measured"
     assert list(records["pi-needs-steps"]["curves"]) == ["pi after 1 steps", "pi after 5 steps"]
+
+
+def test_a_single_seed_is_not_judged():
+    """Training with another seed may say another thing; what is not trained has no seed."""
+    words = {one.claim.name: one.word for one in verdicts_of(results(EQUAL, seeds=1))}
+    assert words["yarn-best"].startswith("not judged: a single seed")
+    assert words["ntk-untrained"] in {"reproduced", "not reproduced", "not settled"}

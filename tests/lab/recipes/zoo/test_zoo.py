@@ -170,6 +170,10 @@ def test_models_that_have_learned_nothing_say_nothing():
     assert "reproduced**" not in text
 
 
+def test_a_single_seed_is_not_judged():
+    assert "**not judged: a single seed says nothing of others**" in verdicts(page(models(rope=[0.1])))[A_THIRD]
+
+
 def test_a_model_that_breaks_without_training_is_evidence():
     """Whether a model has learned is asked of the one that was trained."""
     line = "- Without training a single averaged key head breaks the model: at most half of its accuracy is left at 1x."
