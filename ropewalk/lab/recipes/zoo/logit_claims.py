@@ -19,7 +19,7 @@ LOGIT = "the logit"  # the sum of the terms
 
 
 class LogitFigure(NamedTuple):
-    """A number from a curve: its mean between some distances, less that between others. Without others: its size."""
+    """A number from a curve: its mean between some distances, less that between others. Without others: the mean of its size."""
 
     name: str
     between: tuple[float, float]  # trained lengths
@@ -74,7 +74,7 @@ class LogitTerms:
         """One figure for each text."""
         curve = self.curve(of, figure.layers)
         if figure.less is None:
-            return self._mean(curve, figure.between).abs()
+            return self._mean(curve.abs(), figure.between)
         return self._mean(curve, figure.between) - self._mean(curve, figure.less)
 
     def curve(self, of: str, layers: tuple[float, float] = (0, 1)) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from ropewalk.lab.recipes.zoo.logit_claims import BACK, CLAIMS, FRONT, LOGIT, LogitTerms, logit_verdicts
+from ropewalk.lab.recipes.zoo.logit_claims import BACK, CLAIMS, FRONT, LOGIT, SIZE, LogitTerms, logit_verdicts
 from ropewalk.lab.recipes.zoo.logit_terms import TERMS, logit_terms
 from ropewalk.lab.small_models import ModelShape, fresh
 
@@ -105,6 +105,14 @@ def test_a_term_that_rises_steeply_is_not_the_largest_for_that():
     rope = made(falls=[0.5, 0, 0, 0])
     assert words(rope=rope, qk_bias=made(falls=[1, 0, 0, 0.5]))["qk-bias-term-largest"] == "not reproduced"
     assert words(rope=rope, qk_bias=made(falls=[0.5, 0, 0, -1]))["qk-bias-term-largest"] == "reproduced"
+
+
+def test_a_curve_through_0_has_a_size():
+    """Its mean is 0, since it is as far above as below."""
+    measured = made(falls=[0, 0, 0, 0])
+    waves = torch.tensor(measured["texts"])
+    waves[:, 3] = torch.tensor([1.0, -1.0]).repeat(16)
+    assert LogitTerms({**measured, "texts": waves.tolist()}).of_texts(SIZE, TERMS[3]).tolist() == [1, 1]
 
 
 def test_layers_in_front_are_the_first():
