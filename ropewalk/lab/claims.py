@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ropewalk.evaluation.metrics.intervals import Estimate
 
 NOT_MEASURED = "not measured"
-ONE_SEED = "not judged: a single seed says nothing of others"
+ONE_SEED = "not judged: a single seed"
 TOO_LITTLE = "not judged: the models have learned too little"
 
 

@@ -19,7 +19,7 @@ LOGIT = "the logit"  # the sum of the terms
 
 
 class LogitFigure(NamedTuple):
-    """A number from a curve: its mean between some distances, less that between others. Without others: the mean of its size."""
+    """A number from a curve: its mean between some distances, less that between others; or the mean of its size."""
 
     name: str
     between: tuple[float, float]  # trained lengths
