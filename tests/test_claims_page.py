@@ -11,9 +11,9 @@ from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, in_words, judged
 from ropewalk.lab.recipes.tuned.claims import CLAIMS as TUNED
 from ropewalk.lab.recipes.zoo.claims import CLAIMS as ZOO
-from ropewalk.lab.recipes.zoo.entropy_claims import CLAIMS as ENTROPIES
 from ropewalk.lab.recipes.zoo.figures import AccuracyTerm
-from ropewalk.lab.recipes.zoo.logit_claims import CLAIMS as LOGITS
+from ropewalk.lab.recipes.zoo.inside.entropy_claims import CLAIMS as ENTROPIES
+from ropewalk.lab.recipes.zoo.inside.logit_claims import CLAIMS as LOGITS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import claims_page

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
-from ropewalk.lab.recipes.zoo.entropy_claims import entropy_verdicts
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
-from ropewalk.lab.recipes.zoo.logit_claims import logit_verdicts
+from ropewalk.lab.recipes.zoo.inside.entropy_claims import entropy_verdicts
+from ropewalk.lab.recipes.zoo.inside.logit_claims import logit_verdicts
+from ropewalk.lab.recipes.zoo.inside.window_reach import reach_verdicts
 from ropewalk.lab.recipes.zoo.methods import METHODS
-from ropewalk.lab.recipes.zoo.window_reach import reach_verdicts
 
 AXES = ("length of the text, in trained lengths", "accuracy of the last tokens, percent")
 LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim

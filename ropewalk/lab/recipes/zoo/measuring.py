@@ -15,11 +15,11 @@ from ropewalk.evaluation.metrics.losses import TokenLosses
 from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.recipes.zoo.entropies import entropies
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
-from ropewalk.lab.recipes.zoo.logit_terms import logit_terms
+from ropewalk.lab.recipes.zoo.inside.entropies import entropies
+from ropewalk.lab.recipes.zoo.inside.logit_terms import logit_terms
+from ropewalk.lab.recipes.zoo.inside.window_reach import window_reach
 from ropewalk.lab.recipes.zoo.methods import ZooMethod, window_of
-from ropewalk.lab.recipes.zoo.window_reach import window_reach
 from ropewalk.lab.small_models import ModelShape
 from ropewalk.surgery import MHAToGQA
 

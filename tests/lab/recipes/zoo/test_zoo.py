@@ -17,12 +17,12 @@ from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo import training as module
 from ropewalk.lab.recipes.zoo.claims import CLAIMS
 from ropewalk.lab.recipes.zoo.claims import verdicts as verdicts_of
-from ropewalk.lab.recipes.zoo.entropy_claims import CLAIMS as ENTROPY_CLAIMS
 from ropewalk.lab.recipes.zoo.figures import ZooFigures
-from ropewalk.lab.recipes.zoo.logit_claims import CLAIMS as LOGIT_CLAIMS
+from ropewalk.lab.recipes.zoo.inside.entropy_claims import CLAIMS as ENTROPY_CLAIMS
+from ropewalk.lab.recipes.zoo.inside.logit_claims import CLAIMS as LOGIT_CLAIMS
+from ropewalk.lab.recipes.zoo.inside.window_reach import CLAIM as WINDOW_REACH
 from ropewalk.lab.recipes.zoo.measuring import TIMES
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
-from ropewalk.lab.recipes.zoo.window_reach import CLAIM as WINDOW_REACH
 from ropewalk.lab.recipes.zoo.zoo import ZooSettings, zoo
 from ropewalk.lab.recipes.zoo.zoo_page import zoo_page
 from ropewalk.lab.small_models import ModelShape

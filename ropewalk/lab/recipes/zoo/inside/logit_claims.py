@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed
 from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
-from ropewalk.lab.recipes.zoo.logit_terms import TERMS
+from ropewalk.lab.recipes.zoo.inside.logit_terms import TERMS
 
 LOGITS = Unit("logits", digits=3)
 AXES = ("distance of the key, in tokens", "mean logit")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from ropewalk.lab.recipes.zoo.logit_claims import BACK, CLAIMS, FRONT, LOGIT, SIZE, LogitTerms, logit_verdicts
-from ropewalk.lab.recipes.zoo.logit_terms import TERMS, logit_terms
+from ropewalk.lab.recipes.zoo.inside.logit_claims import BACK, CLAIMS, FRONT, LOGIT, SIZE, LogitTerms, logit_verdicts
+from ropewalk.lab.recipes.zoo.inside.logit_terms import TERMS, logit_terms
 from ropewalk.lab.small_models import ModelShape, fresh
 
 SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=16)

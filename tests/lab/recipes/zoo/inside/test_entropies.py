@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ropewalk.lab.recipes.zoo.entropies import ROWS, TIMES, entropies
-from ropewalk.lab.recipes.zoo.entropy_claims import CLAIMS, LOG_N, PLAIN, Entropies, entropy_verdicts
+from ropewalk.lab.recipes.zoo.inside.entropies import ROWS, TIMES, entropies
+from ropewalk.lab.recipes.zoo.inside.entropy_claims import CLAIMS, LOG_N, PLAIN, Entropies, entropy_verdicts
 from ropewalk.lab.small_models import ModelShape, fresh
 
 SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=16)

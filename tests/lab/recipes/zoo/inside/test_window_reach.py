@@ -3,7 +3,7 @@
 import torch
 
 import ropewalk as rw
-from ropewalk.lab.recipes.zoo.window_reach import reach_verdicts, window_reach
+from ropewalk.lab.recipes.zoo.inside.window_reach import reach_verdicts, window_reach
 from ropewalk.lab.small_models import ModelShape, fresh
 
 LAYERS, WINDOW = 3, 5
