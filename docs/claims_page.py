@@ -91,11 +91,16 @@ def _counts(verdicts: Sequence[str]) -> str:
 
 
 def _summary_of(study: Study, records: Sequence[Record]) -> str:
-    lines = ["| claim | source | its figures | ours, minus the bound [95 %] | verdict |", "|---|---|---|---|---|"]
+    lines = [
+        "| claim | source | its figures | bound | ours, minus the bound [95 %] | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
     for record in records:
         name = f"[{record['claim']}](claims/{page_name(study, record)})"
         ours = f"{'; '.join(record['intervals'])} {record['unit']}" if record["intervals"] else ""
-        lines.append(f"| {name} | {record['source']} | {record['theirs']} | {ours} | {record['verdict']} |")
+        bound = f"{record['bound']:g}" if record["intervals"] else ""
+        cells = (name, record["source"], record["theirs"], bound, ours, record["verdict"])
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -172,7 +177,8 @@ def _draw(record: Record, path: Path) -> None:
     figure, panel = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
     for nth, (label, points) in enumerate(record["curves"].items()):
         x, value, low, high = zip(*points, strict=True)
-        (line,) = panel.plot(x, value, label=label, linestyle=LINES[nth % len(LINES)], linewidth=1.6)
+        marker = "o" if len(x) == 1 else ""
+        (line,) = panel.plot(x, value, marker=marker, label=label, linestyle=LINES[nth % len(LINES)], linewidth=1.6)
         panel.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     across, up = record["axes"]
     if all(isinstance(x, int) and x for x in _places(record)):

@@ -50,9 +50,9 @@ def test_the_summary_has_every_claim(results):
         in page
     )
     assert page.endswith("<!-- end -->\n\nMore.\n")
-    held = "| [It holds.](claims/zoo-held.md) | a source | 48 % | +3.0 [+2.0, +4.0]; +50.0 [+10.0, +90.0] points |"
+    held = "| [It holds.](claims/zoo-held.md) | a source | 48 % | -1 | +3.0 [+2.0, +4.0]; +50.0 [+10.0, +90.0] points |"
     assert f"{held} reproduced |" in page
-    assert "| [Not measured yet.](claims/zoo-lost.md) | another |  |  | not measured |" in page
+    assert "| [Not measured yet.](claims/zoo-lost.md) | another |  |  |  | not measured |" in page
     assert "old\n" not in page
 
 

@@ -9,6 +9,7 @@ from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, POINTS, TOO_LITTLE, Clai
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, AccuracyTerm, ZooFigures
 from ropewalk.lab.recipes.zoo.inside.entropy_claims import entropy_verdicts
 from ropewalk.lab.recipes.zoo.inside.logit_claims import logit_verdicts
+from ropewalk.lab.recipes.zoo.inside.sink_share import sink_verdicts
 from ropewalk.lab.recipes.zoo.inside.window_reach import reach_verdicts
 from ropewalk.lab.recipes.zoo.methods import METHODS
 
@@ -35,19 +36,14 @@ def _lost(most: float, method: str, times: int = 8) -> Sums:
     return ((AccuracyTerm(most, method, 1), AccuracyTerm(-1, method, times)),)
 
 
-def _repeats(method: str, times: int, less: int) -> Sums:
-    """By how much repeated text is easier at one length than at another."""
-    return ((AccuracyTerm(1, method, times, REPEATED), AccuracyTerm(-1, method, less, REPEATED)),)
-
-
-def _as_other_text(method: str) -> Sums:
-    """By how much repeated text gains less from 1x to 8x than other text."""
-    gains = ((1, 8, PLAIN), (-1, 1, PLAIN), (-1, 8, REPEATED), (1, 1, REPEATED))
-    return (tuple(AccuracyTerm(weight, method, times, kind) for weight, times, kind in gains),)
+def _gains(method: str, more: str, than: str) -> Sums:
+    """By how much one kind of text gains more from 1x to 8x than another."""
+    terms = ((1, 8, more), (-1, 1, more), (-1, 8, than), (1, 1, than))
+    return (tuple(AccuracyTerm(weight, method, times, kind) for weight, times, kind in terms),)
 
 
 CLAIMS = (
-    Claim("rope-fails", "Bare RoPE fails beyond its length: at 8x at most a third of its accuracy is left: 34.2 %.",
+    Claim("rope-fails", "Bare RoPE fails beyond its length: at 8x at most 34.2 % of its accuracy is left.",
           "kexue.fm/9577", _lost(0.342, "rope"), theirs="52.37 % at 1x, 17.87 % at 8x: 34.1 %"),
     Claim("qk-bias-harmless", "Biases on queries and keys hardly change what is learned: at 1x half a point is lost "
           "at most.", "kexue.fm/9577", _gain("qk_bias", "rope", at=(1,)), -NOTHING, "52.75 instead of 52.37 %"),
@@ -62,8 +58,10 @@ CLAIMS = (
           "kexue.fm/9577, a guess", _gain("qk_bias", "sandwich"), -A_POINT),
     Claim("hwfa-flat", "HWFA loses about half a point at 8x, less than a whole one.", "kexue.fm/9603",
           _kept(1, "hwfa"), -A_POINT, "48.70 % at 1x, 48.15 % at 8x"),
-    Claim("hwfa-uses-far-text", "HWFA uses far text: repeated text becomes easier with length.", "kexue.fm/9603",
-          _repeats("hwfa", 8, 1), theirs="80.84 % at 8x of repeated text, 48.70 % at 1x"),
+    Claim("hwfa-uses-far-text", "HWFA uses far text: from 1x to 8x repeated text gains more than other text.",
+          "kexue.fm/9603",
+          _gains("hwfa", REPEATED, PLAIN),
+          theirs="repeated text 80.84 % at 8x; other text 48.70 % at 1x, 48.15 % at 8x"),
     Claim("hwfa-over-windows", "Windows alone lack what HWFA's full layers give: at 8x HWFA is better, and on repeated "
           "text too.", "kexue.fm/9603", (*_gain("hwfa", "window"), *_gain("hwfa", "window", kind=REPEATED))),
     Claim("hwfa-rerope-better", "With ReRoPE in its full layers HWFA is better at 1x and at 8x.", "kexue.fm/9731",
@@ -100,7 +98,8 @@ CLAIMS = (
     Claim("nope-better", "No positions at all beat plain rotation at 8x.", "arXiv:2305.19466", _gain("nope", "rope")),
     Claim("log-n-trained", "log-n, trained in, beats plain rotation at 8x.", "kexue.fm/8823; 9706",
           _gain("log_n", "rope"), theirs="24.02 instead of 23.16 %"),
-    Claim("key-norm-better", "Norms on keys are higher than plain rotation at 2x, 4x and 8x.", "kexue.fm/9859",
+    Claim("key-norm-better", "With norms on keys accuracy is higher than with plain rotation at 2x, 4x and 8x.",
+          "kexue.fm/9859",
           _gain("key_norm", "rope", at=(2, 4, 8))),
     Claim("key-norm-flat", "With norms on keys less than two points are lost at 8x.", "kexue.fm/9859",
           _kept(1, "key_norm"), -2 * A_POINT, "49.60 % at 1x, 47.69 % at 8x, 61.08 % of repeated text"),
@@ -144,7 +143,8 @@ CLAIMS = (
     Claim("streaming-eight", "More than four first tokens gain little: eight gain less than a point at 8x.",
           "arXiv:2309.17453", _gain("marked_under_streaming", "marked_with_8_sinks"), -A_POINT),
     Claim("streaming-no-memory", "StreamingLLM does not lengthen the context: from 1x to 8x repeated text gains at "
-          "most a point more than other text.", "arXiv:2309.17453", _as_other_text("marked_under_streaming"), -A_POINT),
+          "most a point more than other text.", "arXiv:2309.17453", _gains("marked_under_streaming", PLAIN, REPEATED),
+          -A_POINT),
     Claim("longer-rows-later", "Short rows for 20, 40 or 80 % of the steps and rows of eight times the length for the "
           "rest are as good at 8x as long rows throughout: half a point at most.", "arXiv:2309.16039",
           tuple(terms for share in (20, 40, 80) for terms in _gain(f"longer_from_{share}", "longer_from_0")), -NOTHING,
@@ -153,8 +153,8 @@ CLAIMS = (
           "after 80 %.", "an article's impression of arXiv:2309.16039",
           (*_gain("longer_from_20", "longer_from_80"), *_gain("longer_from_40", "longer_from_80")),
           theirs="'seems a bit better'; its perplexities 7.59, 7.59, 7.59 and 4.26, 4.25, 4.25 say neither"),
-    Claim("longer-rows-at-all", "Longer rows for the last fifth of the steps are better at 8x than short rows "
-          "throughout.", "arXiv:2309.16039", _gain("longer_from_80", "rope")),
+    Claim("longer-rows-at-all", "Longer rows under a base of 500,000 for the last fifth of the steps are better at 8x "
+          "than short rows throughout.", "arXiv:2309.16039", _gain("longer_from_80", "rope")),
     Claim("gqa-after-5-percent", "Grouped queries after 5 % of the steps are as good as all heads: half a point at "
           "most.", "arXiv:2305.13245", _gain("rope_to_2_kv_heads", "rope", at=(1,)), -NOTHING,
           "47.1 instead of 47.2 points"),
@@ -181,7 +181,7 @@ def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the results of `ropewalk train zoo` say of every claim."""
     ours = ZooFigures(results["models"])
     models = results["models"]
-    others = (*logit_verdicts(models), *entropy_verdicts(models), *reach_verdicts(models))
+    others = (*logit_verdicts(models), *entropy_verdicts(models), *reach_verdicts(models), *sink_verdicts(models))
     return [*(_verdict(claim, ours) for claim in CLAIMS), *others]
 
 

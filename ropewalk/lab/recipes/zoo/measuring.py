@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
 from ropewalk.lab.recipes.zoo.inside.entropies import entropies
 from ropewalk.lab.recipes.zoo.inside.logit_terms import logit_terms
+from ropewalk.lab.recipes.zoo.inside.sink_share import sink_share
 from ropewalk.lab.recipes.zoo.inside.window_reach import window_reach
 from ropewalk.lab.recipes.zoo.methods import ZooMethod, window_of
 from ropewalk.lab.small_models import ModelShape
@@ -31,14 +32,15 @@ def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShap
     model = load(folder)
     if method.of and method.kv_heads:
         model = convert(model, MHAToGQA(kv_heads=method.kv_heads))
-    record: dict[str, Any] = {"figures": _figures(model, folder, method, held_out, shape)}
-    if method.logits:
-        record["logit_terms"] = logit_terms(model, held_out, shape.trained_len)
-    if method.reach:
-        record["reach"] = window_reach(model, held_out, window_of(shape), shape.layers)
-    if method.entropy:
-        record["entropies"] = entropies(model, method.line(shape), held_out, shape.trained_len)
-    return record
+    length = shape.trained_len
+    inside: dict[str, Callable[[], Any]] = {
+        "logit_terms": lambda: logit_terms(model, held_out, length),
+        "entropies": lambda: entropies(model, method.line(shape), held_out, length),
+        "reach": lambda: window_reach(model, held_out, window_of(shape), shape.layers),
+        "sink": lambda: sink_share(model, held_out, length),
+    }
+    figures = _figures(model, folder, method, held_out, shape)
+    return {"figures": figures, **{name: inside[name]() for name in method.inside}}
 
 
 def _figures(

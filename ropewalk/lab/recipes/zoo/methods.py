@@ -23,9 +23,7 @@ class ZooMethod(NamedTuple):
     longer_from: float | None = None  # the share of the steps after which rows become LONGER times as long
     begun_from: str = ""  # the method whose model is trained on
     kv_heads: int = 0  # key and value heads that are left of it; 0: all
-    logits: bool = False  # what they are made of is measured too
-    reach: bool = False  # how many tokens reach the last one is measured too
-    entropy: bool = False  # over how many keys attention is spread is measured too
+    inside: tuple[str, ...] = ()  # what is measured inside its models, as in measuring.py
 
     @property
     def needs(self) -> str:
@@ -50,8 +48,8 @@ def window_of(shape: ModelShape) -> int:
 
 
 TRAINED: Mapping[str, ZooMethod] = {
-    "rope": ZooMethod(logits=True, entropy=True),
-    "qk_bias": ZooMethod("qk_bias", logits=True),
+    "rope": ZooMethod(inside=("logit_terms", "entropies")),
+    "qk_bias": ZooMethod("qk_bias", inside=("logit_terms",)),
     "key_norm": ZooMethod(shape={"key_norm": True}),
     "log_n": ZooMethod("log_n:clipped=false"),
     "nope": ZooMethod("nope"),
@@ -59,13 +57,13 @@ TRAINED: Mapping[str, ZooMethod] = {
     "kerple": ZooMethod("kerple"),
     "sandwich": ZooMethod("sandwich"),
     "xpos": ZooMethod("xpos+bca"),
-    "window": ZooMethod("window:window={window}", reach=True),
+    "window": ZooMethod("window:window={window}", inside=("reach",)),
     "nope_window": ZooMethod("nope+window:window={window}"),
     "hwfa": ZooMethod("hwfa"),
     "hwfa_rerope": ZooMethod("hwfa_rerope"),
     "randomized_rotary": ZooMethod("randomized:limit={limit}"),
     "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
-    "marked": ZooMethod(marked=True),
+    "marked": ZooMethod(marked=True, inside=("sink",)),
     **{f"longer_from_{share}": ZooMethod(longer_from=share / 100) for share in (0, 20, 40, 80)},
     "rope_to_2_kv_heads": ZooMethod(begun_from="rope", kv_heads=2),
     "rope_to_1_kv_head": ZooMethod(begun_from="rope", kv_heads=1),
@@ -78,7 +76,7 @@ UNTRAINED: Mapping[str, ZooMethod] = {
     "rope_under_yarn": ZooMethod("yarn", of="rope"),
     "rope_under_half_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.05", of="rope"),
     "rope_under_twice_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.2", of="rope"),
-    "rope_under_log_n": ZooMethod("log_n", of="rope", entropy=True),
+    "rope_under_log_n": ZooMethod("log_n", of="rope", inside=("entropies",)),
     "rope_under_by_parts": ZooMethod("by_parts", of="rope"),
     "rope_under_rerope": ZooMethod("rerope:window={half}", of="rope"),
     "rope_under_window": ZooMethod("window:window={length}", of="rope"),

@@ -19,7 +19,10 @@ FIGURES = {
     },
     "qk-bias-keeps": {("qk_bias", 1): 52.75, ("qk_bias", 2): 50.99, ("qk_bias", 4): 45.25, ("qk_bias", 8): 39.55},
     "hwfa-flat": {("hwfa", 1): 48.70, ("hwfa", 8): 48.15},
-    "hwfa-uses-far-text": {("hwfa", 8, REPEATED): 80.84, ("hwfa", 1, REPEATED): 48.70},
+    "hwfa-uses-far-text": {
+        **{("hwfa", 8, REPEATED): 80.84, ("hwfa", 1, REPEATED): 48.70},
+        **{("hwfa", 8): 48.15, ("hwfa", 1): 48.70},
+    },
     "hwfa-rerope-flat": {("hwfa_rerope", 1): 49.46, ("hwfa_rerope", 8): 49.36},
     "hwfa-rerope-better": {
         **{("hwfa_rerope", 1): 49.46, ("hwfa_rerope", 8): 49.36},

@@ -20,6 +20,7 @@ from ropewalk.lab.recipes.zoo.claims import verdicts as verdicts_of
 from ropewalk.lab.recipes.zoo.figures import ZooFigures
 from ropewalk.lab.recipes.zoo.inside.entropy_claims import CLAIMS as ENTROPY_CLAIMS
 from ropewalk.lab.recipes.zoo.inside.logit_claims import CLAIMS as LOGIT_CLAIMS
+from ropewalk.lab.recipes.zoo.inside.sink_share import CLAIM as SINK
 from ropewalk.lab.recipes.zoo.inside.window_reach import CLAIM as WINDOW_REACH
 from ropewalk.lab.recipes.zoo.measuring import TIMES
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
@@ -141,7 +142,7 @@ def verdicts(text):
     return {line.partition(" (")[0]: line for line in text.splitlines() if line.startswith("- ")}
 
 
-A_THIRD = "- Bare RoPE fails beyond its length: at 8x at most a third of its accuracy is left: 34.2 %."
+A_THIRD = "- Bare RoPE fails beyond its length: at 8x at most 34.2 % of its accuracy is left."
 
 
 def test_the_page_says_what_was_reproduced():
@@ -220,7 +221,7 @@ def test_a_method_that_is_trained_as_none_is_refused(tmp_path, monkeypatch):
 def test_results_hold_what_pages_of_the_claims_show(tmp_path):
     run(tmp_path, "rope,alibi")
     records = {one["name"]: one for one in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["claims"]}
-    assert list(records) == [claim.name for claim in (*CLAIMS, *LOGIT_CLAIMS, *ENTROPY_CLAIMS, WINDOW_REACH)]
+    assert list(records) == [claim.name for claim in (*CLAIMS, *LOGIT_CLAIMS, *ENTROPY_CLAIMS, WINDOW_REACH, SINK)]
     assert records["kerple-flat"]["verdict"] == "not measured"
     curves = records["alibi-3x"]["curves"]
     assert [point[0] for point in curves["alibi, non-repeated"]] == list(TIMES)

@@ -48,7 +48,8 @@ class LogitTerm(NamedTuple):
 
 
 CLAIMS = (
-    Claim("qk-bias-term-falls", "The product of both biases falls with the distance.", "kexue.fm/9577",
+    Claim("qk-bias-term-falls", "The product of both biases falls with the distance within the trained length.",
+          "kexue.fm/9577",
           ((LogitTerm(1, FALL, BOTH),),), theirs="a curve that falls"),
     Claim("qk-bias-term-largest", "The product of both biases is the largest of the four terms.", "kexue.fm/9577",
           tuple((LogitTerm(1, SIZE, BOTH), LogitTerm(-1, SIZE, other)) for other in OTHERS),
@@ -56,10 +57,12 @@ CLAIMS = (
     Claim("rope-falls-and-rises", "Without biases the logit falls with the distance within the trained length, and "
           "rises beyond it.", "kexue.fm/9577",
           ((LogitTerm(1, FALL, LOGIT, "rope"),), (LogitTerm(1, RISE, LOGIT, "rope"),)), theirs="a curve"),
-    Claim("qk-bias-falls-more", "With biases the logit falls more with the distance than without.", "kexue.fm/9577",
+    Claim("qk-bias-falls-more", "With biases the logit falls more with the distance within the trained length than "
+          "without.", "kexue.fm/9577",
           ((LogitTerm(1, FALL, LOGIT), LogitTerm(-1, FALL, LOGIT, "rope")),), theirs="two curves"),
-    Claim("qk-bias-front-layers", "With biases the logit falls more in the front half of the layers than in the back "
-          "half.", "kexue.fm/9577", ((LogitTerm(1, FRONT, LOGIT), LogitTerm(-1, BACK, LOGIT)),)),
+    Claim("qk-bias-front-layers", "With biases the logit falls more within the trained length in the front half of the "
+          "layers than in the back half.", "kexue.fm/9577",
+          ((LogitTerm(1, FRONT, LOGIT), LogitTerm(-1, BACK, LOGIT)),)),
 )  # fmt: skip
 
 

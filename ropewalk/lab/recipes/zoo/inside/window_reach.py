@@ -10,11 +10,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk.evaluation.metrics.intervals import crossed
-from ropewalk.lab.claims import NOT_MEASURED, Claim, JudgedClaim, Unit, judge
+from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
 
 TEXTS = 16  # of the held-out ones
 PERCENT = Unit("percent of layers times window", 100, 1)
-AXES = ("seed", "tokens that reach the last one, percent of layers times window")
+AXES = ("seed", "reach, percent of layers times window")
 CLAIM = Claim(
     "window-reach",
     "Windows of several layers together reach about as far as layers times window: at least nine tenths of it.",
@@ -42,8 +42,8 @@ def _gradient(x: Tensor) -> Tensor:
 def reach_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
     """What the models say whose reach was measured."""
     shares = {model["seed"]: _shares(model["reach"]) for model in models if "reach" in model}
-    if not shares:
-        return [JudgedClaim(claim=CLAIM, word=NOT_MEASURED, unit=PERCENT)]
+    if len(shares) < 2:
+        return [JudgedClaim(claim=CLAIM, word=ONE_SEED if shares else NOT_MEASURED, unit=PERCENT)]
     curve = [(seed, crossed([of_texts])) for seed, of_texts in sorted(shares.items())]
     return [judge(CLAIM, [crossed(list(shares.values()))], PERCENT, AXES, {"window": curve})]
 

@@ -36,4 +36,6 @@ def test_its_verdict():
     assert verdict(55).word == "reproduced"
     assert verdict(50).word == "not reproduced"
     assert verdict(55).record["intervals"] == ["+1.7 [+1.7, +1.7]"]
+    reach = {"window": 10, "layers": 6, "tokens": [55]}
+    assert reach_verdicts([{"seed": 0, "reach": reach}])[0].word == "not judged: a single seed"
     assert reach_verdicts([{"seed": 0}])[0].word == "not measured"
