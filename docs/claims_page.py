@@ -16,11 +16,14 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from PIL import Image
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BEGIN, END = "<!-- generated: claims -->", "<!-- end -->"
 LINES = ["-", "--", "-.", ":"]
+COLOURS = 160  # of a picture; with few, lines that are thin get the colour of others
+WIDE = 8  # so many times the smallest place is drawn on a scale of powers
 LENGTHS = 10  # up to here the points of a curve are lengths, which a table can show
 Record = Mapping[str, Any]
 
@@ -53,8 +56,10 @@ STUDIES = (
         "contexts/contexts.json",
         "the model that Ropewalk carries, asked for passkeys in one of several texts of 512 tokens",
         "ropewalk compare default rope --lengths 1k,2k,4k,8k --samples 24 --corpus python --out FOLDER --tasks "
-        "many_contexts:pooling=mean,beta=0.25,many_contexts:pooling=product,many_contexts:beta=0,"
-        "many_contexts:beta=0.25,many_contexts:beta=0.5,many_contexts:beta=1 && python docs/contexts_claims.py FOLDER",
+        "many_contexts:pooling=mean,beta=0.25,many_contexts:pooling=max,beta=0.25,many_contexts:pooling=product,"
+        "many_contexts:beta=0,many_contexts:beta=0.25,many_contexts:beta=0.5,many_contexts:beta=1 && "
+        "ropewalk compare default rope --lengths 1k,8k --samples 48 --corpus python --out MORE --tasks "
+        "many_contexts:beta=0.25 && python docs/contexts_claims.py FOLDER MORE",
     ),
     Study(
         "kv-heads",
@@ -132,7 +137,10 @@ def claim_page(study: Study, record: Record) -> str:
         parts += [f"Each of these must be above {record['bound']:g} {record['unit']}:", _sums(record)]
     if record["curves"]:
         picture = page_name(study, record).replace(".md", ".png")
-        parts += [f"![{', '.join(record['axes'])}]({picture})", f"{_heading(record)}, with 95 % intervals:"]
+        parts.append(f"![{', '.join(record['axes'])}]({picture})")
+        if record["above"]:
+            parts.append("On the right are the comparisons above, in their order, with the bound at 0.")
+        parts.append(f"{_heading(record)}, with 95 % intervals:")
         parts.append(_table(record))
     parts += [f"To measure it again: `{study.command}`; all figures are in [{study.name}](../{study.records})."]
     return "\n\n".join(parts) + "\n"
@@ -174,24 +182,40 @@ def draw_claims(results: Path = RESULTS) -> None:
 
 
 def _draw(record: Record, path: Path) -> None:
-    figure, panel = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    figure, (panel, sums) = plt.subplots(1, 2, figsize=(7.8, 3.2), width_ratios=(4, 1), layout="constrained")
     for nth, (label, points) in enumerate(record["curves"].items()):
         x, value, low, high = zip(*points, strict=True)
         marker = "o" if len(x) == 1 else ""
         (line,) = panel.plot(x, value, marker=marker, label=label, linestyle=LINES[nth % len(LINES)], linewidth=1.6)
         panel.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     across, up = record["axes"]
-    if all(isinstance(x, int) and x for x in _places(record)):
+    if all(isinstance(x, int) and x for x in _places(record)) and max(_places(record)) >= WIDE * min(_places(record)):
         panel.set_xscale("log", base=2)
         times = "x" if "trained lengths" in across else ""
         panel.set_xticks(_places(record), [f"{x}{times}" for x in _places(record)], minor=False)
+    elif len(_places(record)) <= LENGTHS:
+        panel.set_xticks(_places(record))
     panel.set(xlabel=across, ylabel=up)
     panel.legend(frameon=False, fontsize=8)
     panel.spines[["top", "right"]].set_visible(False)
+    _draw_sums(sums, record)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=90, format="png")
     plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(48).save(path, optimize=True)
+    Image.open(drawn).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+
+
+def _draw_sums(panel: Axes, record: Record) -> None:
+    """How far each sum is above its bound, in the order of the page's table: differences are surer than their parts."""
+    rows = range(len(record["above"]))
+    for row, (value, low, high) in zip(rows, record["above"], strict=True):
+        panel.plot((low, high), (row, row), color="black", linewidth=1.4)
+        panel.plot(value, row, "o", color="black", markersize=4)
+    panel.axvline(0, color="grey", linewidth=0.8)
+    panel.set_yticks(rows, [str(row + 1) for row in rows])
+    panel.set(ylim=(len(rows) - 0.4, -0.6), xlabel="above the bound", ylabel="comparison")
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.set_visible(bool(rows))
 
 
 def _places(record: Record) -> Sequence[int]:

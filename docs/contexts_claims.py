@@ -1,6 +1,8 @@
 """What the source of NBCE claims, judged by what `ropewalk compare` measured of the task many_contexts.
 
-python docs/contexts_claims.py FOLDER   collect FOLDER/results.json, which the command wrote, into results/contexts
+python docs/contexts_claims.py FOLDER MORE   collect the results that two commands wrote into results/contexts
+
+FOLDER has every rule; MORE has more questions for NBCE, since a share of right answers needs many.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from ropewalk.evaluation.metrics.intervals import Estimate, difference_of_shares
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
-MEAN, LEAST = "many_contexts_mean_0.25", "many_contexts_entropy_{}"
+MEAN, MAX, LEAST = "many_contexts_mean_0.25", "many_contexts_max_0.25", "many_contexts_entropy_{}"
 PRODUCT = "many_contexts_product"
+POOLINGS = {"entropy": "least entropy", "mean": "mean", "max": "maximum"}
 BETAS = ("0", "0.25", "0.5", "1")
 LOSS, RIGHT = "loss", "right"
 SOURCE = "kexue.fm/9617"
@@ -42,7 +45,7 @@ def named(rule: str) -> str:
     if rule == PRODUCT:
         return "exact naive Bayes"
     _, _, pooling, beta = rule.rsplit("_", 3)
-    return f"{'least entropy' if pooling == 'entropy' else 'mean'} (beta {beta})"
+    return f"{POOLINGS[pooling]} (beta {beta})"
 
 
 def claims_for(counts: Sequence[int]) -> list[Claim]:
@@ -56,9 +59,16 @@ def claims_for(counts: Sequence[int]) -> list[Claim]:
             tuple((AnswerTerm(1, MEAN, count), AnswerTerm(-1, best, count)) for count in counts),
         ),
         Claim(
+            "maximum",
+            "NBCE's context of least entropy is better than the maximum of all contexts: the loss of the answer is "
+            "lower.",
+            SOURCE,
+            tuple((AnswerTerm(1, MAX, count), AnswerTerm(-1, best, count)) for count in counts),
+        ),
+        Claim(
             "exact",
             "NBCE's context of least entropy is better than exact naive Bayes: the loss of the answer is lower.",
-            SOURCE,
+            f"{SOURCE}, which finds least entropy the best",
             tuple((AnswerTerm(1, PRODUCT, count), AnswerTerm(-1, best, count)) for count in counts),
         ),
         Claim(
@@ -86,12 +96,9 @@ def claims_for(counts: Sequence[int]) -> list[Claim]:
 class Answers:
     """What was measured, by rule and number of contexts: one figure for each question."""
 
-    def __init__(self, results: Mapping[str, Any]) -> None:
-        self._of: dict[tuple[str, int], list[Mapping[str, Any]]] = {
-            (row["task"], round(fmean(sample["contexts"] for sample in row["samples"]))): row["samples"]
-            for row in results["contenders"][0]["rows"]
-            if row["task"].startswith("many_contexts")
-        }
+    def __init__(self, results: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+        self._of = _by_rule(results)
+        self._more = {**self._of, **_by_rule(more)}
         self.counts = sorted({count for _, count in self._of})
 
     def sum(self, terms: Sequence[AnswerTerm]) -> Estimate:
@@ -103,7 +110,7 @@ class Answers:
 
     def _of_shares(self, terms: Sequence[AnswerTerm]) -> Estimate:
         """A share of right answers, or one less another."""
-        shares = {term.weight: self._share(self._of[term.rule, term.contexts]) for term in terms}
+        shares = {term.weight: self._share(self._more[term.rule, term.contexts]) for term in terms}
         return difference_of_shares(shares[1], shares[-1]) if len(terms) > 1 else shares[1]
 
     def _share(self, samples: Sequence[Mapping[str, Any]]) -> Estimate:
@@ -114,9 +121,18 @@ class Answers:
         return [(count, self.sum([AnswerTerm(1, rule, count, what)])) for count in self.counts]
 
 
-def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
+def _by_rule(results: Mapping[str, Any]) -> dict[tuple[str, int], list[Mapping[str, Any]]]:
+    """What was measured of each question, by rule and number of contexts."""
+    return {
+        (row["task"], round(fmean(sample["contexts"] for sample in row["samples"]))): row["samples"]
+        for row in results["contenders"][0]["rows"]
+        if row["task"].startswith("many_contexts")
+    }
+
+
+def verdicts(results: Mapping[str, Any], more: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the results say of every claim."""
-    ours = Answers(results)
+    ours = Answers(results, more)
     return [_verdict(claim, ours) for claim in claims_for(ours.counts)]
 
 
@@ -133,15 +149,16 @@ def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
     )
 
 
-def collect(folder: Path) -> None:
+def collect(folder: Path, more: Path) -> None:
     """The claims, with what they follow from, into one small file."""
-    results = json.loads((folder / "results.json").read_text("utf-8"))
-    kept = {name: results[name] for name in ("command", "made", "marks")}
-    kept["command"] = re.sub(r"--out \S+", "--out FOLDER", kept["command"])
+    every, questions = (json.loads((path / "results.json").read_text("utf-8")) for path in (folder, more))
+    kept = {name: every[name] for name in ("command", "made", "marks")}
+    named_as = ((every, "FOLDER"), (questions, "MORE"))
+    kept["command"] = " && ".join(re.sub(r"--out \S+", f"--out {name}", one["command"]) for one, name in named_as)
     PLACE.parent.mkdir(exist_ok=True)
-    records = [verdict.record for verdict in verdicts(results)]
+    records = [verdict.record for verdict in verdicts(every, questions)]
     PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    collect(Path(sys.argv[1]))
+    collect(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -61,7 +61,7 @@ SCALES = (
     scales.DynamicTemperature(inner=scales.YarnTemperature(factor=1)),
 )
 POSITIONS = (positions.Sequential(), positions.Randomized(limit=200), positions.PoSE(target_len=200))
-DECODING = (decoding.NBCE(), decoding.MeanPooling())
+DECODING = (decoding.NBCE(), decoding.MeanPooling(), decoding.MaxPooling())
 SURGERY = (surgery.MHAToGQA(kv_heads=1), surgery.QKBias(), surgery.StretchPositions(target_len=64))
 
 EXAMPLES = {

@@ -28,16 +28,30 @@ def results(losses, right=1.0):
     return {"contenders": [{"rows": [{"task": "context", "samples": []}, *rows]}]}
 
 
-RULES = {module.MEAN: 2.0, module.PRODUCT: 1.5, **{module.LEAST.format(beta): 1.0 for beta in module.BETAS}}
+RULES = {
+    module.MEAN: 2.0,
+    module.MAX: 1.8,
+    module.PRODUCT: 1.5,
+    **{module.LEAST.format(beta): 1.0 for beta in module.BETAS},
+}
+
+
+NOTHING = {"contenders": [{"rows": []}]}
 
 
 def words(losses, **more):
-    return {one.claim.name: one.word for one in module.verdicts(results(losses, **more))}
+    return {one.claim.name: one.word for one in module.verdicts(results(losses, **more), NOTHING)}
 
 
 def test_least_entropy_against_the_mean():
     assert words(RULES)["least-entropy"] == "reproduced"
     assert words({**RULES, module.MEAN: 0.5})["least-entropy"] == "not reproduced"
+
+
+def test_least_entropy_against_the_maximum():
+    assert words(RULES)["maximum"] == "reproduced"
+    assert words({**RULES, module.MAX: 0.5})["maximum"] == "not reproduced"
+    assert module.named(module.MAX) == "maximum (beta 0.25)"
 
 
 def test_least_entropy_against_exact_naive_bayes():
@@ -56,13 +70,14 @@ def test_many_contexts_against_few():
     """With four questions, all answered, the interval is wide; with many it is not."""
     assert words(RULES)["many-contexts"] == "not settled"
     assert words(RULES, right=0.0)["many-contexts"] == "not reproduced"
-    many = results(RULES)
+    many = results({module.LEAST.format("0.25"): 1.0})
     for row in many["contenders"][0]["rows"]:
         row["samples"] *= 20
-    assert {one.claim.name: one.word for one in module.verdicts(many)}["many-contexts"] == "reproduced"
+    words_of_many = {one.claim.name: one.word for one in module.verdicts(results(RULES), many)}
+    assert words_of_many == {**words(RULES), "many-contexts": "reproduced"}
 
 
 def test_a_record_says_what_was_compared():
-    first = module.verdicts(results(RULES))[0].record
+    first = module.verdicts(results(RULES), NOTHING)[0].record
     assert first["sums"][1] == "mean (beta 0.25) of 16 contexts, minus least entropy (beta 0.25) of 16 contexts"
     assert first["curves"]["mean (beta 0.25)"][0][:2] == pytest.approx([2, 2.125])

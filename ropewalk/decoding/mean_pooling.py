@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
-from ropewalk.decoding.signature import Combined, Decoding, require_contexts
+from ropewalk.decoding.signature import Combined, Decoding, discounted, require_contexts
 from ropewalk.record import NOT_NEGATIVE
 
 
@@ -26,6 +25,4 @@ class MeanPooling(Decoding):
 
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:
         require_contexts(logp)
-        without, mean = logp[0], logp[1:].mean(0)
-        against = (1 + self.beta) * mean - self.beta * without
-        return Combined(torch.where(without > -torch.inf, against, mean), None)
+        return Combined(discounted(logp[1:].mean(0), logp[0], self.beta), None)

@@ -17,7 +17,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from ropewalk.decoding.signature import Combined, Decoding, require_contexts
+from ropewalk.decoding.signature import Combined, Decoding, discounted, require_contexts
 from ropewalk.errors import InvalidValue
 from ropewalk.record import A_SHARE, NOT_NEGATIVE
 
@@ -40,9 +40,7 @@ class NBCE(Decoding):
                 raise InvalidValue("last", f"a context's row, 1 to {len(logp) - 1}", last)
             entropy[last] -= self.eta
         chosen = int(entropy[1:].argmin()) + 1
-        without, surest = filtered[0], filtered[chosen]
-        against = (1 + self.beta) * surest - self.beta * without
-        return Combined(torch.where(without > FLOOR, against, surest), chosen)
+        return Combined(discounted(filtered[chosen], filtered[0], self.beta, FLOOR), chosen)
 
 
 def keep_top_p(logp: Tensor, top_p: float) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue
@@ -24,6 +25,11 @@ class Decoding(Spec):
     @abstractmethod
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:
         """`logp` is [1 + contexts, vocabulary] normalised; row 0 has no context. `last` is the row chosen before."""
+
+
+def discounted(logp: Tensor, guess: Tensor, beta: float, floor: float = -torch.inf) -> Tensor:
+    """(1 + beta) logp - beta guess, where the context-free guess is above the floor; logp elsewhere."""
+    return torch.where(guess > floor, (1 + beta) * logp - beta * guess, logp)
 
 
 def require_contexts(logp: Tensor) -> None:

@@ -5,7 +5,8 @@
 
 Source: Dosovitskiy et al. 2020 (ViT), arXiv:2010.11929, sec. 3.2; ends = centred is torch's interpolate by default.
 
-Leading rows that are no positions (a class token's, OPT's first two) are counted by `untouched` and kept.
+Leading rows that are no positions (a class token's, OPT's first two) are counted by `untouched` and kept. Where a model
+is converted, both the table and these rows are found by what the model looks up.
 """
 
 from __future__ import annotations
@@ -21,24 +22,28 @@ from ropewalk.facts import Facts
 from ropewalk.record import AT_LEAST_ONE, NOT_NEGATIVE
 from ropewalk.surgery.signature import State, Surgery, ending_in
 
+USUAL = "position_embeddings"  # name of the table, where no model is there to ask
+
 
 @dataclass(frozen=True, kw_only=True)
 class StretchPositions(Surgery):
     name = "stretch_positions"
     target_len: Annotated[int, AT_LEAST_ONE, "positions afterwards"]
-    module: Annotated[str, "name of the table"] = "position_embeddings"
-    untouched: Annotated[int, NOT_NEGATIVE, "leading rows that are no positions"] = 0
+    module: Annotated[str | None, "name of the table; nothing: found in the model"] = None
+    untouched: Annotated[int | None, NOT_NEGATIVE, "leading rows that are no positions; nothing: found"] = None
     ends: Annotated[Literal["kept", "centred"], "first and last row stay, or pixels are centred"] = "centred"
 
     def convert(self, state: State, facts: Facts) -> tuple[dict[str, Tensor], Facts]:
-        tables = ending_in(state, (f"{self.module}.weight", self.module), "table of learned positions")
+        module = self.module or USUAL
+        tables = ending_in(state, (f"{module}.weight", module), "table of learned positions")
         return {**state, **{name: self._stretch(name, state[name]) for name in tables}}, facts
 
     def _stretch(self, name: str, table: Tensor) -> Tensor:
-        if not table.is_floating_point() or table.dim() != 2 or len(table) <= self.untouched:
-            rule = f"a table of floating-point numbers with more than {self.untouched} rows"
+        untouched = self.untouched or 0
+        if not table.is_floating_point() or table.dim() != 2 or len(table) <= untouched:
+            rule = f"a table of floating-point numbers with more than {untouched} rows"
             raise DoesNotFit(name, rule, f"{table.dtype} {tuple(table.shape)}")
-        extra, rows = table[: self.untouched], table[self.untouched :].double()
+        extra, rows = table[:untouched], table[untouched:].double()
         if self.target_len < len(rows):
             raise DoesNotFit("target_len", f"at least the {len(rows)} rows of {name}", self.target_len)
         x = self._places(len(rows)).to(rows.device)

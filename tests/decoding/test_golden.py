@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TopPLogitsWarper
 
-from ropewalk.decoding import NBCE, MeanPooling
+from ropewalk.decoding import NBCE, MaxPooling, MeanPooling
 from ropewalk.decoding.nbce import keep_top_p
 from ropewalk.errors import InvalidValue
 
@@ -58,23 +58,32 @@ def test_mean_pooling_with_one_less_than_its_contexts_is_naive_bayes():
     torch.testing.assert_close(got, exact / exact.sum())
 
 
+def test_max_pooling_by_hand():
+    logp = torch.tensor([[0.3, 0.2, 0.5], [0.8, 0.1, 0.1], [0.2, 0.5, 0.3]], dtype=torch.float64).log()
+    got = MaxPooling(beta=0.5).combine(logp)
+    assert got.chosen is None
+    expected = [1.5 * math.log(most) - 0.5 * math.log(alone) for most, alone in ((0.8, 0.3), (0.5, 0.2), (0.3, 0.5))]
+    assert got.logp.tolist() == pytest.approx(expected)
+
+
 def test_tokens_that_are_impossible_stay_so():
     logp = torch.tensor([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.2, 0.7, 0.1]], dtype=torch.float64).log()
-    for rule in (NBCE(), MeanPooling(), MeanPooling(beta=0.0)):
+    for rule in (NBCE(), MeanPooling(), MeanPooling(beta=0.0), MaxPooling()):
         combined = rule.combine(logp).logp
         assert not combined.isnan().any()
     assert MeanPooling().combine(logp).logp[2] == -math.inf
+    assert MaxPooling().combine(logp).logp[2] == pytest.approx(math.log(0.1))  # one context has it
 
 
 def test_nan_is_refused():
-    for rule in (NBCE(), MeanPooling()):
+    for rule in (NBCE(), MeanPooling(), MaxPooling()):
         with pytest.raises(InvalidValue, match="logp must be free of NaN"):
             rule.combine(torch.full((3, 4), math.nan))
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 5), (2, 3, 4)])
 def test_a_missing_context_is_refused(shape):
-    for rule in (NBCE(), MeanPooling()):
+    for rule in (NBCE(), MeanPooling(), MaxPooling()):
         with pytest.raises(InvalidValue, match=r"logp must be \[1 \+ contexts, vocabulary\]"):
             rule.combine(torch.zeros(shape))
 

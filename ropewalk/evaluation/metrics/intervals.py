@@ -94,11 +94,11 @@ def mean(
     return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), len(values))
 
 
-def crossed(table: Sequence[Sequence[float]]) -> Estimate:
+def crossed(table: Sequence[Sequence[float]], *, least: float = -math.inf, most: float = math.inf) -> Estimate:
     """The mean of a table whose rows and columns were both drawn, such as seeds and texts.
 
     Its error is e^2 = e_rows^2 + e_columns^2, each of their means; the degrees of freedom are Satterthwaite's. What
-    belongs to neither is counted twice: the interval is rather too wide.
+    belongs to neither is counted twice: the interval is rather too wide. It is cut at `least` and `most`.
 
     Source: Satterthwaite 1946, Biometrics Bulletin 2, 110-114.
     """
@@ -107,10 +107,10 @@ def crossed(table: Sequence[Sequence[float]]) -> Estimate:
     squares = [float(means.var()) / len(means) for means in drawn]
     total, value = math.fsum(squares), float(x.mean())
     if not drawn:
-        return Estimate(value, -math.inf, math.inf, 1)
+        return Estimate(value, least, most, 1)
     parts = math.fsum(square**2 / (len(means) - 1) for square, means in zip(squares, drawn, strict=True))
     half = student(int(total**2 / parts)) * math.sqrt(total) if total else 0.0
-    return Estimate(value, value - half, value + half, x.numel())
+    return Estimate(value, max(least, value - half), min(most, value + half), x.numel())
 
 
 def student(freedom: int) -> float:

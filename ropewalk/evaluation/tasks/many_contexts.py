@@ -1,4 +1,4 @@
-"""Many contexts: a passkey in one of several texts that are read separately, and combined by NBCE or by their mean.
+"""Many contexts: a passkey in one of several texts that are read separately, and combined by a rule such as NBCE.
 
 The length is cut into contexts of `piece` tokens, question and answer included; sample k hides the passkey in the
 context at depth (k + 1/2) / samples. A row without any context is read too. Right is who writes exactly the number,
@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.decoding import NBCE, Decoding, MeanPooling
+from ropewalk.decoding import NBCE, Decoding, MaxPooling, MeanPooling
 from ropewalk.evaluation.material.prompts import Prompt, tokenised, with_needle
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means, share
@@ -36,7 +36,8 @@ MOST = 20.0  # nats: the loss of a token that NBCE's filter leaves no probabilit
 class ManyContexts(AtDepths):
     name: ClassVar[str] = "many_contexts"
     pooling: Annotated[
-        Literal["entropy", "mean", "product"], "the context of least entropy (NBCE), the mean, or exact naive Bayes"
+        Literal["entropy", "mean", "max", "product"],
+        "the context of least entropy (NBCE), the mean, the maximum of each token, or exact naive Bayes",
     ] = "entropy"
     beta: Annotated[
         float, NOT_NEGATIVE, "how strongly the context-free guess is discounted; a product of n contexts has n - 1"
@@ -65,6 +66,8 @@ class ManyContexts(AtDepths):
         """How the predictions of so many contexts become one."""
         if self.pooling == "entropy":
             return NBCE(beta=self.beta)
+        if self.pooling == "max":
+            return MaxPooling(beta=self.beta)
         return MeanPooling(beta=contexts - 1 if self.pooling == "product" else self.beta)
 
     def holder(self, subject: Subject, length: int, sample: int) -> int:

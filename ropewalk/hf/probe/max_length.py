@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,25 +14,36 @@ from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.probe.rotation.modules import turns
 
 
+class LearnedPositions(NamedTuple):
+    """A table of learned positions in a model."""
+
+    name: str  # of the parameter
+    untouched: int  # leading rows that are no positions
+    rows: int  # positions
+
+
 def require_held(host: PreTrainedModel, length: int) -> None:
     """Refuse a text longer than the model's table of learned positions, where it has one."""
     stated = getattr(host.config.get_text_config(), "max_position_embeddings", None)
     if (isinstance(stated, int) and length <= stated) or turns(host):  # no table is shorter than the stated length
         return
-    rows = positions_of(host)
-    if rows is not None and length > rows:
-        remedy = "convert(model, 'stretched_positions:...') makes it longer"
-        raise DoesNotFit("length", f"at most the {rows} positions that the model has learned", length, remedy=remedy)
+    table = learned_positions(host)
+    if table is not None and length > table.rows:
+        remedy = f"convert(model, 'stretched_positions:target_len={length}') makes it longer"
+        rule = f"at most the {table.rows} positions that the model has learned"
+        raise DoesNotFit("length", rule, length, remedy=remedy)
 
 
 @torch.no_grad()
-def positions_of(host: PreTrainedModel) -> int | None:
-    """How many learned positions the model has; None without such a table."""
+def learned_positions(host: PreTrainedModel) -> LearnedPositions | None:
+    """The shortest table of learned positions; None without any."""
     words: Any = host.get_input_embeddings()
     watch = _LookingUp(words.weight)
     with quiet(host), watch:
         host(input_ids=torch.zeros(1, 2, dtype=torch.long, device=device_of(host)), use_cache=False)
-    return min(watch.lengths, default=None)
+    named = {id(parameter): name for name, parameter in host.named_parameters()}
+    tables = [LearnedPositions(named.get(id(table), ""), first, len(table) - first) for table, first in watch.found]
+    return min(tables, key=lambda table: table.rows, default=None)
 
 
 class _LookingUp(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -40,11 +51,11 @@ class _LookingUp(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, words: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.words, self.lengths = words, list[int]()
+        self.words, self.found = words, list[tuple[Tensor, int]]()  # tables, and their first rows that were looked up
 
     def __torch_dispatch__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if called is torch.ops.aten.embedding.default and args[0] is not self.words:
             table, places = args[0], args[1].flatten().tolist()
             if places == [places[0], places[0] + 1]:
-                self.lengths.append(len(table) - places[0])
+                self.found.append((table, places[0]))
         return called(*args, **(kwargs or {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,11 +16,12 @@ from ropewalk.facts import Facts
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.checkpoint.weights import whole_state
 from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.max_length import learned_positions
 from ropewalk.hf.probe.probe import device_of, probe
 from ropewalk.hf.probe.quantised import require_plain
 from ropewalk.hf.use.adapter import require_merged
 from ropewalk.parsing import parse
-from ropewalk.surgery import Surgery
+from ropewalk.surgery import StretchPositions, Surgery
 
 
 def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
@@ -59,14 +61,28 @@ def operated(
 ) -> ConversionPlan:
     """The weights after all operations, with a config that fits them."""
     config, before, groups = copy.deepcopy(host.config), set(state), facts.groups
-    for spec in surgery:
+    for spec in (_located(operation, host) for operation in surgery):
         spec.check_against(facts)
-        state, facts = spec.convert(state, facts)
+        old, (state, facts) = state, spec.convert(state, facts)
+        if isinstance(spec, StretchPositions):
+            grown = max(state[name].shape[0] - table.shape[0] for name, table in old.items() if table.dim())
+            config.get_text_config().max_position_embeddings += grown
     if facts.groups != groups:
         config.get_text_config().num_key_value_heads = facts.groups
     if set(state) - before:
         config.get_text_config().attention_bias = True
     return ConversionPlan(config, state, facts)
+
+
+def _located(spec: Surgery, host: PreTrainedModel) -> Surgery:
+    """A surgery on positions, with the table that the model looks them up in."""
+    if not isinstance(spec, StretchPositions) or spec.module is not None:
+        return spec
+    table = learned_positions(host)
+    if table is None or not table.name:
+        raise DoesNotFit.because("model", "the model has no table of learned positions to stretch")
+    untouched = table.untouched if spec.untouched is None else spec.untouched
+    return replace(spec, module=table.name.removesuffix(".weight"), untouched=untouched)
 
 
 def _operations(surgery: Surgery | str) -> tuple[Surgery, ...]:

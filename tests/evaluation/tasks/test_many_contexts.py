@@ -33,7 +33,9 @@ def test_one_context_has_the_passkey_and_all_have_the_length(tmp_path):
         assert {prompt.answer_ids for prompt in prompts} == {alone.answer_ids}
 
 
-@pytest.mark.parametrize(("pooling", "line"), [("entropy", "nbce"), ("mean", "parallel_windows")])
+@pytest.mark.parametrize(
+    ("pooling", "line"), [("entropy", "nbce"), ("mean", "parallel_windows"), ("max", "max_pooling")]
+)
 def test_what_is_right_is_what_the_model_writes(carried, pooling, line):
     """By greedy decoding of the whole answer, with padding and caches."""
     task = ManyContexts(samples=3, pooling=pooling)

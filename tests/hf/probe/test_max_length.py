@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import DoesNotFit
 from ropewalk.hf import score, score_tokens, stream
-from ropewalk.hf.probe.max_length import positions_of
+from ropewalk.hf.probe.max_length import learned_positions
 
 SIZES = {
     "gpt2": {"n_positions": 20, "n_embd": 32, "n_layer": 1, "n_head": 2},
@@ -32,7 +32,8 @@ def made(name):
 
 @pytest.mark.parametrize(("name", "rows"), [("gpt2", 20), ("opt", 20), ("bloom", None)])
 def test_positions_are_counted_where_they_are_looked_up(name, rows):
-    assert positions_of(made(name)) == rows
+    found = learned_positions(made(name))
+    assert (found and found.rows) == rows
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt"])

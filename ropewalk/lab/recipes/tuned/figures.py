@@ -49,7 +49,7 @@ class TunedFigures:
         """What was measured at one length, for every seed."""
         return [self._of[method, steps, seed, times] for seed in self.seeds(method, steps)]
 
-    def sum(self, terms: Sequence[LossTerm]) -> Estimate | None:
+    def sum(self, terms: Sequence[LossTerm], *, least: float = -math.inf) -> Estimate | None:
         """A sum of losses, with its interval over texts and over the seeds that all of them have; None without any.
 
         What is not trained is the same for every seed.
@@ -60,7 +60,7 @@ class TunedFigures:
         seeds = sorted(set.intersection(*(trained or sets)))
         if not seeds or not all(sets):
             return None
-        return crossed([list(self._of_texts(terms, seed)) for seed in seeds])
+        return crossed([list(self._of_texts(terms, seed)) for seed in seeds], least=least)
 
     def single(self, terms: Sequence[LossTerm]) -> bool:
         """Whether the sum is of models that were trained with one seed only."""
@@ -69,7 +69,7 @@ class TunedFigures:
 
     def curve(self, method: str, budget: str) -> list[tuple[float, Estimate]]:
         """The loss at every length, with its interval."""
-        points = [(times, self.sum([LossTerm(1, method, budget, times)])) for times in self.times]
+        points = [(times, self.sum([LossTerm(1, method, budget, times)], least=0)) for times in self.times]
         return [(times, one) for times, one in points if one is not None]
 
     def label(self, method: str, budget: str) -> str:

@@ -47,14 +47,14 @@ class ZooFigures:
         """One figure for every seed."""
         return [float(self._of[method, seed, kind, times][what]) for seed in self.seeds(method)]
 
-    def sum(self, terms: Sequence[AccuracyTerm]) -> Estimate:
+    def sum(self, terms: Sequence[AccuracyTerm], *, least: float = -math.inf, most: float = math.inf) -> Estimate:
         """A sum of accuracies, with its interval over the seeds and texts that all of them have."""
         seeds = self.seeds(*{term.method for term in terms})
-        return crossed([list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds])
+        return crossed([list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds], least=least, most=most)
 
     def curve(self, method: str, kind: str) -> list[tuple[float, Estimate]]:
         """The accuracy at every length, with its interval."""
-        return [(times, self.sum([AccuracyTerm(1, method, times, kind)])) for times in self.times]
+        return [(times, self.sum([AccuracyTerm(1, method, times, kind)], least=0, most=1)) for times in self.times]
 
     def _of_texts(self, terms: Sequence[AccuracyTerm], seed: int) -> Iterator[tuple[float, ...]]:
         """The terms of each text."""

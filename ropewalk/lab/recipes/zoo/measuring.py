@@ -16,13 +16,14 @@ from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
+from ropewalk.lab.recipes.zoo.inside.attention_shares import near_share, sink_share
 from ropewalk.lab.recipes.zoo.inside.entropies import entropies
 from ropewalk.lab.recipes.zoo.inside.logit_terms import logit_terms
-from ropewalk.lab.recipes.zoo.inside.sink_share import sink_share
+from ropewalk.lab.recipes.zoo.inside.state_positions import position_errors
 from ropewalk.lab.recipes.zoo.inside.window_reach import window_reach
 from ropewalk.lab.recipes.zoo.methods import ZooMethod, window_of
 from ropewalk.lab.small_models import ModelShape
-from ropewalk.surgery import MHAToGQA
+from ropewalk.surgery import MHAToGQA, StretchPositions
 
 TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
 
@@ -38,6 +39,8 @@ def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShap
         "entropies": lambda: entropies(model, method.line(shape), held_out, length),
         "reach": lambda: window_reach(model, held_out, window_of(shape), shape.layers),
         "sink": lambda: sink_share(model, held_out, length),
+        "near": lambda: near_share(model, held_out, length),
+        "state_positions": lambda: position_errors(model, held_out, length),
     }
     figures = _figures(model, folder, method, held_out, shape)
     return {"figures": figures, **{name: inside[name]() for name in method.inside}}
@@ -78,6 +81,8 @@ def _read(model: PreTrainedModel, method: ZooMethod, ids_bn: Tensor, shape: Mode
     """Under what the model was trained with or, where it was trained as another, under the schedule for this length."""
     length = ids_bn.shape[1]
     line = method.line(shape, length // shape.trained_len)
+    if method.stretched and length > shape.trained_len:
+        return token_losses(convert(model, StretchPositions(target_len=length)), ids_bn)
     if not method.of:
         return token_losses(model, ids_bn, numbering=extension_for(method.shaped(shape), line).positions)
     if length == shape.trained_len or not line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ class ZooMethod(NamedTuple):
     longer_from: float | None = None  # the share of the steps after which rows become LONGER times as long
     begun_from: str = ""  # the method whose model is trained on
     kv_heads: int = 0  # key and value heads that are left of it; 0: all
+    stretched: bool = False  # its table of learned positions is interpolated to longer texts
     inside: tuple[str, ...] = ()  # what is measured inside its models, as in measuring.py
 
     @property
@@ -34,7 +36,13 @@ class ZooMethod(NamedTuple):
         """The extension for a model of this shape, in texts of so many trained lengths."""
         length = shape.trained_len
         return self.extension.format(
-            window=window_of(shape), limit=FARTHEST * length, length=length, half=length // 2, times=times
+            window=window_of(shape),
+            limit=FARTHEST * length,
+            length=length,
+            half=length // 2,
+            times=times,
+            slow=[int(not fast) for fast in _whole_rotations(shape)],
+            fast=[int(fast) for fast in _whole_rotations(shape)],
         )
 
     def shaped(self, shape: ModelShape) -> ModelShape:
@@ -47,12 +55,18 @@ def window_of(shape: ModelShape) -> int:
     return max(2, shape.trained_len // shape.layers)
 
 
+def _whole_rotations(shape: ModelShape) -> list[bool]:
+    """Which pairs of dimensions make a whole rotation within the trained length."""
+    pairs = shape.width // shape.heads // 2
+    return [shape.trained_len * shape.base ** (-pair / pairs) >= 2 * math.pi for pair in range(pairs)]
+
+
 TRAINED: Mapping[str, ZooMethod] = {
-    "rope": ZooMethod(inside=("logit_terms", "entropies")),
+    "rope": ZooMethod(inside=("logit_terms", "entropies", "near", "state_positions")),
     "qk_bias": ZooMethod("qk_bias", inside=("logit_terms",)),
     "key_norm": ZooMethod(shape={"key_norm": True}),
     "log_n": ZooMethod("log_n:clipped=false"),
-    "nope": ZooMethod("nope"),
+    "nope": ZooMethod("nope", inside=("state_positions",)),
     "alibi": ZooMethod("alibi"),
     "kerple": ZooMethod("kerple"),
     "sandwich": ZooMethod("sandwich"),
@@ -63,6 +77,7 @@ TRAINED: Mapping[str, ZooMethod] = {
     "hwfa_rerope": ZooMethod("hwfa_rerope"),
     "randomized_rotary": ZooMethod("randomized:limit={limit}"),
     "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
+    "learned": ZooMethod(shape={"places": "learned"}, stretched=True),
     "marked": ZooMethod(marked=True, inside=("sink",)),
     **{f"longer_from_{share}": ZooMethod(longer_from=share / 100) for share in (0, 20, 40, 80)},
     "rope_to_2_kv_heads": ZooMethod(begun_from="rope", kv_heads=2),
@@ -73,11 +88,13 @@ UNTRAINED: Mapping[str, ZooMethod] = {
     "rope_with_1_kv_head": ZooMethod(of="rope", kv_heads=1),
     "rope_under_pi": ZooMethod("pi", of="rope"),
     "rope_under_ntk": ZooMethod("ntk", of="rope"),
-    "rope_under_yarn": ZooMethod("yarn", of="rope"),
+    "rope_under_yarn": ZooMethod("yarn", of="rope", inside=("entropies",)),
     "rope_under_half_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.05", of="rope"),
     "rope_under_twice_yarn": ZooMethod("by_parts+yarn_temperature:factor={times},coefficient=0.2", of="rope"),
     "rope_under_log_n": ZooMethod("log_n", of="rope", inside=("entropies",)),
-    "rope_under_by_parts": ZooMethod("by_parts", of="rope"),
+    "rope_under_by_parts": ZooMethod("by_parts", of="rope", inside=("entropies",)),
+    "rope_with_slow_pairs_slowed": ZooMethod("by_shares:factor={times},shares={slow}", of="rope"),
+    "rope_with_fast_pairs_slowed": ZooMethod("by_shares:factor={times},shares={fast}", of="rope"),
     "rope_under_rerope": ZooMethod("rerope:window={half}", of="rope"),
     "rope_under_window": ZooMethod("window:window={length}", of="rope"),
     "rope_under_lm_infinite": ZooMethod("lm_infinite", of="rope"),

@@ -100,7 +100,7 @@ def decoding_of(line: str | None) -> Decoding:
         raise InvalidValue.because("decoding", f"decoding cannot be read: {reason}") from reason
     rule = extension.decoding
     if rule is None or replace(extension, decoding=None) != type(extension)():
-        raise InvalidValue("decoding", "nbce or mean_pooling, with parameters, and nothing else", line)
+        raise InvalidValue("decoding", "nbce, mean_pooling or max_pooling, with parameters, and nothing else", line)
     return rule
 
 

@@ -209,7 +209,7 @@ def test_results_hold_what_pages_of_the_claims_show(run, tmp_path):
     run("none,pi")
     records = {one["name"]: one for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["claims"]}
     assert records["yarn-best"]["verdict"] == "not measured"
-    assert list(records["pi-needs-steps"]["curves"]) == ["pi after 1 steps", "pi after 5 steps"]
+    assert list(records["pi-few-steps"]["curves"]) == ["pi after 5 steps", "pi after 1 steps"]
 
 
 def test_a_single_seed_is_not_judged():

@@ -18,10 +18,7 @@ from ropewalk.lab.recipes.zoo import training as module
 from ropewalk.lab.recipes.zoo.claims import CLAIMS
 from ropewalk.lab.recipes.zoo.claims import verdicts as verdicts_of
 from ropewalk.lab.recipes.zoo.figures import ZooFigures
-from ropewalk.lab.recipes.zoo.inside.entropy_claims import CLAIMS as ENTROPY_CLAIMS
-from ropewalk.lab.recipes.zoo.inside.logit_claims import CLAIMS as LOGIT_CLAIMS
-from ropewalk.lab.recipes.zoo.inside.sink_share import CLAIM as SINK
-from ropewalk.lab.recipes.zoo.inside.window_reach import CLAIM as WINDOW_REACH
+from ropewalk.lab.recipes.zoo.inside.claims import inside_verdicts
 from ropewalk.lab.recipes.zoo.measuring import TIMES
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
 from ropewalk.lab.recipes.zoo.zoo import ZooSettings, zoo
@@ -221,7 +218,9 @@ def test_a_method_that_is_trained_as_none_is_refused(tmp_path, monkeypatch):
 def test_results_hold_what_pages_of_the_claims_show(tmp_path):
     run(tmp_path, "rope,alibi")
     records = {one["name"]: one for one in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["claims"]}
-    assert list(records) == [claim.name for claim in (*CLAIMS, *LOGIT_CLAIMS, *ENTROPY_CLAIMS, WINDOW_REACH, SINK)]
+    inside = [one.claim for one in inside_verdicts([])]
+    assert len(inside) == len({claim.name for claim in inside}) > 10
+    assert list(records) == [claim.name for claim in (*CLAIMS, *inside)]
     assert records["kerple-flat"]["verdict"] == "not measured"
     curves = records["alibi-3x"]["curves"]
     assert [point[0] for point in curves["alibi, non-repeated"]] == list(TIMES)
@@ -252,6 +251,28 @@ def test_methods_without_training_read_the_models_of_others(tmp_path, monkeypatc
     assert rows["marked_with_newlines", "non-repeated", 4] == pytest.approx(loss(marked, text), abs=1e-4)
 
 
+def test_learned_positions_are_interpolated_beyond_their_table(tmp_path):
+    run(tmp_path, "learned")
+    (found,) = json.loads((tmp_path / "zoo" / "zoo.json").read_text())["models"]
+    rows = {(row["kind"], row["times"]): row["loss"] for row in found["figures"]}
+    model = rw.load(tmp_path / "zoo" / "models" / "learned-0" / "model")
+    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text()))
+    assert rows["non-repeated", 1] == pytest.approx(loss(model, ids[:, -16:]), abs=1e-4)
+    table = model.transformer.wpe.weight.data
+    stretched = torch.nn.functional.interpolate(table.T[None], size=64, mode="linear", align_corners=False)[0].T
+    model.transformer.wpe = torch.nn.Embedding.from_pretrained(stretched)
+    assert rows["non-repeated", 4] == pytest.approx(loss(model, ids[:, -64:]), abs=1e-4)
+
+
+def test_pairs_are_fast_if_they_make_a_whole_rotation():
+    """In 64 tokens the pairs of a head of 24 have wavelengths of 6.3, 13.5, 29.2, 62.8, 135.4 tokens and more."""
+    shape = replace(SHAPE, width=96, heads=4, trained_len=64)
+    slow = METHODS["rope_with_slow_pairs_slowed"].line(shape)
+    fast = METHODS["rope_with_fast_pairs_slowed"].line(shape)
+    assert slow == "by_shares:factor=8,shares=[0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]"
+    assert fast == "by_shares:factor=8,shares=[1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]"
+
+
 def tokenizer_of(path):
     return AutoTokenizer.from_pretrained(path / "zoo" / "tokenizer")
 
@@ -260,6 +281,13 @@ def loss(model, ids):
     with torch.no_grad():
         logits = model(input_ids=ids).logits[:, :-1]
     return float(cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")[:, -15:].mean())
+
+
+@pytest.mark.parametrize("name", UNTRAINED)
+def test_every_method_without_training_has_a_line_for_every_length(name):
+    for times in TIMES:
+        line = METHODS[name].line(SHAPE, times)
+        assert not line or rw.parse(line, trained_len=16, target_len=16 * times)
 
 
 @pytest.mark.parametrize("name", UNTRAINED)

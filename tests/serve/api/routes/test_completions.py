@@ -210,8 +210,8 @@ def test_contexts_are_combined_by_nbce_unless_told_otherwise(client, server):
 @pytest.mark.parametrize(
     ("decoding", "message"),
     [
-        ("yarn:factor=4", "nbce or mean_pooling"),
-        ("nbce+log_n", "nbce or mean_pooling"),
+        ("yarn:factor=4", "nbce, mean_pooling or max_pooling"),
+        ("nbce+log_n", "nbce, mean_pooling or max_pooling"),
         ("nbce:betta=1", "did you mean 'beta'"),
         ("/etc/hostname.json", "a line such as"),
         ("n" * 300, "a line such as"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
-from ropewalk.lab.claims import NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
+from ropewalk.lab.claims import NATS, Claim, JudgedClaim
+from ropewalk.lab.recipes.zoo.inside.by_seed import BySeed, Curve
 
 AXES = ("keys", "entropy of attention, nats")
 PLAIN, LOG_N = "rope", "rope_under_log_n"
@@ -23,6 +23,11 @@ class EntropyTerm(NamedTuple):
         """Without its weight."""
         return f"{self.method} at {self.times}x"
 
+    @property
+    def label(self) -> str:
+        """Of its curve."""
+        return self.method
+
 
 def _growth(weight: float, method: str, first: int = 1, last: int = 8) -> tuple[EntropyTerm, ...]:
     return EntropyTerm(weight, method, last), EntropyTerm(-weight, method, first)
@@ -36,6 +41,10 @@ CLAIMS = (
     Claim("log-n-keeps-entropy", "Under log-n, without training, the entropy of attention stays: from 1x to 8x it "
           "changes by at most a tenth of what it does without.", "kexue.fm/8823",
           tuple((*_growth(0.1, PLAIN), *_growth(sign, LOG_N)) for sign in (-1, 1)), theirs="it stays, by design"),
+    Claim("yarn-smooths", "YaRN's temperature smooths attention: at 8x its entropy is higher than under NTK by parts "
+          "alone.", "an article on arXiv:2309.00071",
+          ((EntropyTerm(1, "rope_under_yarn", 8), EntropyTerm(-1, "rope_under_by_parts", 8)),),
+          theirs="'smooths'; but it makes logits larger"),
 )  # fmt: skip
 
 
@@ -53,38 +62,19 @@ class Entropies:
         rows = [n for n, count in enumerate(self.keys) if last - self._trained_len / 2 < count <= last]
         return [sum(text[n] for n in rows) / len(rows) for text in self._texts]
 
-    def of_row(self, row: int) -> list[float]:
-        """One row, for each text."""
-        return [text[row] for text in self._texts]
-
-
-Measured = Mapping[tuple[str, int], Entropies]  # by method and seed
+    def curve(self) -> Curve:
+        """By the number of keys."""
+        return {count: [text[row] for text in self._texts] for row, count in enumerate(self.keys)}
 
 
 def entropy_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
     """What the models say whose entropies were measured."""
-    measured = {
-        (model["method"], model["seed"]): Entropies(model["entropies"]) for model in models if "entropies" in model
-    }
-    return [_verdict(claim, measured) for claim in CLAIMS]
-
-
-def _verdict(claim: Claim, measured: Measured) -> JudgedClaim:
-    methods = dict.fromkeys(term.method for terms in claim.sums for term in terms)
-    seeds = sorted(set.intersection(*({seed for name, seed in measured if name == one} for one in methods)))
-    if len(seeds) < 2:
-        return JudgedClaim(claim=claim, word=ONE_SEED if seeds else NOT_MEASURED, unit=NATS)
-    sums = [crossed([_sum(terms, measured, seed) for seed in seeds]) for terms in claim.sums]
-    return judge(claim, sums, NATS, AXES, {name: _curve(name, measured, seeds) for name in methods})
-
-
-def _sum(terms: Sequence[EntropyTerm], measured: Measured, seed: int) -> list[float]:
-    """For each text."""
-    parts = [[term.weight * x for x in measured[term.method, seed].of_texts(term.times)] for term in terms]
-    return [sum(of_text) for of_text in zip(*parts, strict=True)]
-
-
-def _curve(method: str, measured: Measured, seeds: Sequence[int]) -> list[tuple[float, Estimate]]:
-    """By the number of keys."""
-    keys = measured[method, seeds[0]].keys
-    return [(count, crossed([measured[method, seed].of_row(row) for seed in seeds])) for row, count in enumerate(keys)]
+    measured: BySeed[EntropyTerm, Entropies] = BySeed(
+        models,
+        "entropies",
+        Entropies,
+        lambda term, one: one.of_texts(term.times),
+        lambda term, one: one.curve(),
+        least=0,
+    )
+    return [measured.verdict(claim, NATS, AXES) for claim in CLAIMS]

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
-from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
+from ropewalk.lab.claims import Claim, JudgedClaim, Unit
+from ropewalk.lab.recipes.zoo.inside.by_seed import BySeed, Curve
 from ropewalk.lab.recipes.zoo.inside.logit_terms import TERMS
 
 LOGITS = Unit("logits", digits=3)
 AXES = ("distance of the key, in tokens", "mean logit")
 *OTHERS, BOTH = TERMS
+CONTENTS, *MIXED = OTHERS
 LOGIT = "the logit"  # the sum of the terms
 
 
@@ -46,6 +47,11 @@ class LogitTerm(NamedTuple):
         """Without its weight."""
         return f"{self.figure.name} of {self.of} in {self.method}"
 
+    @property
+    def label(self) -> str:
+        """Of its curve."""
+        return f"{self.method}: {self.of}"
+
 
 CLAIMS = (
     Claim("qk-bias-term-falls", "The product of both biases falls with the distance within the trained length.",
@@ -53,13 +59,20 @@ CLAIMS = (
           ((LogitTerm(1, FALL, BOTH),),), theirs="a curve that falls"),
     Claim("qk-bias-term-largest", "The product of both biases is the largest of the four terms.", "kexue.fm/9577",
           tuple((LogitTerm(1, SIZE, BOTH), LogitTerm(-1, SIZE, other)) for other in OTHERS),
-          theirs="the largest of four curves"),
+          theirs="the largest of four curves, of one text and one layer"),
+    Claim("qk-bias-weak-terms", "The products of one bias and a content are smaller than the products of both contents "
+          "and of both biases.", "kexue.fm/9577",
+          tuple((LogitTerm(1, SIZE, larger), LogitTerm(-1, SIZE, smaller))
+                for larger in (CONTENTS, BOTH) for smaller in MIXED), theirs="a guess, and four curves"),
     Claim("rope-falls-and-rises", "Without biases the logit falls with the distance within the trained length, and "
           "rises beyond it.", "kexue.fm/9577",
           ((LogitTerm(1, FALL, LOGIT, "rope"),), (LogitTerm(1, RISE, LOGIT, "rope"),)), theirs="a curve"),
     Claim("qk-bias-falls-more", "With biases the logit falls more with the distance within the trained length than "
           "without.", "kexue.fm/9577",
           ((LogitTerm(1, FALL, LOGIT), LogitTerm(-1, FALL, LOGIT, "rope")),), theirs="two curves"),
+    Claim("qk-bias-rises-less", "With biases the logit rises less beyond the trained length than without.",
+          "kexue.fm/9577", ((LogitTerm(1, RISE, LOGIT, "rope"), LogitTerm(-1, RISE, LOGIT)),),
+          theirs="one curve rises, the other falls"),
     Claim("qk-bias-front-layers", "With biases the logit falls more within the trained length in the front half of the "
           "layers than in the back half.", "kexue.fm/9577",
           ((LogitTerm(1, FRONT, LOGIT), LogitTerm(-1, BACK, LOGIT)),)),
@@ -86,45 +99,22 @@ class LogitTerms:
         first, last = (round(share * every.shape[1]) for share in layers)
         return every[:, first:last].mean(1)
 
+    def points(self, of: str) -> Curve:
+        """The curve by distance."""
+        return dict(zip(self.distances.tolist(), self.curve(of).T.tolist(), strict=True))
+
     def _mean(self, curve: Tensor, between: tuple[float, float]) -> Tensor:
         first, last = (times * (float(self.distances[-1]) + 1) / 2 for times in between)
         return curve[:, (self.distances >= first) & (self.distances < last)].mean(1)
 
 
-Measured = Mapping[tuple[str, int], LogitTerms]  # by method and seed
-
-
 def logit_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
     """What the models say whose terms were measured."""
-    measured = {
-        (model["method"], model["seed"]): LogitTerms(model["logit_terms"]) for model in models if "logit_terms" in model
-    }
-    return [_verdict(claim, measured) for claim in CLAIMS]
-
-
-def _verdict(claim: Claim, measured: Measured) -> JudgedClaim:
-    read = list(dict.fromkeys((term.method, term.of) for terms in claim.sums for term in terms))
-    seeds = set.intersection(*({seed for name, seed in measured if name == method} for method, _ in read))
-    if len(seeds) < 2:
-        return JudgedClaim(claim=claim, word=ONE_SEED if seeds else NOT_MEASURED, unit=LOGITS)
-    sums = [_sum(terms, measured, sorted(seeds)) for terms in claim.sums]
-    curves = {f"{method}: {of}": _curve(method, of, measured, sorted(seeds)) for method, of in read}
-    return judge(claim, sums, LOGITS, AXES, curves)
-
-
-def _sum(terms: Sequence[LogitTerm], measured: Measured, seeds: Sequence[int]) -> Estimate:
-    """Over seeds and texts."""
-    return crossed([_of_texts(terms, measured, seed) for seed in seeds])
-
-
-def _of_texts(terms: Sequence[LogitTerm], measured: Measured, seed: int) -> list[float]:
-    parts = [term.weight * measured[term.method, seed].of_texts(term.figure, term.of) for term in terms]
-    total: list[float] = torch.stack(parts).sum(0).tolist()
-    return total
-
-
-def _curve(method: str, of: str, measured: Measured, seeds: Sequence[int]) -> list[tuple[float, Estimate]]:
-    """At each distance."""
-    curves = [measured[method, seed].curve(of) for seed in seeds]
-    distances = measured[method, seeds[0]].distances.tolist()
-    return [(far, crossed([curve[:, nth].tolist() for curve in curves])) for nth, far in enumerate(distances)]
+    measured: BySeed[LogitTerm, LogitTerms] = BySeed(
+        models,
+        "logit_terms",
+        LogitTerms,
+        lambda term, one: one.of_texts(term.figure, term.of).tolist(),
+        lambda term, one: one.points(term.of),
+    )
+    return [measured.verdict(claim, LOGITS, AXES) for claim in CLAIMS]

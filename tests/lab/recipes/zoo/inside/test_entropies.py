@@ -55,7 +55,7 @@ def test_under_log_n_rows_are_sharper():
     assert torch.allclose(torch.tensor(measured["texts"]).double(), expected[:, rows], atol=1e-4)
 
 
-def models(plain, log_n, seeds=3):
+def models(seeds=3, **growths):
     """Entropies that grow from 1x to 8x by so much, with the logarithm of the keys; texts and seeds differ a little."""
     keys = [2.0 * (row + 1) for row in range(TIMES * ROWS)]
 
@@ -65,23 +65,29 @@ def models(plain, log_n, seeds=3):
 
     return [
         {"method": name, "seed": seed, "entropies": {"keys": keys, "texts": texts(growth, seed)}}
-        for name, growth in ((PLAIN, plain), (LOG_N, log_n))
+        for name, growth in growths.items()
         for seed in range(seeds)
     ]
 
 
 def words(plain, log_n):
-    return {one.claim.name: one.word for one in entropy_verdicts(models(plain, log_n))}
+    return {one.claim.name: one.word for one in entropy_verdicts(models(**{PLAIN: plain, LOG_N: log_n}))}
 
 
 def test_verdicts_by_growth():
-    assert words(1.5, 0.05) == dict.fromkeys(
-        ("entropy-grows", "log-n-lowers-entropy", "log-n-keeps-entropy"), "reproduced"
-    )
+    every = words(1.5, 0.05)
+    assert every.pop("yarn-smooths") == "not measured"
+    assert every == dict.fromkeys(("entropy-grows", "log-n-lowers-entropy", "log-n-keeps-entropy"), "reproduced")
     assert words(1.5, 0.5)["log-n-keeps-entropy"] == "not reproduced"
     assert words(1.5, -0.5)["log-n-keeps-entropy"] == "not reproduced"
     assert words(1.5, 2.0)["log-n-lowers-entropy"] == "not reproduced"
     assert words(-1.0, 0.0)["entropy-grows"] == "not reproduced"
+
+
+@pytest.mark.parametrize(("yarn", "word"), [(1.5, "reproduced"), (0.5, "not reproduced")])
+def test_smoother_is_of_higher_entropy(yarn, word):
+    verdicts = entropy_verdicts(models(rope_under_by_parts=1.0, rope_under_yarn=yarn))
+    assert {one.claim.name: one.word for one in verdicts}["yarn-smooths"] == word
 
 
 def test_rows_of_a_length_are_its_last_half():
@@ -93,5 +99,5 @@ def test_rows_of_a_length_are_its_last_half():
 
 def test_without_entropies_nothing_is_judged():
     assert [one.word for one in entropy_verdicts([{}])] == len(CLAIMS) * ["not measured"]
-    curve = entropy_verdicts(models(1.0, 0.5))[0].curves[PLAIN]
+    curve = entropy_verdicts(models(**{PLAIN: 1.0, LOG_N: 0.5}))[0].curves[PLAIN]
     assert [count for count, _ in curve][:2] == pytest.approx([2, 4])

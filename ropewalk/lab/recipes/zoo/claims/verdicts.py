@@ -1,0 +1,55 @@
+"""What the zoo's figures say of every claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
+from ropewalk.lab.recipes.zoo.claims import first_tokens, grouped_queries, longer_rows, trained_in, without_training
+from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, ZooFigures
+from ropewalk.lab.recipes.zoo.inside.claims import inside_verdicts
+from ropewalk.lab.recipes.zoo.methods import METHODS
+
+AXES = ("length of the text, in trained lengths", "accuracy of the last tokens, percent")
+LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim
+CLAIMS = (
+    *trained_in.CLAIMS,
+    *without_training.CLAIMS,
+    *first_tokens.CLAIMS,
+    *longer_rows.CLAIMS,
+    *grouped_queries.CLAIMS,
+)
+
+
+def _methods_of(claim: Claim) -> list[str]:
+    """The methods that a claim is about."""
+    return list(dict.fromkeys(term.method for terms in claim.sums for term in terms))
+
+
+def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
+    """What the results of `ropewalk train zoo` say of every claim."""
+    ours = ZooFigures(results["models"])
+    return [*(_verdict(claim, ours) for claim in CLAIMS), *inside_verdicts(results["models"])]
+
+
+def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
+    """Reproduced, not reproduced or not settled, by the intervals; with the figures."""
+    methods = _methods_of(claim)
+    if not set(methods) <= set(ours.methods) or not ours.seeds(*methods):
+        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=POINTS)
+    curves = {f"{name}, {kind}": ours.curve(name, kind) for name in methods for kind in _kinds(claim)}
+    if any(min(ours.all(name, 1, PLAIN, ACCURACY), default=1) < LEARNED for name in map(_trained_as, methods)):
+        return JudgedClaim(claim=claim, word=TOO_LITTLE, unit=POINTS, axes=AXES, curves=curves)
+    if len(ours.seeds(*methods)) == 1:
+        return JudgedClaim(claim=claim, word=ONE_SEED, unit=POINTS, axes=AXES, curves=curves)
+    return judge(claim, [ours.sum(terms) for terms in claim.sums], POINTS, AXES, curves)
+
+
+def _trained_as(method: str) -> str:
+    """The method whose training a model shows: one that is changed without training may fail, and still be evidence."""
+    return METHODS[method].of or method
+
+
+def _kinds(claim: Claim) -> list[str]:
+    return list(dict.fromkeys(term.kind for terms in claim.sums for term in terms))

@@ -1,0 +1,20 @@
+"""Everything that the sources claim of what is inside models, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ropewalk.lab.claims import JudgedClaim
+from ropewalk.lab.recipes.zoo.inside.attention_shares import near_verdicts, sink_verdicts
+from ropewalk.lab.recipes.zoo.inside.entropy_claims import entropy_verdicts
+from ropewalk.lab.recipes.zoo.inside.logit_claims import logit_verdicts
+from ropewalk.lab.recipes.zoo.inside.state_positions import position_verdicts
+from ropewalk.lab.recipes.zoo.inside.window_reach import reach_verdicts
+
+READ = (logit_verdicts, entropy_verdicts, reach_verdicts, sink_verdicts, near_verdicts, position_verdicts)
+
+
+def inside_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+    """What the models say of every claim."""
+    return [one for verdicts in READ for one in verdicts(models)]
