@@ -18,17 +18,19 @@ from __future__ import annotations
 
 import hashlib
 import sysconfig
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, json_lines, require_text, why
 
 Split = Literal["train", "held out"]
+Item = TypeVar("Item")
 
 WHOLE = "all:"
 STDLIB, PACKAGES = PYTHON = ("stdlib", "purelib")  # of Python's installation, by sysconfig's names
@@ -63,6 +65,25 @@ def split_of(name: str) -> Split:
     """The split of a document, always and everywhere the same."""
     mark = hashlib.sha256(project_of(name).encode("utf-8", "surrogateescape"))  # a file name may be bytes, not text
     return "held out" if int(mark.hexdigest()[:8], 16) % ONE_IN == 0 else "train"
+
+
+def projects_in_turn(named: Iterable[tuple[str, Item]]) -> Iterator[tuple[str, Item]]:
+    """Items of documents, each with its project: one of every project first, then a second of each that has one, ...
+
+    A measurement on a few texts would otherwise be one of the project with the most files. Names are read only as far
+    as needed, so a stream whose rows are projects stays a stream.
+    """
+    waiting: dict[str, deque[Item]] = {}
+    for name, item in named:
+        project = project_of(name)
+        if project in waiting:
+            waiting[project].append(item)
+        else:
+            waiting[project] = deque()
+            yield project, item
+    while waiting := {project: items for project, items in waiting.items() if items}:
+        for project, items in waiting.items():
+            yield project, items.popleft()
 
 
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:

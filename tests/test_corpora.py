@@ -2,13 +2,16 @@
 
 import json
 import os
+from collections import Counter
 from itertools import islice
 from random import Random
 
 import pytest
 from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ropewalk.corpora import ONE_IN, documents, project_of, split_of
+from ropewalk.corpora import ONE_IN, documents, project_of, projects_in_turn, split_of
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 
 from lab.texts import folder_of, text
@@ -276,3 +279,33 @@ def test_a_package_without_a_name_has_no_description(tmp_path, monkeypatch):
     (tmp_path / "left_behind-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     assert len(list(documents("all:descriptions"))) > 10
+
+
+KINDS = st.sampled_from(["stdlib", "purelib"])
+NAMES = st.builds("{}/{}/{}.py".format, KINDS, st.sampled_from("abcd"), st.integers(0, 9))
+
+
+@given(st.lists(NAMES, max_size=30))
+def test_projects_come_in_turn(names):
+    """Every item once; the n-th item of a project only after the n-1-th of every project that has one."""
+    got = list(projects_in_turn((name, place) for place, name in enumerate(names)))
+    assert sorted(place for _, place in got) == list(range(len(names)))
+    assert all(project_of(names[place]) == project for project, place in got)
+    rounds, seen = [], Counter[str]()
+    for project, place in got:
+        assert place == [n for n, name in enumerate(names) if project_of(name) == project][seen[project]]
+        rounds.append(seen[project])
+        seen[project] += 1
+    assert rounds == sorted(rounds)
+
+
+def test_a_stream_of_projects_is_read_only_as_far_as_asked():
+    read = []
+
+    def stream():
+        for n in range(10**9):
+            read.append(n)
+            yield f"{n}.txt", n
+
+    assert [item for _, item in islice(projects_in_turn(stream()), 3)] == [0, 1, 2]
+    assert read == [0, 1, 2]

@@ -1,5 +1,6 @@
 """Measuring: which extension serves a model, at which length, at what cost."""
 
+from ropewalk.evaluation.metrics.losses import HeldOutTexts as HeldOutTexts
 from ropewalk.evaluation.metrics.losses import TokenLosses as TokenLosses
 from ropewalk.evaluation.metrics.losses import passages as passages
 from ropewalk.evaluation.metrics.losses import repeated as repeated

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.corpora import documents, more_of
+from ropewalk.corpora import documents, more_of, projects_in_turn
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.metrics.losses import token_losses
+from ropewalk.evaluation.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
@@ -36,6 +36,13 @@ WARMING = 512  # tokens that are read before measuring
 ENOUGH = 4096  # documents in which long ones are searched
 
 
+class Passage(NamedTuple):
+    """The beginning of a held-out document, and its project."""
+
+    project: str
+    ids: Tensor
+
+
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """A model, its tokenizer, and held-out passages of the longest length, the same for every extension.
@@ -49,9 +56,9 @@ class Subject:
     longest: int
     own: TrainedExtension = field(default_factory=TrainedExtension)
     seed: int = 0
-    every: int = 1  # take every n-th of the documents that are long enough
-    first: int = 0  # and begin with this one; subjects with another `first` share no document
-    _passages: list[Tensor] = field(default_factory=list, repr=False, compare=False)
+    every: int = 1  # take every n-th of the projects that have a long enough document
+    first: int = 0  # and begin with this one; subjects with another `first` share no project
+    _passages: list[Passage] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -72,41 +79,54 @@ class Subject:
     @cached_property
     def warm(self) -> bool:
         """Read a text without measuring: the first one in a process takes longer."""
-        for ids in self._available(1):
-            token_losses(self.model, ids[None, :WARMING].to(self.device))
+        for passage in self._available(1):
+            token_losses(self.model, passage.ids[None, :WARMING].to(self.device))
         return True
 
     def passages(self, count: int) -> list[Tensor]:
         """The first `count` held-out passages; every one has the longest length [tokens]."""
         passages = self._available(count)
         if len(passages) < count:
-            rule = f"one with {count} held-out documents of {self.longest} tokens"
+            part = f" in one of {self.every} parts of its projects" if self.every > 1 else ""
+            rule = f"one with {count} held-out documents of {self.longest} tokens{part}"
             remedy = f"it has {len(passages)}; ask for fewer samples or a shorter length, or {more_of(self.corpus)}"
             raise DoesNotFit("corpus", rule, self.corpus, remedy=remedy)
-        return passages
+        return [passage.ids for passage in passages]
+
+    def projects(self, count: int) -> list[str]:
+        """The projects of the first `count` passages: texts of one project are alike."""
+        return [passage.project for passage in self._available(count)]
+
+    def reading(self, texts: HeldOutTexts) -> Subject:
+        """The same subject on texts that were chosen before."""
+        chosen = [Passage(project, ids) for project, ids in zip(texts.projects, texts.ids_bn, strict=True)]
+        return replace(self, _passages=chosen)
 
     def count(self, most: int) -> int:
         """How many passages there are, up to `most`."""
         return len(self._available(most))
 
-    def _available(self, most: int) -> list[Tensor]:
-        """The beginnings of at most `most` documents that are long enough."""
+    def _available(self, most: int) -> list[Passage]:
+        """The beginnings of at most `most` documents that are long enough, of as many projects as there are."""
         while len(self._passages) < most:
-            ids = next(self._long_documents, None)
-            if ids is None:
+            passage = next(self._long_documents, None)
+            if passage is None:
                 break
-            self._passages.append(ids)
+            self._passages.append(passage)
         return self._passages[:most]
 
     @cached_property
-    def _long_documents(self) -> Iterator[Tensor]:
-        yield from islice(self._all_long_documents(), self.first, None, self.every)
+    def _long_documents(self) -> Iterator[Passage]:
+        places: dict[str, int] = {}
+        for project, ids in projects_in_turn(self._all_long_documents()):
+            if places.setdefault(project, len(places)) % self.every == self.first:
+                yield Passage(project, ids)
 
-    def _all_long_documents(self) -> Iterator[Tensor]:
+    def _all_long_documents(self) -> Iterator[tuple[str, Tensor]]:
         for document in islice(documents(self.corpus, "held out"), ENOUGH):
             ids = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
             if len(ids) >= self.longest:
-                yield torch.tensor(ids[: self.longest])
+                yield document.name, torch.tensor(ids[: self.longest])
 
     def tokens(self, text: str) -> int:
         """The number of tokens of a text."""
@@ -126,7 +146,7 @@ class Subject:
     def text_marks(self, count: int) -> list[str]:
         """A hash of the tokens of each passage: with the seed, these determine every prompt."""
         passages = self._available(max(count, FILLERS))
-        self._marked.extend(_mark(json.dumps(ids.tolist())) for ids in passages[len(self._marked) :])
+        self._marked.extend(_mark(json.dumps(passage.ids.tolist())) for passage in passages[len(self._marked) :])
         return self._marked[: len(passages)]
 
     @cached_property
@@ -136,7 +156,7 @@ class Subject:
 
     def filler(self, random: Random) -> str:
         """Held-out text to hide something in, from a random line on."""
-        passages = self._available(FILLERS) or self.passages(1)
+        passages = self.passages(self.count(FILLERS) or 1)
         texts = self.tokenizer.batch_decode([ids.tolist() for ids in passages])
         lines = "".join(f"{text}\n" for text in texts).splitlines(keepends=True)
         begin = random.randrange(len(lines))

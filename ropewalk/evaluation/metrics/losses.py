@@ -6,15 +6,15 @@ Legend: b text, n token.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from ropewalk.corpora import Document
+from ropewalk.corpora import Document, projects_in_turn
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens
 from ropewalk.positions import Positions
@@ -67,23 +67,38 @@ def edges(count: int, bins: int = BINS) -> list[int]:
     return [round(n * count / bins) for n in range(bins + 1)]
 
 
-def passages(documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, *, length: int, count: int) -> Tensor:
-    """The middles of the first `count` documents that are long enough, [count, length].
+class HeldOutTexts(NamedTuple):
+    """Passages of held-out documents, [count, length], and the project of each."""
+
+    ids_bn: Tensor
+    projects: tuple[str, ...]
+
+
+def passages(
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, *, length: int, count: int
+) -> HeldOutTexts:
+    """The middles of `count` documents that are long enough, of as many projects as there are.
 
     The beginnings of documents are alike: licences and imports.
     """
-    middles: list[Tensor] = []
+    taken = list(islice(projects_in_turn(_middles(documents, tokenizer, length)), count))
+    if len(taken) < count:
+        rule = f"one with {count} documents of {length} tokens"
+        remedy = "give a larger corpus, or ask for fewer or shorter texts"
+        raise DoesNotFit("corpus", rule, f"{len(taken)} of them", remedy=remedy)
+    projects, middles = zip(*taken, strict=True)
+    return HeldOutTexts(torch.stack(middles), projects)
+
+
+def _middles(
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, length: int
+) -> Iterator[tuple[str, Tensor]]:
+    """The middle of every document that is long enough, with the document's name."""
     for document in documents:
         tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
-        if len(tokens) >= length:
-            first = (len(tokens) - length) // 2
-            middles.append(torch.tensor(tokens[first : first + length]))
-        if len(middles) == count:
-            return torch.stack(middles)
-    remedy = "give a larger corpus, or ask for fewer or shorter texts"
-    raise DoesNotFit(
-        "corpus", f"one with {count} documents of {length} tokens", f"{len(middles)} of them", remedy=remedy
-    )
+        first = (len(tokens) - length) // 2
+        if first >= 0:
+            yield document.name, torch.tensor(tokens[first : first + length])
 
 
 def repeated(ids_bn: Tensor, length: int) -> Tensor:

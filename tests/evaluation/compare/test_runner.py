@@ -12,6 +12,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.evaluation import HeldOutTexts
 from ropewalk.evaluation.compare import runner
 from ropewalk.evaluation.compare.cells import Cell, cells
 from ropewalk.evaluation.compare.runner import run
@@ -122,7 +123,8 @@ def test_other_texts_are_other_cells(tmp_path):
     before = subject(tmp_path)
     names = [before.marks_at(sample) for sample in range(3)]
     assert subject(tmp_path).marks_at(2) == names[2]
-    changed = replace(before, _passages=[ids.flip(0) for ids in before.passages(3)])
+    reversed_ids = torch.stack(before.passages(3)).flip(1)
+    changed = before.reading(HeldOutTexts(reversed_ids, tuple(before.projects(3))))
     assert changed.marks == before.marks
     assert all(changed.marks_at(sample)["texts"] != name["texts"] for sample, name in enumerate(names))
 

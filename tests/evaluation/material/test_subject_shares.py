@@ -1,13 +1,35 @@
-"""Subjects that share a corpus and no document."""
+"""Subjects that share a corpus and no project."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 
+from ropewalk.corpora import split_of
+from ropewalk.errors import DoesNotFit
+
 from evaluation.subjects import subject
+from lab.texts import text
+
+
+def test_a_project_is_in_one_share(tmp_path):
+    """Also where there are more documents than projects: what is judged on is of no project that was fitted on."""
+    held_out = [name for name in map("project{}".format, range(400)) if split_of(f"{name}/0.txt") == "held out"][:5]
+    for size, project in enumerate(held_out, start=1):
+        (tmp_path / "many" / project).mkdir(parents=True)
+        for n in range(size):
+            (tmp_path / "many" / project / f"{n}.txt").write_text(text(10 * size + n))
+    whole = replace(subject(tmp_path), corpus=f"folder:{tmp_path / 'many'}")
+    halves = [replace(whole, every=2, first=first, _passages=[]) for first in range(2)]
+    one, other = (half.projects(half.count(99)) for half in halves)
+    assert not set(one) & set(other)
+    assert sorted(one + other) == sorted(whole.projects(99))
+    assert len(one + other) == 1 + 2 + 3 + 4 + 5
+    with pytest.raises(DoesNotFit, match="15 held-out documents of 64 tokens in one of 2 parts of its projects"):
+        halves[0].passages(15)
 
 
 def test_shares_are_every_so_many_and_together_all(tmp_path):
-    from dataclasses import replace
-
     whole = subject(tmp_path, count=240)
     thirds = [replace(whole, every=3, first=first, _passages=[]) for first in range(3)]
     every = whole.passages(6)

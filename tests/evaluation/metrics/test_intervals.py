@@ -169,3 +169,49 @@ def test_difference_of_shares_as_in_newcombe_s_table(successes, expected):
     """Table II of the source, method 10."""
     a, m, b, n = successes
     assert difference_of_shares(share(a, m), share(b, n))[:3] == pytest.approx(expected, abs=1e-4)
+
+
+SIZES = (37, 18, 17, 13, 13, 7, 7, 5, 2, 2, 1, 1, 1, 1, 1, 1, 1)  # of the projects of the zoo's texts
+PROJECTS = [str(place) for place, size in enumerate(SIZES) for _ in range(size)]
+
+
+def _of_projects(draws: int, seeds: int) -> list[list[list[float]]]:
+    """Texts with a part that their project shares, one of their own, and noise; around 1."""
+    generator = torch.Generator().manual_seed(3)
+    shared = torch.randn(draws, 1, len(SIZES), generator=generator, dtype=torch.float64)
+    shared = shared.repeat_interleave(torch.tensor(SIZES), dim=2)
+    own = torch.randn(draws, 1, len(PROJECTS), generator=generator, dtype=torch.float64)
+    noise = torch.randn(draws, seeds, len(PROJECTS), generator=generator, dtype=torch.float64)
+    return (1 + shared + own + 0.5 * noise).tolist()
+
+
+def test_texts_of_one_project_do_not_count_as_many():
+    """At least 93 of 100 with projects, and less than 75 if every text were drawn alone."""
+    tables = _of_projects(400, 1)
+    held = {}
+    for groups in (PROJECTS, None):
+        found = [mean(of_texts, groups=groups) for (of_texts,) in tables]
+        held[groups is None] = sum(one.low <= 1 <= one.high for one in found) / len(found)
+    assert held[False] > 0.93
+    assert held[True] < 0.75
+
+
+def test_an_interval_over_seeds_and_projects_holds_the_mean():
+    found = [crossed(table, groups=PROJECTS) for table in _of_projects(400, 3)]
+    assert sum(one.low <= 1 <= one.high for one in found) / len(found) > 0.93
+
+
+def test_groups_are_drawn_as_wholes():
+    """By hand: groups of 2 and 1 with means 2 and 5; without one the means are 5 and 2, so the error is 1.5."""
+    error = math.sqrt(1 / 2 * ((2 - 3) ** 2 + (5 - 3) ** 2))
+    for found in (
+        mean([1.0, 3.0, 5.0], groups=["a", "a", "b"]),
+        difference([2.0, 4.0, 6.0], [1.0, 1.0, 1.0], groups=["a", "a", "b"]),
+        crossed([[1.0, 3.0, 5.0]], groups=["a", "a", "b"]),
+    ):
+        assert found == pytest.approx((3, 3 - 12.706 * error, 3 + 12.706 * error, 3))
+    assert mean([1.0, 3.0], groups=["a", "b"]) == mean([1.0, 3.0])
+    assert mean([1.0, 3.0], groups=["a", "a"]) == mean([1.0, 3.0])  # of a single project texts are drawn
+    assert difference([1.0, 9.0, 3.0], [0.0, 0.0, 0.0], weights=[1, 0, 1], groups=["a", "b", "b"]) == mean([1.0, 3.0])
+    with pytest.raises(InvalidValue, match="groups must be one for each of the 3 values"):
+        mean([1.0, 3.0, 5.0], groups=["a", "b"])

@@ -54,12 +54,21 @@ def test_a_numbering_is_the_one_without_chance():
 def test_passages_are_the_middles_of_documents_that_are_long_enough():
     documents = [Document(str(n), text(n, words)) for n, words in enumerate((200, 3, 200, 200))]
     got = passages(documents, tokenizer(), length=50, count=2)
-    assert got.shape == (2, 50)
-    for row, document in zip(got, (documents[0], documents[2]), strict=True):
+    assert got.ids_bn.shape == (2, 50)
+    for row, document in zip(got.ids_bn, (documents[0], documents[2]), strict=True):
         tokens = tokenizer().encode(document.text)
         assert tokens[(len(tokens) - 50) // 2 :][:50] == row.tolist()
     with pytest.raises(DoesNotFit, match="4 documents of 50 tokens, got '3 of them'"):
         passages(documents, tokenizer(), length=50, count=4)
+
+
+def test_passages_are_of_many_projects():
+    names = ["stdlib/json/a.py", "stdlib/json/b.py", "purelib/one/a.py", "stdlib/json/c.py", "purelib/two.py"]
+    documents = [Document(name, text(n, 200)) for n, name in enumerate(names)]
+    got = passages(documents, tokenizer(), length=50, count=4)
+    assert got.projects == ("stdlib/json", "purelib/one", "purelib/two", "stdlib/json")
+    alone = [passages([documents[n]], tokenizer(), length=50, count=1).ids_bn for n in (0, 2, 4, 1)]
+    assert torch.equal(got.ids_bn, torch.cat(alone))
 
 
 def test_repeating():

@@ -36,6 +36,7 @@ class TunedFigures:
             for model in results["models"]
             for row in model["figures"]
         }
+        self._projects = results.get("projects") or None  # of the texts; where they are not known, each text is one
         self.methods = list(dict.fromkeys(model["method"] for model in results["models"]))
         self.budgets = sorted({model["steps"] for model in results["models"]})
         self.times = sorted({times for *_, times in self._of})
@@ -50,7 +51,7 @@ class TunedFigures:
         return [self._of[method, steps, seed, times] for seed in self.seeds(method, steps)]
 
     def sum(self, terms: Sequence[LossTerm], *, least: float = -math.inf) -> Estimate | None:
-        """A sum of losses, with its interval over texts and over the seeds that all of them have; None without any.
+        """A sum of losses, with its interval over texts, by project, and over the seeds that all have; None without.
 
         What is not trained is the same for every seed.
         """
@@ -60,7 +61,7 @@ class TunedFigures:
         seeds = sorted(set.intersection(*(trained or sets)))
         if not seeds or not all(sets):
             return None
-        return crossed([list(self._of_texts(terms, seed)) for seed in seeds], least=least)
+        return crossed([list(self._of_texts(terms, seed)) for seed in seeds], groups=self._projects, least=least)
 
     def single(self, terms: Sequence[LossTerm]) -> bool:
         """Whether the sum is of models that were trained with one seed only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation import token_losses
+from ropewalk.evaluation import HeldOutTexts, token_losses
 from ropewalk.evaluation.material.subject import FILLERS, Subject
 from ropewalk.evaluation.tasks import Passkey
 from ropewalk.files import read_record
@@ -25,11 +25,12 @@ from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, finished, named_methods, require_held_out
 from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
 from ropewalk.lab.recipes.drope import DroPESettings, drope
+from ropewalk.lab.recipes.held_out import held_out_in
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
 from ropewalk.lab.recipes.tuned.claims import verdicts
 from ropewalk.lab.recipes.tuned.figures import FEW, LONGEST
 from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
-from ropewalk.lab.training.train import WATCHING, TrainingPlan
+from ropewalk.lab.training.train import LONGER, TrainingPlan
 from ropewalk.record import AT_LEAST_ONE
 
 TIMES = (1, 2, 4, LONGEST)  # the trained length; the last is what a model is trained on at
@@ -77,7 +78,7 @@ class TunedSettings(RecipeSettings):
     puzzles: PuzzleShares = NO_PUZZLES
 
     plan_defaults: ClassVar[Mapping[str, Any]] = {**GENTLE, "steps": 1000, "rows": 2}
-    changeable: ClassVar[tuple[str, ...]] = ("methods", "seeds", *WATCHING)
+    changeable: ClassVar[tuple[str, ...]] = ("methods", "seeds", *LONGER)
 
 
 class TunedRun(NamedTuple):
@@ -110,7 +111,7 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
             if figures is None:  # a signal came
                 return folder
             write_whole(file, json.dumps({**run._asdict(), "figures": figures}, indent=1) + "\n")
-        _report(folder, settings, length)
+        _report(folder, settings, subject.projects(settings.texts), length)
     return folder / "tuned.md"
 
 
@@ -126,10 +127,13 @@ def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
 def _subject(settings: TunedSettings, folder: Path) -> Subject:
     """The base model with everything that all models are measured on."""
     model, tokenizer = checkpoint(settings.model, folder)
-    longest = LONGEST * trained_len(model.config.get_text_config())
+    longest, count = LONGEST * trained_len(model.config.get_text_config()), max(settings.texts, FILLERS)
     subject = Subject(model=model, tokenizer=tokenizer, corpus=settings.corpus, longest=longest)
-    subject.passages(max(settings.texts, FILLERS))
-    return subject
+
+    def choose() -> HeldOutTexts:
+        return HeldOutTexts(torch.stack(subject.passages(count)), tuple(subject.projects(count)))
+
+    return subject.reading(held_out_in(folder, count=count, length=longest, choose=choose))
 
 
 def _one(
@@ -179,7 +183,7 @@ def _passkeys(subject: Subject, task: Passkey, length: int) -> list[bool]:
     return [task.measure(subject, length, sample)["right"] for sample in range(task.samples)]
 
 
-def _report(folder: Path, settings: TunedSettings, length: int) -> None:
+def _report(folder: Path, settings: TunedSettings, projects: Sequence[str], length: int) -> None:
     """Write everything that is measured so far, as one JSON file and as a page."""
     material = {name: getattr(settings, name) for name in ("model", "corpus", "characters", "texts", "passkeys")}
     results = {
@@ -188,6 +192,7 @@ def _report(folder: Path, settings: TunedSettings, length: int) -> None:
         "plan": {name: value for name, value in asdict(settings.plan).items() if name != "seed"},
         "trained_len": length,
         "read": {**material, "puzzles": settings.puzzles.shares()},
+        "projects": list(projects),
         "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
     }
     judged_claims = verdicts(results)

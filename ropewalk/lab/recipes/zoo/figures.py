@@ -28,7 +28,8 @@ class AccuracyTerm(NamedTuple):
 class ZooFigures:
     """The measurements, by method, seed, kind and length."""
 
-    def __init__(self, models: list[dict[str, Any]]) -> None:
+    def __init__(self, models: list[dict[str, Any]], projects: Sequence[str] = ()) -> None:
+        self._projects = projects or None  # of the texts; where they are not known, each text is one
         self._of = {
             (model["method"], model["seed"], row["kind"], row["times"]): row
             for model in models
@@ -48,9 +49,10 @@ class ZooFigures:
         return [float(self._of[method, seed, kind, times][what]) for seed in self.seeds(method)]
 
     def sum(self, terms: Sequence[AccuracyTerm], *, least: float = -math.inf, most: float = math.inf) -> Estimate:
-        """A sum of accuracies, with its interval over the seeds and texts that all of them have."""
+        """A sum of accuracies, with its interval over seeds that all of them have and over texts, by project."""
         seeds = self.seeds(*{term.method for term in terms})
-        return crossed([list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds], least=least, most=most)
+        sums = [list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds]
+        return crossed(sums, groups=self._projects, least=least, most=most)
 
     def curve(self, method: str, kind: str) -> list[tuple[float, Estimate]]:
         """The accuracy at every length, with its interval."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ropewalk.corpora import documents
-from ropewalk.errors import InvalidValue, Unreadable
-from ropewalk.evaluation import passages
-from ropewalk.files import read_json, read_record, read_text, why
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation import HeldOutTexts, passages
+from ropewalk.files import read_record
 from ropewalk.folders import write_whole
 from ropewalk.lab.recipes.building_blocks import finished, named_methods, require_held_out
+from ropewalk.lab.recipes.held_out import held_out_in
 from ropewalk.lab.recipes.pretrain import vocabulary_in
 from ropewalk.lab.recipes.zoo.claims import verdicts
 from ropewalk.lab.recipes.zoo.measuring import TIMES, measured
@@ -40,7 +41,7 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
     if settings.shape.places != "rotary":
         rule = "rotary; methods that need another kind change it themselves"
         raise InvalidValue("places", rule, settings.shape.places)
-    held_out = _held_out(folder, settings)
+    held_out, projects = _held_out(folder, settings)
     for seed in range(plan.seed, plan.seed + settings.seeds):
         for name in names:
             measured_file = folder / "measured" / f"{name}-{seed}.json"
@@ -49,26 +50,22 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
                 if figures is None:  # a signal came
                     return folder
                 write_whole(measured_file, json.dumps(figures, indent=1) + "\n")
-            _report(folder, settings)
+            _report(folder, settings, projects)
     return folder / "zoo.md"
 
 
-def _held_out(folder: Path, settings: ZooSettings) -> Tensor:
-    """The texts that all models are measured on, [texts, longest], stored with the tokenizer that all share."""
-    stored, count, length = folder / "held_out.json", settings.texts, max(TIMES) * settings.shape.trained_len
-    if not stored.is_file():
+def _held_out(folder: Path, settings: ZooSettings) -> HeldOutTexts:
+    """The texts that all models are measured on, of tokens of the vocabulary that all share."""
+    count, length = settings.texts, max(TIMES) * settings.shape.trained_len
+
+    def choose() -> HeldOutTexts:
         tokenizer = vocabulary_in(folder, settings.corpus, settings.shape.vocabulary)
-        ids = passages(documents(settings.corpus, "held out"), tokenizer, length=length, count=count)
-        write_whole(stored, json.dumps(ids.tolist()))
-    tokens = read_json(read_text(stored, "held_out", "the texts of this zoo"), str(stored))
-    try:
-        return torch.tensor(tokens, dtype=torch.long).reshape(count, length)
-    except (TypeError, ValueError, RuntimeError) as wrong:
-        rule = f"{count} texts of {length} tokens"
-        raise Unreadable(str(stored), rule, why(wrong), remedy="remove it, and it is made again") from wrong
+        return passages(documents(settings.corpus, "held out"), tokenizer, length=length, count=count)
+
+    return held_out_in(folder, count=count, length=length, choose=choose)
 
 
-def _one(name: str, folder: Path, settings: ZooSettings, held_out: Tensor) -> dict[str, Any] | None:
+def _one(name: str, folder: Path, settings: ZooSettings, held_out: torch.Tensor) -> dict[str, Any] | None:
     """Train one model, unless it is finished already, and measure it; None where training was stopped."""
     method, began = METHODS[name], time.process_time()
     trained = method.of or name
@@ -80,7 +77,7 @@ def _one(name: str, folder: Path, settings: ZooSettings, held_out: Tensor) -> di
     return {**record, "cpu_seconds": seconds, **measured(place / "model", method, held_out, settings.shape)}
 
 
-def _report(folder: Path, settings: ZooSettings) -> None:
+def _report(folder: Path, settings: ZooSettings, projects: Sequence[str]) -> None:
     """Write everything that is measured so far, as one JSON file and as a page."""
     material = {name: getattr(settings, name) for name in ("corpus", "characters", "texts")}
     results = {
@@ -90,6 +87,7 @@ def _report(folder: Path, settings: ZooSettings) -> None:
         "plan": {name: value for name, value in asdict(settings.plan).items() if name != "seed"},
         "shape": asdict(settings.shape),
         "read": {**material, "puzzles": settings.puzzles.shares()},
+        "projects": list(projects),
         "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
     }
     judged_claims = verdicts(results)

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.errors import InvalidValue, UnknownName, Unreadable
 from ropewalk.evaluation import token_losses
 from ropewalk.lab.recipes.tuned import tuned as module
 from ropewalk.lab.recipes.tuned.claims import CLAIMS, SHORT
@@ -95,6 +95,29 @@ def test_dynamic_scaling_is_read_and_not_trained(run, tmp_path):
     ids = torch.stack(who.passages(2))
     losses = token_losses(model, ids).losses_bn[:, -24:].double().mean(1)
     assert static[8]["losses"] == pytest.approx(losses.tolist(), abs=1e-4)
+
+
+def test_a_table_is_measured_on_the_texts_it_began_with(run, tmp_path):
+    """Also where the corpus has changed since: another machine has other packages."""
+    run("none,pi", texts=3)
+    first = json.loads((tmp_path / "out" / "tuned.json").read_text())
+    assert len(first["projects"]) == 3
+    assert first["projects"] == json.loads((tmp_path / "out" / "held_out.json").read_text())["projects"][:3]
+    before = figures_of(tmp_path / "out")
+    for n in range(240):
+        (tmp_path / "texts" / f"{n:03}.txt").write_text("other words of another text " * 80 + f"{n}")
+    (tmp_path / "out" / "measured" / "pi-0-0.json").unlink()
+    run("none,pi", texts=3)
+    assert figures_of(tmp_path / "out")["pi", 0, 0] == before["pi", 0, 0]
+
+
+def test_stored_texts_that_do_not_fit_are_refused(run, tmp_path):
+    run("none")
+    stored = tmp_path / "out" / "held_out.json"
+    for wrong in ('{"projects": ["a"], "tokens": [[1, 2]]}', "[1, 2]", '{"tokens": []}'):
+        stored.write_text(wrong)
+        with pytest.raises(Unreadable, match=r"held_out.json must be 8 texts of 384 tokens, each with its project"):
+            run("none")
 
 
 def test_it_resumes_with_what_is_missing(run, tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ def test_figures_are_those_of_the_models(tmp_path):
     run(tmp_path, "rope,hwfa")
     found = json.loads((tmp_path / "zoo" / "zoo.json").read_text())
     assert [model["method"] for model in found["models"]] == ["hwfa", "rope"]
-    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text()))
+    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text())["tokens"])
     assert ids.shape == (2, 10 * 16)
     model = rw.load(tmp_path / "zoo" / "models" / "rope-0" / "model")
     rows = {(row["kind"], row["times"]): row for row in found["models"][1]["figures"]}
@@ -234,7 +234,7 @@ def test_methods_without_training_read_the_models_of_others(tmp_path, monkeypatc
         for model in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["models"]
         for row in model["figures"]
     }
-    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text()))
+    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text())["tokens"])
     rope, marked = (rw.load(tmp_path / "zoo" / "models" / f"{name}-0" / "model") for name in ("rope", "marked"))
     assert rows["rope_under_pi", "non-repeated", 1] == pytest.approx(loss(rope, ids[:, -16:]), abs=1e-4)
     rw.extend(rope, "pi", target_len=160)
@@ -256,7 +256,7 @@ def test_learned_positions_are_interpolated_beyond_their_table(tmp_path):
     (found,) = json.loads((tmp_path / "zoo" / "zoo.json").read_text())["models"]
     rows = {(row["kind"], row["times"]): row["loss"] for row in found["figures"]}
     model = rw.load(tmp_path / "zoo" / "models" / "learned-0" / "model")
-    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text()))
+    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text())["tokens"])
     assert rows["non-repeated", 1] == pytest.approx(loss(model, ids[:, -16:]), abs=1e-4)
     table = model.transformer.wpe.weight.data
     stretched = torch.nn.functional.interpolate(table.T[None], size=64, mode="linear", align_corners=False)[0].T

@@ -29,8 +29,9 @@ def _methods_of(claim: Claim) -> list[str]:
 
 def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the results of `ropewalk train zoo` say of every claim."""
-    ours = ZooFigures(results["models"])
-    return [*(_verdict(claim, ours) for claim in CLAIMS), *inside_verdicts(results["models"])]
+    projects = results.get("projects", ())
+    ours = ZooFigures(results["models"], projects)
+    return [*(_verdict(claim, ours) for claim in CLAIMS), *inside_verdicts(results["models"], projects)]
 
 
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:

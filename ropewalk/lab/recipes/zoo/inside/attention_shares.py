@@ -85,20 +85,20 @@ def _later(measured: Curves) -> list[float]:
     return [round(sum(half) / len(half), 5) for half in halves]
 
 
-def sink_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+def sink_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
     """What the models say whose sinks were measured."""
     axes = ("layer", "attention on the first token, percent")
-    return [_shares(models, "sink").verdict(SINK, PERCENT, axes)]
+    return [_shares(models, "sink", projects).verdict(SINK, PERCENT, axes)]
 
 
-def near_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+def near_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
     """What the models say whose attention on near keys was measured."""
     axes = ("layer", "attention on near keys, percent")
-    return [_shares(models, "near").verdict(LOCAL, PERCENT, axes)]
+    return [_shares(models, "near", projects).verdict(LOCAL, PERCENT, axes)]
 
 
-def _shares(models: Sequence[Mapping[str, Any]], name: str) -> BySeed[ShareTerm, Shares]:
-    return BySeed(models, name, lambda stored: stored, _mean, _by_layer, least=0, most=1)
+def _shares(models: Sequence[Mapping[str, Any]], name: str, projects: Sequence[str]) -> BySeed[ShareTerm, Shares]:
+    return BySeed(models, name, lambda stored: stored, _mean, _by_layer, projects=projects, least=0, most=1)
 
 
 def _mean(term: ShareTerm, shares: Shares) -> list[float]:

@@ -43,6 +43,7 @@ class BySeed(Generic[Term, Measured]):
         figure: Callable[[Term, Measured], Sequence[float]],
         curve: Callable[[Term, Measured], Curve],
         *,
+        projects: Sequence[str] = (),
         least: float = -math.inf,
         most: float = math.inf,
     ) -> None:
@@ -51,6 +52,7 @@ class BySeed(Generic[Term, Measured]):
             if name in model:
                 self._seeds.setdefault(model["seed"], {})[model["method"]] = read(model[name])
         self._figure, self._curve = figure, curve
+        self._projects = projects  # of the texts; where they are not known, each text is one
         self._least, self._most = least, most  # that points of a curve can be
 
     def verdict(self, claim: Claim, unit: Unit, axes: tuple[str, str]) -> JudgedClaim:
@@ -60,7 +62,7 @@ class BySeed(Generic[Term, Measured]):
         seeds = [of for _, of in sorted(self._seeds.items()) if methods <= set(of)]
         if len(seeds) < 2:
             return JudgedClaim(claim=claim, word=ONE_SEED if seeds else NOT_MEASURED, unit=unit)
-        sums = [crossed([self._sum(terms, of) for of in seeds]) for terms in claim.sums]
+        sums = [self._crossed([self._sum(terms, of) for of in seeds]) for terms in claim.sums]
         curves = {term.label: term for term in terms}  # each is drawn once
         return judge(claim, sums, unit, axes, {label: self._points(term, seeds) for label, term in curves.items()})
 
@@ -73,4 +75,9 @@ class BySeed(Generic[Term, Measured]):
         """Over seeds and texts."""
         curves = [self._curve(term, of[term.method]) for of in seeds]
         at = {place: [curve[place] for curve in curves] for place in curves[0]}
-        return [(place, crossed(of_seeds, least=self._least, most=self._most)) for place, of_seeds in at.items()]
+        ends = {"least": self._least, "most": self._most}
+        return [(place, self._crossed(of_seeds, **ends)) for place, of_seeds in at.items()]
+
+    def _crossed(self, of_seeds: Sequence[Sequence[float]], **ends: float) -> Estimate:
+        """Over seeds and texts, of which some measurements read only the first ones."""
+        return crossed(of_seeds, groups=self._projects[: len(of_seeds[0])] or None, **ends)

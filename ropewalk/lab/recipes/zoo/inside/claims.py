@@ -15,6 +15,6 @@ from ropewalk.lab.recipes.zoo.inside.window_reach import reach_verdicts
 READ = (logit_verdicts, entropy_verdicts, reach_verdicts, sink_verdicts, near_verdicts, position_verdicts)
 
 
-def inside_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
-    """What the models say of every claim."""
-    return [one for verdicts in READ for one in verdicts(models)]
+def inside_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
+    """What the models say of every claim; `projects` are those of the held-out texts."""
+    return [one for verdicts in READ for one in verdicts(models, projects)]

@@ -67,7 +67,7 @@ class Entropies:
         return {count: [text[row] for text in self._texts] for row, count in enumerate(self.keys)}
 
 
-def entropy_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+def entropy_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
     """What the models say whose entropies were measured."""
     measured: BySeed[EntropyTerm, Entropies] = BySeed(
         models,
@@ -75,6 +75,7 @@ def entropy_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
         Entropies,
         lambda term, one: one.of_texts(term.times),
         lambda term, one: one.curve(),
+        projects=projects,
         least=0,
     )
     return [measured.verdict(claim, NATS, AXES) for claim in CLAIMS]

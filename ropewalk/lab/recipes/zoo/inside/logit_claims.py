@@ -108,7 +108,7 @@ class LogitTerms:
         return curve[:, (self.distances >= first) & (self.distances < last)].mean(1)
 
 
-def logit_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+def logit_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
     """What the models say whose terms were measured."""
     measured: BySeed[LogitTerm, LogitTerms] = BySeed(
         models,
@@ -116,5 +116,6 @@ def logit_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
         LogitTerms,
         lambda term, one: one.of_texts(term.figure, term.of).tolist(),
         lambda term, one: one.points(term.of),
+        projects=projects,
     )
     return [measured.verdict(claim, LOGITS, AXES) for claim in CLAIMS]

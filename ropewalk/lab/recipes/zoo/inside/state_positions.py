@@ -98,10 +98,11 @@ def _errors(states_bnd: Tensor) -> list[list[float]]:
     return [[round(error, 4) for error in text] for text in errors_bn.tolist()]
 
 
-def position_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+def position_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
     """What the models say whose errors were measured."""
+    tested = projects[len(projects) // 2 :]
     measured: BySeed[ErrorTerm, Errors] = BySeed(
-        models, "state_positions", lambda stored: stored, _mean, _curve, least=0
+        models, "state_positions", lambda stored: stored, _mean, _curve, projects=tested, least=0
     )
     return [measured.verdict(claim, TOKENS, AXES) for claim in CLAIMS]
 

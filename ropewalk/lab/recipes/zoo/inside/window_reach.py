@@ -39,13 +39,14 @@ def _gradient(x: Tensor) -> Tensor:
     return torch.zeros_like(x) if x.grad is None else x.grad
 
 
-def reach_verdicts(models: Sequence[Mapping[str, Any]]) -> list[JudgedClaim]:
+def reach_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
     """What the models say whose reach was measured."""
     shares = {model["seed"]: _shares(model["reach"]) for model in models if "reach" in model}
     if len(shares) < 2:
         return [JudgedClaim(claim=CLAIM, word=ONE_SEED if shares else NOT_MEASURED, unit=PERCENT)]
-    curve = [(seed, crossed([of_texts])) for seed, of_texts in sorted(shares.items())]
-    return [judge(CLAIM, [crossed(list(shares.values()))], PERCENT, AXES, {"window": curve})]
+    groups = projects[:TEXTS] or None
+    curve = [(seed, crossed([of_texts], groups=groups)) for seed, of_texts in sorted(shares.items())]
+    return [judge(CLAIM, [crossed(list(shares.values()), groups=groups)], PERCENT, AXES, {"window": curve})]
 
 
 def _shares(reach: Mapping[str, Any]) -> list[float]:
