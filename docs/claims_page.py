@@ -52,6 +52,16 @@ STUDIES = (
         "ropewalk train tuned --out docs/results/tuned-default",
     ),
     Study(
+        "untrained",
+        "untrained/untrained.json",
+        "the model that Ropewalk carries, trained on 512 tokens and read without training",
+        "ropewalk compare default pi ntk by_parts yarn by_parts+yarn_temperature:factor=8,coefficient=0.05 "
+        "by_parts+yarn_temperature:factor=8,coefficient=0.2 log_n yarn+log_n rerope rerope+log_n self_extend "
+        "self_extend+log_n window streaming streaming:n_sink=1 streaming:n_sink=8 lm_infinite "
+        "--lengths 512,1k,2k,4k --samples 24 --corpus python --tasks context --out FOLDER && "
+        "python docs/untrained_claims.py FOLDER",
+    ),
+    Study(
         "contexts",
         "contexts/contexts.json",
         "the model that Ropewalk carries, asked for passkeys in one of several texts of 512 tokens",

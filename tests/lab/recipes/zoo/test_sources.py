@@ -12,6 +12,7 @@ from ropewalk.lab.recipes.zoo.claims import CLAIMS
 PLAIN, REPEATED = "non-repeated", "repeated"
 FIGURES = {
     "rope-fails": {("rope", 1): 52.37, ("rope", 8): 17.87},
+    "rope-falls": {("rope", 1): 52.37, ("rope", 2): 33.15, ("rope", 4): 22.85},
     "qk-bias-harmless": {("qk_bias", 1): 52.75, ("rope", 1): 52.37},
     "qk-bias-better": {
         **{("qk_bias", times): share for times, share in ((2, 50.99), (4, 45.25), (8, 39.55))},

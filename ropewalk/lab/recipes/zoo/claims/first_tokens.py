@@ -12,6 +12,12 @@ CLAIMS = (
           theirs="perplexity 5,158 instead of 5.40; 'very bad' without first tokens"),
     Claim("lm-infinite-first-tokens", "LM-Infinite needs the first tokens: with them it is better at 8x than a window "
           "alone.", "arXiv:2308.16137", gain("marked_under_lm_infinite", "marked_under_window")),
+    Claim("lm-infinite-better", "LM-Infinite reads 8x better than plain rotation, also where texts begin with no "
+          "marker.", "arXiv:2308.16137",
+          (*gain("marked_under_lm_infinite", "marked"), *gain("rope_under_lm_infinite", "rope")),
+          theirs="figures of losses and of generated text"),
+    Claim("lm-infinite-unmarked", "LM-Infinite needs the first tokens also where texts begin with no marker: at 8x it "
+          "is better than a window alone.", "arXiv:2308.16137", gain("rope_under_lm_infinite", "rope_under_window")),
     Claim("lm-infinite-flat", "LM-Infinite loses nothing at 8x.", "arXiv:2308.16137",
           kept(1, "marked_under_lm_infinite"), -NOTHING),
     Claim("streaming-flat", "StreamingLLM with four first tokens loses nothing at 8x.", "arXiv:2309.17453",

@@ -12,6 +12,8 @@ CLAIMS = (
           "accuracy is left.", "kexue.fm/8823", lost(1 / 2, "rope_under_log_n")),
     Claim("pi-untrained", "Without training PI fails: at 8x at most a third of the accuracy is left.",
           "kexue.fm/9675; 9706", lost(1 / 3, "rope_under_pi"), theirs="49.41 % at 1x, 13.54 % at 8x"),
+    Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.", "an article on arXiv:2309.00071",
+          gain("rope_under_pi", "rope"), theirs="'so the model can understand' positions beyond its length"),
     Claim("ntk-untrained", "Without training NTK is better than PI at 8x.", "kexue.fm/9675; 9706",
           gain("rope_under_ntk", "rope_under_pi"), theirs="39.27 instead of 13.54 %"),
     Claim("ntk-4x", "Without training NTK reads 4x with hardly any loss: a point at most.", "kexue.fm/9675",

@@ -73,7 +73,15 @@ CLAIMS = (
         "error is larger in the last quarter of the trained length than in the first.",
         SOURCE,
         ((ErrorTerm(1, "nope", MIDDLE, (0.75, 1)), ErrorTerm(-1, "nope", MIDDLE, (0, 0.25))),),
-        theirs="a picture of the first layer of LLaMA; ours of rotation shows no position at all",
+        theirs="a picture of the first layer of LLaMA, with rotation",
+    ),
+    Claim(
+        "late-positions-first-layer",
+        "Late tokens can hardly be told apart after the first layer of a model with rotation: the error is larger in "
+        "the last quarter of the trained length than in the first.",
+        SOURCE,
+        ((ErrorTerm(1, "rope", FIRST, (0.75, 1)), ErrorTerm(-1, "rope", FIRST, (0, 0.25))),),
+        theirs="a picture of the first layer of LLaMA",
     ),
 )
 

@@ -1,0 +1,184 @@
+"""What sources claim of methods without training, judged by what `ropewalk compare` measured of the carried model.
+
+python docs/untrained_claims.py FOLDER   collect its results, and measure the largest logits on the same texts
+
+Figures are losses of the last tokens of each text, after so much context.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.lab.claims import NATS, Claim, JudgedClaim, Unit, judge
+
+PLACE = Path(__file__).resolve().parent / "results" / "untrained" / "untrained.json"
+BASE, YARN, BY_PARTS = "rope", "yarn", "by_parts"
+OTHER_TEMPERATURES = tuple(f"by_parts+yarn_temperature:factor=8,coefficient={value}" for value in ("0.05", "0.2"))
+WITH_LOG_N = (YARN, "rerope", "self_extend")
+STATIC = ("pi", "ntk", BY_PARTS, YARN)
+ONE_SINK, EIGHT_SINKS = "streaming:n_sink=1", "streaming:n_sink=8"
+LOGITS, LOGIT_TEXTS = Unit("logits", digits=2), 8
+LOSS, LARGEST = "loss", "largest logit"
+UNITS = {LOSS: NATS, LARGEST: LOGITS}
+TIMES = (1, 2, 4, 8)
+SMALL = 0.02  # nats: a difference too small to report, as in `compare`
+YARN_SOURCE, INFINITE_SOURCE, STREAMING_SOURCE = "arXiv:2309.00071", "arXiv:2308.16137", "arXiv:2309.17453"
+
+
+class Reading(NamedTuple):
+    """A figure of the model as it reads under a line, at so many trained lengths, in a sum."""
+
+    weight: float
+    line: str
+    times: int = 8
+    what: str = LOSS
+
+    def __str__(self) -> str:
+        """Without its weight."""
+        of = "" if self.what == LOSS else f"{self.what} of "
+        return f"{of}{self.line} at {self.times}x"
+
+
+def below(line: str, other: str, times: int = 8) -> tuple[Reading, ...]:
+    """By how much the loss under one line is below that under another."""
+    return Reading(1, other, times), Reading(-1, line, times)
+
+
+SHORT = Reading(1, BASE, 1)
+CLAIMS = (
+    Claim("log-n-embeds", "log-n can be put into other methods: without training it lowers the loss at 8x under YaRN, "
+          "ReRoPE and Self-Extend.", "an article on extrapolation",
+          tuple(below(f"{line}+log_n", line) for line in WITH_LOG_N), theirs="'can be put into any other work'"),
+    Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.",
+          "an article on arXiv:2309.00071", (below("pi", BASE),),
+          theirs="'so the model can understand' positions beyond its length"),
+    Claim("by-parts-untrained", "Without training NTK by parts is better than NTK at 8x.", YARN_SOURCE,
+          (below(BY_PARTS, "ntk"),)),
+    Claim("yarn-temperature", "YaRN's temperature makes NTK by parts better over the whole of the longer context: "
+          "without training, set to 8x, it is better at 2x, 4x and 8x.", YARN_SOURCE,
+          tuple(below(YARN, BY_PARTS, times) for times in (2, 4, 8))),
+    Claim("yarn-coefficient", "YaRN's 0.1 ln s + 1 is the best temperature: without training it is better at 8x than "
+          "with 0.05 and with 0.2.", YARN_SOURCE, tuple(below(YARN, other) for other in OTHER_TEMPERATURES),
+          theirs="0.1, fitted to LLaMA; 'fits many models and data'"),
+    Claim("yarn-extremes", "YaRN's temperature prevents extreme logits: at 8x the largest one is smaller than under "
+          "NTK by parts alone.", "an article on arXiv:2309.00071",
+          ((Reading(1, BY_PARTS, what=LARGEST), Reading(-1, YARN, what=LARGEST)),)),
+    Claim("static-harm", "Without training every static schedule harms short texts, NTK by parts as well: PI, NTK, NTK "
+          "by parts and YaRN by more than 0.02.", "an article on what RoPE was extended by",
+          tuple(below(BASE, line, 1) for line in STATIC), SMALL),
+    Claim("logits-grow", "Beyond the trained length logits grow without bound: the largest one is larger at 2x than at "
+          "1x, at 4x than at 2x, and at 8x than at 4x.", INFINITE_SOURCE,
+          tuple((Reading(1, BASE, 2 * times, LARGEST), Reading(-1, BASE, times, LARGEST)) for times in (1, 2, 4)),
+          theirs="a theorem"),
+    Claim("lm-infinite-better", "LM-Infinite reads 8x better than plain rotation.", INFINITE_SOURCE,
+          (below("lm_infinite", BASE),), theirs="figures of losses and of generated text"),
+    Claim("lm-infinite-flat", "LM-Infinite loses nothing at 8x: its loss is at most 0.02 above the model's at 1x.",
+          INFINITE_SOURCE, ((SHORT, Reading(-1, "lm_infinite")),), -SMALL),
+    Claim("streaming-flat", "StreamingLLM loses nothing at 8x: its loss is at most 0.02 above the model's at 1x.",
+          STREAMING_SOURCE, ((SHORT, Reading(-1, "streaming")),), -SMALL),
+    Claim("streaming-first", "StreamingLLM needs the first four tokens: at 8x it is better than a window alone.",
+          STREAMING_SOURCE, (below("streaming", "window"),), theirs="perplexity 5.40 instead of 5,158"),
+    Claim("streaming-four", "Four first tokens serve better than one: at 8x the loss is lower.", STREAMING_SOURCE,
+          (below("streaming", ONE_SINK),), theirs="models whose training texts begin with no marker need four"),
+    Claim("streaming-eight", "More than four first tokens gain little: at 8x eight gain less than 0.02.",
+          STREAMING_SOURCE, (below("streaming", EIGHT_SINKS),), -SMALL),
+)  # fmt: skip
+
+
+class Readings:
+    """What was measured: by line, trained lengths and kind, one figure for each text."""
+
+    def __init__(self, results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+        length, base = results["trained_len"], {"bare": BASE}
+        self._of = {
+            (base.get(contender["line"], contender["line"]), row["length"] // length, LOSS): [
+                sample["loss"] for sample in row["samples"]
+            ]
+            for contender in results["contenders"]
+            for row in contender["rows"]
+            if row["task"] == "context"
+        }
+        self._of |= {
+            (line, int(times), LARGEST): list(of_texts)
+            for line, by_times in largest.items()
+            for times, of_texts in by_times.items()
+        }
+
+    def sum(self, terms: Sequence[Reading]) -> Estimate:
+        """A sum of figures, with its interval over texts."""
+        rows = [[term.weight * figure for figure in self._of[term.line, term.times, term.what]] for term in terms]
+        return mean([math.fsum(of_text) for of_text in zip(*rows, strict=True)])
+
+    def curve(self, line: str, what: str) -> list[tuple[float, Estimate]]:
+        """By length of the text."""
+        measured = [times for times in TIMES if (line, times, what) in self._of]
+        return [(times, self.sum([Reading(1, line, times, what)])) for times in measured]
+
+
+def verdicts(results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Sequence[float]]]) -> list[JudgedClaim]:
+    """What the results say of every claim."""
+    ours = Readings(results, largest)
+    return [_verdict(claim, ours) for claim in CLAIMS]
+
+
+def _verdict(claim: Claim, ours: Readings) -> JudgedClaim:
+    what = claim.sums[0][0].what
+    lines = dict.fromkeys(term.line for terms in claim.sums for term in terms)
+    return judge(
+        claim,
+        [ours.sum(terms) for terms in claim.sums],
+        UNITS[what],
+        ("length of the text, in trained lengths", "loss of the last tokens, nats" if what == LOSS else what),
+        {line: ours.curve(line, what) for line in lines},
+    )
+
+
+def largest_logits(corpus: str) -> dict[str, dict[str, list[float]]]:
+    """The largest logit in each text, over layers, heads, sampled queries and their keys; schedules are set to 8x."""
+    from ropewalk import extended, load
+    from ropewalk.evaluation.diagnostics import logit_growth
+    from ropewalk.evaluation.material.subject import Subject
+    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+    from ropewalk.hf.probe.facts import trained_len
+    from ropewalk.models import path_of
+
+    place = path_of("default")
+    model = load(place)
+    length = trained_len(model.config.get_text_config())
+    subject = Subject(model=model, tokenizer=fetch_tokenizer(place), corpus=corpus, longest=max(TIMES) * length)
+    found: dict[str, dict[str, list[float]]] = {}
+    for line in (BASE, BY_PARTS, YARN):
+        with extended(model, line, target_len=subject.longest, mode="attention"):
+            found[line] = {
+                str(times): [
+                    _largest(logit_growth(model, ids[None, -times * length :])) for ids in subject.passages(LOGIT_TEXTS)
+                ]
+                for times in TIMES
+            }
+    return found
+
+
+def _largest(growth: Any) -> float:
+    return round(max(value for layer in growth.largest.layers for value in layer if not math.isnan(value)), 4)
+
+
+def collect(folder: Path) -> None:
+    """The claims, with what they follow from, into one small file."""
+    results = json.loads((folder / "results.json").read_text("utf-8"))
+    kept = {name: results[name] for name in ("made", "marks")}
+    kept["command"] = re.sub(r"--out \S+", "--out FOLDER", results["command"])
+    largest = largest_logits(re.search(r"--corpus (\S+)", results["command"])[1])  # type: ignore[index]
+    records = [verdict.record for verdict in verdicts(results, largest)]
+    PLACE.parent.mkdir(exist_ok=True)
+    PLACE.write_text(json.dumps({**kept, "largest logits": largest, "claims": records}, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    collect(Path(sys.argv[1]))

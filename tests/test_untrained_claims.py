@@ -1,0 +1,66 @@
+"""Claims about reading without training, from made-up results of `ropewalk compare`."""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
+import untrained_claims as module
+
+LINES = {term.line for claim in module.CLAIMS for terms in claim.sums for term in terms}
+AT = [(line, times, what) for line in LINES for times in module.TIMES for what in (module.LOSS, module.LARGEST)]
+
+
+def verdicts(figure):
+    """Of three texts that differ a little; `figure` is a function of line, trained lengths and kind."""
+    contenders = [
+        {
+            "line": "bare" if line == module.BASE else line,
+            "rows": [
+                {"task": "passkey", "length": 512, "samples": []},
+                *(
+                    {
+                        "task": "context",
+                        "length": 512 * times,
+                        "samples": [{"loss": figure(line, times, module.LOSS) + 0.001 * text} for text in range(3)],
+                    }
+                    for times in module.TIMES
+                ),
+            ],
+        }
+        for line in LINES
+    ]
+    largest = {
+        line: {str(times): [figure(line, times, module.LARGEST)] * 3 for times in module.TIMES} for line in LINES
+    }
+    return {one.claim.name: one for one in module.verdicts({"trained_len": 512, "contenders": contenders}, largest)}
+
+
+@pytest.mark.parametrize("claim", module.CLAIMS, ids=lambda claim: claim.name)
+def test_a_claim_can_hold_and_can_fail(claim):
+    weights = defaultdict(float)
+    for term in (term for terms in claim.sums for term in terms):
+        weights[term.line, term.times, term.what] += term.weight
+    best, worst = (verdicts(lambda *at, sign=sign: 9 + sign * (weights[at] + 0.1 * at[1])) for sign in (1, -1))
+    assert (best[claim.name].word, worst[claim.name].word) == ("reproduced", "not reproduced")
+
+
+def test_figures_are_of_the_lines_and_lengths_that_a_claim_names():
+    figures = {at: 2 + 0.1 * n for n, at in enumerate(sorted(AT))}
+    found = verdicts(lambda *at: figures[at])
+    for claim in module.CLAIMS:
+        above = [sum(t.weight * figures[t.line, t.times, t.what] for t in terms) - claim.bound for terms in claim.sums]
+        assert [one.value for one in found[claim.name].above] == pytest.approx(above)
+
+
+def test_curves_are_by_length():
+    curves = verdicts(lambda line, times, what: 2.0 + times / 10)["pi-over-none"].curves
+    assert list(curves) == ["rope", "pi"]
+    assert [(times, round(one.value, 3)) for times, one in curves["pi"]] == [
+        (1, 2.101),
+        (2, 2.201),
+        (4, 2.401),
+        (8, 2.801),
+    ]
