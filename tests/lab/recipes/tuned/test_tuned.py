@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -33,7 +34,8 @@ def run(tmp_path):
 
     def begin(methods, **settings):
         read = {"model": str(tmp_path / "base"), "corpus": corpus, "texts": 2, "passkeys": 1}
-        return tuned(tmp_path / "out", TunedSettings(plan=PLAN, methods=methods, **{**read, "seeds": 1, **settings}))
+        made = TunedSettings(**{"plan": PLAN, "methods": methods, **read, "seeds": 1, **settings})
+        return tuned(tmp_path / "out", made)
 
     return begin
 
@@ -142,6 +144,17 @@ def test_it_resumes_with_what_is_missing(run, tmp_path, monkeypatch):
     after = figures_of(tmp_path / "out")
     assert len(after) == 6
     assert all(after[key] == figures for key, figures in before.items())
+
+
+def test_a_table_of_few_steps_goes_on_with_more(run, tmp_path):
+    run("none,pi")
+    before = figures_of(tmp_path / "out")
+    run("none,pi", plan=replace(PLAN, steps=10))
+    after = figures_of(tmp_path / "out")
+    assert {steps for _, steps, _ in after} == {0, 1, 2, 5, 10}
+    assert all(after[key] == figures for key, figures in before.items())
+    records = {one["name"]: one for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["claims"]}
+    assert list(records["pi-few-steps"]["curves"]) == ["pi after 10 steps", "pi after 2 steps"]
 
 
 def test_what_is_refused(run):
