@@ -94,7 +94,7 @@ def _values(slot, hint, value):
         return [value + 1, 2 * value, value - 1]
     if isinstance(value, float):
         return [4 * value, value / 2, value + 0.5]
-    if isinstance(value, str) or str in get_args(hint):
+    if isinstance(value, str) or (value is None and str in get_args(hint)):
         return ["embeddings"]
     if isinstance(value, Spec) or value is None:
         unstretched = [dataclasses.replace(one, factor=1) for one in EXAMPLES[slot] if hasattr(one, "factor")]

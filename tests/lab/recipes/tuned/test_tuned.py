@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 import ropewalk as rw
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
 from ropewalk.evaluation import token_losses
+from ropewalk.evaluation.metrics.intervals import crossed
 from ropewalk.lab.recipes.tuned import tuned as module
 from ropewalk.lab.recipes.tuned.claims import CLAIMS, SHORT
 from ropewalk.lab.recipes.tuned.claims import verdicts as verdicts_of
@@ -214,6 +215,17 @@ def test_a_sum_is_over_texts_and_seeds():
     assert untrained.of == 3  # texts; no seeds
     harm = TunedFigures(results(EQUAL)).sum((SHORT, LossTerm(-1, "pi", ALL, 1)))
     assert harm.value == pytest.approx(-0.001)  # seeds 0, 1, 2 are 0.000, 0.001, 0.002 above the base model
+
+
+def test_texts_of_a_project_are_drawn_together():
+    found = [
+        TunedFigures({**results(EQUAL), "projects": projects}).sum([LossTerm(1, "pi", ALL)])
+        for projects in (["a", "a", "b"], ["a", "b", "c"], [])
+    ]
+    table = [[2.0 + 0.001 * (text + seed) for text in range(3)] for seed in range(3)]
+    assert found[0] == crossed(table, groups=["a", "a", "b"])
+    assert found[1] == found[2] == crossed(table)
+    assert found[0].low < found[1].low
 
 
 def test_a_verdict_follows_from_the_intervals():

@@ -12,12 +12,13 @@ from transformers import AutoTokenizer
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.evaluation.metrics.intervals import crossed
 from ropewalk.lab.claims import judged
 from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo import training as module
 from ropewalk.lab.recipes.zoo.claims import CLAIMS
 from ropewalk.lab.recipes.zoo.claims import verdicts as verdicts_of
-from ropewalk.lab.recipes.zoo.figures import ZooFigures
+from ropewalk.lab.recipes.zoo.figures import AccuracyTerm, ZooFigures
 from ropewalk.lab.recipes.zoo.inside.claims import inside_verdicts
 from ropewalk.lab.recipes.zoo.measuring import TIMES
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
@@ -157,6 +158,15 @@ def test_a_third_is_a_third():
     """The article keeps 34 % and calls it a third; 40 % of the accuracy are more."""
     assert "**not reproduced** by -2.9 [" in verdicts(page(models(rope=[0.2, 0.2, 0.2])))[A_THIRD]
     assert "**not settled**" in verdicts(page(models(rope=[0.16, 0.17, 0.18])))[A_THIRD]
+
+
+def test_texts_of_a_project_are_drawn_together():
+    """Three texts of two seeds, of two projects: as if the first project had one text of twice the weight."""
+    made = models(rope=[0.4, 0.6])
+    term = [AccuracyTerm(1, "rope", 8)]
+    together = ZooFigures(made, ["a", "a", "b"]).sum(term)
+    assert together == pytest.approx(crossed([[0.39, 0.40, 0.41], [0.59, 0.60, 0.61]], groups=["a", "a", "b"]))
+    assert together.low < ZooFigures(made).sum(term).low
 
 
 def test_models_that_have_learned_nothing_say_nothing():

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from ropewalk.evaluation.metrics.intervals import crossed
 from ropewalk.lab.claims import NATS, Claim
 from ropewalk.lab.recipes.zoo.inside.by_seed import BySeed
 
@@ -34,6 +35,22 @@ def test_a_sum_is_taken_text_by_text_and_seed_by_seed():
     assert verdict.above[0].value == pytest.approx((3 - 2 + 5 - 4 + 4 - 2 + 4 - 2) / 4 - 0.5)
     assert list(verdict.curves) == ["curve of one", "curve of other"]
     assert [(place, one.value) for place, one in verdict.curves["curve of one"]] == [(4, 4), (8, 8)]
+
+
+def test_texts_of_a_project_are_drawn_together():
+    """Some measurements read only the first texts, so there may be more projects than texts."""
+    models = [
+        model("one", 0, 3, 5, 4),
+        model("other", 0, 1, 2, 1),
+        model("one", 1, 4, 4, 6),
+        model("other", 1, 1, 1, 1),
+    ]
+    projects = ["a", "b", "b", "c"]
+    by_project = BySeed(models, "sizes", list, lambda _, x: x, lambda _, x: {4: x}, projects=projects)
+    verdict = by_project.verdict(ONE_MORE, NATS, ("", ""))
+    apart = crossed([[1, 1, 2], [2, 2, 4]], groups=projects[:3])
+    assert verdict.above[0] == pytest.approx((apart.value - 0.5, apart.low - 0.5, apart.high - 0.5, 6))
+    assert verdict.curves["curve of one"] == [(4, crossed([[3, 5, 4], [4, 4, 6]], groups=projects[:3]))]
 
 
 def test_a_seed_that_one_method_lacks_does_not_count():
