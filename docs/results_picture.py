@@ -13,7 +13,7 @@ import torch
 from transformers import AutoTokenizer
 
 from ropewalk import extended, load, score
-from ropewalk.corpora import documents
+from ropewalk.corpora import documents, projects_in_turn
 from ropewalk.models import DEFAULT
 
 mpl.use("Agg")
@@ -34,8 +34,8 @@ TEXTS, READ, BIN = 24, 4096, 128  # texts, tokens of each, tokens that one point
 def losses_by_position() -> dict[str, torch.Tensor]:
     """The mean loss of each bin of positions, in nats per token, of held-out text of the standard library."""
     model, tokenizer = load(DEFAULT), AutoTokenizer.from_pretrained(DEFAULT)
-    encoded = (tokenizer(document.text).input_ids for document in documents("stdlib", "held out"))
-    long = islice((ids for ids in encoded if len(ids) > READ), TEXTS)
+    encoded = ((document.name, tokenizer(document.text).input_ids) for document in documents("stdlib", "held out"))
+    long = (ids for _, ids in islice(projects_in_turn(one for one in encoded if len(one[1]) > READ), TEXTS))
     ids = torch.tensor([ids[: READ + 1] for ids in long])
     means = {}
     for title, line in RESULTS.items():
