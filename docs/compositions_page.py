@@ -54,11 +54,13 @@ def compositions_page() -> str:
 
 
 def collect(folder: Path) -> None:
-    """Losses of all commands that were run, into one small file."""
+    """Losses of all commands that were run, into one small file; what was not run again stays."""
     places = [(f"{corpus}-{name}", length) for name, length in LENGTHS.items() for corpus in CORPORA]
     runs = [(name, folder / name / "results.json", length) for name, length in places]
-    measured = {name: collected(place, length) for name, place, length in runs if place.exists()}
-    (HERE / "losses.json").write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
+    stored = HERE / "losses.json"
+    measured = json.loads(stored.read_text("utf-8")) if stored.is_file() else {}
+    measured |= {name: collected(place, length) for name, place, length in runs if place.exists()}
+    stored.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
