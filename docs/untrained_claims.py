@@ -111,6 +111,14 @@ class Readings:
             for times, of_texts in by_times.items()
         }
 
+    @property
+    def record(self) -> dict[str, dict[str, dict[str, Sequence[float]]]]:
+        """Every figure of every text, by kind, line and trained lengths."""
+        figures: dict[str, dict[str, dict[str, Sequence[float]]]] = {}
+        for (line, times, what), of_texts in self._of.items():
+            figures.setdefault(what, {}).setdefault(line, {})[str(times)] = of_texts
+        return figures
+
     def sum(self, terms: Sequence[Reading]) -> Estimate:
         """A sum of figures, with its interval over texts."""
         rows = [[term.weight * figure for figure in self._of[term.line, term.times, term.what]] for term in terms]
@@ -175,9 +183,10 @@ def collect(folder: Path) -> None:
     kept = {name: results[name] for name in ("made", "marks")}
     kept["command"] = re.sub(r"--out \S+", "--out FOLDER", results["command"])
     largest = largest_logits(re.search(r"--corpus (\S+)", results["command"])[1])  # type: ignore[index]
+    figures = Readings(results, largest).record
     records = [verdict.record for verdict in verdicts(results, largest)]
     PLACE.parent.mkdir(exist_ok=True)
-    PLACE.write_text(json.dumps({**kept, "largest logits": largest, "claims": records}, indent=1) + "\n", "utf-8")
+    PLACE.write_text(json.dumps({**kept, "figures of texts": figures, "claims": records}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -99,7 +99,8 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
         characters += len(document.text)
         yield document
     if not characters:
-        rule = f"a source with documents of at least {SHORTEST} characters ({only or 'any split'})"
+        part = f" in its {only} part" if only else ""
+        rule = f"a source with documents of at least {SHORTEST} characters{part}"
         raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if only == "held out" else "give another")
 
 
@@ -133,7 +134,7 @@ def more_of(source: str) -> str:
     """The remedy where too little is held out."""
     if source.startswith(WHOLE):
         return "give one with more documents"
-    held = f"one project in {ONE_IN} is held out"
+    held = f"one project in {ONE_IN} is held out; each file or folder at the top of a folder is one"
     return f"give one with more projects ({held}), or {WHOLE}{source} if the model was not trained on it"
 
 

@@ -55,6 +55,15 @@ def test_figures_are_of_the_lines_and_lengths_that_a_claim_names():
         assert [one.value for one in found[claim.name].above] == pytest.approx(above)
 
 
+def test_every_figure_is_kept():
+    results = {
+        "trained_len": 512,
+        "contenders": [{"line": "bare", "rows": [{"task": "context", "length": 1024, "samples": [{"loss": 2.5}]}]}],
+    }
+    kept = module.Readings(results, {"rope": {"4": [30.0]}}).record
+    assert kept == {"loss": {"rope": {"2": [2.5]}}, "largest logit": {"rope": {"4": [30.0]}}}
+
+
 def test_curves_are_by_length():
     curves = verdicts(lambda line, times, what: 2.0 + times / 10)["pi-over-none"].curves
     assert list(curves) == ["rope", "pi"]

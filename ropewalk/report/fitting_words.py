@@ -52,11 +52,12 @@ def _on_other_text(fit: FitResult) -> str:
     lead = (
         f"On {answer.loss.of} texts of {corpus.removeprefix('all:')}, of which the search saw none, the search's choice"
     )
-    if not by_hand:
+    others = [one for one in by_hand if one.extension != answer.extension]
+    if not others:
         return f"{lead} has a loss of {answer.loss.value:.3f} nats."
-    behind = by_hand[0].behind
+    behind = others[0].behind
     sure = "the 95 % interval excludes 0" if behind.clear_of(0) else "not enough texts to tell them apart"
-    return f"{lead} has a loss {_margin(behind)} that of {by_hand[0].line}: {sure}."
+    return f"{lead} has a loss {_margin(behind)} that of {others[0].line}: {sure}."
 
 
 def _over_the_search(fit: FitResult) -> str:

@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 from copy import deepcopy
+from dataclasses import replace
 from statistics import mean
 from types import SimpleNamespace
 
@@ -113,6 +114,9 @@ def test_the_answer_is_tested_on_other_text(tmp_path):
     assert rival.behind.value == pytest.approx(difference(theirs, losses).value, abs=1e-4)
     assert f"On 3 texts of {corpus}, of which the search saw none, the search's choice has " in words(found)
     assert as_json(found)["elsewhere"]["judged"][0]["loss"]["value"] == answer.loss.value
+    itself = found.elsewhere._replace(beside=(bare, replace(rival, extension=answer.extension)))
+    said = words(replace(found, elsewhere=itself))
+    assert f"the search's choice has a loss of {answer.loss.value:.3f} nats." in said
 
 
 def test_too_little_other_text_is_left_out(tmp_path):

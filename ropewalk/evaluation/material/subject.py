@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from random import Random
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from ropewalk.models import named
 FILLERS = 8  # passages that make the filler
 WARMING = 512  # tokens that are read before measuring
 ENOUGH = 4096  # documents in which long ones are searched
+FEW_PROJECTS = 4  # with fewer of them, a half of the projects would have no variety
 
 
 class Passage(NamedTuple):
@@ -56,8 +57,8 @@ class Subject:
     longest: int
     own: TrainedExtension = field(default_factory=TrainedExtension)
     seed: int = 0
-    every: int = 1  # take every n-th of the projects that have a long enough document
-    first: int = 0  # and begin with this one; subjects with another `first` share no project
+    every: int = 1  # take every n-th of the projects that have a long enough document, if there are several
+    first: int = 0  # and begin with this one; subjects with another `first` share no document
     _passages: list[Passage] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -87,7 +88,7 @@ class Subject:
         """The first `count` held-out passages; every one has the longest length [tokens]."""
         passages = self._available(count)
         if len(passages) < count:
-            part = f" in one of {self.every} parts of its projects" if self.every > 1 else ""
+            part = f" in one of {self.every} parts of it" if self.every > 1 else ""
             rule = f"one with {count} held-out documents of {self.longest} tokens{part}"
             remedy = f"it has {len(passages)}; ask for fewer samples or a shorter length, or {more_of(self.corpus)}"
             raise DoesNotFit("corpus", rule, self.corpus, remedy=remedy)
@@ -117,10 +118,15 @@ class Subject:
 
     @cached_property
     def _long_documents(self) -> Iterator[Passage]:
+        """Those of this subject's share of the projects; a few projects are shared out by document."""
+        passages = (Passage(*one) for one in projects_in_turn(self._all_long_documents()))
+        begin = list(islice(passages, FEW_PROJECTS * (self.every - 1)))
+        by_project = len({passage.project for passage in begin}) == FEW_PROJECTS * (self.every - 1)
         places: dict[str, int] = {}
-        for project, ids in projects_in_turn(self._all_long_documents()):
-            if places.setdefault(project, len(places)) % self.every == self.first:
-                yield Passage(project, ids)
+        for place, passage in enumerate(chain(begin, passages)):
+            part = places.setdefault(passage.project, len(places)) if by_project else place
+            if part % self.every == self.first:
+                yield passage
 
     def _all_long_documents(self) -> Iterator[tuple[str, Tensor]]:
         for document in islice(documents(self.corpus, "held out"), ENOUGH):

@@ -117,10 +117,24 @@ def test_a_table_is_measured_on_the_texts_it_began_with(run, tmp_path):
 def test_stored_texts_that_do_not_fit_are_refused(run, tmp_path):
     run("none")
     stored = tmp_path / "out" / "held_out.json"
-    for wrong in ('{"projects": ["a"], "tokens": [[1, 2]]}', "[1, 2]", '{"tokens": []}'):
-        stored.write_text(wrong)
+    good = json.loads(stored.read_text())
+    projects, tokens = good["projects"], good["tokens"]
+    for wrong in (
+        {"projects": ["a"], "tokens": [[1, 2]]},
+        [1, 2],
+        {"tokens": tokens},
+        {**good, "projects": projects[:3]},
+        {**good, "projects": [*projects, "more"]},
+        {**good, "projects": "abcdefgh"},
+        {**good, "tokens": [[float(token) for token in row] for row in tokens]},
+        {**good, "tokens": list(zip(*tokens, strict=True))},
+    ):
+        stored.write_text(json.dumps(wrong))
         with pytest.raises(Unreadable, match=r"held_out.json must be 8 texts of 384 tokens, each with its project"):
             run("none")
+    stored.unlink()
+    with pytest.raises(Unreadable, match=r"bring back the file that the table was begun with, or begin in another"):
+        run("none,pi")
 
 
 def test_it_resumes_with_what_is_missing(run, tmp_path, monkeypatch):
