@@ -233,7 +233,7 @@ MUTATIONS = (
     Mutation("as free as there are projects", "evaluation/metrics/intervals.py", "int(float(w.sum() ** 2 / (w**2).sum()) + 1e-9) - 1", "len(w) - 1", "evaluation/metrics/test_intervals.py"),
     Mutation("a single project without an interval", "evaluation/metrics/intervals.py", "len(names) < 2", "len(names) < 1", "evaluation/metrics/test_intervals.py::test_groups_are_drawn_as_wholes"),
     Mutation("the second text of a project at once", "corpora.py", "waiting[project].append(item)", "yield project, item", "test_corpora.py::test_projects_come_in_turn"),
-    Mutation("one project in both halves", "evaluation/material/subject.py", "places.setdefault(project, len(places)) % self.every", "places.setdefault(len(places), len(places)) % self.every", "evaluation/material/test_subject_shares.py"),
+    Mutation("one project in both halves", "evaluation/material/subject.py", "if by_project else place", "if not by_project else place", "evaluation/material/test_subject_shares.py"),
     Mutation("texts chosen anew", "lab/recipes/held_out.py", "if not stored.is_file():", "if True:", "lab/recipes/tuned/test_tuned.py::test_a_table_is_measured_on_the_texts_it_began_with"),
     Mutation("zoo: verdicts over texts", "lab/recipes/zoo/figures.py", "groups=self._projects", "groups=None", "lab/recipes/zoo/test_zoo.py::test_texts_of_a_project_are_drawn_together"),
     Mutation("inside the zoo: verdicts over texts", "lab/recipes/zoo/inside/by_seed.py", "groups=self._projects[: len(of_seeds[0])] or None", "groups=None", "lab/recipes/zoo/inside/test_by_seed.py"),

@@ -11,7 +11,7 @@ import torch
 
 from ropewalk.errors import Unreadable
 from ropewalk.evaluation import HeldOutTexts
-from ropewalk.files import read_json, read_text, why
+from ropewalk.files import read_json, read_text
 from ropewalk.folders import write_whole
 
 REMEDY = "bring back the file that the table was begun with, or begin in another folder"
@@ -29,16 +29,19 @@ def held_out_in(folder: Path, *, count: int, length: int, choose: Callable[[], H
         chosen = choose()
         write_whole(stored, json.dumps({"projects": chosen.projects, "tokens": chosen.ids_bn.tolist()}) + "\n")
     read = read_json(read_text(stored, "held_out", "the texts of this table"), str(stored))
-    try:
-        return _texts(read["projects"], read["tokens"], count, length)
-    except (KeyError, TypeError, ValueError) as wrong:
-        raise Unreadable(str(stored), rule, why(wrong), remedy=REMEDY) from wrong
+    if not _fits(read, count, length):
+        raise Unreadable(str(stored), rule, "something else", remedy=REMEDY)
+    return HeldOutTexts(torch.tensor(read["tokens"], dtype=torch.long), tuple(read["projects"]))
 
 
-def _texts(projects: Any, tokens: Any, count: int, length: int) -> HeldOutTexts:
-    named = isinstance(projects, list) and all(isinstance(project, str) for project in projects)
-    if not named or len(projects) != count:
-        raise ValueError(f"projects that are not {count} names")
-    if [len(row) for row in tokens] != [length] * count or {type(token) for row in tokens for token in row} != {int}:
-        raise ValueError(f"tokens that are not {count} rows of {length} whole numbers")
-    return HeldOutTexts(torch.tensor(tokens, dtype=torch.long), tuple(projects))
+def _fits(read: Any, count: int, length: int) -> bool:
+    """Whether there are so many names, and rows of so many whole numbers."""
+    match read:
+        case {"projects": list(projects), "tokens": list(rows)}:
+            named = len(projects) == count and all(isinstance(project, str) for project in projects)
+            return named and len(rows) == count and all(_is_row(row, length) for row in rows)
+    return False
+
+
+def _is_row(row: Any, length: int) -> bool:
+    return isinstance(row, list) and len(row) == length and all(type(token) is int for token in row)
