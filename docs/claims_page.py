@@ -49,7 +49,7 @@ STUDIES = (
         "tuned-default",
         "tuned-default/tuned.json",
         "the model that Ropewalk carries, trained on 512 tokens and then on 4,096",
-        "ropewalk train tuned --out docs/results/tuned-default",
+        "ropewalk train tuned --out docs/results/tuned-default --set rows=1 --set bf16=true",
     ),
     Study(
         "untrained",

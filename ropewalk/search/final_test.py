@@ -10,7 +10,7 @@ from ropewalk.evaluation.compare.runner import ResultRow
 from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
-from ropewalk.search.goal import Goal
+from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.objective import OnTexts, mean_loss, text_losses
 from ropewalk.search.proposals import Takes, extension_of
 from ropewalk.search.spaces import HandSet
@@ -46,6 +46,12 @@ class FinalTest:
         """Whether it is better than the answer beyond chance."""
         return self.behind.high < 0
 
+    def keeps_to(self, goal: Goal) -> bool:
+        """Whether it meets every condition on the test texts."""
+        retrieval = None if self.keys is None else self.keys.value
+        figures = Measurements(self.loss.value, self.damage.value, self.slowdown, retrieval)
+        return all(excess <= 0 for excess in goal.violations(figures).values())
+
 
 class OtherCorpus(NamedTuple):
     """The final test on text of another kind: of the answer, the base model and the best hand-set extension."""
@@ -73,8 +79,8 @@ class FitResult:
 
     @property
     def rival(self) -> FinalTest | None:
-        """The best hand-set extension on the test texts: the hardest to beat."""
-        by_hand = [other for other in self.beside if other.line != BARE]
+        """The best hand-set extension on the test texts that keeps to the goal: the hardest to beat."""
+        by_hand = [other for other in self.beside if other.line != BARE and other.keeps_to(self.goal)]
         return min(by_hand, key=lambda other: other.behind.value, default=None)
 
     @property

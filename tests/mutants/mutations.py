@@ -235,6 +235,7 @@ MUTATIONS = (
     Mutation("the second text of a project at once", "corpora.py", "waiting[project].append(item)", "yield project, item", "test_corpora.py::test_projects_come_in_turn"),
     Mutation("one project in both halves", "evaluation/material/subject.py", "if by_project else place", "if not by_project else place", "evaluation/material/test_subject_shares.py"),
     Mutation("texts chosen anew", "lab/recipes/held_out.py", "if not stored.is_file():", "if True:", "lab/recipes/tuned/test_tuned.py::test_a_table_is_measured_on_the_texts_it_began_with"),
+    Mutation("fit: written whatever it breaks", "search/final_test.py", "if other.line != BARE and other.keeps_to(self.goal)", "if other.line != BARE", "report/test_fitting.py"),
     Mutation("zoo: verdicts over texts", "lab/recipes/zoo/figures.py", "groups=self._projects", "groups=None", "lab/recipes/zoo/test_zoo.py::test_texts_of_a_project_are_drawn_together"),
     Mutation("inside the zoo: verdicts over texts", "lab/recipes/zoo/inside/by_seed.py", "groups=self._projects[: len(of_seeds[0])] or None", "groups=None", "lab/recipes/zoo/inside/test_by_seed.py"),
     Mutation("tuned: verdicts over texts", "lab/recipes/tuned/figures.py", "groups=self._projects", "groups=None", "lab/recipes/tuned/test_tuned.py::test_texts_of_a_project_are_drawn_together"),

@@ -138,6 +138,29 @@ def test_what_is_surely_better_on_unseen_texts_is_what_is_written(fit, tmp_path)
     assert rw.parse(str(tmp_path / "extension.json")) == BRED
 
 
+@pytest.mark.parametrize(
+    ("condition", "broken"),
+    [
+        ({"max_damage": 0.1}, {"damage": estimate(0.2)}),
+        ({"max_slowdown": 1.5}, {"slowdown": 2.0}),
+        ({"min_retrieval": 0.5}, {"keys": estimate(0.2)}),
+    ],
+    ids=["damage", "slowdown", "retrieval"],
+)
+def test_what_breaks_a_condition_is_never_written(fit, tmp_path, condition, broken):
+    """However much better its loss is: a window may read best and find no passkey."""
+    keys = estimate(0.9) if "keys" in broken else None
+    answer, bare, better = (replace(one, keys=keys) for one in (fit.answer, *fit.beside[:2]))
+    better = replace(better, behind=estimate(-0.5))
+    asked = replace(fit, goal=replace(fit.goal, **condition), answer=answer, beside=(bare, better))
+    assert asked.written.extension == YARN
+    astray = replace(asked, beside=(bare, replace(better, **broken)))
+    assert astray.rival is None
+    write_fit(astray, tmp_path)
+    assert rw.parse(str(tmp_path / "extension.json")) == BRED
+    assert "the best hand-set extension" not in words(astray)
+
+
 def test_an_answer_that_was_set_by_hand_stands_once(fit):
     same = replace(fit, chosen=fit.history[0], answer=replace(fit.answer, line="yarn", extension=YARN))
     assert [row[0] for row in table(same).rows].count("yarn") == 1
