@@ -70,7 +70,6 @@ def mean(
     values: Sequence[float],
     weights: Sequence[float] | None = None,
     *,
-    groups: Sequence[str] | None = None,
     least: float = -math.inf,
     most: float = math.inf,
     seed: int = 0,
@@ -78,22 +77,20 @@ def mean(
     """A weighted mean over documents. Its interval is the wider of Student's and a bootstrap over documents.
 
     Student's is mean -+ t e, where e is the jackknife's error: see `_jackknife`. A bootstrap alone is too narrow: of
-    ten documents it holds the mean in 90 % of cases. With `groups`, such as projects, whole groups are drawn. The
-    interval is cut at `least` and `most`, the range of the values.
+    ten documents it holds the mean in 90 % of cases. The interval is cut at `least` and
+    `most`, the range of the values.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)
     x = torch.tensor(values, dtype=torch.float64)
     w = torch.ones_like(x) if weights is None else torch.tensor(weights, dtype=torch.float64)
-    x, w = _of_groups(x, w, groups)
-    freedom = len(x) - 1 if groups is None else _freedom(w)
     value = float((x * w).sum() / w.sum())
     if int((w > 0).sum()) == 1:
         return Estimate(value, least, most, 1)
     drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    half = student(freedom) * math.sqrt(_jackknife(x, w))
+    half = student(len(x) - 1) * math.sqrt(_jackknife(x, w))
     return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), len(values))
 
 
@@ -192,19 +189,14 @@ def difference(
     others: Sequence[float],
     *,
     weights: Sequence[float] | None = None,
-    groups: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Estimate:
     """The mean difference on the same documents: what the documents have in common cancels out.
 
-    Documents may have weights; those of weight 0 are left out. They may belong to groups, as in `mean`.
+    Documents may have weights; those of weight 0 are left out.
     """
     if len(values) != len(others):
         raise InvalidValue("values", f"as many as there are to compare with ({len(others)})", len(values))
     weights = [1.0] * len(values) if weights is None else weights
-    named = groups or [str(place) for place in range(len(values))]
-    counted = [
-        (a - b, weight, group) for a, b, weight, group in zip(values, others, weights, named, strict=True) if weight
-    ]
-    changes, kept, of = (list(column) for column in zip(*counted, strict=True)) if counted else ([], [], [])
-    return mean(changes, kept, groups=of if groups else None, seed=seed)
+    counted = [(a - b, weight) for a, b, weight in zip(values, others, weights, strict=True) if weight]
+    return mean([change for change, _ in counted], [weight for _, weight in counted], seed=seed)
