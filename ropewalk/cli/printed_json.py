@@ -31,6 +31,7 @@ COMPARED: Mapping[str, str] = {
     "trained_len": "the length at which the base model sets the standard",
     "own_schedule": "of the checkpoint; empty for plain RoPE",
     "lengths": "that were measured",
+    "projects": "of the texts whose losses are compared",
     "tasks": "that were measured, with their parameters",
     "contenders": "the base model first: `line`, `extension`, `change` (of the loss), `cache_bytes`, `slowdown`,"
     " `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",

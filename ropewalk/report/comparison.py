@@ -24,7 +24,7 @@ from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_pa
 from ropewalk.report.predictions import prediction_section, predictions
 from ropewalk.report.sections import Section, sections
 from ropewalk.report.tables import advice, page_notes, table, title
-from ropewalk.report.titles import corpus_of, counted, date_of, model_of, texts
+from ropewalk.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
 
 ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."
 ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."
@@ -97,7 +97,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
             ", ".join(extensions) if len(extensions) <= MANY else str(len(extensions)) if extensions else "none",
         ),
         ("corpus", corpus_of(comparison.marks)),
-        ("texts", str(_texts(comparison))),
+        ("texts", f"{_texts(comparison)}{of_projects(comparison.projects)}"),
         ("lengths", title(comparison)),
     ]
 
@@ -133,6 +133,7 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
         "trained_len": comparison.trained_len,
         "own_schedule": comparison.own_schedule,
         "lengths": list(comparison.lengths),
+        "projects": list(comparison.projects),
         "tasks": [_task(task) for task in comparison.tasks],
         "contenders": [_candidate(comparison, candidate) for candidate in comparison.candidates],
         "predictions": [one.to_json() for one in predictions(comparison)],

@@ -15,6 +15,7 @@ from ropewalk.report.figures import keys_of
 from ropewalk.report.html_page import PagePart, PageTable
 from ropewalk.report.leaderboard_picture import RUNS, picture
 from ropewalk.report.tables import size
+from ropewalk.report.titles import of_projects
 from ropewalk.spec import Json
 
 DATA, PAGE, PICTURE = "leaderboard.json", "leaderboard.md", "leaderboard.svg"
@@ -68,6 +69,7 @@ def as_json(board: Leaderboard, command: str = "") -> Json:
         "marks": comparison.marks,
         "trained_len": comparison.trained_len,
         "tasks": [{**task.to_json(), "version": task.version} for task in comparison.tasks],
+        "projects": list(comparison.projects),
         **ranking_json(board),
     }
 
@@ -129,8 +131,9 @@ def _about(values: Json) -> str:
     """What was measured, and whether there was time for all of it."""
     done, planned = values["rounds"], values["planned"]
     texts, lines = done[-1]["texts"], len(values["entries"])
+    projects = of_projects(values.get("projects", [])[:texts])
     words = (
-        f"The model was trained on {values['trained_len']:,} tokens. {lines} lines read {texts} texts of"
+        f"The model was trained on {values['trained_len']:,} tokens. {lines} lines read {texts} texts{projects} of"
         f" `{values['marks'].get('corpus', '')}`, the lowest loss first. Intervals are of 95 %, over texts, each for"
         " one line alone: the best of many looks better than it is."
     )

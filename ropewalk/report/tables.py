@@ -14,6 +14,7 @@ from ropewalk.extension import Extension
 from ropewalk.hf.probe.checkpoint_schedule import DROPPED
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.html_page import PageTable
+from ropewalk.report.titles import of_projects
 
 LEGEND = (
     "loss: mean over the same final tokens, in nats per token, as the preceding context grows. loss minus base: at the"
@@ -37,6 +38,11 @@ MANY = 10  # extensions, from which on chance is worth a word
 MANY_NOTE = (
     "Each verdict is for one extension alone: of {count} that change nothing, {expected:.1f} are expected to seem"
     " better by chance. To be sure of the best, compare it alone on another corpus."
+)
+ALIKE = 1.5  # texts a project, from which on that is worth a word
+ALIKE_NOTE = (
+    "The {texts} texts are{projects}. Intervals are over texts. Texts of one project are alike, so the intervals are"
+    " too narrow for texts of other projects."
 )
 MEMORY_NOTE = "mem: out of memory; run the same command to retry."
 
@@ -94,10 +100,12 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     """What is special about this model or this run."""
     trained_under = TRAINED_UNDER.format(extension=brief(comparison.trained_under))
     schedule, tried = comparison.own_schedule, len(comparison.candidates) - 1
+    projects, read = comparison.projects, len(comparison.projects)
     return (
         (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
         + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
+        + (ALIKE_NOTE.format(texts=read, projects=of_projects(projects)),) * (read > ALIKE * len(set(projects)))
         + (MEMORY_NOTE,) * any(candidate.failures for candidate in comparison.candidates)
     )
 

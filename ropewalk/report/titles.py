@@ -44,3 +44,9 @@ def counted(names: Sequence[str], what: str) -> str:
 def texts(count: int) -> str:
     """How many texts."""
     return f"{count} text" + ("s" if count != 1 else "")
+
+
+def of_projects(projects: Sequence[str]) -> str:
+    """Of how many projects texts are; nothing where that is not known."""
+    count = len(set(projects))
+    return f" of {count} project" + ("s" if count != 1 else "") if count else ""

@@ -86,7 +86,7 @@ def test_the_title_names_model_extensions_texts_corpus_and_date(made, report):
         "model": "a <model>",
         "extensions": "yarn, window:window=8, rerope+log_n",
         "corpus": "folder:texts",
-        "texts": "3",
+        "texts": "3 of 3 projects",
         "lengths": "Trained on 100 tokens, measured at 100, 200",
     }
     assert "<title>a &lt;model&gt; under yarn" in render_page(page)
@@ -374,3 +374,15 @@ def test_many_extensions_are_told_what_chance_does():
     many, few = comparison([f"line_{n}" for n in range(40)]), comparison(["one", "two"])
     assert any("of 40 that change nothing, 1.0 are expected to seem better" in note for note in notes(many))
     assert not any("by chance" in note for note in notes(few))
+
+
+def test_the_page_says_of_how_many_projects_the_texts_are(made):
+    """Here each text is a project of its own."""
+    assert len(set(made.projects)) == 3
+    assert ("texts", "3 of 3 projects") in page_of(made).facts
+    assert as_json(made)["projects"] == list(made.projects)
+    assert not any("project" in note for note in notes(made))
+    alike = replace(made, projects=("one", "two", "one", "one"))
+    told = "The 4 texts are of 2 projects. Intervals are over texts. Texts of one project are alike"
+    assert any(note.startswith(told) for note in notes(alike))
+    assert not any("project" in note for note in notes(replace(made, projects=())))

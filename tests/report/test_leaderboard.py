@@ -77,6 +77,11 @@ def test_when_time_was_up_it_says_so(values):
     assert "Time was up" not in markdown(values)
 
 
+def test_the_page_says_of_how_many_projects_the_texts_are(values):
+    assert "5 lines read 24 texts of 3 projects of `stdlib`" in markdown({**values, "projects": ["a", "b", "c"] * 8})
+    assert "5 lines read 24 texts of `stdlib`" in markdown(values)
+
+
 def test_what_was_not_measured_is_a_dash():
     assert interval(None) == "-"
     assert interval({"value": 0.5, "low": None, "high": None}) == "+0.500 [?, ?]"

@@ -103,6 +103,7 @@ class Comparison:
     tasks: tuple[Task, ...]
     marks: dict[str, str]
     made: Json
+    projects: tuple[str, ...] = ()  # of the texts whose losses are compared, one for each; texts of one are alike
     own_schedule: str = ""  # of the checkpoint, where it is not plain RoPE
     trained_under: Extension = field(default_factory=Extension)  # the extension that the base model was trained with
 
@@ -188,6 +189,7 @@ def compare(
         for line, one in extensions.items()
     ]
     most = max(task.samples for task in tasks)
+    texts = max((task.samples for task in tasks if task.name == Context.name), default=0)
     return Comparison(
         facts=subject.facts,
         lengths=tuple(lengths),
@@ -195,6 +197,7 @@ def compare(
         tasks=tasks,
         marks=subject.marks,
         made={**made_here(), "model": subject.name, "texts": subject.text_marks(most)},
+        projects=tuple(subject.projects(texts)),
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,
     )
