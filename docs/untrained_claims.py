@@ -1,6 +1,7 @@
 """What sources claim of methods without training, judged by what `ropewalk compare` measured of the carried model.
 
 python docs/untrained_claims.py FOLDER   collect its results, and measure the largest logits on the same texts
+python docs/untrained_claims.py          judge what was collected again, after a change of the claims
 
 Figures are losses of the last tokens of each text, after so much context.
 """
@@ -25,7 +26,7 @@ WITH_LOG_N = (YARN, "rerope", "self_extend")
 STATIC = ("pi", "ntk", BY_PARTS, YARN)
 ONE_SINK, EIGHT_SINKS = "streaming:n_sink=1", "streaming:n_sink=8"
 LOGITS, LOGIT_TEXTS = Unit("logits", digits=2), 8
-LOSS, LARGEST = "loss", "largest logit"
+LOSS, LARGEST, FIGURES = "loss", "largest logit", "figures of texts"
 UNITS = {LOSS: NATS, LARGEST: LOGITS}
 TIMES = (1, 2, 4, 8)
 SMALL = 0.02  # nats: a difference too small to report, as in `compare`
@@ -53,7 +54,7 @@ def below(line: str, other: str, times: int = 8) -> tuple[Reading, ...]:
 
 SHORT = Reading(1, BASE, 1)
 CLAIMS = (
-    Claim("log-n-embeds", "log-n can be put into other methods: without training it lowers the loss at 8x under YaRN, "
+    Claim("log-n-embeds", "log-n combines with other methods: without training it lowers the loss at 8x under YaRN, "
           "ReRoPE and Self-Extend.", "an article on extrapolation",
           tuple(below(f"{line}+log_n", line) for line in WITH_LOG_N), theirs="'can be put into any other work'"),
     Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.",
@@ -92,32 +93,33 @@ CLAIMS = (
 )  # fmt: skip
 
 
-class Readings:
-    """What was measured: by line, trained lengths and kind, one figure for each text."""
+Figures = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # of texts, by kind, line and trained lengths
 
-    def __init__(self, results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-        length, base = results["trained_len"], {"bare": BASE}
-        self._of = {
-            (base.get(contender["line"], contender["line"]), row["length"] // length, LOSS): [
-                sample["loss"] for sample in row["samples"]
-            ]
-            for contender in results["contenders"]
+
+def figures_of(results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Sequence[float]]]) -> Figures:
+    """The losses that `ropewalk compare` measured, and the largest logits."""
+    length, base = results["trained_len"], {"bare": BASE}
+    losses = {
+        base.get(contender["line"], contender["line"]): {
+            str(row["length"] // length): [sample["loss"] for sample in row["samples"]]
             for row in contender["rows"]
             if row["task"] == "context"
         }
-        self._of |= {
-            (line, int(times), LARGEST): list(of_texts)
-            for line, by_times in largest.items()
+        for contender in results["contenders"]
+    }
+    return {LOSS: losses, LARGEST: largest}
+
+
+class Readings:
+    """What was measured: by line, trained lengths and kind, one figure for each text."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._of = {
+            (line, int(times), what): of_texts
+            for what, by_line in figures.items()
+            for line, by_times in by_line.items()
             for times, of_texts in by_times.items()
         }
-
-    @property
-    def record(self) -> dict[str, dict[str, dict[str, Sequence[float]]]]:
-        """Every figure of every text, by kind, line and trained lengths."""
-        figures: dict[str, dict[str, dict[str, Sequence[float]]]] = {}
-        for (line, times, what), of_texts in self._of.items():
-            figures.setdefault(what, {}).setdefault(line, {})[str(times)] = of_texts
-        return figures
 
     def sum(self, terms: Sequence[Reading]) -> Estimate:
         """A sum of figures, with its interval over texts."""
@@ -130,9 +132,9 @@ class Readings:
         return [(times, self.sum([Reading(1, line, times, what)])) for times in measured]
 
 
-def verdicts(results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Sequence[float]]]) -> list[JudgedClaim]:
-    """What the results say of every claim."""
-    ours = Readings(results, largest)
+def verdicts(figures: Figures) -> list[JudgedClaim]:
+    """What the figures say of every claim."""
+    ours = Readings(figures)
     return [_verdict(claim, ours) for claim in CLAIMS]
 
 
@@ -177,17 +179,21 @@ def _largest(growth: Any) -> float:
     return round(max(value for layer in growth.largest.layers for value in layer if not math.isnan(value)), 4)
 
 
-def collect(folder: Path) -> None:
-    """The claims, with what they follow from, into one small file."""
+def collect(folder: Path) -> Mapping[str, Any]:
+    """What the claims follow from."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
+    largest = largest_logits(re.search(r"--corpus (\S+)", results["command"])[1])  # type: ignore[index]
     kept = {name: results[name] for name in ("made", "marks")}
     kept["command"] = re.sub(r"--out \S+", "--out FOLDER", results["command"])
-    largest = largest_logits(re.search(r"--corpus (\S+)", results["command"])[1])  # type: ignore[index]
-    figures = Readings(results, largest).record
-    records = [verdict.record for verdict in verdicts(results, largest)]
+    return {**kept, FIGURES: figures_of(results, largest)}
+
+
+def write(kept: Mapping[str, Any]) -> None:
+    """The claims, with what they follow from, into one small file."""
+    records = [verdict.record for verdict in verdicts(kept[FIGURES])]
     PLACE.parent.mkdir(exist_ok=True)
-    PLACE.write_text(json.dumps({**kept, "figures of texts": figures, "claims": records}, indent=1) + "\n", "utf-8")
+    PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    collect(Path(sys.argv[1]))
+    write(collect(Path(sys.argv[1])) if len(sys.argv) > 1 else json.loads(PLACE.read_text("utf-8")))

@@ -10,13 +10,20 @@ from PIL import Image
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, in_words, judged
 from ropewalk.lab.recipes.tuned.claims import CLAIMS as TUNED
+from ropewalk.lab.recipes.tuned.claims import verdicts as of_tuned
 from ropewalk.lab.recipes.zoo.claims import CLAIMS as ZOO
+from ropewalk.lab.recipes.zoo.claims import verdicts as of_zoo
 from ropewalk.lab.recipes.zoo.figures import AccuracyTerm
 from ropewalk.lab.recipes.zoo.inside.entropy_claims import CLAIMS as ENTROPIES
 from ropewalk.lab.recipes.zoo.inside.logit_claims import CLAIMS as LOGITS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import claims_page
+import contexts_claims
+import untrained_claims
+
+RESULTS = Path(claims_page.__file__).parent / "results"
+SAID = ("name", "claim", "source", "theirs", "verdict", "sums", "bound", "intervals")
 
 
 def records():
@@ -104,3 +111,33 @@ def test_what_is_compared_is_in_words(claim):
 )
 def test_a_verdict_needs_every_sum(intervals, word):
     assert judged([Estimate((low + high) / 2, low, high, 3) for low, high in intervals], 0.1) == word
+
+
+def published(name):
+    return json.loads((RESULTS / name).read_text())
+
+
+def said(records):
+    return [{part: record[part] for part in SAID} for record in records]
+
+
+@pytest.mark.parametrize(
+    ("name", "verdicts"),
+    [
+        ("zoo/zoo.json", of_zoo),
+        ("tuned-zoo/tuned.json", of_tuned),
+        ("tuned-default/tuned.json", of_tuned),
+        ("untrained/untrained.json", lambda kept: untrained_claims.verdicts(kept[untrained_claims.FIGURES])),
+    ],
+)
+def test_what_is_published_follows_from_the_figures_beside_it(name, verdicts):
+    """Every claim of the code, in its words. The study's command judges again what is measured already."""
+    kept = published(name)
+    assert said(one.record for one in verdicts(kept)) == said(kept["claims"])
+
+
+def test_the_claims_of_many_contexts_are_published_in_the_words_of_the_code():
+    """Their figures are not kept."""
+    kept = published("contexts/contexts.json")["claims"]
+    of_code = contexts_claims.claims_for((2, 4, 8, 16))
+    assert [(one["name"], one["claim"]) for one in kept] == [(one.name, one.text) for one in of_code]

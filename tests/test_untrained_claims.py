@@ -35,7 +35,8 @@ def verdicts(figure):
     largest = {
         line: {str(times): [figure(line, times, module.LARGEST)] * 3 for times in module.TIMES} for line in LINES
     }
-    return {one.claim.name: one for one in module.verdicts({"trained_len": 512, "contenders": contenders}, largest)}
+    figures = module.figures_of({"trained_len": 512, "contenders": contenders}, largest)
+    return {one.claim.name: one for one in module.verdicts(figures)}
 
 
 @pytest.mark.parametrize("claim", module.CLAIMS, ids=lambda claim: claim.name)
@@ -60,7 +61,7 @@ def test_every_figure_is_kept():
         "trained_len": 512,
         "contenders": [{"line": "bare", "rows": [{"task": "context", "length": 1024, "samples": [{"loss": 2.5}]}]}],
     }
-    kept = module.Readings(results, {"rope": {"4": [30.0]}}).record
+    kept = module.figures_of(results, {"rope": {"4": [30.0]}})
     assert kept == {"loss": {"rope": {"2": [2.5]}}, "largest logit": {"rope": {"4": [30.0]}}}
 
 

@@ -56,7 +56,7 @@ Device = Annotated[str, typer.Option(help=DEVICE)]
 
 Trust = Annotated[bool, typer.Option("--trust-remote-code", help="run the code that comes with a model")]
 
-Revision = Annotated[str, typer.Option(help="of a model on the hub: a branch, a tag or a commit")]
+Revision = Annotated[str, typer.Option(help="revision of a model on the hub: a branch, a tag or a commit")]
 TrainedLen = Annotated[
     str, typer.Option("--trained-len", metavar="LENGTH", help="the trained length, if the model's config is wrong")
 ]

@@ -50,8 +50,8 @@ def loading_as(
     asked = {"dtype": dtype, "device": device, "revision": revision, "trust_remote_code": trust_remote_code}
     for name, value in asked.items():
         if value and not isinstance(model, str | Path):
-            remedy = f"move it there: model.to({name})" if name in ("device", "dtype") else f"leave {name} out"
-            sentence = f"{name} is for a model that is named; this one is loaded"
+            remedy = f"call model.to({name})" if name in ("device", "dtype") else f"leave {name} out"
+            sentence = f"{name} is for a model given by its name; this one is loaded already"
             raise InvalidValue.because(name, sentence, remedy=remedy)
     trust = trust_remote_code or trusted()
     with placing(dtype, device), at_revision(revision or wanted_revision()), trusting(trust):

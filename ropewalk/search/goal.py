@@ -62,9 +62,9 @@ class Goal(Checked):
         for length in self.lengths:
             if not self.facts.trained_len <= length < self.target_len:
                 rule = f"from the trained length ({self.facts.trained_len}) to below the target ({self.target_len})"
-                raise DoesNotFit("lengths", rule, length)
+                raise DoesNotFit("lengths", rule, length, remedy="leave it out")
         if self.lengths and self.objective == FAR:
-            raise Conflict("lengths", "left out where the objective is far", self.lengths)
+            raise Conflict("lengths", "left out where the objective is far", self.lengths, remedy="or take all")
 
     @property
     def factor(self) -> float:

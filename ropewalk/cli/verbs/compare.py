@@ -60,7 +60,9 @@ To = Annotated[
 Time = Annotated[
     str,
     typer.Option(
-        "--time", metavar="TIME", help="with --all: such as 30m; then the last whole round counts, and the first always"
+        "--time",
+        metavar="TIME",
+        help="with --all: time limit, such as 30m; the last complete round counts, and the first is always completed",
     ),
 ]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report is written")]

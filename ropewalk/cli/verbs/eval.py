@@ -34,7 +34,7 @@ To = Annotated[
     str, typer.Option(metavar="LENGTH", help="the longest request, such as 32k; by default the trained length")
 ]
 Lengths = Annotated[
-    str, typer.Option(metavar="LENGTHS", help="of texts that a task generates, as RULER does; by default --to")
+    str, typer.Option(metavar="LENGTHS", help="lengths of generated texts, as in RULER; by default --to")
 ]
 Limit = Annotated[int, typer.Option(min=0, help="samples for each task and length; 0: all")]
 Include = Annotated[list[str] | None, typer.Option(metavar="FOLDER", help="a folder with further tasks, as YAML")]

@@ -25,7 +25,7 @@ Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDE
 
 Plugin = Annotated[
     bool | None,
-    typer.Option("--plugin/--no-plugin", help="vllm: by Ropewalk's plugin always, or never; if needed without either"),
+    typer.Option("--plugin/--no-plugin", help="vllm: always or never with Ropewalk's plugin; by default where needed"),
 ]
 
 

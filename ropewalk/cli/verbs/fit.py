@@ -54,7 +54,7 @@ ObjectiveName = Annotated[
         "--objective",
         metavar="TOKENS",
         autocompletion=completion.one_of(OBJECTIVES),
-        help="tokens whose loss counts: all, or far, those that the base model predicts with far context alone",
+        help="tokens whose loss counts: all, or far (predictable with the trained length, not with an eighth)",
     ),
 ]
 Damage = Annotated[
@@ -62,7 +62,7 @@ Damage = Annotated[
 ]
 Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="smallest share of passkeys found")]
 Slowdown = Annotated[
-    float | None, typer.Option("--max-slowdown", help="largest time per text, over that of the base model")
+    float | None, typer.Option("--max-slowdown", help="largest time per text, as a multiple of the base model's")
 ]
 Samples = Annotated[int | None, typer.Option(min=2, help="texts to search on; by default 16, 3 with --quick")]
 Judges = Annotated[
@@ -79,7 +79,7 @@ Searched = Annotated[
         "--space",
         metavar="SPACE",
         autocompletion=completion.one_of(SPACES),
-        help="what is searched: usual, or compositions of a reach, a schedule, scales and local layers",
+        help="usual: schedules, reaches, windows; compositions: a reach, a schedule, scales, local layers",
     ),
 ]
 Lengths = Annotated[

@@ -86,9 +86,11 @@ def generate(
     """
     _require_one_source(prompt, prompt_file, contexts, question)
     if chat and contexts:
-        raise Conflict.because("--chat", "--chat and --contexts exclude each other: contexts are continued as they are")
+        sentence = "--chat and --contexts exclude each other: contexts are continued as they are"
+        raise Conflict.because("--chat", sentence, remedy="leave --chat out")
     if contexts and stream:
-        raise Conflict.because("--stream", "--stream and --contexts exclude each other: answers end")
+        sentence = "--stream and --contexts exclude each other: answers end"
+        raise Conflict.because("--stream", sentence, remedy="leave --stream out")
     if as_json and stream and max_new_tokens is None:
         sentence = "--json is printed at the end, and --stream has none"
         raise Conflict.because("--json", sentence, remedy="pass --max-new-tokens")
@@ -131,7 +133,8 @@ def _sampling(count: int | None, stream: bool, temperature: float, top_p: float,
     if not 0 < top_p <= 1:
         raise InvalidValue("--top-p", "above 0 and at most 1", top_p)
     if top_p < 1 and temperature == 0:
-        raise InvalidValue("--temperature", "above 0 with --top-p", temperature, remedy="0 is greedy")
+        remedy = "pass --temperature 1, or leave --top-p out"
+        raise InvalidValue("--temperature", "above 0 with --top-p", temperature, remedy=remedy)
     count = count if count is not None or stream else TOKENS
     return {"max_new_tokens": count, "temperature": temperature, "top_p": top_p, "seed": seed}
 
@@ -249,7 +252,8 @@ def _continuation(host: Any, tokenizer: Any, request: GenerateRequest, _: Any, p
     ids = torch.tensor([_prompt_ids(tokenizer, request)], device=device_of(host))
     vocabulary = len(host.get_input_embeddings().weight)
     if ids.numel() and int(ids.max()) >= vocabulary:
-        raise DoesNotFit("tokenizer", f"the model's, with {vocabulary} tokens", f"token {int(ids.max())}")
+        rule, remedy = f"the model's, with {vocabulary} tokens", "put the model's own tokenizer into its folder"
+        raise DoesNotFit("tokenizer", rule, f"token {int(ids.max())}", remedy=remedy)
     tokens = (int(token) for token in stream(host, ids.long(), progress=progress, **request.sampling))
     ends = set() if request.endless else end_tokens(host, tokenizer)
     return itertools.takewhile(lambda token: token not in ends, tokens)

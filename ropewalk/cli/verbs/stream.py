@@ -25,7 +25,7 @@ LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and ch
 
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the page and its numbers are written")]
-Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; 0: at least 16 chunks of 512 to 8192")]
+Piece = Annotated[int, typer.Option(min=0, help="tokens read at once; 0: a sixteenth of the text, from 512 to 8,192")]
 
 
 def stream(

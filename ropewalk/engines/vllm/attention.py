@@ -42,6 +42,8 @@ from ropewalk.engines.vllm.reading import plan_of_layer, plans_of
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import MODEL, SINKS
 
+WITHOUT = "serve this model without Ropewalk's extension"
+AGAIN = "export the model again, from the checkpoint that vLLM loads"
 FLOATS = ("auto", "float32", "float16", "bfloat16")
 
 
@@ -109,7 +111,8 @@ class BatchBuilder(AttentionMetadataBuilder[StepMetadata]):
         """The requests of this step."""
         step = common_attn_metadata
         if step.causal is not True:
-            raise DoesNotFit.because("attention", "Ropewalk's attention is causal, and this model needs another mask")
+            sentence = "Ropewalk's attention is causal, and this model needs another mask"
+            raise DoesNotFit.because("attention", sentence, remedy=WITHOUT)
         starts = step.query_start_loc_cpu[: step.num_reqs + 1].tolist()
         lengths = step.seq_lens[: step.num_reqs].tolist()
         size = self.kv_cache_spec.block_size
@@ -141,13 +144,14 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         self.softcap = logits_soft_cap or None
         for name, value in {"alibi_slopes": alibi_slopes, **more}.items():
             if value is not None:
-                raise DoesNotFit.because(
-                    "attention", f"this model passes {name} to vLLM's attention, which Ropewalk's does not support"
-                )
+                sentence = f"this model passes {name} to vLLM's attention, which Ropewalk's does not support"
+                raise DoesNotFit.because("attention", sentence, remedy=WITHOUT)
         if attn_type != AttentionType.DECODER or kv_sharing_target_layer_name is not None:
-            raise DoesNotFit.because("attention", "Ropewalk supports decoder layers with their own keys in vLLM")
+            sentence = "Ropewalk supports decoder layers with their own keys in vLLM"
+            raise DoesNotFit.because("attention", sentence, remedy=WITHOUT)
         if kv_cache_dtype not in FLOATS:
-            raise DoesNotFit("kv_cache_dtype", "a floating type, not quantised", kv_cache_dtype)
+            rule, remedy = "a floating type, not quantised", "leave --kv-cache-dtype out"
+            raise DoesNotFit("kv_cache_dtype", rule, kv_cache_dtype, remedy=remedy)
         self._stages: PageStages | None = None
 
     def follow(self, plan: LayerPlan) -> None:
@@ -164,11 +168,11 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         if self.head_size != facts.head_dim or self.num_heads * facts.groups != self.num_kv_heads * facts.heads:
             ours = (facts.heads, facts.groups, facts.head_dim)
             theirs = (self.num_heads, self.num_kv_heads, self.head_size)
-            raise DoesNotFit.because(
-                "heads", f"vLLM's layer has {theirs} heads, key heads and size, the export has {ours}"
-            )
+            sentence = f"vLLM's layer has {theirs} heads, key heads and size, the export has {ours}"
+            raise DoesNotFit.because("heads", sentence, remedy=AGAIN)
         if self.softcap != facts.softcap or (self.sinks is not None) != facts.sinks:
-            raise DoesNotFit.because("attention", "vLLM's cap on the logits, or its sinks, are not those of the export")
+            sentence = "vLLM's cap on the logits, or its sinks, are not those of the export"
+            raise DoesNotFit.because("attention", sentence, remedy=AGAIN)
         divided = self.num_heads != facts.heads
         if divided and (plan.extension.biases or len(plan.row_scale(torch.arange(2))) > 1):
             sentence = "what differs from head to head cannot be divided among tensor-parallel workers"

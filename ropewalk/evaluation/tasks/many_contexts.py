@@ -1,8 +1,8 @@
 """Many contexts: a passkey in one of several texts that are read separately, and combined by a rule such as NBCE.
 
 The length is cut into contexts of `piece` tokens, question and answer included; sample k hides the passkey in the
-context at depth (k + 1/2) / samples. A row without any context is read too. Right is who writes exactly the number,
-greedily; `context_right` is the share of its tokens that were taken from the context that has it.
+context at depth (k + 1/2) / samples. A row without any context is read too. An answer is right if greedy decoding
+writes exactly the number; `context_right` is the share of its tokens that were taken from the context that has it.
 
 Source: Su 2023, kexue.fm/9617, whose questions are about texts of a 7B model's users: 12 contexts, 9,000 characters.
 """

@@ -83,8 +83,8 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     for base, one, two in zip(zero, once, twice, strict=True):
         for a, b, c in ((base.q_bhid, one.q_bhid, two.q_bhid), (base.k_bgjd, one.k_bgjd, two.k_bgjd)):
             if not (c - 2 * b + a).abs().max() <= CLOSE * c.abs().max():
-                sentence = f"queries and keys of layer {base.layer.depth} are not a product plus a bias"
-                raise DoesNotFit.because("model", sentence, remedy="a norm on them would explain it")
+                sentence = f"queries and keys of layer {base.layer.depth} are no product plus bias, as under a norm"
+                raise DoesNotFit.because("model", sentence, remedy="take a model without norms on queries and keys")
     return zero
 
 
@@ -108,8 +108,8 @@ def _handle(model: nn.Module) -> Handle:
     """The handle of a model under an extension by our attention: no other can be captured."""
     handle = handle_of(model)
     if handle is not None and any(layer.probed.slots for layer in handle.layers):
-        sentence = "its modules attend several times in one forward, and a layer can be captured once"
-        raise DoesNotFit.because("model", sentence)
+        sentence = f"{type(handle.model).__name__} attends several times in one forward; a layer can be captured once"
+        raise DoesNotFit.because("model", sentence, remedy="take another model")
     if handle is None or handle.mode != ATTENTION:
         got = "no extension" if handle is None else f"mode {handle.mode}"
         raise DoesNotFit("model", "extended in mode attention", got, remedy='extend(model, ..., mode="attention")')

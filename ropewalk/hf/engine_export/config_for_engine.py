@@ -66,12 +66,14 @@ def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
 def _windowed(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
     """A window in all layers, in the model's config, or in Mistral's for a Llama."""
     if model.kinds or any(layer.probed.limit is not None for layer in layers):
-        raise DoesNotFit.because("reach", "window cannot be exported where some layers have a window already")
+        sentence = "window cannot be exported where some layers have a window already"
+        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
     if model.text.model_type == "llama":
         model.config = _as_mistral(model.config)
     text = model.text
     if not hasattr(text, "sliding_window"):
-        raise DoesNotFit.because("reach", "window cannot be exported: the model's config has no sliding_window")
+        sentence = "window cannot be exported: the model's config has no sliding_window"
+        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
     text.sliding_window, model.window = window, window
     if getattr(text, "layer_types", None):
         text.layer_types = ["sliding_attention"] * len(layers)
@@ -83,6 +85,7 @@ def _windowed(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) 
 def _as_mistral(config: Any) -> Any:
     """A Llama config as Mistral's, whose attention is Llama's with a window."""
     if config.attention_bias or config.mlp_bias:
-        raise DoesNotFit.because("reach", "window cannot be exported for a Llama whose projections have biases")
+        sentence = "window cannot be exported for a Llama whose projections have biases"
+        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
     values = {**config.to_dict(), "model_type": "mistral", "architectures": ["MistralForCausalLM"]}
     return MistralConfig.from_dict(values)

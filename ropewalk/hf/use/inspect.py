@@ -215,7 +215,7 @@ def inspect(
     """
     if kwargs and isinstance(model, nn.Module):
         name = next(iter(kwargs))
-        sentence = f"{name} is for a model that is named; this one is loaded"
+        sentence = f"{name} is for a model given by its name; this one is loaded already"
         raise InvalidValue.because(name, sentence, remedy="leave it out")
     host = host_of(model if isinstance(model, nn.Module) else _read(model, kwargs))
     handle = handle_of(host)

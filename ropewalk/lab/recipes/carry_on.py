@@ -24,7 +24,7 @@ from ropewalk.record import A_SHARE, AT_LEAST_ONE
 
 @dataclass(frozen=True, kw_only=True)
 class CarryOnSettings(RecipeSettings):
-    """Which checkpoint is trained on, under which extension, on what."""
+    """Which checkpoint is trained further, under which extension, on which text."""
 
     model: Model
     extension: Annotated[str, "such as pi, ntk, yarn or abf:new_base=500000; rope for none"]
@@ -92,6 +92,6 @@ def require_short_unchanged(model: PreTrainedModel, extension: str, *, short: in
         rule = f"above the trained length ({short}) where short_rows mixes both"
         raise DoesNotFit("length", rule, length, remedy="leave short_rows out")
     if not changes_nothing(model, extension, short, target_len=length):
-        sentence = f"{extension} changes texts of {short} tokens too, which short_rows trains as they are"
-        remedy = "take a schedule of rows: dynamic_yarn, dynamic_ntk, or frequencies.longrope without short"
+        sentence = f"{extension} changes texts of {short} tokens too, and short_rows needs them unchanged"
+        remedy = "take a dynamic schedule: dynamic_yarn, dynamic_ntk, or frequencies.longrope without short"
         raise DoesNotFit.because("short_rows", sentence, remedy=remedy)

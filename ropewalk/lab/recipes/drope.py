@@ -1,4 +1,4 @@
-"""`drope`: drop the rotation of a checkpoint, and train it on at its own length until it reads without.
+"""`drope`: drop the rotation of a checkpoint, and continue its training at its own length until it reads without it.
 
 Source: Gelberg et al. 2025, arXiv:2512.12167; the authors' code, custom_models/drope.py and cfgs/run_cfg. There: rows
 of the trained length, no weight decay; 120,000 steps at a rate of 3e-4 for 360 million and 1.7 billion parameters,
@@ -39,10 +39,10 @@ class DroPESettings(RecipeSettings):
 
 
 def drope(out: str | Path, settings: DroPESettings, *, shared: str | Path | None = None) -> PreTrainedModel:
-    """Drop the rotation of a checkpoint, and train it on at its own length until it reads without.
+    """Drop the rotation of a checkpoint, and continue its training at its own length until it reads without it.
 
-    The result is a standard checkpoint whose config stops every pair. Read texts beyond the trained length under
-    `log_n`. `shared` is the folder of the tokenised corpus, where it is not `out`.
+    The result is a standard checkpoint whose config says that no pair rotates. Read texts beyond the trained length
+    under `log_n`. `shared` is the folder of the tokenised corpus, where it is not `out`.
     """
     model, tokenizer = checkpoint(settings.model, out)
     extend(model, "nope")

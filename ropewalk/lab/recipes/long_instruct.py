@@ -39,7 +39,7 @@ class LongInstructSettings(RecipeSettings):
 
     model: Model
     length: Annotated[int, AT_LEAST_ONE, "tokens of a row"]
-    extension: Annotated[str, "that the model is trained under; empty for none"] = ""
+    extension: Annotated[str, "extension that the model is trained under; empty for none"] = ""
     pairs: Annotated[int, AT_LEAST_ONE, "question-answer pairs at most"] = 200
     passage: Annotated[int, AT_LEAST_ONE, "tokens that a question is made from"] = 256
     answers_only: Annotated[bool, "learn from the answers alone, not from the documents too"] = False

@@ -60,7 +60,7 @@ def _require_same(out: Path, now: Mapping[str, Any]) -> None:
     stored = out / RECIPE
     if not stored.is_file() and (out / "model").exists():
         raise InvalidValue(
-            "out", "new, or a folder where a recipe was begun", str(out), remedy="it holds a model already"
+            "out", "new, or a folder where a recipe was begun", str(out), remedy="name another: it holds a model"
         )
     others = changed_settings(stored, now)
     if others:

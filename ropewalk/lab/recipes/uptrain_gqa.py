@@ -38,7 +38,7 @@ class UptrainGQASettings(RecipeSettings):
 
 
 def uptrain_gqa(out: str | Path, settings: UptrainGQASettings, *, shared: str | Path | None = None) -> PreTrainedModel:
-    """Average the key and value heads of a checkpoint in groups, and train it on at its own length.
+    """Average the key and value heads of a checkpoint in groups, and continue its training at its own length.
 
     `shared` is the folder of the tokenised corpus, where it is not `out`.
     """

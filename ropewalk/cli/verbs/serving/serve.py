@@ -1,4 +1,4 @@
-"""`ropewalk serve`: OpenAI's interface to one set of weights under several extensions."""
+"""`ropewalk serve`: an OpenAI-compatible API for one set of weights under several extensions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ Model = Annotated[
     ),
 ]
 Extension = Annotated[
-    str, typer.Argument(help="what the model's name alone means, such as rerope+log_n; empty for the base model")
+    str,
+    typer.Argument(
+        help="of requests that name the model alone; by default rerope+log_n for the model default, else none"
+    ),
 ]
 Host = Annotated[str, typer.Option(help="the address to bind; 0.0.0.0 is every network of this machine")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, and prints it")]
@@ -48,16 +51,16 @@ Extensions = Annotated[
     list[str] | None,
     typer.Option(metavar="LINES", help="more extensions, such as yarn,rerope+log_n; may be repeated"),
 ]
-ApiKey = Annotated[str, typer.Option(envvar=KEY, show_default=False, help="clients must send it")]
+ApiKey = Annotated[str, typer.Option(envvar=KEY, show_default=False, help="key that clients must send")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="bind beyond this machine without a key")]
 AllowOrigin = Annotated[
     list[str] | None, typer.Option(metavar="URL", help="pages of this origin may call the server; may be repeated")
 ]
-MaxRunning = Annotated[int, typer.Option(min=1, help="answers that are written at once")]
+MaxRunning = Annotated[int, typer.Option(min=1, help="requests that are answered at the same time")]
 MaxWaiting = Annotated[int, typer.Option(min=0, help="requests that may wait; more are refused")]
-CacheMemory = Annotated[str, typer.Option(metavar="SIZE", help="for keys and values, such as 4GiB")]
+CacheMemory = Annotated[str, typer.Option(metavar="SIZE", help="memory for cached keys and values, such as 4GiB")]
 ORIGIN = re.compile(r"\*|https?://[^/\s]+")
-Sessions = Annotated[str, typer.Option(metavar="FOLDER", help="where sessions are kept beyond the server's life")]
+Sessions = Annotated[str, typer.Option(metavar="FOLDER", help="where sessions are saved; they outlive the server")]
 Drain = Annotated[float, typer.Option(min=0, help="seconds to finish answers after a signal")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="log connections and failures")]
 
@@ -79,7 +82,7 @@ def serve(
     drain: Drain = 30.0,
     verbose: Verbose = False,
 ) -> None:
-    """Serve a model by OpenAI's interface; the extension is part of the model's name (`default@yarn`).
+    """Serve a model through an OpenAI-compatible API; the extension is part of the model's name (`default@yarn`).
 
     Without arguments, the model that comes with Ropewalk under rerope+log_n. `@bare` is the base model.
     """

@@ -2,9 +2,9 @@
 
     {"KEY": "VALUE", ...}    Key: KEY    Corresponding value: VALUE
 
-Two other pairs are shown as solved examples before the question. Sample k asks for the pair at depth
-(k + 1/2) / samples. Right is who writes exactly the value. `chance` is the score of naming any value of the dictionary:
-1 / pairs.
+Two other pairs are shown as solved examples before the question. Sample k asks for the pair at depth (k + 1/2) /
+samples. An answer is right if it is exactly the value. `chance` is the score of naming any value of the dictionary: 1 /
+pairs.
 
 Source: Liu et al. 2023, arXiv:2307.03172, sec. 3, with the wording of HELMET (Yen et al. 2024, arXiv:2410.02694, "JSON
 KV"). Deviations: as many pairs as the length has room for, instead of a fixed number for each length; identifiers have

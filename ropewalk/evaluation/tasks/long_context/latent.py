@@ -1,4 +1,4 @@
-"""A needle that shares no word with its question: whoever finds it has followed an association, not a word.
+"""A needle that shares no word with its question: a model that finds it has followed an association, not a word.
 
 Several people are in the text, and each has something to do with another place; the question names a place, and asks
 for the person. Two kinds of association:

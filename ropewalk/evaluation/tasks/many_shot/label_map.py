@@ -3,8 +3,8 @@
     amber fox    label: 71    calm bell    label: 23    ...    shiny fox    label:
 
 The label of an input depends on its second word alone. Examples come in rounds, each with every label once in a new
-order, so that the example that decides can be a whole round away. Right is who writes exactly the label. `chance` is
-1 / labels.
+order, so that the example that decides can be a whole round away. An answer is right if it is exactly the label.
+`chance` is 1 / labels.
 
 Source: many-shot in-context learning as HELMET measures it (Yen et al. 2024, arXiv:2410.02694, "ICL"), with its
 wording, numbers instead of names for labels, and balanced rounds. Deviations: inputs are made up instead of questions

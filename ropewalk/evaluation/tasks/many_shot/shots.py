@@ -1,4 +1,4 @@
-"""Accuracy by number of shots: examples of a rule fill the length, and each is a question to who read those before.
+"""Accuracy by number of shots: examples of a rule fill the length, and each is also a question after those before it.
 
     amber fox    label: 71    calm bell    label: 23    shiny fox    label: 71    ...
 

@@ -1,1 +1,1 @@
-"""Tuned: a model under each schedule, as it is and trained on, and what that says of the claims of their sources."""
+"""Tuned: a model under each schedule, without and with further training, and the claims of their sources."""

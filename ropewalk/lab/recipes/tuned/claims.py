@@ -27,12 +27,12 @@ SHORT = LossTerm(1, "none", "", 1)  # the base model within its trained length
 CLAIMS = (
     Claim("ntk-untrained", "Without training NTK reads 8x better than PI.", "kexue.fm/9675",
           (_below("ntk", "pi", ""),)),
-    Claim("dynamic-short", "Without training dynamic NTK leaves short texts as they are.", "kexue.fm/9675",
+    Claim("dynamic-short", "Without training dynamic NTK leaves short texts unchanged.", "kexue.fm/9675",
           ((SHORT, LossTerm(-1, "dynamic", "", 1)),), -NO_HARM),
-    Claim("dynamic-yarn-short", "Without training YaRN with dynamic scaling leaves short texts as they are.",
+    Claim("dynamic-yarn-short", "Without training YaRN with dynamic scaling leaves short texts unchanged.",
           "arXiv:2309.00071", ((SHORT, LossTerm(-1, "dynamic_yarn", "", 1)),), -NO_HARM),
-    Claim("dynamic-yarn-beyond", "Beyond the length that YaRN is set to dynamic scaling degrades it gently instead of "
-          "breaking it: without training it reads 8x better than YaRN set to 4x.", "arXiv:2309.00071",
+    Claim("dynamic-yarn-beyond", "YaRN breaks beyond the length that it is set to, and degrades gently with dynamic "
+          "scaling: without training dynamic YaRN reads 8x better than YaRN set to 4x.", "arXiv:2309.00071",
           (_below("dynamic_yarn", "yarn_4x", ""),), theirs="beyond the length of fine-tuning; here without training"),
     Claim("yarn-untrained", "Without training YaRN reads 8x better than PI and NTK.", "arXiv:2309.00071",
           (_below("yarn", "pi", ""), _below("yarn", "ntk", ""))),
@@ -40,8 +40,8 @@ CLAIMS = (
           "model at 1x.",
           "kexue.fm/9675", ((SHORT, LossTerm(-1, "ntk", "", 4)),), -NO_HARM,
           "'minimal perplexity degradation' of a 2k model at 8k"),
-    Claim("ntk-near", "NTK harms short texts more than YaRN, with its temperature: without training its loss at 1x is "
-          "higher.", "an article on arXiv:2309.00071", (_below("yarn", "ntk", "", 1),),
+    Claim("ntk-near", "NTK harms short texts more than YaRN (with its temperature): without training NTK's loss at 1x "
+          "is higher.", "an article on arXiv:2309.00071", (_below("yarn", "ntk", "", 1),),
           theirs="NTK confuses the order of near tokens, which was not measured"),
     Claim("static-harm", "Without training every static schedule harms short texts: PI, NTK and YaRN by more than "
           "0.02.",
@@ -52,9 +52,9 @@ CLAIMS = (
     Claim("pi-1000-steps", "With all steps PI reads 8x as well as the base model reads its own length: at most 0.02 "
           "above.", "arXiv:2306.15595", ((SHORT, LossTerm(-1, "pi", ALL)),), -NO_HARM,
           "1,000 steps for 16x; the bound is ours"),
-    Claim("pi-few-steps", "A few steps are enough for PI: after a fifth of them its loss at 8x is at most 0.02 above "
-          "that after all.", "arXiv:2306.15595", ((LossTerm(1, "pi", ALL), LossTerm(-1, "pi", FIFTH)),), -NO_HARM,
-          "200 steps lack little of 1,000"),
+    Claim("pi-few-steps", "A few steps are enough for PI: after a fifth of the steps its loss at 8x is at most 0.02 "
+          "above its loss after all of them.", "arXiv:2306.15595",
+          ((LossTerm(1, "pi", ALL), LossTerm(-1, "pi", FIFTH)),), -NO_HARM, "200 steps lack little of 1,000"),
     Claim("pi-blurs", "PI blurs what is near: after all steps its loss at 1x is above NTK's.", "arXiv:2309.00071",
           (_below("ntk", "pi", ALL, 1),)),
     Claim("ntk-trained", "NTK is worse than PI once both are trained: after all steps its loss at 8x is above PI's.",

@@ -66,7 +66,7 @@ EVERY = ",".join(METHODS)
 
 @dataclass(frozen=True, kw_only=True)
 class TunedSettings(RecipeSettings):
-    """Which model is trained on, under which schedules, and what it is measured on."""
+    """Which model is trained further, under which schedules, and what it is measured on."""
 
     model: Model = "default"
     methods: Annotated[str, "names, separated by commas"] = EVERY
@@ -95,7 +95,7 @@ class TunedRun(NamedTuple):
 
 
 def tuned(out: str | Path, settings: TunedSettings) -> Path:
-    """Read a model under each schedule as it is, and trained on for a fifth of the steps and for all of them.
+    """Measure a model under each schedule without training, after a fifth of the steps, and after all of them.
 
     Rows have eight times the trained length. Every finished model and every measurement is kept: the same call
     resumes. Results are tuned.json and tuned.md.
@@ -111,7 +111,8 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
             if figures is None:  # a signal came
                 return folder
             write_whole(file, json.dumps({**run._asdict(), "figures": figures}, indent=1) + "\n")
-        _report(folder, settings, subject.projects(settings.texts), length)
+            _report(folder, settings, subject.projects(settings.texts), length)
+    _report(folder, settings, subject.projects(settings.texts), length)  # the claims may have changed
     return folder / "tuned.md"
 
 

@@ -50,7 +50,8 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
                 if figures is None:  # a signal came
                     return folder
                 write_whole(measured_file, json.dumps(figures, indent=1) + "\n")
-            _report(folder, settings, projects)
+                _report(folder, settings, projects)
+    _report(folder, settings, projects)  # the claims may have changed
     return folder / "zoo.md"
 
 

@@ -39,6 +39,7 @@ from ropewalk.serve.generation.model.served_extension import ServedExtension
 NAME = "ropewalk_serve"  # of our attention function in transformers' registry
 MULTIPLE = 16  # of tokens in a pass: from there on every row of a matrix product is rounded alike
 FEW = 16  # numbers of each weight that tell models apart
+ELSEWHERE = "use rw.extend and model.generate, or export it for another engine"
 _DEPTH = "_ropewalk_depth"  # of an attention module: its number
 
 
@@ -199,19 +200,20 @@ def _require_only_attention(host: PreTrainedModel, layers: Sequence[ProbedLayer]
     """Refuse models that remember a text elsewhere than in the keys of each layer's own attention."""
     masking = next((depth for depth, layer in enumerate(layers) if layer.own_mask), None)
     if masking is not None:
-        remedy = "use rw.generate, or a static schedule in another engine"
+        remedy = "use rw.extend and model.generate, or a static schedule in another engine"
         raise DoesNotFit.because("model", f"layer {masking} {OWN_MASK}, which pages do not carry", remedy=remedy)
     if any(layer.value_dim > layer.head_dim for layer in layers):
-        raise DoesNotFit.because("model", "its values are wider than its keys, and pages are as wide as keys")
+        sentence = f"{type(host).__name__} has values wider than its keys, and pages are as wide as keys"
+        raise DoesNotFit.because("model", sentence, remedy=ELSEWHERE)
     if any(layer.slots for layer in layers):
         sentence = f"{type(host).__name__} attends several times in one forward, and pages hold one layer's keys once"
-        raise DoesNotFit.because("model", sentence, remedy="use rw.generate, or export it for another engine")
+        raise DoesNotFit.because("model", sentence, remedy=ELSEWHERE)
     places = [layer.cached for layer in layers]
     slots = sorted(place.slot for place in places if place)
     shared = any(place and place.slot != place.source for place in places)
     if slots != list(range(len(layers))) or shared:
         sentence = f"{type(host).__name__} has layers without keys of their own, which pages cannot hold"
-        raise DoesNotFit.because("model", sentence, remedy="use rw.generate, or export it for another engine")
+        raise DoesNotFit.because("model", sentence, remedy=ELSEWHERE)
 
 
 def _fingerprint(host: PreTrainedModel, size: int) -> str:

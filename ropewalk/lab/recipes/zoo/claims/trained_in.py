@@ -7,13 +7,13 @@ from ropewalk.lab.recipes.zoo.claims.sums import A_POINT, NOTHING, gain, gains, 
 from ropewalk.lab.recipes.zoo.figures import PLAIN, REPEATED
 
 CLAIMS = (
-    Claim("rope-fails", "Bare RoPE fails beyond its length: at 8x at most 34.2 % of its accuracy is left.",
+    Claim("rope-fails", "Plain rotation fails beyond its length: at 8x at most 34.2 % of its accuracy is left.",
           "kexue.fm/9577", lost(0.342, "rope"), theirs="52.37 % at 1x, 17.87 % at 8x: 34.1 %"),
-    Claim("rope-falls", "Bare RoPE falls as in the article: at 2x at most 63.3 % and at 4x at most 43.7 % of its "
-          "accuracy is left.", "kexue.fm/9577", (*lost(0.633, "rope", 2), *lost(0.437, "rope", 4)),
+    Claim("rope-falls", "Plain rotation falls as in the article: at 2x at most 63.3 % and at 4x at most 43.7 % of "
+          "its accuracy is left.", "kexue.fm/9577", (*lost(0.633, "rope", 2), *lost(0.437, "rope", 4)),
           theirs="52.37 % at 1x, 33.15 % at 2x, 22.85 % at 4x"),
-    Claim("qk-bias-harmless", "Biases on queries and keys hardly change what is learned: at 1x half a point is lost "
-          "at most.", "kexue.fm/9577", gain("qk_bias", "rope", at=(1,)), -NOTHING, "52.75 instead of 52.37 %"),
+    Claim("qk-bias-harmless", "Biases on queries and keys hardly change what is learned: at 1x at most half a point is "
+          "lost.", "kexue.fm/9577", gain("qk_bias", "rope", at=(1,)), -NOTHING, "52.75 instead of 52.37 %"),
     Claim("qk-bias-better", "With biases on queries and keys accuracy falls later than without: it is higher at 2x, "
           "4x and 8x.", "kexue.fm/9577", gain("qk_bias", "rope", at=(2, 4, 8)),
           theirs="50.99, 45.25 and 39.55 % instead of 33.15, 22.85 and 17.87 %"),
@@ -21,17 +21,17 @@ CLAIMS = (
           "8x (the author: hard to reproduce).", "kexue.fm/9577",
           (*kept(0.966, "qk_bias", 2), *kept(0.857, "qk_bias", 4), *kept(0.749, "qk_bias")),
           theirs="52.75 % at 1x; 50.99, 45.25 and 39.55 %"),
-    Claim("qk-bias-as-sandwich", "Biases on queries and keys may do as much as Sandwich: a point less at 8x at most.",
+    Claim("qk-bias-as-sandwich", "Biases on queries and keys may do as much as Sandwich: at 8x at most a point less.",
           "kexue.fm/9577, a guess", gain("qk_bias", "sandwich"), -A_POINT),
-    Claim("hwfa-flat", "HWFA loses about half a point at 8x, less than a whole one.", "kexue.fm/9603",
+    Claim("hwfa-flat", "HWFA loses less than a point at 8x.", "kexue.fm/9603",
           kept(1, "hwfa"), -A_POINT, "48.70 % at 1x, 48.15 % at 8x"),
     Claim("hwfa-uses-far-text", "HWFA uses text beyond the trained length: from 1x to 8x repeated text gains more "
           "than other text.", "kexue.fm/9603",
           gains("hwfa", REPEATED, PLAIN),
           theirs="repeated text 80.84 % at 8x; other text 48.70 % at 1x, 48.15 % at 8x"),
-    Claim("hwfa-over-windows", "Windows alone lack what HWFA's full layers give: at 8x HWFA is better, and on repeated "
-          "text too.", "kexue.fm/9603", (*gain("hwfa", "window"), *gain("hwfa", "window", kind=REPEATED))),
-    Claim("hwfa-rerope-better", "With ReRoPE, in two full layers amid the others, HWFA is better at 1x and at 8x.",
+    Claim("hwfa-over-windows", "HWFA's full layers help: at 8x it is better than windows alone, on repeated text too.",
+          "kexue.fm/9603", (*gain("hwfa", "window"), *gain("hwfa", "window", kind=REPEATED))),
+    Claim("hwfa-rerope-better", "HWFA with ReRoPE in two full layers is better than HWFA, at 1x and at 8x.",
           "kexue.fm/9731",
           gain("hwfa_rerope", "hwfa", at=(1, 8)), theirs="49.46 instead of 48.70 %; 49.36 instead of 48.15 %"),
     Claim("hwfa-rerope-flat", "With ReRoPE in its full layers HWFA loses nothing at 8x.", "kexue.fm/9731",
@@ -55,21 +55,22 @@ CLAIMS = (
     Claim("sandwich-better", "Sandwich beats plain rotation at 8x.", "arXiv:2212.10356", gain("sandwich", "rope")),
     Claim("xpos-flat", "XPos with blockwise attention loses nothing at 8x.", "arXiv:2212.10554", kept(1, "xpos"),
           -NOTHING),
-    Claim("window-flat", "A window whose layers together reach no further than the trained length loses nothing at "
-          "8x.", "kexue.fm/9431", kept(1, "window"), -NOTHING),
+    Claim("window-flat", "Windows that reach no further than the trained length, through all layers together, lose "
+          "nothing at 8x.", "kexue.fm/9431", kept(1, "window"), -NOTHING),
     Claim("windows-cost", "Windows alone are worse than full attention within the trained length.",
           "an article on extrapolation", gain("rope", "window", at=(1,)), theirs="'not satisfactory'"),
     Claim("nope-window-flat", "Windows without any positions lose nothing at 8x.", "kexue.fm/9603",
           kept(1, "nope_window"), -NOTHING),
     Claim("nope-window-worse", "Windows without any positions are worse than windows with rotation, at 1x and 8x.",
           "kexue.fm/9603", gain("window", "nope_window", at=(1, 8))),
-    Claim("window-at-inference", "A window that is put on a trained model is better at 8x than none.",
+    Claim("window-at-inference", "Without training, a window makes a trained model better at 8x.",
           "kexue.fm/9431", gain("rope_under_window", "rope")),
-    Claim("random-rotary", "Random positions on a rotary model beat plain rotation at 8x.", "arXiv:2305.16843",
+    Claim("random-rotary", "Rotation, trained with random numbering, beats plain rotation at 8x.", "arXiv:2305.16843",
           gain("randomized_rotary", "rope")),
-    Claim("random-learned", "Random positions on learned ones beat plain rotation at 8x.", "kexue.fm/9444",
-          gain("randomized_learned", "rope")),
-    Claim("random-learned-gain", "Random positions make learned ones read 8x better than interpolating their table.",
+    Claim("random-learned", "Learned positions, trained with random numbering, beat plain rotation at 8x.",
+          "kexue.fm/9444", gain("randomized_learned", "rope")),
+    Claim("random-learned-gain", "Learned positions that are trained with random numbering read 8x better than learned "
+          "positions that are interpolated.",
           "arXiv:2305.16843", gain("randomized_learned", "learned")),
     Claim("learned-fails", "Learned positions cannot be extended: interpolated to 8x as a vision transformer's, at "
           "most half of the accuracy is left.", "an article on extrapolation", lost(1 / 2, "learned"),
@@ -80,6 +81,6 @@ CLAIMS = (
     Claim("key-norm-better", "With norms on keys accuracy is higher than with plain rotation at 2x, 4x and 8x.",
           "kexue.fm/9859",
           gain("key_norm", "rope", at=(2, 4, 8))),
-    Claim("key-norm-flat", "With norms on keys less than two points are lost at 8x.", "kexue.fm/9859",
+    Claim("key-norm-flat", "With norms on keys fewer than two points are lost at 8x.", "kexue.fm/9859",
           kept(1, "key_norm"), -2 * A_POINT, "49.60 % at 1x, 47.69 % at 8x, 61.08 % of repeated text"),
 )  # fmt: skip

@@ -38,8 +38,8 @@ CLAIMS = (
           "arXiv:2308.16137", tuple(_growth(1, PLAIN, last // 2, last) for last in (2, 4, 8)), theirs="a curve"),
     Claim("log-n-lowers-entropy", "Under log-n, without training, the entropy of attention grows less with the number "
           "of keys: from 1x to 8x.", "kexue.fm/8823", ((*_growth(1, PLAIN), *_growth(-1, LOG_N)),)),
-    Claim("log-n-keeps-entropy", "Under log-n, without training, the entropy of attention stays: from 1x to 8x it "
-          "changes by at most a tenth of what it does without.", "kexue.fm/8823",
+    Claim("log-n-keeps-entropy", "Under log-n, without training, the entropy of attention stays constant: from 1x to "
+          "8x it changes by at most a tenth of its change without log-n.", "kexue.fm/8823",
           tuple((*_growth(0.1, PLAIN), *_growth(sign, LOG_N)) for sign in (-1, 1)), theirs="it stays, by design"),
     Claim("yarn-smooths", "YaRN's temperature smooths attention: at 8x its entropy is higher than under NTK by parts "
           "alone.", "an article on arXiv:2309.00071",

@@ -60,8 +60,8 @@ CLAIMS = (
     Claim("qk-bias-term-largest", "The product of both biases is the largest of the four terms.", "kexue.fm/9577",
           tuple((LogitTerm(1, SIZE, BOTH), LogitTerm(-1, SIZE, other)) for other in OTHERS),
           theirs="the largest of four curves, of one text and one layer"),
-    Claim("qk-bias-weak-terms", "The products of one bias and a content are smaller than the products of both contents "
-          "and of both biases.", "kexue.fm/9577",
+    Claim("qk-bias-weak-terms", "The two mixed products, of a bias and a content, are smaller than the product of both "
+          "contents and than that of both biases.", "kexue.fm/9577",
           tuple((LogitTerm(1, SIZE, larger), LogitTerm(-1, SIZE, smaller))
                 for larger in (CONTENTS, BOTH) for smaller in MIXED), theirs="a guess, and four curves"),
     Claim("rope-falls-and-rises", "Without biases the logit falls with the distance within the trained length, and "

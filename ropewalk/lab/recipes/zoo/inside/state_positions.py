@@ -54,15 +54,15 @@ def _below_half(method: str, layer: str) -> tuple[ErrorTerm, ...]:
 CLAIMS = (
     Claim(
         "position-implicit",
-        "Attention encodes the absolute position without being told any: after the middle layer of a model without "
-        "positions a linear map is at most half as far off as always guessing the middle.",
+        "A model without positions encodes the absolute position: after its middle layer the error of a linear map is "
+        "at most half of the error of always guessing the middle.",
         SOURCE,
         (_below_half("nope", MIDDLE),),
     ),
     Claim(
         "position-first-layer",
-        "The first layer of a model with rotation encodes the absolute position: a linear map is at most half as far "
-        "off as always guessing the middle.",
+        "The first layer of a model with rotation encodes the absolute position: the error of a linear map is at most "
+        "half of the error of always guessing the middle.",
         SOURCE,
         (_below_half("rope", FIRST),),
         theirs="a picture of two principal components",
