@@ -9,7 +9,7 @@ CLAIMS = (
     Claim("log-n-untrained-helps", "log-n without training reduces the loss of accuracy: it is better than plain "
           "rotation at 8x.", "kexue.fm/8823", gain("rope_under_log_n", "rope")),
     Claim("log-n-untrained-mends-little", "log-n without training does not prevent the loss of accuracy: at 8x at "
-          "most half of it is left.", "kexue.fm/8823", lost(1 / 2, "rope_under_log_n")),
+          "most half of the accuracy is left.", "kexue.fm/8823", lost(1 / 2, "rope_under_log_n")),
     Claim("pi-untrained", "Without training PI fails: at 8x at most a third of the accuracy is left.",
           "kexue.fm/9675; 9706", lost(1 / 3, "rope_under_pi"), theirs="49.41 % at 1x, 13.54 % at 8x"),
     Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.", "an article on arXiv:2309.00071",
