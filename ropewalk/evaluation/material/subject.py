@@ -219,7 +219,7 @@ def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())  # a scale has no dimension
     config: dict[str, Any] = {**model.config.to_dict(), "_name_or_path": ""}  # wherever it lies
     return {
         "weights": digest.hexdigest()[:16],

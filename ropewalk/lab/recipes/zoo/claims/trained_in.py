@@ -29,8 +29,8 @@ CLAIMS = (
           "than other text.", "kexue.fm/9603",
           gains("hwfa", REPEATED, PLAIN),
           theirs="repeated text 80.84 % at 8x; other text 48.70 % at 1x, 48.15 % at 8x"),
-    Claim("hwfa-over-windows", "HWFA's full layer helps: at 8x HWFA is better than windows alone, on repeated text too.",
-          "kexue.fm/9603", (*gain("hwfa", "window"), *gain("hwfa", "window", kind=REPEATED))),
+    Claim("hwfa-over-windows", "HWFA's full layer helps: at 8x HWFA is better than windows alone, on repeated text "
+          "too.", "kexue.fm/9603", (*gain("hwfa", "window"), *gain("hwfa", "window", kind=REPEATED))),
     Claim("hwfa-rerope-better", "HWFA with ReRoPE in two full layers is better than HWFA, at 1x and at 8x.",
           "kexue.fm/9731",
           gain("hwfa_rerope", "hwfa", at=(1, 8)), theirs="49.46 instead of 48.70 %; 49.36 instead of 48.15 %"),
