@@ -28,9 +28,9 @@ Places = tuple[tuple[int, ...], ...]  # for each text, among its last tokens
 NEAR = 8  # the near context is one part of so many of the trained length
 
 
-def far_tokens(model: nn.Module, text: Tensor, trained_len: int) -> Tensor:
+def far_tokens(model: nn.Module, text: Tensor, trained_len: int, begin: Sequence[int] = ()) -> Tensor:
     """Which tokens of a text need far context, by the base model: [tokens - 1]."""
-    return key_tokens(model, text, near=max(1, trained_len // NEAR), far=trained_len)
+    return key_tokens(model, text, near=max(1, trained_len // NEAR), far=trained_len, begin=begin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class FarTokens(Task):
         """Where they are in one text."""
         text, trained_len = subject.passages(self.samples)[sample].to(subject.device), subject.facts.trained_len
         text = text[-length:][-(self.last + trained_len) :]  # no context begins before that
-        flags = far_tokens(subject.model, text, trained_len)[-self.last :]
+        flags = far_tokens(subject.model, text, trained_len, subject.begin)[-self.last :]
         return {"places": flags.nonzero().flatten().tolist()}
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
@@ -66,7 +66,7 @@ class FarLoss(Task):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One text; 0 without such tokens, of which it then has none."""
-        ids, places = subject.passages(self.samples)[sample].to(subject.device)[None, -length:], self.places[sample]
+        ids, places = subject.begun(subject.passages(self.samples)[sample], length)[None], self.places[sample]
         losses = token_losses(subject.model, ids).losses_bn[0, -self.last :][list(places)].double()
         return {"loss": float(losses.mean()) if places else 0.0, "tokens": len(places)}
 

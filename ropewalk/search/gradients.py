@@ -27,7 +27,7 @@ class MeasuredGradients(Task):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """The gradients of one text."""
-        ids = subject.passages(self.samples)[sample].to(subject.device)[None, -length:]
+        ids = subject.begun(subject.passages(self.samples)[sample], length)[None]
         places = self.places[sample] if self.places else tuple(range(self.last))
         gradients = slopes(subject.model, ids, last=self.last, places=places)
         numbers = {"by_pair": gradients.by_pair.tolist(), "by_temperature": gradients.by_temperature}

@@ -106,7 +106,7 @@ def diagnose(
     parsed = parsed_for(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
     name = line.text if isinstance(line, Line) else line
     extensions = {BARE: Extension()} | ({name: parsed} if parsed != Extension() else {})
-    ids = torch.stack(subject.passages(texts))
+    ids = torch.stack([subject.begun(passage, length) for passage in subject.passages(texts)])
     stream = parsed if isinstance(parsed.reach, Sinks) else parse_for("streaming", facts, length)
     marks = subject.marks  # before the model is extended
     done, total = count(), STEPS * len(extensions) + 1

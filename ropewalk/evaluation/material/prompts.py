@@ -1,4 +1,6 @@
-"""Prompts of an exact number of tokens. What is hidden stands between two lines of filler, never within one.
+"""Prompts of an exact number of tokens. What is hidden stands between two lines of filler.
+
+In text with few line breaks it stands between two words, else it would be far from its depth.
 
 A prompt is built as text and tokenised once, like a user's. The beginning of the filler is cut, character by character,
 until the prompt and its answer have the exact length. A tokenizer that does not decode to the same text (apart from
@@ -16,8 +18,10 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 
 LEAST_FILLER = 8  # tokens; fewer cannot always be filled exactly
+LONG_LINE, LONG_SHARE = 256, 1 / 20  # characters, or a share of the text: so far from its depth may a line begin
 NEAR = 200  # characters around the largest size that fits, where an exact one is searched
 
 
@@ -94,9 +98,14 @@ def scattered(filler: str, hidden: Sequence[HiddenLines], size: int) -> str:
     """`size` characters of filler, repeated if necessary, with the hidden lines between its lines."""
     around = (filler * (size // len(filler) + 1))[-size:] if size else ""
     ordered = sorted(hidden, key=lambda line: line.depth)
-    places = [_line_near(around, round(line.depth * size)) for line in ordered]
+    places = [_place_near(around, round(line.depth * size)) for line in ordered]
     parts = [around[begin:end] for begin, end in pairwise([0, *places, len(around)])]
-    return "".join(part + line.text for part, line in zip(parts, ordered, strict=False)) + parts[-1]
+    return "".join(_ended(part) + line.text for part, line in zip(parts, ordered, strict=False)) + parts[-1]
+
+
+def _ended(part: str) -> str:
+    """With a line break at the end, so that what follows is a line of its own."""
+    return f"{part}\n" if part and not part.endswith("\n") else part
 
 
 def require_count(prompt: Prompt, times: dict[str, int]) -> None:
@@ -164,18 +173,22 @@ def tokenised(tokenizer: PreTrainedTokenizerBase, text: str, answer: str) -> Pro
 
 
 def require_round_trip(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], text: str) -> None:
-    """Refuse a tokenizer that does not decode to the same text."""
-    got = str(tokenizer.decode(list(ids)))
+    """Refuse a tokenizer that does not decode to the same text; the tokens that begin every text are left out."""
+    got = str(tokenizer.decode(list(ids[len(begin_tokens(tokenizer)) :])))
     if _letters(got) != _letters(text):
         raise DoesNotFit("tokenizer", "one that decodes to the same text", _difference(got, text))
 
 
 def with_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """The tokens of a text, and the characters of each; a tokenizer that does not know them is refused."""
+    """The tokens of a text, and the characters of each; a tokenizer that does not know them is refused.
+
+    The tokens that begin every text come first, and are of no characters.
+    """
     if not tokenizer.is_fast:
         raise DoesNotFit("tokenizer", "a fast one, which knows the characters of each token", type(tokenizer))
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    return encoded["input_ids"], encoded["offset_mapping"]
+    begin = begin_tokens(tokenizer)
+    return [*begin, *encoded["input_ids"]], [*((0, 0) for _ in begin), *encoded["offset_mapping"]]
 
 
 def tokens_of(characters: slice, offsets: Sequence[tuple[int, int]]) -> slice:
@@ -230,12 +243,19 @@ def _between(used: Callable[[int], int], room: int, low: int, high: int) -> int:
     return low
 
 
-def _line_near(text: str, at: int) -> int:
-    """The start of the line that is nearest to a place, or an end of the text."""
-    before, after = text.rfind("\n", 0, at) + 1, text.find("\n", at) + 1 or len(text)
+def _place_near(text: str, at: int) -> int:
+    """The start of a line near a place; of a word where no line begins near, and the place itself where no word does."""
+    far = max(LONG_LINE, round(LONG_SHARE * len(text)))
+    starts = (_start_near(text, at, mark) for mark in ("\n", " "))
+    return next((start for start in starts if abs(start - at) <= far), at)
+
+
+def _start_near(text: str, at: int, mark: str) -> int:
+    """What is nearest to a place: the character after a mark, or an end of the text."""
+    before, after = text.rfind(mark, 0, at) + 1, text.find(mark, at) + 1 or len(text)
     return before if at - before <= after - at else after
 
 
 def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids
+    """The tokens of a text, after those that begin every text; none that end one."""
+    return [*begin_tokens(tokenizer), *tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]

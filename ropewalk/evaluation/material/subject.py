@@ -26,6 +26,7 @@ from ropewalk.hf import inspect
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
+from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
 from ropewalk.hf.probe.facts import corrected
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.runtime.layer import PREFIX
@@ -76,6 +77,15 @@ class Subject:
     def facts(self) -> Facts:
         """The facts of the model."""
         return inspect(self.model).facts
+
+    @cached_property
+    def begin(self) -> tuple[int, ...]:
+        """The tokens that begin every text that the model reads; passages are without them."""
+        return begin_tokens(self.tokenizer)
+
+    def begun(self, ids_n: Tensor, length: int) -> Tensor:
+        """The last tokens of a text, after those that begin one: `length` in all, on the model's device."""
+        return begun(ids_n.to(self.device), self.begin, length)
 
     @cached_property
     def warm(self) -> bool:
@@ -179,6 +189,7 @@ class Subject:
         text = {"corpus": self.corpus, "longest": str(self.longest), "seed": str(self.seed)}
         stated = corrected(self.model)
         text |= {} if stated is None else {"trained_len": str(stated)}
+        text |= {"begin": str(self.begin)} if self.begin else {}
         share = {} if self.every == 1 else {"share": f"one in {self.every} from {self.first}"}
         return marks_of(self.model, self.tokenizer) | self._own_marks() | text | share
 

@@ -15,6 +15,8 @@ Legend: n token but the first, which is not predicted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -43,6 +45,7 @@ def key_tokens(
     advance: int | None = None,
     gain: float = GAIN,
     most: float = MOST,
+    begin: Sequence[int] = (),
 ) -> Tensor:
     """Which tokens of a text [tokens] are key tokens of a model as it stands: [tokens - 1], without the first.
 
@@ -51,13 +54,14 @@ def key_tokens(
 
     Windows advance by `advance` tokens, by default a quarter of `near`: a token has `near` to `near + advance - 1`
     tokens before it. Windows of `far` tokens advance by a quarter of it; without `far` one pass reads the whole text.
+    Every window begins with the tokens `begin`, which count; without `far` they come before the text.
     """
     whole, step = len(text) - 1, advance or max(1, near // 4)
-    widest, longest = near + step - 1, min(far or whole, whole)
+    widest, longest = near + step - 1, min(far or whole + len(begin), whole + len(begin))
     if widest >= longest:
         sentence = f"the near context, up to {widest} tokens, must be shorter than the far one, {longest}"
         raise DoesNotFit.because("near", sentence, remedy="shorten it, or take longer texts")
-    near_n = strided_losses(model, text, window=widest, stride=step)
-    far_n = strided_losses(model, text, window=longest, stride=max(1, longest // 4))
+    near_n = strided_losses(model, text, window=widest, stride=step, begin=begin)
+    far_n = strided_losses(model, text, window=longest, stride=max(1, longest // 4), begin=begin)
     read = torch.arange(whole, device=near_n.device) >= near - 1  # earlier ones have no farther context
     return is_key(far_n, near_n, gain=gain, most=most) & read

@@ -30,6 +30,7 @@ from ropewalk.evaluation.metrics.intervals import Estimate, mean
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf import score_tokens
 from ropewalk.hf.attach.handle import handle_of, host_of
+from ropewalk.hf.checkpoint.begin_tokens import begun
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.rotation.modules import turns
 
@@ -86,15 +87,19 @@ def rolling(model: nn.Module, texts: Sequence[Tensor], *, window: int) -> NamedP
     return perplexity(f"rolling({window})", losses)
 
 
-def strided_losses(model: nn.Module, text: Tensor, *, window: int, stride: int) -> Tensor:
-    """The loss of each token of [tokens] but the first, after at most `window` tokens."""
+def strided_losses(model: nn.Module, text: Tensor, *, window: int, stride: int, begin: Sequence[int] = ()) -> Tensor:
+    """The loss of each token of [tokens] but the first, after at most `window` tokens.
+
+    Every window begins with the tokens `begin`, which count.
+    """
     if not 1 <= stride <= window:
         raise InvalidValue("stride", f"from 1 to the window ({window})", stride)
-    _require_room([text], window + 1)
-    ends = [*range(window, len(text) - 1, stride), len(text) - 1]  # the last target of each window
-    rows = torch.stack([text[end - window : end + 1] for end in ends])
+    own = window - len(begin)  # tokens of the text in a window
+    _require_room([text], own + 1)
+    ends = [*range(own, len(text) - 1, min(stride, own)), len(text) - 1]  # the last target of each window
+    rows = torch.stack([begun(text[: end + 1], begin, window + 1) for end in ends])
     losses = token_losses(model, rows).losses_bn
-    news = [window, *(end - before for before, end in pairwise(ends))]
+    news = [own, *(end - before for before, end in pairwise(ends))]
     return torch.cat([row[-new:] for row, new in zip(losses, news, strict=True)])
 
 

@@ -25,6 +25,7 @@ from ropewalk.corpora import documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.metrics.losses import bits_per_byte, edges, text_bytes
 from ropewalk.hf import read
+from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
 from ropewalk.hf.use.long_text import PIECE, Progress, ReadChunk
 from ropewalk.spec import Json
 
@@ -83,8 +84,8 @@ def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> He
         total += len(ids)
         if total >= count:
             break
-    whole = torch.cat(texts)
-    return HeldOutText(whole.repeat(-(-count // total))[:count], len(texts), count / total)
+    whole, begin = torch.cat(texts).repeat(-(-count // total)), begin_tokens(tokenizer)
+    return HeldOutText(begun(whole[: count - len(begin)], begin, count), len(texts), count / total)
 
 
 def streamed(

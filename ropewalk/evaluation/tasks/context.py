@@ -37,7 +37,7 @@ class Context(Task):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passage: its last tokens, and all tokens by position at the longest length."""
-        ids = subject.passages(self.samples)[sample].to(subject.device)[None, -length:]
+        ids = subject.begun(subject.passages(self.samples)[sample], length)[None]
         last = self.last_of(subject, length)
         scores, size = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
         result: Json = {
@@ -64,8 +64,6 @@ def window_loss(subject: Subject, sample: int, last: int, samples: int) -> float
     """The loss of the last tokens of a passage, each after 7/8 to all of a trained length of text."""
     ids, size = subject.passages(samples)[sample].to(subject.device), subject.facts.trained_len
     ends = [*range(len(ids), len(ids) - last, -max(1, size // PIECES)), len(ids) - last]
-    losses = [
-        token_losses(subject.model, ids[None, max(0, end - size) : end]).losses_bn[0, begin - end :]
-        for end, begin in pairwise(ends)
-    ]
+    pieces = ((subject.begun(ids[:end], min(end, size)), begin - end) for end, begin in pairwise(ends))
+    losses = [token_losses(subject.model, piece[None]).losses_bn[0, first:] for piece, first in pieces]
     return float(torch.cat(losses).double().mean())

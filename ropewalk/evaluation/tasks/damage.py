@@ -31,7 +31,7 @@ class Damage(Task):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One text."""
-        ids = subject.passages(self.samples)[sample].to(subject.device)[None, :length]
+        ids = subject.begun(subject.passages(self.samples)[sample][:length], length)[None]
         extended = _log_shares(subject, ids)
         with subject.as_trained():
             original = _log_shares(subject, ids)

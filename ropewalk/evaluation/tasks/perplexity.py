@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -38,10 +39,10 @@ class Perplexity(Task):
         """One passage; losses in nats per token."""
         text = subject.passages(self.samples)[sample].to(subject.device)
         window = min(length, len(text) - 1)
-        strided = strided_losses(subject.model, text, window=window, stride=max(1, window // 2))
-        rolling = strided_losses(subject.model, text, window=window, stride=window)
+        read = partial(strided_losses, subject.model, text, window=window, begin=subject.begin)
+        strided, rolling = (read(stride=stride) for stride in (max(1, window // 2), window))
         size = text_bytes(subject.tokenizer, text[1:])
-        by_name = {"truncated": rolling[: length - 1], "strided": strided, "rolling": rolling}
+        by_name = {"truncated": rolling[: length - 1 - len(subject.begin)], "strided": strided, "rolling": rolling}
         result: Json = {name: float(losses.double().mean()) for name, losses in by_name.items()}
         result |= {"bits_per_byte": bits_per_byte(strided, size), "bytes": size}
         if length == subject.longest:
@@ -61,7 +62,7 @@ def _excess(subject: Subject, text: Tensor, losses: Tensor) -> Json:
     """By how much losses are above the normal level, in bins; and where the bins end."""
     trained = min(subject.facts.trained_len, len(losses))
     with subject.as_trained():
-        level = strided_losses(subject.model, text, window=trained, stride=max(1, trained // 2))
+        level = strided_losses(subject.model, text, window=trained, stride=max(1, trained // 2), begin=subject.begin)
     return {"excess": binned(losses - level), "ends": edges(len(losses))[1:]}
 
 

@@ -31,8 +31,8 @@ class Repetition(Task):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One text."""
         trained = subject.facts.trained_len
-        once = subject.passages(self.samples)[sample].to(subject.device)[None, : max(1, trained // 2)]
-        scores = token_losses(subject.model, repeated(once, length))
+        once = subject.passages(self.samples)[sample][None, : max(1, trained // 2)]
+        scores = token_losses(subject.model, subject.begun(repeated(once, length)[0], length)[None])
         last = min(trained // 2, length - 1)
         return {"accuracy": scores.accuracy(last), "loss": scores.loss(last)}
 

@@ -6,7 +6,7 @@ processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 from ropewalk.lab.data.puzzles import KINDS, PuzzleMaker, packed
 from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
@@ -48,6 +49,7 @@ class PackedRows(Dataset[Row]):
             rule = f"at least one row of {length} tokens"
             raise DoesNotFit("corpus", rule, f"{self._whole} tokens", remedy="take a larger one, or a shorter length")
         self._corpus, self._length, self._seed, self._marker = corpus, length, seed, marker
+        self._begin = begin_tokens(tokenizer)
         self._kinds = _kinds(puzzles, count, seed)
         self._ordinals = np.cumsum(self._kinds == 0) - 1  # of each row of real text among those rows
         self._names = ("", *puzzles)
@@ -61,11 +63,11 @@ class PackedRows(Dataset[Row]):
     def __getitem__(self, index: int) -> Row:
         kind = self._names[self._kinds[index]]
         texts = self._puzzles(kind, index) if kind else self._documents(int(self._ordinals[index]))
-        return row_of(texts if self._marker is None else [_marked(text, self._marker) for text in texts])
+        return row_of(texts if self._marker is None else [_marked(text, (self._marker,)) for text in texts])
 
     def _puzzles(self, kind: str, index: int) -> list[Numbers]:
         puzzles = packed(self._maker, kind, Random(f"{self._seed}/{index}"), self._length)
-        return [np.asarray(tokens, dtype=np.int64) for tokens in puzzles]
+        return [_marked(np.asarray(tokens, dtype=np.int64), self._begin) for tokens in puzzles]
 
     def _documents(self, ordinal: int) -> list[Numbers]:
         """The texts of one row of the endless stream: all documents, shuffled again in every epoch."""
@@ -97,10 +99,10 @@ class PackedRows(Dataset[Row]):
         return tokens
 
 
-def _marked(text: Numbers, marker: int) -> Numbers:
-    """A marker in place of the first token, which has no loss."""
+def _marked(text: Numbers, markers: Sequence[int]) -> Numbers:
+    """Markers in place of the first tokens: the very first has no loss."""
     marked: Numbers = text.copy()
-    marked[:1] = marker
+    marked[: len(markers)] = markers[: len(text)]
     return marked
 
 

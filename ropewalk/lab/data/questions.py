@@ -46,7 +46,9 @@ def asker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
     ends = {tokenizer.eos_token_id}
 
     def ask(prompt: str) -> str:
-        ids = torch.tensor([tokenizer.encode(_as_chat(prompt, tokenizer))], device=model.device)
+        special = not tokenizer.chat_template  # which writes the special tokens itself
+        asked = tokenizer.encode(_as_chat(prompt, tokenizer), add_special_tokens=special)
+        ids = torch.tensor([asked], device=model.device)
         answer: list[int] = []
         for token in stream(model, ids, max_new_tokens=ANSWER):
             answer.append(int(token))

@@ -17,13 +17,14 @@ from ropewalk.corpora import Split, documents
 from ropewalk.errors import RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refusing_full
+from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 
 BATCH = 256  # documents are tokenised at a time
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class TokenizedCorpus:
-    """The documents of one split as token ids, each ending with the tokenizer's end token."""
+    """The documents of one split as token ids: what begins a text, if anything, the text, and the end token."""
 
     def __init__(self, rows: Dataset) -> None:
         self.lengths: Numbers = np.asarray(rows["length"], dtype=np.int64)
@@ -48,7 +49,9 @@ def tokenised(
     source: str, split: Split, tokenizer: PreTrainedTokenizerBase, folder: Path, *, most: int | None = None
 ) -> TokenizedCorpus:
     """The documents of a split, tokenised once: the same corpus is read from `folder` the next time."""
-    mark = hashlib.sha256(repr((source, split, most, sorted(tokenizer.get_vocab().items()))).encode()).hexdigest()[:16]
+    begin = begin_tokens(tokenizer)
+    parts = (source, split, most, sorted(tokenizer.get_vocab().items()), *([begin] if begin else []))
+    mark = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     arguments = {"source": source, "split": split, "tokenizer": tokenizer, "most": most}
     with _errors_named(folder):
         rows = Dataset.from_generator(
@@ -91,6 +94,7 @@ def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterat
 def _encoded(texts: list[str], tokenizer: Any) -> Iterator[dict[str, Any]]:
     if not texts:
         return
+    begin = begin_tokens(tokenizer)
     for tokens in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
-        whole = np.asarray([*tokens, tokenizer.eos_token_id], dtype=np.int32)
+        whole = np.asarray([*begin, *tokens, tokenizer.eos_token_id], dtype=np.int32)
         yield {"tokens": whole, "length": len(whole)}

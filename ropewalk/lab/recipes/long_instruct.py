@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ropewalk.corpora import Document, documents
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
+from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 from ropewalk.lab.data.packs import IGNORED, Row, row_of
 from ropewalk.lab.data.questions import Ask, QuestionAnswer, asker, pairs_of
 from ropewalk.lab.data.tokens import Numbers
@@ -106,10 +107,11 @@ class AnsweredRows(Dataset[Row]):
         seed: int = 0,
     ) -> None:
         self._pairs, self._tokenizer = pairs, tokenizer
+        self._begin = begin_tokens(tokenizer)
         self._tokens = {pair.document: self._encoded(texts[pair.document].text) for pair in pairs}
         self._length, self._count, self._passage = length, count, passage
         self._answers_only, self._seed = answers_only, seed
-        longest = max(len(question) + len(answer) for question, answer in map(self._words, pairs))
+        longest = max(len(question) + len(answer) for question, answer in map(self._words, pairs)) + len(self._begin)
         if passage + longest > length:
             raise DoesNotFit("length", f"at least {passage + longest}, a passage with its question and answer", length)
 
@@ -141,9 +143,9 @@ class AnsweredRows(Dataset[Row]):
         number of tokens. Where no room is left for the passage, the document alone fills the row."""
         question, answer = self._words(pair)
         tokens = self._tokens[pair.document]
-        room = left - len(question) - len(answer)
+        room = left - len(self._begin) - len(question) - len(answer)
         if room < self._passage:
-            return tokens[:left], 0
+            return [*self._begin, *tokens][:left], 0
         first = max(0, pair.begin + self._passage - room)
         begin = random.randint(first, max(first, min(pair.begin, len(tokens) - room)))
-        return [*tokens[begin : begin + room], *question, *answer], len(answer)
+        return [*self._begin, *tokens[begin : begin + room], *question, *answer], len(answer)

@@ -1,9 +1,20 @@
 """Prompts: their length, where the needle is, and that the answer is in it once and can be written."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.material.prompts import GrowingPrompt, filled, tokens_of, with_needle
+from ropewalk.evaluation.material.prompts import (
+    LONG_LINE,
+    LONG_SHARE,
+    GrowingPrompt,
+    HiddenLines,
+    filled,
+    scattered,
+    tokens_of,
+    with_needle,
+)
 
 from lab.texts import text, tokenizer
 
@@ -37,6 +48,24 @@ def test_the_needle_stands_between_lines_at_its_depth(depth):
     assert before == "" or before.endswith("\n")
     around = len(before) + len(after) - len("What is the key? The key is")
     assert len(before) / around == pytest.approx(depth, abs=80 / around)
+
+
+PIECES = st.text(st.sampled_from("ab \n"), min_size=1, max_size=600)
+
+
+@given(PIECES, st.lists(st.floats(0, 1), min_size=1, max_size=4), st.integers(1, 9000))
+def test_what_is_hidden_is_near_its_depth_and_a_line_of_its_own(filler, depths, size):
+    """Whatever lines and words the text has: a paragraph to a line, or no white space at all."""
+    hidden = [HiddenLines(f"<{n}>\n", depth) for n, depth in enumerate(depths)]
+    whole = scattered(filler, hidden, size)
+    far = max(LONG_LINE, round(LONG_SHARE * size)) + 1
+    for n, depth in enumerate(depths):
+        place = whole.index(f"<{n}>")
+        before = whole[:place]
+        for other in hidden:
+            before = before.replace(other.text, "")
+        assert abs(len(before) - round(depth * size)) <= far + len(depths)  # and a line break for each
+        assert place == 0 or whole[place - 1] == "\n"
 
 
 def test_the_answer_is_there_once_even_if_the_filler_has_it():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,8 +81,9 @@ def key_text(subject: Subject, sample: int, rule: KeyRule) -> KeyText:
     ids, offsets = _tokenised(text, subject.tokenizer)
     window, ids = subject.facts.trained_len, ids.to(subject.device)
     with without_extension(subject.model), subject.under(rule.reference):
-        near = strided_losses(subject.model, ids, window=window, stride=near_stride(window))
-        far = strided_losses(subject.model, ids, window=len(ids) - 1, stride=len(ids) - 1)
+        read = partial(strided_losses, subject.model, ids, begin=subject.begin)
+        near, whole = read(window=window, stride=near_stride(window)), len(ids) - 1 + len(subject.begin)
+        far = read(window=whole, stride=whole)
     chosen = is_key(far, near, gain=rule.gain, most=rule.most).nonzero().flatten().tolist()
     keys = merged([offsets[loss + 1] for loss in chosen])
     return KeyText(text, keys, float(near.double().mean()), float(far.double().mean()))

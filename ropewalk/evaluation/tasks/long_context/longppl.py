@@ -95,9 +95,8 @@ class LongPPL(Task):
         key = self._from_file(sample) if self.keys else key_text(subject, sample, self._rule(subject))
         text = carried(key, subject.tokenizer)
         window = min(length, len(text.ids) - 1)
-        losses = strided_losses(
-            subject.model, text.ids.to(subject.device), window=window, stride=max(1, window // 2)
-        ).cpu()
+        ids, stride = text.ids.to(subject.device), max(1, window // 2)
+        losses = strided_losses(subject.model, ids, window=window, stride=stride, begin=subject.begin).cpu()
         count = int(text.keys.sum())
         return {
             "loss": float(losses[text.keys].double().mean()) if count else 0.0,

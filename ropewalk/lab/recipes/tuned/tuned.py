@@ -167,9 +167,10 @@ def _train(place: Path, run: TunedRun, settings: TunedSettings, longest: int, *,
 def _measured(subject: Subject, *, settings: TunedSettings, length: int) -> list[dict[str, Any]]:
     """At each length: the loss of the last half trained length of every text, and which passkeys are found."""
     task, rows = Passkey(samples=settings.passkeys), []
-    texts = torch.stack(subject.passages(settings.texts))
+    passages = subject.passages(settings.texts)
     for times in TIMES:
-        losses = token_losses(subject.model, texts[:, -times * length :]).losses_bn[:, -length // 2 :]
+        texts = torch.stack([subject.begun(passage, times * length) for passage in passages])
+        losses = token_losses(subject.model, texts).losses_bn[:, -length // 2 :]
         keys = _passkeys(subject, task, times * length)
         rows.append({"times": times, "losses": losses.double().mean(1).tolist(), "passkeys": keys})
     return rows
