@@ -14,6 +14,7 @@ from pathlib import Path
 
 from claims_page import RESULTS, claim_pages, draw_claims, results_page
 from compositions_page import compositions_page
+from demo_table import with_demo_table
 
 from ropewalk import presets
 from ropewalk.evaluation import tasks
@@ -99,8 +100,8 @@ def methods_table(meanings: Mapping[str, str]) -> str:
 
 
 def front_page(name: str) -> str:
-    """README.md or README.zh.md with its table as the sources say."""
-    before, rest = (ROOT / name).read_text().split(BEGIN)
+    """README.md or README.zh.md with its tables as the sources and the results say."""
+    before, rest = with_demo_table((ROOT / name).read_text(), name).split(BEGIN)
     return f"{before}{BEGIN}\n{methods_table(MEANINGS[name])}\n{END}{rest.split(END)[1]}"
 
 
