@@ -297,11 +297,13 @@ def _name_and_config(name: str) -> tuple[str, ...]:
 
 
 def _text(row: Any, where: object, fields: Iterable[str] = FIELDS) -> str:
-    field = next((field for field in fields if isinstance(row, dict) and isinstance(row.get(field), str)), None)
-    if field is None:
+    """The first text of a row that is not empty: an empty field may stand beside a full one."""
+    values = [row.get(field) for field in fields] if isinstance(row, dict) else []
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts:
         names = sorted(row) if isinstance(row, dict) else type(row).__name__
         raise Unreadable(f"a row of {where}", f"one with text under {' or '.join(fields)}", names)
-    return str(row[field])
+    return next((text for text in texts if text.strip()), "")
 
 
 def sample(source: str, split: Split, count: int) -> list[Document]:

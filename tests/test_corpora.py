@@ -138,6 +138,40 @@ def test_lines_of_json(tmp_path):
     assert [each.text for each in documents(str(path))] == [text(n) for n in range(3)]
 
 
+BLANK = st.text(" \t\r\x0b\x0c", max_size=3)
+
+
+@given(blanks=st.lists(st.tuples(BLANK, BLANK, BLANK), min_size=4, max_size=4))
+def test_lines_of_white_space_are_no_rows(blanks, tmp_path_factory):
+    """Wherever they stand: editors leave one at the end."""
+    path = tmp_path_factory.mktemp("blank") / "some.jsonl"
+    rows = [json.dumps({"text": text(n)}) for n in range(3)]
+    lines = [line for row, before in zip([*rows, ""], blanks, strict=True) for line in (*before, row)]
+    path.write_bytes("\n".join(lines).encode())
+    assert [each.text for each in documents(str(path))] == [text(n) for n in range(3)]
+    path.write_bytes("\n".join([*lines, "garbage"]).encode())
+    with pytest.raises(Unreadable, match=f"line {len(lines) + 1} "):  # counted as editors count
+        list(documents(str(path)))
+
+
+TEXTS_OF_FIELDS = st.dictionaries(
+    st.sampled_from(["text", "content", "document", "body"]), st.sampled_from(["", " \n", None, 5, text(1), text(2)])
+)
+
+
+@given(row=TEXTS_OF_FIELDS)
+def test_the_text_of_a_row_is_the_first_that_is_not_empty(row, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fields") / "some.jsonl"
+    path.write_text(json.dumps(row) + "\n" + json.dumps({"text": text(3)}) + "\n")
+    texts = [row[name] for name in ("text", "content", "document", "body") if isinstance(row.get(name), str)]
+    if not texts:
+        with pytest.raises(Unreadable, match="one with text under text or content"):
+            list(documents(str(path)))
+        return
+    full = [each for each in texts if each.strip()]
+    assert [each.text for each in documents(str(path))] == [*full[:1], text(3)]
+
+
 def test_parquet_and_the_way_of_the_hub(tmp_path):
     rows = Dataset.from_dict({"text": [text(n) for n in range(3)], "other": ["x"] * 3})
     rows.to_parquet(str(tmp_path / "some.parquet"))
@@ -210,7 +244,7 @@ def test_what_is_of_the_wrong_kind(tmp_path):
         b'{"text": "\xff"}',
         b"\0",
         b'{"text": "x", "n": ' + b"9" * 5000 + b"}",
-        b"",
+        b"\xc2\xa0",  # white space for Python's str, and for JSON none
         b"{} {}",
         b"5",
         b"null",
