@@ -1,8 +1,10 @@
 """Text to train on and to measure on, as documents with names; a document's project decides whether it is held out.
 
-A project is a package, a module with its tests, a folder directly below that of a corpus, or a row of a file. What is
-held out and stands in the training part too, as vendored packages and generated twins do, is left out: a document of
-which more than a tenth of the long lines do. (Data sets of the hub are not searched for those: they are streamed.)
+A project is a package, a module with its tests, or a folder directly below that of a corpus; it is held out by a hash
+of its name. A row of a file or of a data set is one too, by a hash of its text: a renamed or sorted file keeps its
+split. What is held out and stands in the training part too, as vendored packages and generated twins do, is left out:
+a document of which more than a tenth of the long lines do. (Data sets of the hub are not searched for those: they are
+streamed.)
 
 python                    the sources of this Python's standard library and of its installed packages
 stdlib                    only the standard library, which every machine has
@@ -34,7 +36,7 @@ Item = TypeVar("Item")
 
 WHOLE = "all:"
 STDLIB, PACKAGES = PYTHON = ("stdlib", "purelib")  # of Python's installation, by sysconfig's names
-ROW = "#"  # in a document's name before the number of its row
+ROW = "#"  # in the name of a row, before its number
 ONE_IN = 16  # one project in this many is held out
 LONG_LINE = 40  # characters of a line that is no coincidence
 COPIED = 0.1  # share of a document's long lines, from which on it is a near copy
@@ -44,17 +46,28 @@ FIELDS = ("text", "content", "document", "body")
 
 
 class Document(NamedTuple):
-    """A text, and the name that decides its split."""
+    """A text with its name; its project decides its split."""
 
     name: str
     text: str
+    stated_project: str = ""  # where the name does not say it
+
+    @property
+    def project(self) -> str:
+        """What is held out as a whole."""
+        return self.stated_project or project_of(self.name)
+
+    @property
+    def split(self) -> Split:
+        """The split of its project."""
+        return _split(self.project)
 
 
 def project_of(name: str) -> str:
-    """The project of a document: the tests of a module of the standard library, and its parts in C, belong to it."""
+    """The project of a file: the tests of a module of the standard library, and its parts in C, belong to it."""
     kind, _, inside = name.partition("/")
     if kind not in PYTHON or not inside:
-        return name if ROW in name else kind
+        return kind
     first, _, rest = inside.partition("/")
     if kind == STDLIB and first == "test" and rest:
         first = rest.partition("/")[0]
@@ -62,20 +75,23 @@ def project_of(name: str) -> str:
 
 
 def split_of(name: str) -> Split:
-    """The split of a document, always and everywhere the same."""
-    mark = hashlib.sha256(project_of(name).encode("utf-8", "surrogateescape"))  # a file name may be bytes, not text
+    """The split of a file, always and everywhere the same."""
+    return _split(project_of(name))
+
+
+def _split(project: str) -> Split:
+    mark = hashlib.sha256(project.encode("utf-8", "surrogateescape"))  # a file name may be bytes, not text
     return "held out" if int(mark.hexdigest()[:8], 16) % ONE_IN == 0 else "train"
 
 
-def projects_in_turn(named: Iterable[tuple[str, Item]]) -> Iterator[tuple[str, Item]]:
+def projects_in_turn(by_project: Iterable[tuple[str, Item]]) -> Iterator[tuple[str, Item]]:
     """Items of documents, each with its project: one of every project first, then a second of each that has one, ...
 
-    A measurement on a few texts would otherwise be one of the project with the most files. Names are read only as far
+    A measurement on a few texts would otherwise be one of the project with the most files. Items are read only as far
     as needed, so a stream whose rows are projects stays a stream.
     """
     waiting: dict[str, deque[Item]] = {}
-    for name, item in named:
-        project = project_of(name)
+    for project, item in by_project:
         if project in waiting:
             waiting[project].append(item)
         else:
@@ -92,7 +108,7 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
     copied = near_copies(source) if only == "held out" else frozenset[str]()
     characters = 0
     for document in _without_copies(_read(source.removeprefix(WHOLE))):
-        if only is not None and (split_of(document.name) != only or document.name in copied):
+        if only is not None and (document.split != only or document.name in copied):
             continue
         if most is not None and characters >= most:
             return
@@ -121,7 +137,7 @@ def _copies(source: str) -> frozenset[str]:
     trained, held_out = set[int](), dict[str, list[int]]()
     for document in _without_copies(_read(source)):
         lines = [hash(line) for line in map(str.strip, document.text.splitlines()) if len(line) >= LONG_LINE]
-        if split_of(document.name) == "train":
+        if document.split == "train":
             trained.update(lines)
         else:
             held_out[document.name] = lines
@@ -134,7 +150,7 @@ def more_of(source: str) -> str:
     """The remedy where too little is held out."""
     if source.startswith(WHOLE):
         return "give one with more documents"
-    held = f"one project in {ONE_IN} is held out; each file or folder at the top of a folder is one"
+    held = f"one project in {ONE_IN} is held out; each row, or file or folder at the top of a folder, is one"
     return f"give one with more projects ({held}), or {WHOLE}{source} if the model was not trained on it"
 
 
@@ -264,7 +280,7 @@ def _text_of(path: Path) -> str:
 def _table(path: Path) -> Iterator[Document]:
     rows = (row for _, row in json_lines(path, "corpus")) if path.suffix == ".jsonl" else _parquet(path)
     for number, row in enumerate(rows):
-        yield Document(f"{path.name}{ROW}{number}", _text(row, path))
+        yield _row(f"{path.name}{ROW}{number}", _text(row, path))
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -275,7 +291,12 @@ def _hub(rest: str) -> Iterator[Document]:
     name, _, field = rest.partition(":")
     rows = _streamed(f"hub:{rest}", "an existing data set, as hub:NAME:FIELD", *_name_and_config(name))
     for number, row in enumerate(rows):
-        yield Document(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
+        yield _row(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
+
+
+def _row(name: str, text: str) -> Document:
+    """A row is its own project, by its text: neither the file's name nor the row's place may change its split."""
+    return Document(name, text, f"row {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}")
 
 
 def _streamed(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from datasets import Dataset
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.corpora import ONE_IN, documents, project_of, projects_in_turn, split_of
@@ -37,12 +37,55 @@ def test_every_document_is_in_one_split(tmp_path):
         ("purelib/six.py", "purelib/six"),
         ("some/folder/file.txt", "some"),
         ("file.txt", "file.txt"),
-        ("texts.jsonl#12", "texts.jsonl#12"),
-        ("owner/data#12", "owner/data#12"),
+        ("C#/program.txt", "C#"),
+        ("C#/part/program.txt", "C#"),
+        ("notes#12.txt", "notes#12.txt"),
     ],
 )
 def test_a_module_and_its_tests_are_one_project(name, project):
     assert project_of(name) == project
+
+
+def rows_in(path, texts):
+    """A file of rows, by its ending, or a data set's folder; as a source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
+        return str(path)
+    Dataset.from_dict({"text": texts}).to_parquet(str(path))
+    return str(path) if path.parent.name != "hub" else f"hub:{path.parent}:text"
+
+
+ROWS = [text(n) for n in range(400)]
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 999), name=st.sampled_from(["a", "b", "C#", "x#7"]))
+@pytest.mark.parametrize("place", ["{}.jsonl", "{}.parquet", "{}/c.jsonl", "hub/{}.parquet"])
+def test_a_row_is_in_one_split_whatever_its_file_is_called_and_wherever_it_stands(place, seed, name, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    source, first = (
+        rows_in(folder / place.format(name), Random(seed).sample(ROWS, 400)),
+        rows_in(folder / "1.jsonl", ROWS),
+    )
+    train, held_out = ({each.text for each in documents(source, split)} for split in ("train", "held out"))
+    assert train | held_out == set(ROWS)
+    assert not train & held_out
+    assert held_out == {each.text for each in documents(first, "held out")}
+    assert len(held_out) == pytest.approx(400 / ONE_IN, abs=12)  # 2.5 standard deviations
+    assert len({each.project for each in documents(source)}) == 400
+
+
+def test_a_number_sign_in_a_path_marks_no_row(tmp_path):
+    """A folder C# is one project, as any other."""
+    for nth, name in enumerate(("C#", "b#1", "c")):
+        (tmp_path / name).mkdir()
+        for n in range(30):
+            (tmp_path / name / f"{n}#{n}.txt").write_text(text(30 * nth + n))
+    for name in ("C#", "b#1", "c"):
+        found = [each for each in documents(f"folder:{tmp_path}") if each.name.startswith(f"{name}/")]
+        assert {each.project for each in found} == {name}
+        assert {each.split for each in found} == {split_of(f"{name}/0.txt")}
 
 
 @pytest.mark.parametrize("source", ["stdlib", "folder"])
@@ -53,7 +96,7 @@ def test_no_project_is_in_both_splits(source, tmp_path):
             place = path.with_name(str(int(path.stem) // 2)) / path.name  # two to a folder
             place.parent.mkdir(exist_ok=True)
             path.rename(place)
-    train, held_out = ({project_of(each.name) for each in documents(source, split)} for split in ("train", "held out"))
+    train, held_out = ({each.project for each in documents(source, split)} for split in ("train", "held out"))
     assert train
     assert held_out
     assert not train & held_out
@@ -141,6 +184,7 @@ def test_lines_of_json(tmp_path):
 BLANK = st.text(" \t\r\x0b\x0c", max_size=3)
 
 
+@settings(deadline=None)  # files are written
 @given(blanks=st.lists(st.tuples(BLANK, BLANK, BLANK), min_size=4, max_size=4))
 def test_lines_of_white_space_are_no_rows(blanks, tmp_path_factory):
     """Wherever they stand: editors leave one at the end."""
@@ -159,6 +203,7 @@ TEXTS_OF_FIELDS = st.dictionaries(
 )
 
 
+@settings(deadline=None)  # files are written
 @given(row=TEXTS_OF_FIELDS)
 def test_the_text_of_a_row_is_the_first_that_is_not_empty(row, tmp_path_factory):
     path = tmp_path_factory.mktemp("fields") / "some.jsonl"
@@ -322,7 +367,7 @@ NAMES = st.builds("{}/{}/{}.py".format, KINDS, st.sampled_from("abcd"), st.integ
 @given(st.lists(NAMES, max_size=30))
 def test_projects_come_in_turn(names):
     """Every item once; the n-th item of a project only after the n-1-th of every project that has one."""
-    got = list(projects_in_turn((name, place) for place, name in enumerate(names)))
+    got = list(projects_in_turn((project_of(name), place) for place, name in enumerate(names)))
     assert sorted(place for _, place in got) == list(range(len(names)))
     assert all(project_of(names[place]) == project for project, place in got)
     rounds, seen = [], Counter[str]()

@@ -132,7 +132,7 @@ class Subject:
         for document in islice(documents(self.corpus, "held out"), ENOUGH):
             ids = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
             if len(ids) >= self.longest:
-                yield document.name, torch.tensor(ids[: self.longest])
+                yield document.project, torch.tensor(ids[: self.longest])
 
     def tokens(self, text: str) -> int:
         """The number of tokens of a text."""
