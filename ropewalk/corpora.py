@@ -3,8 +3,8 @@
 A project is a package, a module with its tests, or a folder directly below that of a corpus; it is held out by a hash
 of its name. A row of a file or of a data set is one too, by a hash of its text: a renamed or sorted file keeps its
 split. What is held out and stands in the training part too, as vendored packages and generated twins do, is left out:
-a document of which more than a tenth of the long lines do. (Data sets of the hub are not searched for those: they are
-streamed.)
+a document of which more than a tenth does, by its long lines or, where these are few, by stretches of 48 bytes
+(near_copies.py). (Data sets of the hub are not searched for those: they are streamed.)
 
 python                    the sources of this Python's standard library and of its installed packages
 stdlib                    only the standard library, which every machine has
@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, json_lines, require_text, why
+from ropewalk.near_copies import Content, KnownTexts
 
 Split = Literal["train", "held out"]
 Item = TypeVar("Item")
@@ -38,8 +39,7 @@ WHOLE = "all:"
 STDLIB, PACKAGES = PYTHON = ("stdlib", "purelib")  # of Python's installation, by sysconfig's names
 ROW = "#"  # in the name of a row, before its number
 ONE_IN = 16  # one project in this many is held out
-LONG_LINE = 40  # characters of a line that is no coincidence
-COPIED = 0.1  # share of a document's long lines, from which on it is a near copy
+CODE = ".py"
 SHORTEST, LONGEST = 200, 2_000_000  # characters of a document; others are skipped
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
@@ -105,10 +105,10 @@ def projects_in_turn(by_project: Iterable[tuple[str, Item]]) -> Iterator[tuple[s
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
     """The documents of a source that are in a split, without duplicates, up to `most` characters or a little more."""
     only = None if source.startswith(WHOLE) else split
-    copied = near_copies(source) if only == "held out" else frozenset[str]()
+    copied = near_copies(source) if only == "held out" else frozenset[bytes]()
     characters = 0
-    for document in _without_copies(_read(source.removeprefix(WHOLE))):
-        if only is not None and (document.split != only or document.name in copied):
+    for mark, document in _without_copies(_read(source.removeprefix(WHOLE))):
+        if only is not None and (document.split != only or mark in copied):
             continue
         if most is not None and characters >= most:
             return
@@ -120,30 +120,29 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
         raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if only == "held out" else "give another")
 
 
-def near_copies(source: str) -> frozenset[str]:
-    """The held-out documents of a source that stand in its training part as well, nearly line by line."""
+def near_copies(source: str) -> frozenset[bytes]:
+    """The marks of the held-out documents of a source of which a part stands in its training part as well."""
     if any(part.startswith("hub:") for part in _parts(source)):
         return frozenset()
     return _installed_copies(source) if source in ("python", "stdlib") else _copies(source)
 
 
 @lru_cache
-def _installed_copies(source: str) -> frozenset[str]:
+def _installed_copies(source: str) -> frozenset[bytes]:
     """Read once: what is installed does not change while a process runs."""
     return _copies(source)
 
 
-def _copies(source: str) -> frozenset[str]:
-    trained, held_out = set[int](), dict[str, list[int]]()
-    for document in _without_copies(_read(source)):
-        lines = [hash(line) for line in map(str.strip, document.text.splitlines()) if len(line) >= LONG_LINE]
+def _copies(source: str) -> frozenset[bytes]:
+    """By marks, since documents of two sources may have one name."""
+    trained, held_out = KnownTexts(), dict[bytes, Content]()
+    for mark, document in _without_copies(_read(source)):
+        content = Content.of(document.text, code=document.name.endswith(CODE))
         if document.split == "train":
-            trained.update(lines)
+            trained.add(content)
         else:
-            held_out[document.name] = lines
-    return frozenset(
-        name for name, lines in held_out.items() if sum(line in trained for line in lines) > COPIED * len(lines)
-    )
+            held_out[mark] = content
+    return frozenset(mark for mark, content in held_out.items() if trained.have(content))
 
 
 def more_of(source: str) -> str:
@@ -154,13 +153,14 @@ def more_of(source: str) -> str:
     return f"give one with more projects ({held}), or {WHOLE}{source} if the model was not trained on it"
 
 
-def _without_copies(all_documents: Iterator[Document]) -> Iterator[Document]:
+def _without_copies(all_documents: Iterator[Document]) -> Iterator[tuple[bytes, Document]]:
+    """Every text once, with its mark."""
     seen: set[bytes] = set()
     for document in all_documents:
         mark = hashlib.sha256(require_text(document.text, document.name)).digest()
         if SHORTEST <= len(document.text) <= LONGEST and mark not in seen:
             seen.add(mark)
-            yield document
+            yield mark, document
 
 
 def _parts(source: str) -> list[str]:

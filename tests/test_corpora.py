@@ -1,7 +1,10 @@
 """Sources of text, and their splits."""
 
+import hashlib
 import json
 import os
+import re
+import textwrap
 from collections import Counter
 from itertools import islice
 from random import Random
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from ropewalk.corpora import ONE_IN, documents, project_of, projects_in_turn, split_of
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 
-from lab.texts import folder_of, text
+from lab.texts import WORDS, folder_of, text
 
 
 def test_every_document_is_in_one_split(tmp_path):
@@ -114,6 +117,55 @@ def test_what_stands_in_the_training_part_is_not_held_out(tmp_path):
     (tmp_path / held_out[1]).write_text("\n".join([*own, lines[0]]))
     assert [each.name for each in documents(f"folder:{tmp_path}", "held out")] == [held_out[1]]
     assert len(list(documents(f"folder:{tmp_path}", "train"))) == 1
+
+
+def of_width(width):
+    return lambda words, mark: textwrap.fill(" ".join([*words, mark]), width)
+
+
+LAYOUTS = {
+    "one line": of_width(10**6),
+    "a poem": of_width(30),  # no line is long
+    "short lines of every width": lambda words, mark: textwrap.fill(" ".join([mark, *words]), 30 + int(mark) % 9),
+    "every line has its number": lambda words, mark: re.sub(r"(?m)$", f" {mark}", textwrap.fill(" ".join(words), 100)),
+    "without spaces": lambda words, mark: "".join([*words, mark]),
+    "Chinese": lambda words, mark: "".join(chr(0x4E00 + hash_of(word) % 9000) for word in words * 5) + mark,
+    "spaces of every kind": lambda words, mark: "\u00a0 ".join([*words, mark]),
+}
+
+
+def hash_of(word):
+    return int(hashlib.sha256(word.encode()).hexdigest()[:8], 16)
+
+
+@settings(deadline=None, max_examples=4)
+@given(seed=st.integers(0, 999), begin=st.booleans())
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_differ_in_a_number_are_copies_however_their_lines_break(layout, seed, begin, tmp_path_factory):
+    """Rows of one template are in both parts; none of them may be measured on. Rows of their own may."""
+    random = Random(seed)
+    template = random.choices([f"{one}{other}" for one in WORDS for other in WORDS], k=60)
+    rows = [LAYOUTS[layout](template, str(1000 + n)) for n in range(200)]
+    unlike = [text(1000 * seed + n) for n in range(200)]
+    source = rows_in(tmp_path_factory.mktemp("rows") / "some.jsonl", [*unlike, *rows] if begin else [*rows, *unlike])
+    assert {each.text for each in documents(source, "train")} & set(rows)
+    held_out = {each.text for each in documents(source, "held out")}
+    assert held_out == {each.text for each in documents(f"all:{source}") if each.split == "held out"} - set(rows)
+    assert held_out
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_copies_are_told_from_documents_of_the_same_name_elsewhere(tmp_path, swapped):
+    held_out = next(name for name in (f"{n}.txt" for n in range(10**6)) if split_of(name) == "held out")
+    trained = next(name for name in (f"{n}.txt" for n in range(10**6)) if split_of(name) == "train")
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    lines = "\n".join(f"A line of text that has its number, {n}, and is long enough to count." for n in range(40))
+    (tmp_path / "a" / trained).write_text(lines)
+    (tmp_path / "a" / held_out).write_text(f"Another head.\n{lines}")
+    (tmp_path / "b" / held_out).write_text(text(1))
+    parts = [f"folder:{tmp_path / folder}" for folder in ("ba" if swapped else "ab")]
+    assert [each.text for each in documents("+".join(parts), "held out")] == [text(1)]
 
 
 def test_several_sources_in_turns_of_equally_many_characters(tmp_path):
