@@ -6,6 +6,8 @@ split. What is held out and stands in the training part too, as vendored package
 a document of which more than a tenth does, by its long lines or, where these are few, by stretches of 48 bytes
 (near_copies.py). (Data sets of the hub are not searched for those: they are streamed.)
 
+Texts of less than 200 characters are skipped. Longer ones than 16 million are cut into documents of one project.
+
 python                    the sources of this Python's standard library and of its installed packages
 stdlib                    only the standard library, which every machine has
 descriptions              what installed packages say of themselves: prose about code, in Markdown
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import sysconfig
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.metadata import distributions
@@ -40,7 +42,7 @@ STDLIB, PACKAGES = PYTHON = ("stdlib", "purelib")  # of Python's installation, b
 ROW = "#"  # in the name of a row, before its number
 ONE_IN = 16  # one project in this many is held out
 CODE = ".py"
-SHORTEST, LONGEST = 200, 2_000_000  # characters of a document; others are skipped
+SHORTEST, LONGEST = 200, 16_000_000  # characters of a document: shorter ones are skipped, longer ones cut
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
 
@@ -106,18 +108,26 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
     """The documents of a source that are in a split, without duplicates, up to `most` characters or a little more."""
     only = None if source.startswith(WHOLE) else split
     copied = near_copies(source) if only == "held out" else frozenset[bytes]()
-    characters = 0
-    for mark, document in _without_copies(_read(source.removeprefix(WHOLE))):
+    characters, left_out = 0, Counter[str]()
+    for mark, document in _distinct(_read(source.removeprefix(WHOLE)), left_out):
         if only is not None and (document.split != only or mark in copied):
+            left_out["near copies of these" if document.split == only else f"in its {document.split} part"] += 1
             continue
         if most is not None and characters >= most:
             return
         characters += len(document.text)
         yield document
     if not characters:
-        part = f" in its {only} part" if only else ""
-        rule = f"a source with documents of at least {SHORTEST} characters{part}"
-        raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if only == "held out" else "give another")
+        raise _nothing(source, only, left_out)
+
+
+def _nothing(source: str, only: Split | None, left_out: Counter[str]) -> DoesNotFit:
+    """The error where no document is left, with what became of them."""
+    part = f" in its {only} part" if only else ""
+    has = ", ".join(f"{count} {what}" for what, count in left_out.items()) or "none at all"
+    more = more_of(source) if only == "held out" else "give another"
+    rule = f"a source with documents of at least {SHORTEST} characters{part}"
+    return DoesNotFit("corpus", rule, source, remedy=f"it has {has}; {more}")
 
 
 def near_copies(source: str) -> frozenset[bytes]:
@@ -136,7 +146,7 @@ def _installed_copies(source: str) -> frozenset[bytes]:
 def _copies(source: str) -> frozenset[bytes]:
     """By marks, since documents of two sources may have one name."""
     trained, held_out = KnownTexts(), dict[bytes, Content]()
-    for mark, document in _without_copies(_read(source)):
+    for mark, document in _distinct(_read(source), Counter()):
         content = Content.of(document.text, code=document.name.endswith(CODE))
         if document.split == "train":
             trained.add(content)
@@ -153,14 +163,22 @@ def more_of(source: str) -> str:
     return f"give one with more projects ({held}), or {WHOLE}{source} if the model was not trained on it"
 
 
-def _without_copies(all_documents: Iterator[Document]) -> Iterator[tuple[bytes, Document]]:
-    """Every text once, with its mark."""
-    seen: set[bytes] = set()
+def _distinct(all_documents: Iterator[Document], left_out: Counter[str]) -> Iterator[tuple[bytes, Document]]:
+    """Every text that is long enough, once, with its mark; documents of one name are told apart."""
+    seen, names = set[bytes](), Counter[str]()
     for document in all_documents:
         mark = hashlib.sha256(require_text(document.text, document.name)).digest()
-        if SHORTEST <= len(document.text) <= LONGEST and mark not in seen:
+        if len(document.text) < SHORTEST:
+            left_out["that are shorter"] += 1
+        elif mark not in seen:
             seen.add(mark)
-            yield mark, document
+            yield mark, document._replace(name=_apart(document.name, names), stated_project=document.project)
+
+
+def _apart(name: str, names: Counter[str]) -> str:
+    """The name or, where another document has it, one with a number."""
+    names[name] += 1
+    return name if names[name] == 1 else _apart(f"{name} ({names[name]})", names)
 
 
 def _parts(source: str) -> list[str]:
@@ -267,12 +285,16 @@ def _folder(root: Path) -> Iterator[Document]:
 def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
     """Ordered by the hash of the name, the same everywhere: the first few are a sample of all folders."""
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode(errors="surrogateescape")).digest()):
-        yield Document(name, _text_of(files[name]))
+        yield from (Document(name, text, project_of(name)) for text in _texts_of(files[name]))
 
 
-def _text_of(path: Path) -> str:
+def _texts_of(path: Path) -> Iterator[str]:
+    """The text of a file, in pieces where it is too long for a document: it may be larger than the memory."""
     try:
-        return path.read_text("utf-8", errors="replace")
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield file.read(LONGEST)
+            while text := file.read(LONGEST):
+                yield text
     except OSError as wrong:
         raise Unreadable("corpus", "readable files", str(path), remedy=why(wrong)) from wrong
 
@@ -280,7 +302,7 @@ def _text_of(path: Path) -> str:
 def _table(path: Path) -> Iterator[Document]:
     rows = (row for _, row in json_lines(path, "corpus")) if path.suffix == ".jsonl" else _parquet(path)
     for number, row in enumerate(rows):
-        yield _row(f"{path.name}{ROW}{number}", _text(row, path))
+        yield from _row(f"{path.name}{ROW}{number}", _text(row, path))
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -291,12 +313,13 @@ def _hub(rest: str) -> Iterator[Document]:
     name, _, field = rest.partition(":")
     rows = _streamed(f"hub:{rest}", "an existing data set, as hub:NAME:FIELD", *_name_and_config(name))
     for number, row in enumerate(rows):
-        yield _row(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
+        yield from _row(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
 
 
-def _row(name: str, text: str) -> Document:
+def _row(name: str, text: str) -> Iterator[Document]:
     """A row is its own project, by its text: neither the file's name nor the row's place may change its split."""
-    return Document(name, text, f"row {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}")
+    project = f"row {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    yield from (Document(name, text[n : n + LONGEST], project) for n in range(0, max(1, len(text)), LONGEST))
 
 
 def _streamed(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import textwrap
+import tracemalloc
 from collections import Counter
 from itertools import islice
 from random import Random
@@ -14,6 +15,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ropewalk import corpora
 from ropewalk.corpora import ONE_IN, documents, project_of, projects_in_turn, split_of
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 
@@ -292,8 +294,81 @@ def test_sources_that_are_none(source, error, words):
 
 
 def test_an_empty_folder(tmp_path):
-    with pytest.raises(DoesNotFit, match="documents of at least"):
+    with pytest.raises(DoesNotFit, match=r"documents of at least 200 characters, got 'folder:.*; it has none at all"):
         list(documents(f"folder:{tmp_path}"))
+
+
+def test_nothing_to_read_is_said_with_its_reason(tmp_path):
+    """Each reason alone, and all together."""
+    names = {split: [f"{n}.txt" for n in range(99) if split_of(f"{n}.txt") == split] for split in ("train", "held out")}
+    lines = "\n".join(f"A line of text that has its number, {n}, and is long enough to count." for n in range(40))
+    source = f"folder:{tmp_path}"
+
+    def refused(split):
+        with pytest.raises(DoesNotFit) as error:
+            list(documents(source, split))
+        return str(error.value).partition("; ")[2].partition(";")[0]
+
+    for n in range(3):
+        (tmp_path / names["held out"][n]).write_text("too short" * n)
+    assert refused("held out") == refused("train") == "it has 3 that are shorter"
+    (tmp_path / names["train"][0]).write_text(lines)
+    assert refused("held out") == "it has 3 that are shorter, 1 in its train part"
+    (tmp_path / names["held out"][0]).write_text(f"Another head.\n{lines}")
+    assert refused("held out") == "it has 2 that are shorter, 1 in its train part, 1 near copies of these"
+
+
+@pytest.mark.parametrize("kind", ["folder", "jsonl", "parquet"])
+def test_a_whole_book_is_a_document(kind, tmp_path):
+    book = "".join(
+        f"Sentence {n} of a book of two million and four hundred thousand characters.\n" for n in range(32_000)
+    )
+    assert len(book) > 2_400_000
+    if kind == "folder":
+        (tmp_path / "book.txt").write_text(book)
+    source = f"folder:{tmp_path}" if kind == "folder" else rows_in(tmp_path / f"books.{kind}", [book])
+    assert [each.text for each in documents(f"all:{source}")] == [book]
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 2500), min_size=1, max_size=4),
+    kind=st.sampled_from(["folder", "jsonl"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_what_is_too_long_is_cut_and_nothing_lost(sizes, kind, end, tmp_path_factory):
+    """Into documents of one project, each with a name of its own."""
+    folder, lines = tmp_path_factory.mktemp("long"), ("".join(map(chr, range(97, 123))) * 100).split("e")
+    texts = [f"{n}{end}{end.join(lines)}"[:size] for n, size in enumerate(sizes)]
+    for n, each in enumerate(texts):
+        (folder / f"{n}.txt").write_bytes(each.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpora, "LONGEST", 700)
+        source = f"folder:{folder}" if kind == "folder" else rows_in(folder / "some.jsonl", texts)
+        try:
+            found = list(documents(f"all:{source}"))
+        except DoesNotFit:
+            found = []
+    assert max((len(each.text) for each in found), default=0) <= 700
+    assert len({each.name for each in found}) == len(found)
+    whole = [each.replace("\r\n", "\n").replace("\r", "\n") if kind == "folder" else each for each in texts]
+    pieces = [each[n : n + 700] for each in whole for n in range(0, len(each), 700)]
+    assert {each.text for each in found} == {piece for piece in pieces if len(piece) >= 200}
+    assert len({each.project for each in found}) <= len(set(whole))
+    assert kind == "jsonl" or all(each.name.startswith(each.project) for each in found)
+
+
+def test_the_pieces_of_a_file_are_read_one_by_one(tmp_path, monkeypatch):
+    """A file may be larger than the memory."""
+    monkeypatch.setattr(corpora, "LONGEST", 1000)
+    with (tmp_path / "large.txt").open("w") as file:
+        file.writelines(f"{n}\n" for n in range(1_000_000))
+    tracemalloc.start()
+    found = sum(1 for _ in documents(f"all:folder:{tmp_path}"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == -(-(tmp_path / "large.txt").stat().st_size // 1000)
+    assert peak < 4_000_000  # of a file of 6.9 million: what is kept are the marks and the names of the pieces
 
 
 def test_rows_without_text(tmp_path):

@@ -18,7 +18,7 @@ from ropewalk.errors import RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refusing_full
 
-BATCH = 256  # documents are tokenised at a time
+BATCH, CHARACTERS = 256, 4_000_000  # documents and their characters that are tokenised at a time, or one document
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -80,11 +80,13 @@ def _errors_named(folder: Path) -> Iterator[None]:
 
 def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterator[dict[str, Any]]:
     waiting: list[str] = []
+    characters = 0
     for document in documents(source, split, most=most):
         waiting.append(document.text)
-        if len(waiting) == BATCH:
+        characters += len(document.text)
+        if len(waiting) == BATCH or characters >= CHARACTERS:
             yield from _encoded(waiting, tokenizer)
-            waiting = []
+            waiting, characters = [], 0
     yield from _encoded(waiting, tokenizer)
 
 
