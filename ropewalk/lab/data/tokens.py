@@ -14,7 +14,7 @@ from datasets.exceptions import DatasetGenerationError  # type: ignore[import-un
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.corpora import Split, documents
-from ropewalk.errors import RopewalkError, Unreadable
+from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refusing_full
 
@@ -90,9 +90,19 @@ def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterat
     yield from _encoded(waiting, tokenizer)
 
 
+def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token that ends a document; a tokenizer without one is refused."""
+    end: int | None = tokenizer.eos_token_id
+    if end is None:
+        remedy = "set its eos_token to one of its tokens, and save it beside the model"
+        raise DoesNotFit("tokenizer", "one with an end token (EOS), which ends every text", end, remedy=remedy)
+    return end
+
+
 def _encoded(texts: list[str], tokenizer: Any) -> Iterator[dict[str, Any]]:
     if not texts:
         return
+    end = end_token(tokenizer)
     for tokens in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
-        whole = np.asarray([*tokens, tokenizer.eos_token_id], dtype=np.int32)
+        whole = np.asarray([*tokens, end], dtype=np.int32)
         yield {"tokens": whole, "length": len(whole)}

@@ -42,6 +42,13 @@ def test_documents_are_tokenised_few_at_a_time_where_they_are_long(tmp_path, mon
     assert (len(batches) <= 2) == (most > 10**6)
 
 
+def test_a_tokenizer_without_an_end_token_is_refused_by_name(tmp_path):
+    endless = tokenizer.__wrapped__()
+    endless.eos_token = None
+    with pytest.raises(DoesNotFit, match="tokenizer must be one with an end token"):
+        tokenised(folder_of(tmp_path / "texts"), "train", endless, tmp_path / "kept")
+
+
 def test_a_corpus_that_was_changed_is_refused_by_name(tmp_path):
     whole = every(tmp_path)
     files = [each for each in (tmp_path / "kept").rglob("*") if each.is_file() and each.stat().st_size]
