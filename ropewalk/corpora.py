@@ -1,8 +1,12 @@
 """Text to train on and to measure on, as documents with names; a document's project decides whether it is held out.
 
-A project is a package, a module with its tests, a folder directly below that of a corpus, or a row of a file. What is
-held out and stands in the training part too, as vendored packages and generated twins do, is left out: a document of
-which more than a tenth of the long lines do. (Data sets of the hub are not searched for those: they are streamed.)
+A project is a package, a module with its tests, or a folder directly below that of a corpus; it is held out by a hash
+of its name. A row of a file or of a data set is one too, by a hash of its text: a renamed or sorted file keeps its
+split. What is held out and stands in the training part too, as vendored packages and generated twins do, is left out:
+a document of which more than a tenth does, by its long lines or, where these are few, by stretches of 48 bytes
+(near_copies.py). (Data sets of the hub are not searched for those: they are streamed.)
+
+Texts of less than 200 characters are skipped. Longer ones than 16 million are cut into documents of one project.
 
 python                    the sources of this Python's standard library and of its installed packages
 stdlib                    only the standard library, which every machine has
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import sysconfig
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.metadata import distributions
@@ -28,33 +32,44 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, json_lines, require_text, why
+from ropewalk.near_copies import Content, KnownTexts
 
 Split = Literal["train", "held out"]
 Item = TypeVar("Item")
 
 WHOLE = "all:"
 STDLIB, PACKAGES = PYTHON = ("stdlib", "purelib")  # of Python's installation, by sysconfig's names
-ROW = "#"  # in a document's name before the number of its row
+ROW = "#"  # in the name of a row, before its number
 ONE_IN = 16  # one project in this many is held out
-LONG_LINE = 40  # characters of a line that is no coincidence
-COPIED = 0.1  # share of a document's long lines, from which on it is a near copy
-SHORTEST, LONGEST = 200, 2_000_000  # characters of a document; others are skipped
+CODE = ".py"
+SHORTEST, LONGEST = 200, 16_000_000  # characters of a document: shorter ones are skipped, longer ones cut
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
 
 
 class Document(NamedTuple):
-    """A text, and the name that decides its split."""
+    """A text with its name; its project decides its split."""
 
     name: str
     text: str
+    stated_project: str = ""  # where the name does not say it
+
+    @property
+    def project(self) -> str:
+        """What is held out as a whole."""
+        return self.stated_project or project_of(self.name)
+
+    @property
+    def split(self) -> Split:
+        """The split of its project."""
+        return _split(self.project)
 
 
 def project_of(name: str) -> str:
-    """The project of a document: the tests of a module of the standard library, and its parts in C, belong to it."""
+    """The project of a file: the tests of a module of the standard library, and its parts in C, belong to it."""
     kind, _, inside = name.partition("/")
     if kind not in PYTHON or not inside:
-        return name if ROW in name else kind
+        return kind
     first, _, rest = inside.partition("/")
     if kind == STDLIB and first == "test" and rest:
         first = rest.partition("/")[0]
@@ -62,20 +77,23 @@ def project_of(name: str) -> str:
 
 
 def split_of(name: str) -> Split:
-    """The split of a document, always and everywhere the same."""
-    mark = hashlib.sha256(project_of(name).encode("utf-8", "surrogateescape"))  # a file name may be bytes, not text
+    """The split of a file, always and everywhere the same."""
+    return _split(project_of(name))
+
+
+def _split(project: str) -> Split:
+    mark = hashlib.sha256(project.encode("utf-8", "surrogateescape"))  # a file name may be bytes, not text
     return "held out" if int(mark.hexdigest()[:8], 16) % ONE_IN == 0 else "train"
 
 
-def projects_in_turn(named: Iterable[tuple[str, Item]]) -> Iterator[tuple[str, Item]]:
+def projects_in_turn(by_project: Iterable[tuple[str, Item]]) -> Iterator[tuple[str, Item]]:
     """Items of documents, each with its project: one of every project first, then a second of each that has one, ...
 
-    A measurement on a few texts would otherwise be one of the project with the most files. Names are read only as far
+    A measurement on a few texts would otherwise be one of the project with the most files. Items are read only as far
     as needed, so a stream whose rows are projects stays a stream.
     """
     waiting: dict[str, deque[Item]] = {}
-    for name, item in named:
-        project = project_of(name)
+    for project, item in by_project:
         if project in waiting:
             waiting[project].append(item)
         else:
@@ -89,62 +107,78 @@ def projects_in_turn(named: Iterable[tuple[str, Item]]) -> Iterator[tuple[str, I
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
     """The documents of a source that are in a split, without duplicates, up to `most` characters or a little more."""
     only = None if source.startswith(WHOLE) else split
-    copied = near_copies(source) if only == "held out" else frozenset[str]()
-    characters = 0
-    for document in _without_copies(_read(source.removeprefix(WHOLE))):
-        if only is not None and (split_of(document.name) != only or document.name in copied):
+    copied = near_copies(source) if only == "held out" else frozenset[bytes]()
+    characters, left_out = 0, Counter[str]()
+    for mark, document in _distinct(_read(source.removeprefix(WHOLE)), left_out):
+        if only is not None and (document.split != only or mark in copied):
+            left_out["near copies of these" if document.split == only else f"in its {document.split} part"] += 1
             continue
         if most is not None and characters >= most:
             return
         characters += len(document.text)
         yield document
     if not characters:
-        part = f" in its {only} part" if only else ""
-        rule = f"a source with documents of at least {SHORTEST} characters{part}"
-        raise DoesNotFit("corpus", rule, source, remedy=more_of(source) if only == "held out" else "give another")
+        raise _nothing(source, only, left_out)
 
 
-def near_copies(source: str) -> frozenset[str]:
-    """The held-out documents of a source that stand in its training part as well, nearly line by line."""
+def _nothing(source: str, only: Split | None, left_out: Counter[str]) -> DoesNotFit:
+    """The error where no document is left, with what became of them."""
+    part = f" in its {only} part" if only else ""
+    has = ", ".join(f"{count} {what}" for what, count in left_out.items()) or "none at all"
+    more = more_of(source) if only == "held out" else "give another"
+    rule = f"a source with documents of at least {SHORTEST} characters{part}"
+    return DoesNotFit("corpus", rule, source, remedy=f"it has {has}; {more}")
+
+
+def near_copies(source: str) -> frozenset[bytes]:
+    """The marks of the held-out documents of a source of which a part stands in its training part as well."""
     if any(part.startswith("hub:") for part in _parts(source)):
         return frozenset()
     return _installed_copies(source) if source in ("python", "stdlib") else _copies(source)
 
 
 @lru_cache
-def _installed_copies(source: str) -> frozenset[str]:
+def _installed_copies(source: str) -> frozenset[bytes]:
     """Read once: what is installed does not change while a process runs."""
     return _copies(source)
 
 
-def _copies(source: str) -> frozenset[str]:
-    trained, held_out = set[int](), dict[str, list[int]]()
-    for document in _without_copies(_read(source)):
-        lines = [hash(line) for line in map(str.strip, document.text.splitlines()) if len(line) >= LONG_LINE]
-        if split_of(document.name) == "train":
-            trained.update(lines)
+def _copies(source: str) -> frozenset[bytes]:
+    """By marks, since documents of two sources may have one name."""
+    trained, held_out = KnownTexts(), dict[bytes, Content]()
+    for mark, document in _distinct(_read(source), Counter()):
+        content = Content.of(document.text, code=document.name.endswith(CODE))
+        if document.split == "train":
+            trained.add(content)
         else:
-            held_out[document.name] = lines
-    return frozenset(
-        name for name, lines in held_out.items() if sum(line in trained for line in lines) > COPIED * len(lines)
-    )
+            held_out[mark] = content
+    return frozenset(mark for mark, content in held_out.items() if trained.have(content))
 
 
 def more_of(source: str) -> str:
     """The remedy where too little is held out."""
     if source.startswith(WHOLE):
         return "give one with more documents"
-    held = f"one project in {ONE_IN} is held out; each file or folder at the top of a folder is one"
+    held = f"one project in {ONE_IN} is held out; each row, or file or folder at the top of a folder, is one"
     return f"give one with more projects ({held}), or {WHOLE}{source} if the model was not trained on it"
 
 
-def _without_copies(all_documents: Iterator[Document]) -> Iterator[Document]:
-    seen: set[bytes] = set()
+def _distinct(all_documents: Iterator[Document], left_out: Counter[str]) -> Iterator[tuple[bytes, Document]]:
+    """Every text that is long enough, once, with its mark; documents of one name are told apart."""
+    seen, names = set[bytes](), Counter[str]()
     for document in all_documents:
         mark = hashlib.sha256(require_text(document.text, document.name)).digest()
-        if SHORTEST <= len(document.text) <= LONGEST and mark not in seen:
+        if len(document.text) < SHORTEST:
+            left_out["that are shorter"] += 1
+        elif mark not in seen:
             seen.add(mark)
-            yield document
+            yield mark, document._replace(name=_apart(document.name, names), stated_project=document.project)
+
+
+def _apart(name: str, names: Counter[str]) -> str:
+    """The name or, where another document has it, one with a number."""
+    names[name] += 1
+    return name if names[name] == 1 else _apart(f"{name} ({names[name]})", names)
 
 
 def _parts(source: str) -> list[str]:
@@ -251,12 +285,16 @@ def _folder(root: Path) -> Iterator[Document]:
 def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
     """Ordered by the hash of the name, the same everywhere: the first few are a sample of all folders."""
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode(errors="surrogateescape")).digest()):
-        yield Document(name, _text_of(files[name]))
+        yield from (Document(name, text, project_of(name)) for text in _texts_of(files[name]))
 
 
-def _text_of(path: Path) -> str:
+def _texts_of(path: Path) -> Iterator[str]:
+    """The text of a file, in pieces where it is too long for a document: it may be larger than the memory."""
     try:
-        return path.read_text("utf-8", errors="replace")
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield file.read(LONGEST)
+            while text := file.read(LONGEST):
+                yield text
     except OSError as wrong:
         raise Unreadable("corpus", "readable files", str(path), remedy=why(wrong)) from wrong
 
@@ -264,7 +302,7 @@ def _text_of(path: Path) -> str:
 def _table(path: Path) -> Iterator[Document]:
     rows = (row for _, row in json_lines(path, "corpus")) if path.suffix == ".jsonl" else _parquet(path)
     for number, row in enumerate(rows):
-        yield Document(f"{path.name}{ROW}{number}", _text(row, path))
+        yield from _row(f"{path.name}{ROW}{number}", _text(row, path))
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -275,7 +313,13 @@ def _hub(rest: str) -> Iterator[Document]:
     name, _, field = rest.partition(":")
     rows = _streamed(f"hub:{rest}", "an existing data set, as hub:NAME:FIELD", *_name_and_config(name))
     for number, row in enumerate(rows):
-        yield Document(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
+        yield from _row(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
+
+
+def _row(name: str, text: str) -> Iterator[Document]:
+    """A row is its own project, by its text: neither the file's name nor the row's place may change its split."""
+    project = f"row {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    yield from (Document(name, text[n : n + LONGEST], project) for n in range(0, max(1, len(text)), LONGEST))
 
 
 def _streamed(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:
@@ -297,11 +341,13 @@ def _name_and_config(name: str) -> tuple[str, ...]:
 
 
 def _text(row: Any, where: object, fields: Iterable[str] = FIELDS) -> str:
-    field = next((field for field in fields if isinstance(row, dict) and isinstance(row.get(field), str)), None)
-    if field is None:
+    """The first text of a row that is not empty: an empty field may stand beside a full one."""
+    values = [row.get(field) for field in fields] if isinstance(row, dict) else []
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts:
         names = sorted(row) if isinstance(row, dict) else type(row).__name__
         raise Unreadable(f"a row of {where}", f"one with text under {' or '.join(fields)}", names)
-    return str(row[field])
+    return next((text for text in texts if text.strip()), "")
 
 
 def sample(source: str, split: Split, count: int) -> list[Document]:

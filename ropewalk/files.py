@@ -86,8 +86,13 @@ def read_record(path: Path, rule: str) -> dict[str, Any]:
 
 
 def json_lines(path: Path, field: str) -> Iterator[tuple[str, Any]]:
-    """The lines of somebody else's JSON-lines file, with their names for errors; unread fields may be anything."""
+    """The lines of somebody else's JSON-lines file, with their names for errors; unread fields may be anything.
+
+    Lines of white space hold nothing: editors and `echo` leave one at the end.
+    """
     for number, line in enumerate(_lines(path, field), 1):
+        if not line.strip():
+            continue
         where = f"{path.name}, line {number}"
         try:
             read = json.loads(line)

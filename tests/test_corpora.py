@@ -1,20 +1,25 @@
 """Sources of text, and their splits."""
 
+import hashlib
 import json
 import os
+import re
+import textwrap
+import tracemalloc
 from collections import Counter
 from itertools import islice
 from random import Random
 
 import pytest
 from datasets import Dataset
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ropewalk import corpora
 from ropewalk.corpora import ONE_IN, documents, project_of, projects_in_turn, split_of
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 
-from lab.texts import folder_of, text
+from lab.texts import WORDS, folder_of, text
 
 
 def test_every_document_is_in_one_split(tmp_path):
@@ -37,12 +42,55 @@ def test_every_document_is_in_one_split(tmp_path):
         ("purelib/six.py", "purelib/six"),
         ("some/folder/file.txt", "some"),
         ("file.txt", "file.txt"),
-        ("texts.jsonl#12", "texts.jsonl#12"),
-        ("owner/data#12", "owner/data#12"),
+        ("C#/program.txt", "C#"),
+        ("C#/part/program.txt", "C#"),
+        ("notes#12.txt", "notes#12.txt"),
     ],
 )
 def test_a_module_and_its_tests_are_one_project(name, project):
     assert project_of(name) == project
+
+
+def rows_in(path, texts):
+    """A file of rows, by its ending, or a data set's folder; as a source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
+        return str(path)
+    Dataset.from_dict({"text": texts}).to_parquet(str(path))
+    return str(path) if path.parent.name != "hub" else f"hub:{path.parent}:text"
+
+
+ROWS = [text(n) for n in range(400)]
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 999), name=st.sampled_from(["a", "b", "C#", "x#7"]))
+@pytest.mark.parametrize("place", ["{}.jsonl", "{}.parquet", "{}/c.jsonl", "hub/{}.parquet"])
+def test_a_row_is_in_one_split_whatever_its_file_is_called_and_wherever_it_stands(place, seed, name, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    source, first = (
+        rows_in(folder / place.format(name), Random(seed).sample(ROWS, 400)),
+        rows_in(folder / "1.jsonl", ROWS),
+    )
+    train, held_out = ({each.text for each in documents(source, split)} for split in ("train", "held out"))
+    assert train | held_out == set(ROWS)
+    assert not train & held_out
+    assert held_out == {each.text for each in documents(first, "held out")}
+    assert len(held_out) == pytest.approx(400 / ONE_IN, abs=12)  # 2.5 standard deviations
+    assert len({each.project for each in documents(source)}) == 400
+
+
+def test_a_number_sign_in_a_path_marks_no_row(tmp_path):
+    """A folder C# is one project, as any other."""
+    for nth, name in enumerate(("C#", "b#1", "c")):
+        (tmp_path / name).mkdir()
+        for n in range(30):
+            (tmp_path / name / f"{n}#{n}.txt").write_text(text(30 * nth + n))
+    for name in ("C#", "b#1", "c"):
+        found = [each for each in documents(f"folder:{tmp_path}") if each.name.startswith(f"{name}/")]
+        assert {each.project for each in found} == {name}
+        assert {each.split for each in found} == {split_of(f"{name}/0.txt")}
 
 
 @pytest.mark.parametrize("source", ["stdlib", "folder"])
@@ -53,7 +101,7 @@ def test_no_project_is_in_both_splits(source, tmp_path):
             place = path.with_name(str(int(path.stem) // 2)) / path.name  # two to a folder
             place.parent.mkdir(exist_ok=True)
             path.rename(place)
-    train, held_out = ({project_of(each.name) for each in documents(source, split)} for split in ("train", "held out"))
+    train, held_out = ({each.project for each in documents(source, split)} for split in ("train", "held out"))
     assert train
     assert held_out
     assert not train & held_out
@@ -71,6 +119,55 @@ def test_what_stands_in_the_training_part_is_not_held_out(tmp_path):
     (tmp_path / held_out[1]).write_text("\n".join([*own, lines[0]]))
     assert [each.name for each in documents(f"folder:{tmp_path}", "held out")] == [held_out[1]]
     assert len(list(documents(f"folder:{tmp_path}", "train"))) == 1
+
+
+def of_width(width):
+    return lambda words, mark: textwrap.fill(" ".join([*words, mark]), width)
+
+
+LAYOUTS = {
+    "one line": of_width(10**6),
+    "a poem": of_width(30),  # no line is long
+    "short lines of every width": lambda words, mark: textwrap.fill(" ".join([mark, *words]), 30 + int(mark) % 9),
+    "every line has its number": lambda words, mark: re.sub(r"(?m)$", f" {mark}", textwrap.fill(" ".join(words), 100)),
+    "without spaces": lambda words, mark: "".join([*words, mark]),
+    "Chinese": lambda words, mark: "".join(chr(0x4E00 + hash_of(word) % 9000) for word in words * 5) + mark,
+    "spaces of every kind": lambda words, mark: "\u00a0 ".join([*words, mark]),
+}
+
+
+def hash_of(word):
+    return int(hashlib.sha256(word.encode()).hexdigest()[:8], 16)
+
+
+@settings(deadline=None, max_examples=4)
+@given(seed=st.integers(0, 999), begin=st.booleans())
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_differ_in_a_number_are_copies_however_their_lines_break(layout, seed, begin, tmp_path_factory):
+    """Rows of one template are in both parts; none of them may be measured on. Rows of their own may."""
+    random = Random(seed)
+    template = random.choices([f"{one}{other}" for one in WORDS for other in WORDS], k=60)
+    rows = [LAYOUTS[layout](template, str(1000 + n)) for n in range(200)]
+    unlike = [text(1000 * seed + n) for n in range(200)]
+    source = rows_in(tmp_path_factory.mktemp("rows") / "some.jsonl", [*unlike, *rows] if begin else [*rows, *unlike])
+    assert {each.text for each in documents(source, "train")} & set(rows)
+    held_out = {each.text for each in documents(source, "held out")}
+    assert held_out == {each.text for each in documents(f"all:{source}") if each.split == "held out"} - set(rows)
+    assert held_out
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_copies_are_told_from_documents_of_the_same_name_elsewhere(tmp_path, swapped):
+    held_out = next(name for name in (f"{n}.txt" for n in range(10**6)) if split_of(name) == "held out")
+    trained = next(name for name in (f"{n}.txt" for n in range(10**6)) if split_of(name) == "train")
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    lines = "\n".join(f"A line of text that has its number, {n}, and is long enough to count." for n in range(40))
+    (tmp_path / "a" / trained).write_text(lines)
+    (tmp_path / "a" / held_out).write_text(f"Another head.\n{lines}")
+    (tmp_path / "b" / held_out).write_text(text(1))
+    parts = [f"folder:{tmp_path / folder}" for folder in ("ba" if swapped else "ab")]
+    assert [each.text for each in documents("+".join(parts), "held out")] == [text(1)]
 
 
 def test_several_sources_in_turns_of_equally_many_characters(tmp_path):
@@ -138,6 +235,42 @@ def test_lines_of_json(tmp_path):
     assert [each.text for each in documents(str(path))] == [text(n) for n in range(3)]
 
 
+BLANK = st.text(" \t\r\x0b\x0c", max_size=3)
+
+
+@settings(deadline=None)  # files are written
+@given(blanks=st.lists(st.tuples(BLANK, BLANK, BLANK), min_size=4, max_size=4))
+def test_lines_of_white_space_are_no_rows(blanks, tmp_path_factory):
+    """Wherever they stand: editors leave one at the end."""
+    path = tmp_path_factory.mktemp("blank") / "some.jsonl"
+    rows = [json.dumps({"text": text(n)}) for n in range(3)]
+    lines = [line for row, before in zip([*rows, ""], blanks, strict=True) for line in (*before, row)]
+    path.write_bytes("\n".join(lines).encode())
+    assert [each.text for each in documents(str(path))] == [text(n) for n in range(3)]
+    path.write_bytes("\n".join([*lines, "garbage"]).encode())
+    with pytest.raises(Unreadable, match=f"line {len(lines) + 1} "):  # counted as editors count
+        list(documents(str(path)))
+
+
+TEXTS_OF_FIELDS = st.dictionaries(
+    st.sampled_from(["text", "content", "document", "body"]), st.sampled_from(["", " \n", None, 5, text(1), text(2)])
+)
+
+
+@settings(deadline=None)  # files are written
+@given(row=TEXTS_OF_FIELDS)
+def test_the_text_of_a_row_is_the_first_that_is_not_empty(row, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fields") / "some.jsonl"
+    path.write_text(json.dumps(row) + "\n" + json.dumps({"text": text(3)}) + "\n")
+    texts = [row[name] for name in ("text", "content", "document", "body") if isinstance(row.get(name), str)]
+    if not texts:
+        with pytest.raises(Unreadable, match="one with text under text or content"):
+            list(documents(str(path)))
+        return
+    full = [each for each in texts if each.strip()]
+    assert [each.text for each in documents(str(path))] == [*full[:1], text(3)]
+
+
 def test_parquet_and_the_way_of_the_hub(tmp_path):
     rows = Dataset.from_dict({"text": [text(n) for n in range(3)], "other": ["x"] * 3})
     rows.to_parquet(str(tmp_path / "some.parquet"))
@@ -161,8 +294,81 @@ def test_sources_that_are_none(source, error, words):
 
 
 def test_an_empty_folder(tmp_path):
-    with pytest.raises(DoesNotFit, match="documents of at least"):
+    with pytest.raises(DoesNotFit, match=r"documents of at least 200 characters, got 'folder:.*; it has none at all"):
         list(documents(f"folder:{tmp_path}"))
+
+
+def test_nothing_to_read_is_said_with_its_reason(tmp_path):
+    """Each reason alone, and all together."""
+    names = {split: [f"{n}.txt" for n in range(99) if split_of(f"{n}.txt") == split] for split in ("train", "held out")}
+    lines = "\n".join(f"A line of text that has its number, {n}, and is long enough to count." for n in range(40))
+    source = f"folder:{tmp_path}"
+
+    def refused(split):
+        with pytest.raises(DoesNotFit) as error:
+            list(documents(source, split))
+        return str(error.value).partition("; ")[2].partition(";")[0]
+
+    for n in range(3):
+        (tmp_path / names["held out"][n]).write_text("too short" * n)
+    assert refused("held out") == refused("train") == "it has 3 that are shorter"
+    (tmp_path / names["train"][0]).write_text(lines)
+    assert refused("held out") == "it has 3 that are shorter, 1 in its train part"
+    (tmp_path / names["held out"][0]).write_text(f"Another head.\n{lines}")
+    assert refused("held out") == "it has 2 that are shorter, 1 in its train part, 1 near copies of these"
+
+
+@pytest.mark.parametrize("kind", ["folder", "jsonl", "parquet"])
+def test_a_whole_book_is_a_document(kind, tmp_path):
+    book = "".join(
+        f"Sentence {n} of a book of two million and four hundred thousand characters.\n" for n in range(32_000)
+    )
+    assert len(book) > 2_400_000
+    if kind == "folder":
+        (tmp_path / "book.txt").write_text(book)
+    source = f"folder:{tmp_path}" if kind == "folder" else rows_in(tmp_path / f"books.{kind}", [book])
+    assert [each.text for each in documents(f"all:{source}")] == [book]
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 2500), min_size=1, max_size=4),
+    kind=st.sampled_from(["folder", "jsonl"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_what_is_too_long_is_cut_and_nothing_lost(sizes, kind, end, tmp_path_factory):
+    """Into documents of one project, each with a name of its own."""
+    folder, lines = tmp_path_factory.mktemp("long"), ("".join(map(chr, range(97, 123))) * 100).split("e")
+    texts = [f"{n}{end}{end.join(lines)}"[:size] for n, size in enumerate(sizes)]
+    for n, each in enumerate(texts):
+        (folder / f"{n}.txt").write_bytes(each.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpora, "LONGEST", 700)
+        source = f"folder:{folder}" if kind == "folder" else rows_in(folder / "some.jsonl", texts)
+        try:
+            found = list(documents(f"all:{source}"))
+        except DoesNotFit:
+            found = []
+    assert max((len(each.text) for each in found), default=0) <= 700
+    assert len({each.name for each in found}) == len(found)
+    whole = [each.replace("\r\n", "\n").replace("\r", "\n") if kind == "folder" else each for each in texts]
+    pieces = [each[n : n + 700] for each in whole for n in range(0, len(each), 700)]
+    assert {each.text for each in found} == {piece for piece in pieces if len(piece) >= 200}
+    assert len({each.project for each in found}) <= len(set(whole))
+    assert kind == "jsonl" or all(each.name.startswith(each.project) for each in found)
+
+
+def test_the_pieces_of_a_file_are_read_one_by_one(tmp_path, monkeypatch):
+    """A file may be larger than the memory."""
+    monkeypatch.setattr(corpora, "LONGEST", 1000)
+    with (tmp_path / "large.txt").open("w") as file:
+        file.writelines(f"{n}\n" for n in range(1_000_000))
+    tracemalloc.start()
+    found = sum(1 for _ in documents(f"all:folder:{tmp_path}"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == -(-(tmp_path / "large.txt").stat().st_size // 1000)
+    assert peak < 4_000_000  # of a file of 6.9 million: what is kept are the marks and the names of the pieces
 
 
 def test_rows_without_text(tmp_path):
@@ -210,7 +416,7 @@ def test_what_is_of_the_wrong_kind(tmp_path):
         b'{"text": "\xff"}',
         b"\0",
         b'{"text": "x", "n": ' + b"9" * 5000 + b"}",
-        b"",
+        b"\xc2\xa0",  # white space for Python's str, and for JSON none
         b"{} {}",
         b"5",
         b"null",
@@ -288,7 +494,7 @@ NAMES = st.builds("{}/{}/{}.py".format, KINDS, st.sampled_from("abcd"), st.integ
 @given(st.lists(NAMES, max_size=30))
 def test_projects_come_in_turn(names):
     """Every item once; the n-th item of a project only after the n-1-th of every project that has one."""
-    got = list(projects_in_turn((name, place) for place, name in enumerate(names)))
+    got = list(projects_in_turn((project_of(name), place) for place, name in enumerate(names)))
     assert sorted(place for _, place in got) == list(range(len(names)))
     assert all(project_of(names[place]) == project for project, place in got)
     rounds, seen = [], Counter[str]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
@@ -34,7 +35,7 @@ from ropewalk.models import named
 
 FILLERS = 8  # passages that make the filler
 WARMING = 512  # tokens that are read before measuring
-ENOUGH = 4096  # documents in which long ones are searched
+ENOUGH, MOST = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
 FEW_PROJECTS = 4  # with fewer of them, a half of the projects would have no variety
 
 
@@ -100,7 +101,7 @@ class Subject:
         if len(passages) < count:
             part = f" in one of {self.every} parts of it" if self.every > 1 else ""
             rule = f"one with {count} held-out documents of {self.longest} tokens{part}"
-            remedy = f"it has {len(passages)}; ask for fewer samples or a shorter length, or {more_of(self.corpus)}"
+            remedy = f"{self._has(len(passages))}; ask for fewer samples or a shorter length, or {more_of(self.corpus)}"
             raise DoesNotFit("corpus", rule, self.corpus, remedy=remedy)
         return [passage.ids for passage in passages]
 
@@ -139,10 +140,31 @@ class Subject:
                 yield passage
 
     def _all_long_documents(self) -> Iterator[tuple[str, Tensor]]:
-        for document in islice(documents(self.corpus, "held out"), ENOUGH):
-            ids = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-            if len(ids) >= self.longest:
-                yield document.name, torch.tensor(ids[: self.longest])
+        """Those with enough bytes are tokenised: a token is at least one, of which a character may have four.
+
+        (A tokenizer that lengthens text before it splits it may make more of a few bytes; that is passed over.)
+        """
+        searched = self._searched
+        for document in documents(self.corpus, "held out"):
+            if searched["tokenised"] == ENOUGH or searched["read"] == MOST:
+                searched["left"] = 1
+                return
+            searched["read"] += 1
+            if len(document.text.encode()) >= self.longest:
+                searched["tokenised"] += 1
+                ids = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+                if len(ids) >= self.longest:
+                    yield document.project, torch.tensor(ids[: self.longest])
+
+    def _has(self, count: int) -> str:
+        """How many long documents were found, and in which if others were not read."""
+        first = f"; only its first {self._searched['read']:,} held-out documents were searched"
+        return f"it has {count}{first if self._searched['left'] else ''}"
+
+    @cached_property
+    def _searched(self) -> Counter[str]:
+        """How many documents were read and tokenised, and whether any is left."""
+        return Counter()
 
     def tokens(self, text: str) -> int:
         """The number of tokens of a text."""

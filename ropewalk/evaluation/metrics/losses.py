@@ -93,12 +93,12 @@ def passages(
 def _middles(
     documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, length: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """The middle of every document that is long enough, with the document's name."""
+    """The middle of every document that is long enough, with the document's project."""
     for document in documents:
         tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
         first = (len(tokens) - length) // 2
         if first >= 0:
-            yield document.name, torch.tensor(tokens[first : first + length])
+            yield document.project, torch.tensor(tokens[first : first + length])
 
 
 def repeated(ids_bn: Tensor, length: int) -> Tensor:

@@ -14,12 +14,12 @@ from datasets.exceptions import DatasetGenerationError  # type: ignore[import-un
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.corpora import Split, documents
-from ropewalk.errors import RopewalkError, Unreadable
+from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refusing_full
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 
-BATCH = 256  # documents are tokenised at a time
+BATCH, CHARACTERS = 256, 4_000_000  # documents and their characters that are tokenised at a time, or one document
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -83,18 +83,29 @@ def _errors_named(folder: Path) -> Iterator[None]:
 
 def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterator[dict[str, Any]]:
     waiting: list[str] = []
+    characters = 0
     for document in documents(source, split, most=most):
         waiting.append(document.text)
-        if len(waiting) == BATCH:
+        characters += len(document.text)
+        if len(waiting) == BATCH or characters >= CHARACTERS:
             yield from _encoded(waiting, tokenizer)
-            waiting = []
+            waiting, characters = [], 0
     yield from _encoded(waiting, tokenizer)
+
+
+def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token that ends a document; a tokenizer without one is refused."""
+    end: int | None = tokenizer.eos_token_id
+    if end is None:
+        remedy = "set its eos_token to one of its tokens, and save it beside the model"
+        raise DoesNotFit("tokenizer", "one with an end token (EOS), which ends every text", end, remedy=remedy)
+    return end
 
 
 def _encoded(texts: list[str], tokenizer: Any) -> Iterator[dict[str, Any]]:
     if not texts:
         return
-    begin = begin_tokens(tokenizer)
+    begin, end = begin_tokens(tokenizer), end_token(tokenizer)
     for tokens in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
-        whole = np.asarray([*begin, *tokens, tokenizer.eos_token_id], dtype=np.int32)
+        whole = np.asarray([*begin, *tokens, end], dtype=np.int32)
         yield {"tokens": whole, "length": len(whole)}

@@ -23,7 +23,7 @@ from ropewalk.hf.use.save import FAILURES, save_tokenizer
 from ropewalk.lab.data.packs import PackedRows, Row
 from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.data.puzzles import PuzzleShares
-from ropewalk.lab.data.tokens import tokenised
+from ropewalk.lab.data.tokens import end_token, tokenised
 from ropewalk.lab.training.train import TrainingPlan, train
 from ropewalk.models import path_of
 
@@ -46,7 +46,9 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
     model = path_of(str(model))
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
-    return load(model, dtype=torch.float32), fetch_tokenizer(model)
+    loaded, tokenizer = load(model, dtype=torch.float32), fetch_tokenizer(model)
+    end_token(tokenizer)  # refused now, and not when a corpus has been read
+    return loaded, tokenizer
 
 
 def named_methods(names: str, known: Collection[str], owner: str) -> list[str]:
@@ -97,7 +99,7 @@ def training_rows(
     """
     texts = tokenised(corpus, "train", tokenizer, folder / "corpus", most=characters)
     texts = texts if packed else Passages(texts, length)
-    marker = tokenizer.eos_token_id if marked else None
+    marker = end_token(tokenizer) if marked else None
     return PackedRows(
         texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles.shares(), marker=marker
     )

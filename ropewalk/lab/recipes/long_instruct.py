@@ -24,7 +24,7 @@ from ropewalk.hf import extend
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 from ropewalk.lab.data.packs import IGNORED, Row, row_of
 from ropewalk.lab.data.questions import Ask, QuestionAnswer, asker, pairs_of
-from ropewalk.lab.data.tokens import Numbers
+from ropewalk.lab.data.tokens import Numbers, end_token
 from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, rows_of, set_max_length, train_and_save
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
 from ropewalk.lab.training.train import PLAN
@@ -133,7 +133,7 @@ class AnsweredRows(Dataset[Row]):
 
     def _words(self, pair: QuestionAnswer) -> tuple[list[int], list[int]]:
         question = self._encoded(ASKED.format(question=pair.question))
-        return question, [*self._encoded(f" {pair.answer}"), self._tokenizer.eos_token_id]
+        return question, [*self._encoded(f" {pair.answer}"), end_token(self._tokenizer)]
 
     def _encoded(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))

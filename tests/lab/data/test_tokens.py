@@ -3,7 +3,9 @@
 import pytest
 from full_disk import room
 
+from ropewalk.corpora import documents
 from ropewalk.errors import DoesNotFit, RopewalkError
+from ropewalk.lab.data import tokens as module
 from ropewalk.lab.data.tokens import tokenised
 
 from lab.texts import folder_of, tokenizer
@@ -22,6 +24,29 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_that_is_read_again(tmp_path)
         every(tmp_path)
     assert not [each for each in (tmp_path / "kept").rglob("*") if each.is_file() and each.stat().st_size]
     assert len(every(tmp_path)) > 30
+
+
+@pytest.mark.parametrize("most", [1, 2000, 10**9])
+def test_documents_are_tokenised_few_at_a_time_where_they_are_long(tmp_path, monkeypatch, most):
+    """A batch of books would not fit into memory; what is tokenised does not depend on it."""
+    batches = []
+    encoded = module._encoded
+    monkeypatch.setattr(module, "CHARACTERS", most)
+    monkeypatch.setattr(module, "_encoded", lambda texts, _: batches.append(texts) or encoded(texts, tokenizer()))
+    found = every(tmp_path)
+    assert found == [
+        [*tokenizer().encode(each.text), tokenizer().eos_token_id]
+        for each in documents(folder_of(tmp_path / "texts"), "train")
+    ]
+    assert all(sum(map(len, batch[:-1])) < most for batch in batches)
+    assert (len(batches) <= 2) == (most > 10**6)
+
+
+def test_a_tokenizer_without_an_end_token_is_refused_by_name(tmp_path):
+    endless = tokenizer.__wrapped__()
+    endless.eos_token = None
+    with pytest.raises(DoesNotFit, match="tokenizer must be one with an end token"):
+        tokenised(folder_of(tmp_path / "texts"), "train", endless, tmp_path / "kept")
 
 
 def test_a_corpus_that_was_changed_is_refused_by_name(tmp_path):

@@ -230,6 +230,20 @@ def test_an_unknown_corpus(tmp_path, model, source, kind, words):
         carried_on(tmp_path / "x", model, extension="pi", length=64, corpus=source)
 
 
+@pytest.mark.parametrize("name", ["carry_on", "drope", "uptrain_gqa", "long_instruct", "tuned"])
+def test_a_tokenizer_without_an_end_token_is_refused_at_once(name, tmp_path, model, corpus):
+    """Before the corpus is read: documents and answers end with it."""
+    endless = tokenizer.__wrapped__()
+    endless.eos_token = None
+    endless.save_pretrained(model)
+    needed = {"extension": "yarn", "length": "64", "kv_heads": "2", "steps": "1", "corpus": corpus}
+    rows = {row.name for row in recipe(name).rows()}
+    texts = {"model": str(model), **{setting: text for setting, text in needed.items() if setting in rows}}
+    with pytest.raises(DoesNotFit, match=r"tokenizer must be one with an end token .*, got None; set its eos_token"):
+        run(recipe(name), tmp_path / "out", texts)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_missing_model(tmp_path, corpus):
     with pytest.raises(Unreadable, match="model must be an existing folder"):
         carried_on(tmp_path / "x", tmp_path / "none", extension="pi", length=64, corpus=corpus)
