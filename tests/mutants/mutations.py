@@ -278,6 +278,7 @@ MUTATIONS = (
     Mutation("halving: a rival without a loss", "evaluation/compare/halving.py", "for standing in standings if standing.measured", "for standing in standings if standing.losses", "evaluation/compare/test_halving.py::test_a_loss_that_is_no_number_protects_nobody"),
     Mutation("fit: a rival without a loss", "search/final_test.py", " and other.has_loss", "", "report/test_fitting.py::test_what_has_no_loss_is_no_rival_and_comes_last"),
     Mutation("NaN called too few texts", "evaluation/compare/compare.py", "_why_missing(at_target) or _failed", "_failed", "evaluation/compare/test_compare.py::test_a_loss_that_is_no_number_has_its_own_verdict_and_no_rank"),
+    Mutation("numbers of changed code", "evaluation/compare/cells.py", '"measured by": measured_by(),', "", "evaluation/material/test_measured_by.py::test_changed_code_measures_anew_in_a_folder_that_has_numbers"),
     Mutation("halving: half a third round", "evaluation/compare/halving.py", "for parts in (8, 3, 1)", "for parts in (8, 2, 1)", "evaluation/compare/test_halving.py::test_texts_of_the_rounds"),
     Mutation("a leaderboard in which nobody stops", "evaluation/compare/leaderboard.py", "dropped += hopeless(", "dropped += [] and hopeless(", "evaluation/compare/test_leaderboard.py::test_what_is_hopeless_is_dropped_at_once_and_said_so"),
     Mutation("a front by less than is read", "evaluation/compare/leaderboard.py", "self.right >= other.right", "True", "evaluation/compare/test_leaderboard.py::test_who_beats_whom"),
