@@ -23,7 +23,7 @@ from ropewalk.models import NAME
 from ropewalk.notation import duration
 from ropewalk.notation import length as in_tokens
 from ropewalk.placement import AUTO, wanted_placement
-from ropewalk.report.fitting import as_json, table, title, write_fit
+from ropewalk.report.fitting import as_json, ranked, table, title, write_fit
 from ropewalk.report.fitting_words import words
 from ropewalk.report.html_page import PageTable
 from ropewalk.report.tables import interval
@@ -82,8 +82,7 @@ class FittedExtension(MeasuredResult):
     @property
     def brief(self) -> PageTable:
         """The loss, and how far it is behind the answer's."""
-        tests = sorted(_tests(self.fit), key=lambda tested: tested.behind.value)
-        rows = ((tested.line, f"{tested.loss.value:.3f}", interval(tested.behind)) for tested in tests)
+        rows = ((tested.line, f"{tested.loss.value:.3f}", interval(tested.behind)) for tested in ranked(self.fit))
         return PageTable(("extension", "loss", "behind [95% CI]"), tuple(rows))
 
     @property

@@ -18,6 +18,7 @@ from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.notation import BARE
+from ropewalk.report.comparison import finite_json
 from ropewalk.report.drawing.dots import Dot, DotChart, DotGroup, dot_chart
 from ropewalk.report.drawing.figure import ReportFigure, written
 from ropewalk.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
@@ -52,7 +53,7 @@ def write_fit(fit: FitResult, folder: Path, *, command: str = "") -> Path:
         for figure in page.figures:
             written(figure, place)
         write_text(place / "extension.json", json.dumps(fit.advised.to_json(), indent=1) + "\n")
-        write_text(place / DATA, json.dumps(as_json(fit, command), indent=1) + "\n")
+        write_text(place / DATA, json.dumps(finite_json(as_json(fit, command)), indent=1) + "\n")
         write_text(place / "report.html", render_page(page))
     return folder / "report.html"
 
@@ -157,7 +158,12 @@ def lead(fit: FitResult) -> ReportFigure:
 def ranked(fit: FitResult) -> list[FinalTest]:
     """The answer and all others that were tested, the lowest loss first."""
     others = [tested for tested in fit.beside if tested.extension != fit.answer.extension]
-    return sorted([fit.answer, *others], key=lambda tested: (tested.behind.value, tested is not fit.answer))
+    return sorted([fit.answer, *others], key=lambda tested: (_rank(tested), tested is not fit.answer))
+
+
+def _rank(tested: FinalTest) -> float:
+    """How far it is behind; what has no finite loss comes last."""
+    return tested.behind.value if tested.has_loss else math.inf
 
 
 def front(fit: FitResult) -> ReportFigure:

@@ -47,10 +47,10 @@ def write_leaderboard(board: Leaderboard, folder: str | Path, *, command: str = 
     """The report of the lines that were not dropped, and beside it the leaderboard as Markdown, JSON and a picture."""
     values = finite_json(as_json(board, command))
     files = {DATA: json.dumps(values, indent=1) + "\n", PAGE: markdown(values)}
-    figure = picture(board, keys_of(board.comparison))
+    figures = (picture(board, keys_of(board.comparison)),) if board.entries else ()  # nobody may have a loss
     head, rows = table(values)
     parts = [
-        PagePart(NAME, ABOUT, (figure,), PageTable(head, tuple(rows), ends_in_words=True)),
+        PagePart(NAME, ABOUT, figures, PageTable(head, tuple(rows), ends_in_words=True)),
         PagePart(
             STOPPED_NAME, ABOUT_STOPPED, (), PageTable(("extension", "why"), tuple(stopped(values)), ends_in_words=True)
         ),
@@ -113,7 +113,7 @@ def markdown(values: Json) -> str:
     parts = [
         f"# Leaderboard: {values['made'].get('model') or 'a model'} at {values['target_len']:,} tokens",
         _about(values),
-        f"![Loss against what is found, harm, cost and cache]({PICTURE})",
+        *[f"![Loss against what is found, harm, cost and cache]({PICTURE})"] * bool(rows),
         _table([head, *[(_code(name), *cells) for name, *cells in rows]]),
         "\n".join(f"- {words}" for words in LEGEND),
         *_section(

@@ -6,7 +6,7 @@ import math
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.compare.compare import BREAK, FINDS, UNCHANGED, UNCLEAR, Candidate, Comparison
+from ropewalk.evaluation.compare.compare import BREAK, FINDS, INFINITE, NAN, UNCHANGED, UNCLEAR, Candidate, Comparison
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate
 from ropewalk.evaluation.tasks import Context, Task
@@ -45,6 +45,10 @@ ALIKE_NOTE = (
     " too narrow for texts of other projects."
 )
 MEMORY_NOTE = "mem: out of memory; run the same command to retry."
+NO_LOSS_NOTE = (
+    f"{NAN}, {INFINITE}: the model computes no probabilities there, on one text or more. Such a line has no verdict,"
+    " and is neither the best nor a rival."
+)
 
 SHORT_REASON = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
@@ -106,7 +110,8 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
         + (trained_under,) * (comparison.trained_under != Extension())
         + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
         + (ALIKE_NOTE.format(texts=read, projects=of_projects(projects)),) * (read > ALIKE * len(set(projects)))
-        + (MEMORY_NOTE,) * any(candidate.failures for candidate in comparison.candidates)
+        + (MEMORY_NOTE,) * any(row.failed == OUT_OF_MEMORY for one in comparison.candidates for row in one.failures)
+        + (NO_LOSS_NOTE,) * any(candidate.verdict.kind in (NAN, INFINITE) for candidate in comparison.candidates)
     )
 
 
@@ -120,7 +125,7 @@ def brief(extension: Extension, width: int = 110) -> str:
 
 def interval(estimate: Estimate) -> str:
     """A difference with its interval."""
-    if math.isnan(estimate.value):
+    if not math.isfinite(estimate.value):
         return "-"
     if math.isinf(estimate.low):
         return f"{signed(estimate.value)} [one text]"
@@ -128,7 +133,9 @@ def interval(estimate: Estimate) -> str:
 
 
 def signed(value: float) -> str:
-    """A difference with its sign; 0.00 has none."""
+    """A difference with its sign; 0.00 and NaN have none."""
+    if math.isnan(value):
+        return "NaN"
     text = f"{value:+.2f}"
     return text if float(text) else "0.00"
 
@@ -221,9 +228,10 @@ def title(comparison: Comparison) -> str:
 def advice(comparison: Comparison) -> str:
     """Which extension to use, and why, in one or two sentences."""
     best, length = comparison.best, f"{comparison.lengths[-1]:,} tokens"
-    if math.isinf(best.rank):
-        return f"No candidate had enough memory for {length}: measure a shorter length."
-    if all(candidate.verdict.kind == UNCLEAR for candidate in comparison.candidates):
+    with_loss = [candidate for candidate in comparison.candidates if candidate.has_loss]
+    if not with_loss:
+        return _no_loss(comparison, length)
+    if all(candidate.verdict.kind == UNCLEAR for candidate in with_loss):
         return f"There are not enough texts for a verdict: {_more_texts(comparison)}."
     if best is comparison.base:
         return f"Use no extension: none has a lower loss than the base model at {length}."
@@ -235,6 +243,14 @@ def advice(comparison: Comparison) -> str:
     if cheap is not None and cheap is not choice:
         words += f" If memory must not grow, use {cheap.line}{_brackets(_meaning(cheap))}."
     return words
+
+
+def _no_loss(comparison: Comparison, length: str) -> str:
+    """Why there is nothing to choose from."""
+    kinds = list(dict.fromkeys(candidate.verdict.kind for candidate in comparison.candidates))
+    if kinds == [OUT_OF_MEMORY]:
+        return f"No candidate had enough memory for {length}: measure a shorter length."
+    return f"No candidate has a finite loss at {length} ({', '.join(kinds)}): try another dtype, or a shorter length."
 
 
 def _choice(comparison: Comparison, length: str) -> tuple[Candidate, str]:

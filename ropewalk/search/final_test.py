@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -46,6 +47,11 @@ class FinalTest:
         """Whether it is better than the answer beyond chance."""
         return self.behind.high < 0
 
+    @property
+    def has_loss(self) -> bool:
+        """Whether its loss is a finite number, which can be compared."""
+        return math.isfinite(self.loss.value)
+
     def keeps_to(self, goal: Goal) -> bool:
         """Whether it meets every condition on the test texts."""
         retrieval = None if self.keys is None else self.keys.value
@@ -80,7 +86,9 @@ class FitResult:
     @property
     def rival(self) -> FinalTest | None:
         """The best hand-set extension on the test texts that keeps to the goal: the hardest to beat."""
-        by_hand = [other for other in self.beside if other.line != BARE and other.keeps_to(self.goal)]
+        by_hand = [
+            other for other in self.beside if other.line != BARE and other.keeps_to(self.goal) and other.has_loss
+        ]
         return min(by_hand, key=lambda other: other.behind.value, default=None)
 
     @property

@@ -14,6 +14,7 @@ import torch
 
 from ropewalk.evaluation.compare.compare import made_here
 from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.material.measured_by import measured_by
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
@@ -60,10 +61,11 @@ class Fitting:
 
     @cached_property
     def marks(self) -> dict[str, str]:
-        """Hashes of the model and of the texts of both halves."""
+        """Hashes of the model, of the texts of both halves, and of what measures."""
         halves = {"fitted on": self.fitted_on, "judged on": self.judged_on}
         texts = {name: " ".join(half.subject.text_marks(half.count)) for name, half in halves.items()}
-        return {**self.subject.marks, **texts}
+        measuring = {f"measured by {name}": mark for name, mark in measured_by().items()}
+        return {**self.subject.marks, **texts, **measuring}
 
     @cached_property
     def engine(self) -> DeployTarget:

@@ -73,14 +73,14 @@ def _require_readable(study: optuna.Study) -> None:
 
 
 def _require_same(study: optuna.Study, name: str, marks: dict[str, str]) -> None:
-    """Refuse to mix measurements of different models, texts or goals."""
+    """Refuse to mix measurements of different models, texts, goals, sources or versions."""
     known = study.user_attrs.get(MARKS)
     if known is None:
         study.set_user_attr(MARKS, marks)
         return
     other = sorted(key for key in {*known, *marks} if known.get(key) != marks.get(key))
     if other:
-        rule = "of the same model, text and goal"
+        rule = "of the same model, text, goal and code"
         got = ", ".join(f"{key} {known.get(key)} (now {marks.get(key)})" for key in other)
         raise DoesNotFit(f"study {name}", rule, got, remedy="name another study, or another folder")
 

@@ -14,7 +14,8 @@ from full_disk import room
 from rich.console import Console
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.compare.compare import UNCLEAR, Verdict, compare
+from ropewalk.evaluation.compare.compare import UNCLEAR, Verdict, compare, not_finite
+from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
@@ -329,9 +330,9 @@ def test_out_of_memory_is_shown(made, tmp_path):
 
 
 def test_advice_where_all_run_out_of_memory(made):
-    nothing = Estimate(nan, nan, nan, 0)
+    nothing, short = Estimate(nan, nan, nan, 0), Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at 200 tokens")
     assert "No candidate had enough memory for 200 tokens" in advice(
-        replace(made, candidates=tuple(replace(each, change=nothing) for each in made.candidates))
+        replace(made, candidates=tuple(replace(each, change=nothing, verdict=short) for each in made.candidates))
     )
 
 
@@ -386,3 +387,57 @@ def test_the_page_says_of_how_many_projects_the_texts_are(made):
     told = "The 4 texts are of 2 projects. Intervals are over texts. Texts of one project are alike"
     assert any(note.startswith(told) for note in notes(alike))
     assert not any("project" in note for note in notes(replace(made, projects=())))
+
+
+def without_loss(made, value, *lines):
+    """The same comparison, in which some candidates have no finite loss at the longest length."""
+    gone, longest = Estimate(value, nan, nan, 3), made.lengths[-1]
+    kind = not_finite([value])
+
+    def broken(one):
+        rows = (
+            row._replace(
+                numbers={**row.numbers, "loss": gone},
+                samples=tuple({**each, "loss": value, "curve": [value] * len(each["curve"])} for each in row.samples),
+            )
+            if row.task.name == "context" and row.length == longest
+            else row
+            for row in one.rows
+        )
+        said = Verdict(kind, f"{kind} at {longest} tokens")
+        return replace(one, rows=tuple(rows), change=gone, over_window=gone, verdict=said)
+
+    return replace(made, candidates=tuple(broken(one) if one.line in lines else one for one in made.candidates))
+
+
+@pytest.mark.parametrize(("value", "kind"), [(nan, "NaN loss"), (inf, "infinite loss")])
+@pytest.mark.parametrize("lines", [("yarn",), ("bare",), ("bare", *LINES)], ids=["one", "base", "all"])
+def test_losses_that_are_no_numbers_are_called_so_everywhere(made, tmp_path, value, kind, lines):
+    found = without_loss(made, value, *lines)
+    said = advice(found)
+    assert "memory" not in " ".join([said, *notes(found)])
+    assert not any(said.startswith(f"Use {name_of(line)}") for line in lines)
+    assert any(note.startswith("NaN loss, infinite loss: ") for note in notes(found))
+    if len(lines) == len(found.candidates):
+        assert said == f"No candidate has a finite loss at 200 tokens ({kind}): try another dtype, or a shorter length."
+    rows = {row[0]: row for row in table(found).rows}
+    for line in lines:
+        assert rows[name_of(line)][-1] == f"{kind} at 200 tokens"
+        assert rows[name_of(line)][3] == "-"
+    page = write_report(found, tmp_path).read_text()
+    assert f"{kind} at 200 tokens" in page
+    stored = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert [one["line"] for one in stored["contenders"] if one["change"]["value"] is None] == [
+        one.line for one in found.candidates if one.line in lines
+    ]
+
+
+def test_only_memory_is_called_memory(made):
+    """Among lines without a loss, the reason of each is said; memory alone where all ran out of it."""
+    short = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at 200 tokens")
+    broken = without_loss(made, nan, "bare", *LINES)
+    first = replace(broken.candidates[0], verdict=short)
+    said = advice(replace(broken, candidates=(first, *broken.candidates[1:])))
+    assert said.startswith("No candidate has a finite loss at 200 tokens (out of memory, NaN loss)")
+    everyone = tuple(replace(one, verdict=short) for one in broken.candidates)
+    assert advice(replace(broken, candidates=everyone)).startswith("No candidate had enough memory for 200 tokens")

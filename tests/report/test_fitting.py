@@ -1,12 +1,14 @@
 """The report of a search: one page, the same numbers everywhere, words that promise no more than the intervals."""
 
 import json
+import math
 import re
 from dataclasses import replace
 
 import pytest
 
 import ropewalk as rw
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.notation import BARE
 from ropewalk.report.drawing.figure import WIDE
 from ropewalk.report.fitting import figures, focus, page_of, pareto, table, write_fit
@@ -164,3 +166,19 @@ def test_what_breaks_a_condition_is_never_written(fit, tmp_path, condition, brok
 def test_an_answer_that_was_set_by_hand_stands_once(fit):
     same = replace(fit, chosen=fit.history[0], answer=replace(fit.answer, line="yarn", extension=YARN))
     assert [row[0] for row in table(same).rows].count("yarn") == 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_has_no_loss_is_no_rival_and_comes_last(fit, tmp_path, value):
+    """First or last among those beside the answer: NaN is below nothing and above nothing."""
+    gone = Estimate(value, math.nan, math.nan, 8)
+    bare, yarn, pi = fit.beside
+    broken = replace(pi, loss=gone, behind=gone)
+    for beside in ((bare, broken, yarn), (bare, yarn, broken)):
+        changed = replace(fit, beside=beside)
+        assert changed.rival is yarn
+        assert [row[0] for row in table(changed).rows] == ["pairs #3", "yarn", "base model", "pi"]
+        page = write_fit(changed, tmp_path)
+        assert page.exists()
+        stored = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+        assert next(one for one in stored["judged"] if one["line"] == "pi")["loss"]["value"] is None

@@ -35,6 +35,17 @@ def test_the_page_of_fixed_numbers(values):
     assert markdown(values) == (FOLDER / "leaderboard.md").read_text()
 
 
+def test_a_leaderboard_on_which_nobody_has_a_loss_is_still_written(tmp_path):
+    """Nothing to draw and nothing to rank, but the reasons."""
+    out = (LeftOut("bare", "NaN loss at 256 tokens"), LeftOut("yarn", "NaN loss at 256 tokens"))
+    board = Leaderboard(
+        comparison=comparison([]), entries=(), dropped=(), left_out=out, rounds=(Round(3, 2),), planned=(3,)
+    )
+    assert "NaN loss at 256 tokens" in write_leaderboard(board, tmp_path).read_text()
+    assert "| `bare`, `yarn` | NaN loss at 256 tokens |" in (tmp_path / "leaderboard.md").read_text()
+    assert "leaderboard.svg" not in (tmp_path / "leaderboard.md").read_text()
+
+
 def test_cells_by_hand(values):
     head, rows = table(values)
     cells = {row[0]: dict(zip(head, row, strict=True)) for row in rows}

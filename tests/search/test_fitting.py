@@ -19,6 +19,7 @@ from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.notation import BARE
 from ropewalk.report.fitting import as_json
 from ropewalk.report.fitting_words import words
+from ropewalk.search import fitting as searching
 from ropewalk.search import halving
 from ropewalk.search.final_test import lines, name_of, reserve
 from ropewalk.search.fitting import Fitting
@@ -223,6 +224,15 @@ def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
     figures = own.fitted_on.figures(rw.parse("yarn:factor=8"))
     assert figures.retrieval == 0.0
     assert wanted.violations(figures)["min_retrieval"] == 0.5
+
+
+def test_a_search_goes_on_only_with_the_code_that_began_it(tmp_path, monkeypatch):
+    """Losses of a changed method are other numbers, and cannot be ranked among the old ones."""
+    fitting(tmp_path).search(trials=2)
+    assert len(tried(fitting(tmp_path).study)) == 2
+    monkeypatch.setattr(searching, "measured_by", lambda: {"sources": "changed"})
+    with pytest.raises(rw.DoesNotFit, match=r"must be of the same model, text, goal and code.*sources .*now changed"):
+        _ = fitting(tmp_path).study
 
 
 def test_names(made):

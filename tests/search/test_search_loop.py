@@ -192,6 +192,9 @@ def test_who_falls_behind():
     assert not falls_behind(1.0 + 0.9 * MAX_GAP, rivals, by_hand=True)
     assert falls_behind(1.0 + 1.1 * MAX_GAP, rivals, by_hand=True)
     assert falls_behind(float("nan"), [], by_hand=True)
+    for rest in (rivals, rivals[::-1]):  # rivals without a number protect nobody, wherever they stand
+        assert falls_behind(1.0 + 1.1 * MAX_GAP, [float("nan"), *rest, float("inf")], by_hand=True)
+        assert falls_behind(1.15, [float("nan"), *rest], by_hand=False)
 
 
 def test_the_best_keeps_to_the_goal_and_was_measured_wholly():

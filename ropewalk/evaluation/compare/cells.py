@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ropewalk.evaluation.material.measured_by import measured_by
 from ropewalk.evaluation.tasks.outside.complete import source_mark
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.extension import Extension
@@ -21,7 +22,7 @@ class Cell(NamedTuple):
     sample: int
 
     def key(self, marks: Mapping[str, str]) -> str:
-        """The key in a store: the same for the same numbers, on any machine."""
+        """The key in a store: the same for the same numbers, on any machine with the same sources and versions."""
         source = source_mark(self.task)
         content = {
             "marks": dict(marks),
@@ -30,6 +31,7 @@ class Cell(NamedTuple):
             "version": self.task.version,
             "length": self.length,
             "sample": self.sample,
+            "measured by": measured_by(),
             **({"source": source} if source else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

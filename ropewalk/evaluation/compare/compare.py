@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.compare.installed import SOURCES, installed
-from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, Measuring, Progress, ResultRow, here, run
+from ropewalk.evaluation.compare.runner import Measuring, Progress, ResultRow, here, run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.effective_length import EffectiveLength, effective
@@ -41,13 +41,14 @@ BREAK, DAMAGE = 0.25, 0.02
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 NO_BETTER = "no better than a window"  # of the trained length
 UNCLEAR = "not enough texts to tell"
+NAN, INFINITE = "NaN loss", "infinite loss"  # there is no verdict on such numbers
 FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
 
 
 class Verdict(NamedTuple):
     """The result of one candidate in words."""
 
-    kind: str  # BETTER, NO_BETTER, UNCHANGED, WORSE, BREAKS or UNCLEAR; or why there is none
+    kind: str  # BETTER, NO_BETTER, UNCHANGED, WORSE, BREAKS or UNCLEAR; or why there is none: NAN, INFINITE, no memory
     words: str
 
 
@@ -76,8 +77,13 @@ class Candidate:
 
     @property
     def rank(self) -> float:
-        """The change, by which candidates are sorted; those that could not be measured come last."""
-        return math.inf if math.isnan(self.change.value) else self.change.value
+        """The change, by which candidates are sorted; those without a finite loss come last."""
+        return self.change.value if self.has_loss else math.inf
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether it was measured at the longest length, and every loss is a finite number."""
+        return math.isfinite(self.change.value)
 
     @property
     def holds(self) -> bool:
@@ -119,7 +125,7 @@ class Comparison:
 
     @property
     def best(self) -> Candidate:
-        """The lowest loss at the longest length."""
+        """The lowest loss at the longest length; the base model where there is no finite one."""
         return min(self.candidates, key=lambda candidate: candidate.rank)
 
     @property
@@ -127,7 +133,7 @@ class Comparison:
         """The candidates whose lead by the best one may be chance, the lowest loss first."""
         others = sorted(self.candidates, key=lambda candidate: candidate.rank)[1:]
         leads = ((other, self.lead_over(other)) for other in others if other is not self.base)
-        return [other for other, lead in leads if not math.isnan(lead.value) and not lead.low > 0]
+        return [other for other, lead in leads if math.isfinite(lead.value) and not lead.low > 0]
 
     def finds_passkeys(self, candidate: Candidate) -> bool:
         """Whether a candidate finds passkeys at the longest length."""
@@ -217,9 +223,10 @@ def _candidate(
     at_target = _find(measured, Context.name, target)
     change, over_window = (_difference(at_target, standard, name) for name in ("loss", "window_loss"))
     damage, keys = _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target)
-    result = verdict(change, damage, keys, over_window)
-    if at_target is None:
-        result = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at {target:,} tokens")
+    missing = _why_missing(at_target) or _failed(failures, target)
+    result = (
+        Verdict(missing, f"{missing} at {target:,} tokens") if missing else verdict(change, damage, keys, over_window)
+    )
     return Candidate(
         line=line,
         extension=subject.own.with_line(extension),
@@ -231,6 +238,24 @@ def _candidate(
         slowdown=_seconds(all_rows, extension, target) / _seconds(all_rows, Extension(), target),
         verdict=result,
     )
+
+
+def _why_missing(at_target: ResultRow | None) -> str:
+    """In words, what the losses are where they are no numbers; empty where all are, or none was measured."""
+    return not_finite(_losses(at_target)) if at_target else ""
+
+
+def _failed(failures: Sequence[ResultRow], target: int) -> str:
+    """Why the losses at the longest length were not measured; empty where they were."""
+    row = _find(failures, Context.name, target)
+    return row.failed if row else ""
+
+
+def not_finite(losses: Sequence[float]) -> str:
+    """In words, what is wrong with losses that are no finite numbers; empty where all are."""
+    if any(math.isnan(loss) for loss in losses):
+        return NAN
+    return INFINITE if any(math.isinf(loss) for loss in losses) else ""
 
 
 def verdict(
@@ -245,7 +270,9 @@ def verdict(
         words.append("finds passkeys")
     elif keys is not None and keys.high < FINDS:
         words.append("misses passkeys")
-    if damage is not None and damage.low > DAMAGE:
+    if damage is not None and not math.isfinite(damage.value):
+        words.append(f"{not_finite([damage.value])} on short texts")
+    elif damage is not None and damage.low > DAMAGE:
         words.append(f"damages short texts ({damage.value:+.2f})")
     return Verdict(words[0], ", ".join(words))
 
@@ -266,6 +293,11 @@ def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
         rule = f"enough to read {trained_len} tokens, the length that everything is compared with"
         got = row.failed if row else None
         raise DoesNotFit("memory", rule, got, remedy="take a smaller model or a larger machine")
+    wrong = not_finite([*_losses(row), *(sample["window_loss"] for sample in row.samples if "window_loss" in sample)])
+    if wrong:
+        rule = f"finite at {trained_len} tokens, the length that everything is compared with"
+        remedy = "without an extension the model computes no probabilities: load it with another dtype, or check it"
+        raise DoesNotFit("loss of the base model", rule, wrong, remedy=remedy)
     return row
 
 

@@ -11,6 +11,7 @@ Source: Jamieson & Talwalkar 2016, arXiv:1502.07943. Deviation: they drop a fixe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,11 @@ class Standing(NamedTuple):
     line: str
     losses: tuple[float, ...]  # at the target length, text by text; empty where it ran out of memory
     rivals: tuple[str, ...] = ()  # the candidates that are no worse in all but the loss
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a loss for every text; one that is NaN or infinite cannot be compared."""
+        return bool(self.losses) and all(map(math.isfinite, self.losses))
 
 
 class Dropped(NamedTuple):
@@ -46,7 +52,7 @@ def rounds(texts: int, least: int = 1) -> list[int]:
 
 def hopeless(standings: Sequence[Standing], number: int) -> list[Dropped]:
     """The candidates that are surely behind a rival after a round of this number."""
-    measured = {standing.line: standing for standing in standings if standing.losses}
+    measured = {standing.line: standing for standing in standings if standing.measured}
     judged = [_judged(standing, measured, number) for standing in measured.values()]
     return [dropped for dropped in judged if dropped is not None and dropped.behind.low > MAX_GAP]
 

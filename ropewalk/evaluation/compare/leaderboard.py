@@ -212,8 +212,8 @@ def standings(comparison: Comparison, costs: Mapping[str, Costs]) -> list[Standi
 
 
 def losses_of(candidate: Candidate, comparison: Comparison) -> tuple[float, ...]:
-    """The losses at the target length, text by text; empty where it ran out of memory."""
-    row = candidate.at(Context.name, comparison.lengths[-1])
+    """The losses at the target length, text by text; empty where it has none, or one that is NaN or infinite."""
+    row = candidate.at(Context.name, comparison.lengths[-1]) if candidate.has_loss else None
     return tuple(sample["loss"] for sample in row.samples) if row else ()
 
 
@@ -224,11 +224,16 @@ def columns_of(candidate: Candidate, comparison: Comparison, costs: Costs) -> Fr
         line=candidate.line,
         loss=sum(losses) / len(losses) if losses else math.inf,
         right=right.value if right else 0.0,
-        harm=harm.value if harm else 0.0,
+        harm=_known(harm) if harm else 0.0,
         key_share=costs.key_share,
         cache_bytes=candidate.cache_bytes,
         deployment=costs.deployment,
     )
+
+
+def _known(harm: Estimate) -> float:
+    """The rise; what is no number is worse than any number, or nobody could be better."""
+    return math.inf if math.isnan(harm.value) else harm.value
 
 
 def right_of(candidate: Candidate, comparison: Comparison) -> Estimate | None:

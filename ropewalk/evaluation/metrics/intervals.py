@@ -85,6 +85,8 @@ def mean(
     x = torch.tensor(values, dtype=torch.float64)
     w = torch.ones_like(x) if weights is None else torch.tensor(weights, dtype=torch.float64)
     value = float((x * w).sum() / w.sum())
+    if not math.isfinite(value):
+        return Estimate(value, math.nan, math.nan, len(values))  # no interval: it supports nothing
     if int((w > 0).sum()) == 1:
         return Estimate(value, least, most, 1)
     drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))

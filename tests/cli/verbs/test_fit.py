@@ -96,7 +96,7 @@ def test_the_same_command_goes_on_and_measures_nothing_again(place, answered, ca
 def test_another_goal_is_another_study(place, answered, capsys):
     out, _ = answered
     assert fit(place, out, "--seed", "1") == 2
-    assert "study fit must be of the same model, text and goal, got 'seed 0 (now 1)'" in capsys.readouterr().err
+    assert "study fit must be of the same model, text, goal and code, got 'seed 0 (now 1)'" in capsys.readouterr().err
 
 
 def test_a_model_is_not_written_over(place, answered, capsys):

@@ -169,3 +169,62 @@ def test_the_lead_is_over_the_second_on_the_same_texts(made):
     assert made.lead_over(ordered[1]).value == pytest.approx(sum(losses[1]) / 3 - sum(losses[0]) / 3)
     assert made.lead_over(ordered[1]).value > 0
     assert made.best is ordered[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(Context):
+    """Losses that are no numbers, on the second text alone: from a length on, or under what."""
+
+    value: ClassVar[float] = math.nan
+    least: ClassVar[int] = 100
+    under: ClassVar[tuple[str, ...]] = ("frequencies",)
+
+    def measure(self, subject, length, sample):
+        handle = handle_of(subject.model)
+        slots = ["bare"] if handle is None or handle.extension == rw.Extension() else handle.extension.specs
+        hit = sample == 1 and length >= self.least and any(slot in slots for slot in self.under)
+        result = super().measure(subject, length, sample)
+        return {**result, "loss": self.value, "curve": [self.value] * 64} if hit else result
+
+
+FAILS = [(math.nan, "NaN loss"), (math.inf, "infinite loss")]
+
+
+def failing(path, monkeypatch, value, under=("frequencies",), least=100, lines=("yarn", "window:window=8")):
+    for name, setting in {"value": value, "under": under, "least": least}.items():
+        monkeypatch.setattr(Failing, name, setting)
+    who = subject(path, longest=128)
+    return compare(who, lines, [64, 128], Store(path / "s"), tasks=[Failing(samples=3), *TASKS[1:]])
+
+
+@pytest.mark.parametrize(("value", "kind"), FAILS)
+def test_a_loss_that_is_no_number_has_its_own_verdict_and_no_rank(tmp_path, monkeypatch, value, kind):
+    made = failing(tmp_path, monkeypatch, value)
+    bare, yarn, window = made.candidates
+    assert yarn.verdict == (kind, f"{kind} at 128 tokens")
+    assert not yarn.has_loss
+    assert made.best in (bare, window)
+    assert yarn not in made.ties
+    assert not yarn.holds
+    for other in (bare, window):
+        assert kind not in other.verdict.words
+
+
+@pytest.mark.parametrize(("value", "kind"), FAILS)
+def test_a_base_model_without_a_loss_at_the_target_is_no_rival(tmp_path, monkeypatch, value, kind):
+    made = failing(tmp_path, monkeypatch, value, under=("bare",))
+    assert made.base.verdict.kind == kind
+    assert made.best is not made.base
+    assert made.base not in made.ties
+
+
+@pytest.mark.parametrize(("value", "kind"), FAILS)
+def test_no_comparison_with_a_base_model_that_has_no_loss_where_it_was_trained(tmp_path, monkeypatch, value, kind):
+    with pytest.raises(rw.DoesNotFit, match=rf"loss of the base model must be finite at 32 tokens.*got '{kind}'"):
+        failing(tmp_path, monkeypatch, value, under=("bare",), least=TRAINED)
+
+
+@pytest.mark.parametrize(("value", "kind"), FAILS)
+def test_harm_that_is_no_number_is_said(value, kind):
+    nothing = Estimate(value, math.nan, math.nan, 4)
+    assert verdict(estimate(-0.1), nothing, None).words == f"better with context, {kind} on short texts"

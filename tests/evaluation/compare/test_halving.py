@@ -83,3 +83,18 @@ def test_nothing_within_the_gap_by_its_mean_is_ever_dropped(shifts, spread):
     texts = [2 + spread * number for number in range(len(shifts))]
     found = hopeless([line("good", (0,) * len(shifts), texts=texts), line("other", shifts, "good", texts=texts)], 1)
     assert not found or sum(shifts) / len(shifts) > MAX_GAP
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 7])
+def test_a_loss_that_is_no_number_protects_nobody(value, place):
+    """One text of many is enough to make a line no rival; it is not dropped either, but left out with its reason."""
+    shifts = [0.0] * 8
+    shifts[place] = value
+    broken, good, bad = (
+        line("broken", shifts, "good", "bad"),
+        line("good", (0,) * 8, "broken"),
+        line("bad", (1,) * 8, "broken", "good"),
+    )
+    for order in ([broken, good, bad], [bad, good, broken]):
+        assert [(drop.line, drop.rival) for drop in hopeless(order, 1)] == [("bad", "good")]

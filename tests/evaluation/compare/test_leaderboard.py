@@ -1,5 +1,6 @@
 """A leaderboard: rounds that drop what is hopeless, columns that are compared, costs that are computed."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -174,6 +175,36 @@ def test_who_runs_out_of_memory_is_left_out(who, tmp_path):
         ("yarn", "out of memory at 64 tokens")
     ]
     assert "yarn" not in {entry.candidate.line for entry in found.entries}
+
+
+@pytest.mark.parametrize(("value", "why"), [(math.nan, "NaN loss"), (math.inf, "infinite loss")])
+@pytest.mark.parametrize("broken", ["yarn:factor=2", ""], ids=["an extension", "the base model"])
+def test_who_has_no_loss_is_left_out_and_protects_nobody(who, board, tmp_path, value, why, broken):
+    extension = rw.parse(broken) if broken else rw.Extension()
+
+    def measuring(subject, cells):
+        for cell, result in made_up(subject, cells):
+            hit = cell.extension == extension and cell.length == TARGET and cell.sample == 1
+            yield cell, {**result, "result": {**result["result"], "loss": value}} if hit else result
+
+    found = raced(who, tmp_path, more=["rerope+log_n"], measuring=measuring)
+    name = "yarn" if broken else BARE
+    assert [(out.name, out.why) for out in found.left_out if why in out.why] == [(name, f"{why} at 64 tokens")]
+    assert name not in {entry.candidate.line for entry in found.entries}
+    assert {drop.line for drop in found.dropped} == {drop.line for drop in board.dropped}
+    assert all(math.isfinite(entry.behind.value) for entry in found.entries)
+
+
+def test_harm_that_is_no_number_protects_nobody(who, tmp_path):
+    """Nothing is below NaN: others must still count as no worse than a line with such harm."""
+    pi = rw.parse("pi:factor=2")
+
+    def measuring(subject, cells):
+        for cell, result in made_up(subject, cells):
+            hit = cell.extension == pi and cell.task.name == "damage"
+            yield cell, {**result, "result": {**result["result"], "loss": math.nan}} if hit else result
+
+    assert "pi" in {drop.line for drop in raced(who, tmp_path, measuring=measuring).dropped}
 
 
 def test_with_the_context_alone_the_other_columns_are_empty(who, tmp_path):

@@ -210,3 +210,13 @@ def test_groups_are_drawn_as_wholes():
     assert crossed([[1.0, 3.0]], groups=["a", "a"]) == crossed([[1.0, 3.0]])  # of a single project texts are drawn
     with pytest.raises(InvalidValue, match="groups must be one for each of the 3 values"):
         crossed([[1.0, 3.0, 5.0]], groups=["a", "b"])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 2])
+def test_what_is_no_number_has_no_interval(value, place):
+    values = [1.0, 2.0, 3.0]
+    values[place] = value
+    found = mean(values, least=0.0)
+    assert repr(found[:3]) == repr((value, math.nan, math.nan))
+    assert mean([value]).of == 1

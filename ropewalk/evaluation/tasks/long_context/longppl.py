@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.evaluation.material.measured_by import measured_by
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, mean
 from ropewalk.evaluation.metrics.key_tokens import GAIN, MOST
@@ -71,6 +72,7 @@ class LongPPL(Task):
             "reference": {"model": subject.name, **subject.marks, "extension": self.reference},
             **{"gain": self.gain, "most": self.most, "window": subject.facts.trained_len, "length": subject.longest},
             "stride": near_stride(subject.facts.trained_len),
+            "measured by": measured_by(),
         }
         marks = subject.text_marks(self.samples)[: self.samples]
         place = folder / f"key-tokens-{hash_of(f'{made} {marks}')}.json"
