@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
-from ropewalk.files import holds, json_lines, require_text, why
+from ropewalk.files import holds, json_lines, require_text, text_pieces, why
 from ropewalk.near_copies import Content, KnownTexts
 
 Split = Literal["train", "held out"]
@@ -290,13 +290,7 @@ def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
 
 def _texts_of(path: Path) -> Iterator[str]:
     """The text of a file, in pieces where it is too long for a document: it may be larger than the memory."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            yield file.read(LONGEST)
-            while text := file.read(LONGEST):
-                yield text
-    except OSError as wrong:
-        raise Unreadable("corpus", "readable files", str(path), remedy=why(wrong)) from wrong
+    yield from text_pieces(path, LONGEST, "corpus", "readable files")
 
 
 def _table(path: Path) -> Iterator[Document]:

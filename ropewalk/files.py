@@ -38,6 +38,17 @@ def read_bytes(path: Path, field: str, rule: str) -> bytes:
         raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
 
 
+def text_pieces(path: Path, size: int, field: str, rule: str) -> Iterator[str]:
+    """The text of a file in pieces of so many characters, at least one; bytes that are not UTF-8 are replaced."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield file.read(size)
+            while text := file.read(size):
+                yield text
+    except (OSError, ValueError) as wrong:
+        raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
+
+
 def why(wrong: BaseException) -> str:
     """The reason of an error in one line, without the path, which the message has already."""
     reason = getattr(wrong, "strerror", None) or str(wrong)

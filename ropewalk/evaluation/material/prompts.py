@@ -244,7 +244,7 @@ def _between(used: Callable[[int], int], room: int, low: int, high: int) -> int:
 
 
 def _place_near(text: str, at: int) -> int:
-    """The start of a line near a place; of a word where no line begins near, and the place itself where no word does."""
+    """The start of a line near a place; of a word where no line begins near; else the place itself."""
     far = max(LONG_LINE, round(LONG_SHARE * len(text)))
     starts = (_start_near(text, at, mark) for mark in ("\n", " "))
     return next((start for start in starts if abs(start - at) <= far), at)

@@ -94,12 +94,12 @@ def strided_losses(model: nn.Module, text: Tensor, *, window: int, stride: int, 
     """
     if not 1 <= stride <= window:
         raise InvalidValue("stride", f"from 1 to the window ({window})", stride)
-    own = window - len(begin)  # tokens of the text in a window
-    _require_room([text], own + 1)
-    ends = [*range(own, len(text) - 1, min(stride, own)), len(text) - 1]  # the last target of each window
+    room = window - len(begin)  # tokens of the text in a window
+    _require_room([text], room + 1)
+    ends = [*range(room, len(text) - 1, min(stride, room)), len(text) - 1]  # the last target of each window
     rows = torch.stack([begun(text[: end + 1], begin, window + 1) for end in ends])
     losses = token_losses(model, rows).losses_bn
-    news = [own, *(end - before for before, end in pairwise(ends))]
+    news = [room, *(end - before for before, end in pairwise(ends))]
     return torch.cat([row[-new:] for row, new in zip(losses, news, strict=True)])
 
 
