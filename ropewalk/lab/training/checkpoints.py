@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import TrainerState
 
-from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable, is_out_of_memory
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable, is_out_of_memory
 from ropewalk.files import read_record, why
 from ropewalk.folders import full
 
@@ -31,6 +31,15 @@ def steps_done(out: str | Path) -> int:
     """The steps of the newest checkpoint."""
     last = last_checkpoint(Path(out))
     return _step(last) if last else 0
+
+
+def require_no_fewer(steps: int, out: Path) -> None:
+    """Refuse a plan that is shorter than what is done: the folder's model is the longer one."""
+    done = steps_done(out)
+    if steps < done:
+        raise InvalidValue(
+            "steps", f"at least {done}, those that are done in {out}", steps, remedy="name another folder"
+        )
 
 
 def what_is_kept(out: Path) -> str:

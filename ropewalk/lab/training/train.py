@@ -30,6 +30,7 @@ from ropewalk.lab.data.packs import Row
 from ropewalk.lab.training.checkpoints import (
     changed_settings,
     reporting_full_disk,
+    require_no_fewer,
     require_readable,
     resuming,
     what_is_kept,
@@ -176,6 +177,7 @@ def _first(rows: Dataset[Row], count: int) -> Dataset[Row]:
 def _run(trainer: Trainer, last: Path | None) -> None:
     if last is not None:
         require_readable(last)
+        require_no_fewer(trainer.args.max_steps, last.parent)
     try:
         trainer.train(resume_from_checkpoint=str(last) if last else None)
     finally:  # else the model would keep computing in half precision

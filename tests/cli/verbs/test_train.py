@@ -57,6 +57,21 @@ def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
         within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
 
 
+def test_fewer_steps_than_are_done_are_refused(tmp_path):
+    """The folder holds the longer model; a shorter one cannot be had from it."""
+    out = tmp_path / "run"
+    asked = ["pretrain", "--out", out, *settings(corpus=folder_of(tmp_path / "texts"), progress="false", save_every=2)]
+    within(*asked, "--set", "steps=4")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for steps in (1, 3):
+        with pytest.raises(InvalidValue, match=f"steps must be at least 4, .*run, got {steps}; name another folder"):
+            within(*asked, "--set", f"steps={steps}")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert "Trained" in within(*asked, "--set", "steps=4")
+    (out / "checkpoint-4" / "trainer_state.json").unlink()  # as if it had been killed after the second step
+    assert "Trained" in within(*asked, "--set", "steps=3")
+
+
 def test_what_was_refused_before_it_began_may_be_said_anew(tmp_path):
     asked = ["pretrain", "--out", tmp_path / "run", *settings(steps=1, progress="false")]
     with pytest.raises(RopewalkError, match="a path that exists"):

@@ -139,6 +139,9 @@ def test_another_plan_in_the_same_folder(tmp_path):
     with pytest.raises(Conflict, match=r"the run began with other values of learning_rate \("):
         run(tmp_path, TrainingPlan(steps=4, learning_rate=1e-4, **QUIET))
     assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6  # longer is the same run
+    with pytest.raises(InvalidValue, match=r"steps must be at least 6, those that are done in .*, got 5; name another"):
+        run(tmp_path, TrainingPlan(steps=5, **QUIET))
+    assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6
 
 
 def test_a_checkpoint_of_another_shape(tmp_path):

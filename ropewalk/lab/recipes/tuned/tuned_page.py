@@ -49,7 +49,8 @@ def _setting(results: Mapping[str, Any]) -> str:
         f"texts under log-n. Losses are those of the same last {length // 2} tokens of {read['texts']} held-out "
         f"texts{projects}, after so much context; means over texts and seeds, with the spread from the lowest to the "
         "highest seed. "
-        f"Passkeys: the share found of {read['passkeys']} for each length and seed; - where a text is too short."
+        f"Passkeys: the share found of {read['passkeys']} for each length, the same for every seed: each prompt counts "
+        "with its mean over seeds, and the 95 % interval is over prompts, not over seeds; - where a text is too short."
     )
 
 
@@ -71,10 +72,11 @@ def _loss(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _keys(rows: Sequence[Mapping[str, Any]]) -> str:
-    answers = [right for row in rows for right in row["passkeys"]]
-    if not answers:
+    """The share found, over prompts: every seed is asked the same ones, so its answers are no further draws."""
+    prompts = len(rows[0]["passkeys"])
+    if not prompts:
         return "-"
-    right = share(sum(answers), len(answers))
+    right = share(sum(sum(row["passkeys"]) for row in rows) / len(rows), prompts)
     return f"{right.value:.0%} [{right.low:.0%}, {right.high:.0%}]"
 
 

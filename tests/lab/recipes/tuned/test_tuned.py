@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
 from ropewalk.evaluation import token_losses
-from ropewalk.evaluation.metrics.intervals import crossed
+from ropewalk.evaluation.metrics.intervals import crossed, share
 from ropewalk.lab.recipes.tuned import tuned as module
+from ropewalk.lab.recipes.tuned import tuned_page as module_of_page
 from ropewalk.lab.recipes.tuned.claims import CLAIMS, SHORT
 from ropewalk.lab.recipes.tuned.claims import verdicts as verdicts_of
 from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LossTerm, TunedFigures
@@ -262,9 +265,31 @@ def test_every_claim_is_of_methods_that_are_trained():
 
 def test_passkeys_and_harm_are_in_the_page():
     page = page_of(results({**EQUAL, ("pi", ALL): 2.1}))
-    assert "| pi | 100 | 3 | 50% [19%, 81%] |" in page
+    assert "| pi | 100 | 3 | 50% [9%, 91%] |" in page  # two prompts, whatever the seeds
     assert "| pi | +0.000 [+0.000, +0.000] | +0.001" in page
     assert "4,096 tokens" in page
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=12).flatmap(
+        lambda one: st.tuples(st.just(one), st.integers(1, 5), st.randoms())
+    )
+)
+def test_passkeys_are_of_as_many_prompts_as_there_are(drawn):
+    """A model that is trained again is asked the same ones: seeds that agree say no more than one."""
+    one, seeds, random = drawn
+    assert module_of_page._keys([{"passkeys": one}] * seeds) == module_of_page._keys([{"passkeys": one}])
+    answers = [random.choices([True, False], k=len(one)) for _ in range(seeds)]
+    got = module_of_page._keys([{"passkeys": each} for each in answers])
+    right = share(sum(map(sum, answers)) / seeds, len(one))  # by prompt: the mean of the means
+    assert got == f"{right.value:.0%} [{right.low:.0%}, {right.high:.0%}]"
+
+
+def test_what_the_interval_of_passkeys_is_over_is_said():
+    assert "50% [25%, 75%]" in module_of_page._keys([{"passkeys": [True, False] * 6}] * 3)
+    assert module_of_page._keys([{"passkeys": []}] * 3) == "-"
+    said = "each prompt counts with its mean over seeds, and the 95 % interval is over prompts, not over seeds"
+    assert said in page_of(results(EQUAL))
 
 
 def test_results_hold_what_pages_of_the_claims_show(run, tmp_path):
