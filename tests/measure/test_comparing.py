@@ -161,3 +161,22 @@ def test_transformers_reports_as_much_as_before(place, corpus):
         assert logging.is_progress_bar_enabled()
     finally:
         logging.set_verbosity_warning()
+
+
+def test_no_object_disappears(model, corpus):
+    """Schedules with one beginning, layers that differ: each is measured, under a name of its own."""
+    first = ",".join(["1.0123456789"] * 7)  # the name is cut before the last number
+    long = [rw.parse(f"longrope:long=[{first},{last}],short=[{first},{last}],factor=2") for last in (2, 200)]
+    layered = [rw.Extension(layers={layer: rw.parse("window:window=8")}) for layer in (0, 1)]
+    found = compared(model, corpus, [*long, *layered], lengths=[64]).comparison
+    assert [one.extension for one in found.candidates[1:]] == [*long, *layered]
+    assert len({one.line for one in found.candidates}) == 5
+    losses = [one.at("context", 64).numbers["loss"].value for one in found.candidates]
+    assert len(set(losses)) == 5
+
+
+def test_the_base_model_is_never_replaced(model, corpus):
+    with pytest.raises(rw.InvalidValue, match="without the names 'bare'"):
+        compared(model, corpus, {"bare": "window:window=8"})
+    with pytest.raises(rw.InvalidValue, match="without the names 'bare'"):
+        rw.leaderboard(model, 64, {"bare": "window:window=8"}, corpus=corpus)

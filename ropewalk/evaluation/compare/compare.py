@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import NamedTuple
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.evaluation.compare.installed import SOURCES, installed
 from ropewalk.evaluation.compare.runner import Measuring, Progress, ResultRow, here, run
 from ropewalk.evaluation.compare.store import Store
@@ -184,7 +184,7 @@ def compare(
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
     config = subject.model.config.get_text_config()
-    parsed = {line.text: parsed_for(config, line, target, subject.facts) for line in map(read_line, lines)}
+    parsed = {name: parsed_for(config, line, target, subject.facts) for name, line in by_name(lines).items()}
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
     ready = [task.prepared(subject, store.path.parent) for task in tasks]
     rows = run(subject, list(extensions.values()), ready, lengths, store, measuring=measuring, progress=progress)
@@ -207,6 +207,19 @@ def compare(
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,
     )
+
+
+def by_name(lines: Sequence[str | Line]) -> dict[str, Line]:
+    """Lines by their names, by which all numbers are found: one name has one meaning."""
+    named: dict[str, Line] = {}
+    for line in map(read_line, lines):
+        if line.text == BARE:
+            rule = f"named otherwise than {BARE!r}, the base model, which is always measured"
+            raise InvalidValue("extensions", rule, line.text, remedy="choose another name")
+        if named.setdefault(line.text, line) != line:
+            sentence = f"two different extensions have the name {line.text!r}"
+            raise Conflict.because("extensions", sentence, remedy="name one of them otherwise")
+    return named
 
 
 def _candidate(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ropewalk.errors import Conflict
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.frequencies import RoPE
@@ -50,10 +51,21 @@ def entrants(
         else:
             chosen[extension] = Entrant(read_line(advice.name), extension, advice.needs)
     for line in more:
+        _require_own_meaning(line, [advice.name for advice in inspection.methods])
         extension = parsed_for(config, line, inspection.target_len, inspection.facts)
         if not _is_nothing(extension):
             chosen.setdefault(extension, Entrant(line, extension, _needs(line)))
-    return list(chosen.values()), left_out
+    racing = {entrant.line.text for entrant in chosen.values()}  # what the caller names is measured, whatever it is
+    return list(chosen.values()), [out for out in left_out if out.name not in racing]
+
+
+def _require_own_meaning(line: Line, presets: Sequence[str]) -> None:
+    """Refuse the name of a preset for something else."""
+    if line.text in presets and line != read_line(line.text):
+        sentence = (
+            f"{line.text!r} is a preset, which takes part in every leaderboard, and not the extension of that name"
+        )
+        raise Conflict.because("extensions", sentence, remedy="choose another name")
 
 
 def _extension(config: Any, name: str, inspection: Inspection) -> Extension:

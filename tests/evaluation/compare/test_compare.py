@@ -14,6 +14,7 @@ from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, share
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
 from ropewalk.hf.attach.handle import handle_of
+from ropewalk.parsing import read_line
 
 from evaluation.subjects import TRAINED, subject
 
@@ -228,3 +229,15 @@ def test_no_comparison_with_a_base_model_that_has_no_loss_where_it_was_trained(t
 def test_harm_that_is_no_number_is_said(value, kind):
     nothing = Estimate(value, math.nan, math.nan, 4)
     assert verdict(estimate(-0.1), nothing, None).words == f"better with context, {kind} on short texts"
+
+
+def test_one_name_has_one_meaning(tmp_path):
+    """Two lines of one name are the same line, or refused; the base model's name is nobody's."""
+    who, store = subject(tmp_path, longest=64), Store(tmp_path / "s")
+    window, yarn = (read_line(line)._replace(text="mine") for line in ("window:window=8", "yarn"))
+    made = compare(who, [window, window], [64], store, tasks=[Context(samples=2)])
+    assert [one.line for one in made.candidates] == ["bare", "mine"]
+    with pytest.raises(rw.Conflict, match="two different extensions have the name 'mine'; name one of them otherwise"):
+        compare(who, [window, yarn], [64], store, tasks=[Context(samples=2)])
+    with pytest.raises(rw.InvalidValue, match="extensions must be named otherwise than 'bare', the base model"):
+        compare(who, [yarn._replace(text="bare")], [64], store, tasks=[Context(samples=2)])

@@ -253,6 +253,22 @@ def test_lines_of_the_caller_take_part_once(who):
     assert taking_part[-1].needs == "tuning"
 
 
+def test_what_the_caller_names_is_measured_to_the_end_whatever_presets_are_left_out(who, tmp_path):
+    """A preset that must be trained with is left out by itself, and takes part where it is named."""
+    found = raced(who, tmp_path, more=["alibi"], tasks=(Context(samples=24), Damage(samples=4)))
+    assert "alibi" not in {out.name for out in found.left_out}
+    assert "alibi" in {entry.candidate.line for entry in found.entries} | {drop.line for drop in found.dropped}
+
+
+@pytest.mark.parametrize("name", ["yarn", "pose", "alibi"])
+def test_the_name_of_a_preset_is_for_that_preset(who, tmp_path, name):
+    """Else one of the two would disappear, at once or after the first round."""
+    line = read_line("rerope:window=8+log_n")._replace(text=name)
+    race = Race(subject=who, target_len=TARGET, store=Store(tmp_path / "cells"), tasks=(Context(samples=4),))
+    with pytest.raises(rw.Conflict, match=f"'{name}' is a preset, which takes part in every leaderboard"):
+        leaderboard(race, [line])
+
+
 # Costs.
 
 
