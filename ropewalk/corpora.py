@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
-from ropewalk.files import holds, json_lines, require_text, text_pieces, why
+from ropewalk.files import holds, json_lines, require_text, text_in_pieces, why
 from ropewalk.near_copies import Content, KnownTexts
 
 Split = Literal["train", "held out"]
@@ -285,12 +285,8 @@ def _folder(root: Path) -> Iterator[Document]:
 def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
     """Ordered by the hash of the name, the same everywhere: the first few are a sample of all folders."""
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode(errors="surrogateescape")).digest()):
-        yield from (Document(name, text, project_of(name)) for text in _texts_of(files[name]))
-
-
-def _texts_of(path: Path) -> Iterator[str]:
-    """The text of a file, in pieces where it is too long for a document: it may be larger than the memory."""
-    yield from text_pieces(path, LONGEST, "corpus", "readable files")
+        pieces = text_in_pieces(files[name], "corpus", "readable files", LONGEST)
+        yield from (Document(name, text, project_of(name)) for text in pieces)
 
 
 def _table(path: Path) -> Iterator[Document]:

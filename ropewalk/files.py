@@ -38,14 +38,14 @@ def read_bytes(path: Path, field: str, rule: str) -> bytes:
         raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
 
 
-def text_pieces(path: Path, size: int, field: str, rule: str) -> Iterator[str]:
-    """The text of a file in pieces of so many characters, at least one; bytes that are not UTF-8 are replaced."""
+def text_in_pieces(path: Path, field: str, rule: str, size: int) -> Iterator[str]:
+    """The text of a file that may be larger than the memory, so many characters at a time; broken ones are replaced."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             yield file.read(size)
             while text := file.read(size):
                 yield text
-    except (OSError, ValueError) as wrong:
+    except OSError as wrong:
         raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
 
 

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ropewalk.errors import Unreadable
-from ropewalk.files import holds, read_json, read_record, read_text
+from ropewalk.files import holds, read_json, read_record, read_text, text_in_pieces
 
 NAMES = ["null\0byte", "half a pair \ud800", "x" * 300, "missing", "."]
 
@@ -22,6 +24,23 @@ def test_what_is_not_utf_8(tmp_path):
     (tmp_path / "file").write_bytes(b"\xff")
     with pytest.raises(Unreadable, match="codec can't decode"):
         read_text(tmp_path / "file", "text", "a file")
+
+
+@settings(deadline=None)
+@given(content=st.binary(max_size=60), size=st.integers(1, 70))
+def test_a_text_in_pieces_is_the_text(content, size, tmp_path_factory):
+    """Whatever the bytes, and wherever a piece ends: within a character, or between \\r and \\n."""
+    path = tmp_path_factory.mktemp("pieces") / "file"
+    path.write_bytes(content)
+    pieces = list(text_in_pieces(path, "text", "a file", size))
+    assert "".join(pieces) == path.read_text("utf-8", errors="replace")
+    assert all(len(piece) == size for piece in pieces[:-1])
+    assert len(pieces) == 1 or pieces[-1]
+
+
+def test_a_folder_has_no_text(tmp_path):
+    with pytest.raises(Unreadable, match="text must be a file, got "):
+        list(text_in_pieces(tmp_path, "text", "a file", 9))
 
 
 @pytest.mark.parametrize(

@@ -1,51 +1,64 @@
-"""Near copies of a text, by itself: corpora's tests have documents."""
+"""Near copies, by hand: how much of a text stands in known texts, wherever its lines break."""
 
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ropewalk.near_copies import COPIED, MANY, STRETCH, Content, KnownTexts
+from ropewalk.near_copies import MANY, STRETCH, Content, KnownTexts
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz     "
-
-
-def prose(seed, characters):
-    return "".join(Random(seed).choices(LETTERS, k=characters))
+LETTERS = "".join(chr(97 + number % 26) for number in Random(0).choices(range(26), k=2000))
 
 
-def known(*texts, code=False):
-    every = KnownTexts()
+def know(*texts, code=False):
+    known = KnownTexts()
     for text in texts:
-        every.add(Content.of(text, code=code))
-    return every
+        known.add(Content.of(text, code=code))
+    return known
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.4, 1.0])
-def test_prose_of_one_line_is_a_copy_by_its_share(seed, share):
-    """The part that is copied stands at any place, of the known text and of the other one."""
-    source, begin = prose(seed, 6000), Random(seed).randrange(1000)
-    size = round(share * 4000)
-    other = prose(seed + 100, 4000)
-    place = Random(seed).randrange(4001 - size)
-    text = other[:place] + source[begin : begin + size] + other[place + size :]
-    assert known(source).have(Content.of(text, code=False)) == (share > COPIED)
+@given(begin=st.integers(0, 1000), before=st.integers(0, 100), random=st.randoms())
+def test_a_stretch_is_found_wherever_it_stands_and_however_it_is_spaced(begin, before, random):
+    """Two stretches in a row hold a whole one of those that are known."""
+    part = LETTERS[begin : begin + 2 * STRETCH]
+    spaced = "".join(letter + random.choice(["", "", " ", "\n", "\u3000"]) for letter in part)
+    known = know(LETTERS)
+    assert known.have(Content.of("#" * before + spaced + "#" * (6 * STRETCH - before), code=False))
+    assert not known.have(Content.of("#" * 8 * STRETCH, code=False))
 
 
-def test_white_space_does_not_hide_a_copy():
-    source = prose(0, 3000)
-    wrapped = "\n".join(source[place : place + 37] for place in range(0, 3000, 37))
-    assert known(source).have(Content.of(wrapped, code=False))
+@pytest.mark.parametrize(("others", "is_copy"), [(8, True), (9, False), (20, False)])
+def test_it_is_a_copy_from_more_than_a_tenth_on(others, is_copy):
+    known = know(LETTERS[:STRETCH])
+    assert known.have(Content.of(LETTERS[:STRETCH] + "#" * others * STRETCH, code=False)) == is_copy
 
 
-def test_code_is_compared_by_long_lines_alone():
-    lines = [prose(n, 60).replace(" ", "x") for n in range(2 * MANY)]
-    half = [*lines[:MANY], *(prose(n + 500, 60).replace(" ", "x") for n in range(MANY))]
-    assert known("\n".join(lines), code=True).have(Content.of("\n".join(half), code=True))
-    joined = "".join(lines)  # one line, which nobody else has
-    assert not known("\n".join(lines), code=True).have(Content.of(joined, code=True))
+@pytest.mark.parametrize(("own", "is_copy"), [(18, True), (26, True), (27, False), (30, False)])
+def test_lines_are_copied_from_more_than_a_tenth_on(own, is_copy):
+    """Three known lines of 21, 29, 30 and 33."""
+    lines = [f"{number}: {LETTERS[60 * number : 60 * number + 50]}" for number in range(33)]
+    known = know("\n".join(lines[:3]))
+    assert known.have(Content.of("\n".join(lines[: 3 + own]), code=False)) == is_copy
 
 
-def test_a_text_below_a_stretch_is_no_copy():
-    assert not known(prose(0, 3000)).have(Content.of(prose(0, 3000)[: STRETCH - 10].replace(" ", ""), code=False))
-    assert not known().have(Content.of("", code=False))
+def test_code_and_text_of_many_lines_are_compared_by_lines_alone():
+    """Lines that differ in their beginning alone, and are no copies of each other then."""
+    rest = LETTERS[: 2 * STRETCH]
+    for count, code, is_copy in ((MANY, False, False), (MANY - 1, False, True), (MANY - 1, True, False)):
+        one, other = ("\n".join(f"{mark}{number} {rest}" for number in range(count)) for mark in "ab")
+        assert know(one, code=code).have(Content.of(other, code=code)) == is_copy, (count, code)
+        assert know(one, code=code).have(Content.of(one, code=code))
+
+
+def test_paragraphs_and_short_lines_are_not_many_lines():
+    rest = LETTERS[: 3 * STRETCH]
+    for layout in (f"{rest * 4}", "\n".join(rest[n : n + 20] for n in range(0, len(rest), 20))):
+        one, other = ("\n".join(f"{mark}{number} {layout}" for number in range(MANY)) for mark in "ab")
+        assert know(one).have(Content.of(other, code=False))
+
+
+def test_nothing_is_a_copy_of_nothing():
+    for text in ("", " \n", "short", LETTERS):
+        assert not KnownTexts().have(Content.of(text, code=False))
+        assert not know("", "short").have(Content.of(text, code=False))
