@@ -166,8 +166,10 @@ def fit(
     (32768 or "32k"), by default 8 times the trained length. `budget` is the time of the whole run, in seconds or as
     "20m", the default. `quick` takes 90 seconds, 4 times the trained length and 3 texts. Under `objective` far only the
     tokens count that the base model predicts with its trained length and not with an eighth of it. The answer keeps to
-    the conditions: `deployable` is any, static, or an engine that must load it; `max_damage` limits the rise of the
-    loss on short texts in nats, `min_retrieval` the share of passkeys that are found, `max_slowdown` the time.
+    the conditions on the texts that are searched on; if it breaks one on the test texts, what is written is the best
+    hand-set extension that does not, or the sentences say by how much it is broken. `deployable` is any, static, or an
+    engine that must load it; `max_damage` limits the rise of the loss on short texts in nats, `min_retrieval` the share
+    of passkeys that are found, `max_slowdown` the time.
     `samples` texts are searched on, `judges` others test. The answer is tested on the text of `judge_on` too: by
     default what installed packages say of themselves; empty for none. In a `folder` (or an Optuna `storage`) the
     `study` is kept: the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best
