@@ -20,6 +20,7 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.asked import whole_number
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, kept, opened_as
 from ropewalk.measure.plain_json import finite, record_json
@@ -129,7 +130,7 @@ def compare(
     """
     lines, all_tasks = lines_of(extensions), _tasks(tasks, samples)
     asked = [length(str(text), "lengths") for text in lengths]
-    measuring = on_cluster(ray) if ray else side_by_side(workers)
+    measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
     with (
@@ -141,8 +142,7 @@ def compare(
 
 
 def _tasks(tasks: str, samples: int) -> Sequence[Task]:
-    if samples < FEWEST:
-        raise InvalidValue("samples", f"at least {FEWEST}", samples)
+    samples = whole_number("samples", samples, least=FEWEST)
     return tasks_named(tasks, samples) if tasks else tasks_of(samples)
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.diagnostics.diagnose import Diagnosis
 from ropewalk.evaluation.diagnostics.diagnose import diagnose as measured
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.asked import whole_number
 from ropewalk.measure.lines import line_of
 from ropewalk.measure.loading import opened_as
 from ropewalk.measure.plain_json import finite, record_json
@@ -94,13 +94,12 @@ def diagnose(
     "1k"), by default 4 times the trained length. Losses are of all `texts`, everything else of the first. Without an
     extension the base model is diagnosed alone.
     """
-    if texts < 1:
-        raise InvalidValue("texts", "at least 1", texts)
+    texts = whole_number("texts", texts, least=1)
     line = "" if extension == "" else line_of(extension)
     asked = None if length is None else in_tokens(str(length), "length")
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     with opened_as(model, tokenizer, **how, trust_remote_code=trust_remote_code) as host:
-        longest = asked or TIMES * trained_len(host.model.config.get_text_config())
+        longest = TIMES * trained_len(host.model.config.get_text_config()) if asked is None else asked
         subject = host.subject(corpus, longest)
         with showing_progress("diagnosing", shown=progress) as bar:
             return DiagnosisResult(measured(subject, line, texts=texts, progress=bar))

@@ -15,12 +15,12 @@ from ropewalk.extension import Extension
 from ropewalk.hf import export
 from ropewalk.hf import save as write_model
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.asked import seconds, whole_number
 from ropewalk.measure.loading import OpenedModel, kept, opened_as, opened_by_name
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
-from ropewalk.notation import duration
 from ropewalk.notation import length as in_tokens
 from ropewalk.placement import AUTO, wanted_placement
 from ropewalk.report.fitting import as_json, ranked, table, title, write_fit
@@ -35,6 +35,7 @@ from ropewalk.search.workers import helped
 from ropewalk.spec import Json
 
 ELSEWHERE = "all:descriptions"  # the other corpus of the final test
+FEWEST = 2  # texts of an interval
 ENGINES = LOADERS[2:]  # those that can run it, after any and static
 
 
@@ -166,8 +167,10 @@ def fit(
     (32768 or "32k"), by default 8 times the trained length. `budget` is the time of the whole run, in seconds or as
     "20m", the default. `quick` takes 90 seconds, 4 times the trained length and 3 texts. Under `objective` far only the
     tokens count that the base model predicts with its trained length and not with an eighth of it. The answer keeps to
-    the conditions: `deployable` is any, static, or an engine that must load it; `max_damage` limits the rise of the
-    loss on short texts in nats, `min_retrieval` the share of passkeys that are found, `max_slowdown` the time.
+    the conditions on the texts that are searched on; if it breaks one on the test texts, what is written is the best
+    hand-set extension that does not, or the sentences say by how much it is broken. `deployable` is any, static, or an
+    engine that must load it; `max_damage` limits the rise of the loss on short texts in nats, `min_retrieval` the share
+    of passkeys that are found, `max_slowdown` the time.
     `samples` texts are searched on, `judges` others test. The answer is tested on the text of `judge_on` too: by
     default what installed packages say of themselves; empty for none. In a `folder` (or an Optuna `storage`) the
     `study` is kept: the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best
@@ -179,11 +182,11 @@ def fit(
     pace, began = QUICK if quick else USUAL, time.time()
     _require_known(deployable, objective, space)
     _require_room_for(workers, model, device)
-    seconds = (duration(budget, "budget") if isinstance(budget, str) else budget) if budget else pace.budget
+    limit = seconds("budget", budget) or pace.budget  # a budget of 0 is refused
     shorter = tuple(in_tokens(str(length), "lengths") for length in lengths)
     searched = {"deployable": deployable, "objective": objective, "space": space, "lengths": shorter}
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
-    texts = {"samples": samples or pace.samples, "judges": judges or pace.judges}
+    texts = {"samples": _texts("samples", samples, pace.samples), "judges": _texts("judges", judges, pace.judges)}
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     with (
@@ -202,10 +205,15 @@ def fit(
             study=study,
             workers=workers,
             folder=place,
-            deadline=began + seconds,
-            budget=seconds,
+            deadline=began + limit,
+            budget=limit,
         )
         return _answer(request, _fitting(request, host), progress)
+
+
+def _texts(name: str, count: int | None, default: int) -> int:
+    """So many texts; the default where the caller says nothing."""
+    return default if count is None else whole_number(name, count, least=FEWEST)
 
 
 def _require_known(deployable: str, objective: str, space: str) -> None:
@@ -218,7 +226,8 @@ def _require_known(deployable: str, objective: str, space: str) -> None:
 
 
 def _require_room_for(workers: int, model: Any, device: str) -> None:
-    """Refuse several workers that cannot load the model, or that would each take all devices."""
+    """Refuse no workers, and several that cannot load the model, or that would each take all devices."""
+    whole_number("workers", workers, least=1)
     if workers > 1 and not isinstance(model, str | Path):
         sentence = "several workers need the name of a model, which each of them loads"
         raise InvalidValue.because("workers", sentence, remedy="leave workers out, or pass a name")
@@ -246,7 +255,7 @@ def _opened(request: FitRequest) -> Fitting:
 
 def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
     trained = trained_len(host.model.config.get_text_config())
-    length = request.length or request.pace.times * trained
+    length = request.pace.times * trained if request.length is None else request.length
     if length <= trained:
         raise DoesNotFit("target_len", f"above the trained length ({trained})", length)
     subject = host.subject(request.corpus, length)

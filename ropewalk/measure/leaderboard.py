@@ -16,13 +16,13 @@ from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.asked import seconds, whole_number
 from ropewalk.measure.comparing import FEWEST, ComparisonResult
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import kept, opened_as
 from ropewalk.measure.plain_json import record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.models import NAME
-from ropewalk.notation import duration
 from ropewalk.notation import length as in_tokens
 from ropewalk.report.html_page import PageTable
 from ropewalk.report.leaderboard import BOARD, as_json, ranking_json, stopped, table, write_leaderboard
@@ -99,14 +99,12 @@ def leaderboard(
     there. All other parameters are those of `rw.compare`.
     """
     began = time.time()
-    seconds = duration(time_limit, "time_limit") if isinstance(time_limit, str) and time_limit else time_limit
-    deadline = began + float(seconds) if seconds else None
-    if samples < FEWEST:
-        raise InvalidValue("samples", f"at least {FEWEST}", samples)
+    limit, samples = seconds("time_limit", time_limit), whole_number("samples", samples, least=FEWEST)
+    deadline = None if limit is None else began + limit
     lines = lines_of(extensions) if extensions else []
     every_task = checked(tasks_named(tasks, samples) if tasks else tasks_of(samples), samples)
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
-    measuring = on_cluster(ray) if ray else side_by_side(workers)
+    measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
     with (
@@ -115,7 +113,7 @@ def leaderboard(
         showing_progress("measuring", shown=progress) as shown,
     ):
         known = trained_len(host.model.config.get_text_config())
-        length = asked or TIMES * known
+        length = TIMES * known if asked is None else asked
         if length <= known:
             raise InvalidValue("target_len", f"above the trained length ({known})", length)
         clock = RaceClock(deadline)

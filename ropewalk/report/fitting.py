@@ -138,7 +138,7 @@ def lead(fit: FitResult) -> ReportFigure:
             name=name_of(tested.line),
             key=keys[tested.line],
             estimate=tested.behind,
-            note="written" if tested is fit.written else f"{tested.loss.of} texts",
+            note=_note(tested, fit),
             broken=tested.behind.low > BREAK,
         )
         for tested in ranked(fit)
@@ -153,6 +153,13 @@ def lead(fit: FitResult) -> ReportFigure:
         (tested.line, *tested.behind, tested.loss.value, tested.damage.value, tested.slowdown) for tested in ranked(fit)
     ]
     return ReportFigure("behind", question, caption, partial(interval_chart, chart), head, tuple(numbers))
+
+
+def _note(tested: FinalTest, fit: FitResult) -> str:
+    """Whether it is written, or breaks a condition, and on how many texts it was tested."""
+    said = ["written"] * (tested is fit.written)
+    said += ["breaks the goal"] * (tested.line != BARE and not tested.keeps_to(fit.goal))
+    return ", ".join(said) or f"{tested.loss.of} texts"
 
 
 def ranked(fit: FitResult) -> list[FinalTest]:
@@ -286,7 +293,9 @@ def as_json(fit: FitResult, command: str = "") -> dict[str, Any]:
         "goal": fit.goal.to_json(),
         "trained_len": fit.goal.facts.trained_len,
         "extension": fit.advised.to_json(),
-        "judged": [_judged_json(item) for item in (fit.answer, *fit.beside)],
+        "written": fit.written.line,
+        "breaks": fit.written.broken(fit.goal),
+        "judged": [_judged_json(item, fit) for item in (fit.answer, *fit.beside)],
         "elsewhere": _elsewhere_json(fit),
         "trials": [_tried_json(item) for item in fit.history],
     }
@@ -296,10 +305,10 @@ def _elsewhere_json(fit: FitResult) -> dict[str, Any] | None:
     if fit.elsewhere is None:
         return None
     corpus, answer, beside = fit.elsewhere
-    return {"corpus": corpus, "judged": [_judged_json(item) for item in (answer, *beside)]}
+    return {"corpus": corpus, "judged": [_judged_json(item, fit) for item in (answer, *beside)]}
 
 
-def _judged_json(tested: FinalTest) -> dict[str, Any]:
+def _judged_json(tested: FinalTest, fit: FitResult) -> dict[str, Any]:
     return {
         "line": tested.line,
         "extension": tested.extension.to_json(),
@@ -308,6 +317,7 @@ def _judged_json(tested: FinalTest) -> dict[str, Any]:
         "damage": tested.damage._asdict(),
         "slowdown": tested.slowdown,
         "pass_keys": tested.keys._asdict() if tested.keys else None,
+        "breaks": tested.broken(fit.goal),
         "by_length": [
             {"length": at.length, "loss": at.loss._asdict(), "behind": at.behind._asdict()} for at in tested.by_length
         ],

@@ -5,12 +5,15 @@ from __future__ import annotations
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.search.final_test import FinalTest, FitResult
 
+LIMITS = {"max_damage": "exceeds", "max_slowdown": "exceeds", "min_retrieval": "falls below"}
+
 
 def words(fit: FitResult) -> str:
     """Which extension was written, how much better it is than which other, and how certain that is."""
     goal, winner = fit.goal, fit.written
     sentences = [
         f"Written: {winner.line}, {_standing(fit)}.",
+        _broken(fit),
         f"On {winner.loss.of} texts that the search did not see, {goal.scored} have a loss of {winner.loss.value:.3f} "
         "nats.",
         _over_the_rival(fit) if winner is fit.answer else _over_the_search(fit),
@@ -24,8 +27,35 @@ def words(fit: FitResult) -> str:
 
 def _standing(fit: FitResult) -> str:
     if fit.written is not fit.answer:
-        return "the best hand-set extension on the test texts"
+        return "the best hand-set extension on the test texts" + ", among those that keep to the goal" * _has_limits(
+            fit
+        )
     return f"the best of {_searched(fit)} on the fitting texts"
+
+
+def _has_limits(fit: FitResult) -> bool:
+    return any(getattr(fit.goal, name) is not None for name in LIMITS)
+
+
+def _broken(fit: FitResult) -> str:
+    """What is written breaks a condition where every tested extension does."""
+    if fit.written.keeps_to(fit.goal):
+        return ""
+    others = "no other tested extension keeps to the goal there"
+    return f"On the test texts it {excess(fit, fit.written)}; on the fitting texts it did not, and {others}."
+
+
+def excess(fit: FitResult, tested: FinalTest) -> str:
+    """Which conditions an extension breaks on the test texts, and by how much."""
+    measured = {
+        "max_damage": _signed(tested.damage),
+        "max_slowdown": f"{tested.slowdown:.2f}",
+        "min_retrieval": f"{tested.keys.value:.0%}" if tested.keys else "not measured",
+    }
+    return " and ".join(
+        f"{LIMITS[name]} --{name.replace('_', '-')} {getattr(fit.goal, name):g}: {measured[name]}"
+        for name in tested.broken(fit.goal)
+    )
 
 
 def _searched(fit: FitResult) -> str:
@@ -62,10 +92,15 @@ def _on_other_text(fit: FitResult) -> str:
 
 def _over_the_search(fit: FitResult) -> str:
     """Why the search's choice is not the one written."""
+    if not fit.answer.has_loss:
+        return f"The search's choice ({fit.answer.line}) has no finite loss there, and is not written."
     value, low, high, of = fit.written.behind
     less = _margin(Estimate(-value, -high, -low, of))
     chosen = f"{fit.answer.line}, the best of {_searched(fit)} on the fitting texts"
-    return f"That is {less} the search's choice ({chosen}): {_certainty(fit.written)}."
+    over = f"That is {less} the search's choice ({chosen}): {_certainty(fit.written)}."
+    if fit.answer.keeps_to(fit.goal):
+        return over
+    return f"{over} The search's choice is not written: on the test texts it {excess(fit, fit.answer)}."
 
 
 def _out_of_budget(fit: FitResult) -> str:

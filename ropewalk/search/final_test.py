@@ -54,9 +54,13 @@ class FinalTest:
 
     def keeps_to(self, goal: Goal) -> bool:
         """Whether it meets every condition on the test texts."""
+        return not self.broken(goal)
+
+    def broken(self, goal: Goal) -> list[str]:
+        """The names of the conditions that it does not meet on the test texts."""
         retrieval = None if self.keys is None else self.keys.value
         figures = Measurements(self.loss.value, self.damage.value, self.slowdown, retrieval)
-        return all(excess <= 0 for excess in goal.violations(figures).values())
+        return [name for name, excess in goal.violations(figures).items() if not excess <= 0]  # NaN meets none
 
 
 class OtherCorpus(NamedTuple):
@@ -89,13 +93,17 @@ class FitResult:
         by_hand = [
             other for other in self.beside if other.line != BARE and other.keeps_to(self.goal) and other.has_loss
         ]
-        return min(by_hand, key=lambda other: other.behind.value, default=None)
+        known = self.answer.has_loss  # else nothing is known to be behind it, by any number
+        return min(by_hand, key=lambda other: other.behind.value if known else other.loss.value, default=None)
 
     @property
     def written(self) -> FinalTest:
-        """What to load: the answer, unless a hand-set extension is surely better on the test texts."""
-        rival = self.rival
-        return rival if rival and rival.surely_better else self.answer
+        """What to load: the answer, unless a hand-set extension is surely better on the test texts.
+
+        Or unless the answer breaks a condition there, which it met on the fitting texts, and a hand-set one does not.
+        """
+        rival, holds = self.rival, self.answer.has_loss and self.answer.keeps_to(self.goal)
+        return rival if rival and (rival.surely_better or not holds) else self.answer
 
     @property
     def advised(self) -> Extension:

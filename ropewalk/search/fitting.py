@@ -114,9 +114,16 @@ class Fitting:
         return seconds * IDLE / torch.get_num_threads() if on_cpu else seconds
 
     @cached_property
+    def elsewhere(self) -> Subject | None:
+        """The other corpus without texts of either half, which it may have too."""
+        halves = (self.fitted_on, self.judged_on)
+        seen = frozenset(mark for half in halves for mark in half.subject.text_marks(half.count))
+        return replace(self.other, without=seen, _passages=[]) if self.other else None
+
+    @cached_property
     def _others(self) -> int:
         """Texts of the other corpus; none where it has too few that are long enough."""
-        count = self.other.count(self.goal.judges) if self.other else 0
+        count = self.elsewhere.count(self.goal.judges) if self.elsewhere else 0
         return count if count >= FEWEST_ELSEWHERE else 0
 
     @property
@@ -179,14 +186,14 @@ class Fitting:
 
     def _elsewhere(self, result: FitResult) -> OtherCorpus | None:
         """The answer, the base model and the rival, on text of another kind."""
-        if self.other is None or not self._others:
+        if self.elsewhere is None or not self._others:
             return None
-        on = OnTexts(self.other, self.goal, self.judged_on.store, self._others)
+        on = OnTexts(self.elsewhere, self.goal, self.judged_on.store, self._others)
         if not on.scored_tokens(self._others):  # none of them may need far context
             return None
         tested = [result.answer, result.beside[0], *([result.rival] if result.rival else [])]
         answer, *beside = (final_test(on, one.line, one.extension, result.answer.extension) for one in tested)
-        return OtherCorpus(self.other.corpus, answer, tuple(beside))
+        return OtherCorpus(self.elsewhere.corpus, answer, tuple(beside))
 
     def _require_time(self) -> None:
         """Raise when time is up, but not before one extension is measured: a slow machine needs an answer too."""

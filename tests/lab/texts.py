@@ -14,11 +14,11 @@ def text(seed, words=120):
     return " ".join(random.choices(WORDS, k=words)) + f" {random.randrange(10**6)}\n"
 
 
-def folder_of(path, count=40, words=120):
-    """A folder with so many text files."""
+def folder_of(path, count=40, words=120, first=0):
+    """A folder with so many text files; those of another `first` have other words."""
     path.mkdir(parents=True, exist_ok=True)
     for n in range(count):
-        (path / f"{n:03}.txt").write_text(text(n, words))
+        (path / f"{n:03}.txt").write_text(text(first + n, words))
     return f"folder:{path}"
 
 

@@ -127,7 +127,10 @@ def test_in_a_folder_nothing_is_measured_twice(model, corpus, tmp_path, monkeypa
         ({"lengths": [16]}, "lengths must be at least the trained length (32), got 16"),
         ({"tasks": "nedle"}, "did you mean 'needle'"),
         ({"corpus": "nowhere"}, "corpus must be one of"),
-        ({"device": "cpu"}, "device is for a model that is named; this one is loaded; move it there"),
+        (
+            {"device": "cpu"},
+            "device is for a model given by its name; this one is loaded already; call model.to(device)",
+        ),
     ],
 )
 def test_what_is_wrong_is_a_sentence(model, corpus, given, message):

@@ -276,6 +276,8 @@ MUTATIONS = (
     Mutation("halving: against any rival", "evaluation/compare/halving.py", "best = min(rivals", "best = max(rivals", "evaluation/compare/test_halving.py"),
     Mutation("halving: against everybody", "evaluation/compare/halving.py", "for line in standing.rivals if line in measured", "for line in measured if line != standing.line", "evaluation/compare/test_halving.py"),
     Mutation("halving: a rival without a loss", "evaluation/compare/halving.py", "for standing in standings if standing.measured", "for standing in standings if standing.losses", "evaluation/compare/test_halving.py::test_a_loss_that_is_no_number_protects_nobody"),
+    Mutation("fit: an answer written whatever it breaks", "search/final_test.py", "rival.surely_better or not holds", "rival.surely_better", "report/test_fitting.py::test_an_answer_that_breaks_a_condition_on_the_test_texts_gives_way"),
+    Mutation("other text that was fitted on", "search/fitting.py", "replace(self.other, without=seen, ", "replace(self.other, ", "search/test_fitting.py::test_other_text_has_nothing_that_the_search_saw"),
     Mutation("fit: a rival without a loss", "search/final_test.py", " and other.has_loss", "", "report/test_fitting.py::test_what_has_no_loss_is_no_rival_and_comes_last"),
     Mutation("NaN called too few texts", "evaluation/compare/compare.py", "_why_missing(at_target) or _failed", "_failed", "evaluation/compare/test_compare.py::test_a_loss_that_is_no_number_has_its_own_verdict_and_no_rank"),
     Mutation("numbers of changed code", "evaluation/compare/cells.py", '"measured by": measured_by(),', "", "evaluation/material/test_measured_by.py::test_changed_code_measures_anew_in_a_folder_that_has_numbers"),

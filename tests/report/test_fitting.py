@@ -182,3 +182,85 @@ def test_what_has_no_loss_is_no_rival_and_comes_last(fit, tmp_path, value):
         assert page.exists()
         stored = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(name))
         assert next(one for one in stored["judged"] if one["line"] == "pi")["loss"]["value"] is None
+
+
+CONDITIONS = pytest.mark.parametrize(
+    ("condition", "breaking", "keeping", "said"),
+    [
+        (
+            {"max_damage": 0.005},
+            {"damage": estimate(0.035)},
+            {"damage": estimate(0.001)},
+            "exceeds --max-damage 0.005: +0.035 [+0.025, +0.045]",
+        ),
+        ({"max_slowdown": 1.5}, {"slowdown": 2.0}, {"slowdown": 1.1}, "exceeds --max-slowdown 1.5: 2.00"),
+        (
+            {"min_retrieval": 0.5},
+            {"keys": estimate(0.2)},
+            {"keys": estimate(0.9)},
+            "falls below --min-retrieval 0.5: 20%",
+        ),
+    ],
+    ids=["damage", "slowdown", "retrieval"],
+)
+
+
+@CONDITIONS
+@pytest.mark.parametrize("behind", [estimate(0.5), estimate(0.005), estimate(-0.5)], ids=["worse", "alike", "better"])
+def test_an_answer_that_breaks_a_condition_on_the_test_texts_gives_way(
+    fit, tmp_path, condition, breaking, keeping, said, behind
+):
+    """To the best hand-set extension that keeps to it, however much lower the answer's loss is; and it is said."""
+    bare, yarn, pi = fit.beside
+    answer, yarn, pi = replace(fit.answer, **breaking), replace(yarn, behind=behind, **keeping), replace(pi, **breaking)
+    changed = replace(fit, goal=replace(fit.goal, **condition), answer=answer, beside=(bare, yarn, pi))
+    assert changed.written is yarn
+    page = write_fit(changed, tmp_path).read_text()
+    assert rw.parse(str(tmp_path / "extension.json")) == YARN
+    assert words(changed).startswith(
+        "Written: yarn, the best hand-set extension on the test texts, among those that keep"
+    )
+    assert f"The search's choice is not written: on the test texts it {said}." in words(changed)
+    assert said in page
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert (stored["written"], stored["breaks"]) == ("yarn", [])
+    assert [one["breaks"] for one in stored["judged"] if one["line"] in ("pairs #3", "pi")] == [[*condition]] * 2
+
+
+@CONDITIONS
+def test_where_nothing_that_was_tested_keeps_to_the_goal_that_is_said(
+    fit, tmp_path, condition, breaking, keeping, said
+):
+    bare, yarn, pi = fit.beside
+    answer, yarn, pi = (replace(one, **breaking) for one in (fit.answer, yarn, pi))
+    changed = replace(fit, goal=replace(fit.goal, **condition), answer=answer, beside=(bare, yarn, pi))
+    assert changed.written is answer
+    told = (
+        f"On the test texts it {said}; on the fitting texts it did not, and no other tested extension keeps to the goal"
+    )
+    assert told in words(changed)
+    page = write_fit(changed, tmp_path).read_text()
+    assert said in page
+    assert "written, breaks the goal" in page
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert (stored["written"], stored["breaks"]) == ("pairs #3", [*condition])
+    assert said in stored["words"]
+
+
+@CONDITIONS
+def test_an_answer_that_keeps_to_the_goal_is_said_to_break_nothing(fit, condition, breaking, keeping, said):
+    bare, yarn, pi = fit.beside
+    answer = replace(fit.answer, **keeping)
+    changed = replace(fit, goal=replace(fit.goal, **condition), answer=answer, beside=(bare, yarn, pi))
+    assert changed.written is answer
+    assert "--m" not in words(changed)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_answer_without_a_loss_on_the_test_texts_gives_way(fit, value):
+    gone = Estimate(value, math.nan, math.nan, 8)
+    bare, yarn, pi = (replace(one, behind=gone) for one in fit.beside)
+    for beside in ((bare, yarn, pi), (bare, pi, yarn)):
+        changed = replace(fit, answer=replace(fit.answer, loss=gone, behind=gone), beside=beside)
+        assert changed.written is yarn
+        assert "The search's choice (pairs #3) has no finite loss there, and is not written." in words(changed)

@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import shutil
 from copy import deepcopy
 from dataclasses import replace
 from statistics import mean
@@ -29,6 +30,7 @@ from ropewalk.search.spaces import Pairs
 from ropewalk.search.trials import MeasuredTrial, tried
 
 from evaluation.subjects import TRAINED, model, subject
+from lab.texts import folder_of
 
 TARGET = 128
 
@@ -100,7 +102,7 @@ def test_it_is_judged_beside_everything_of_its_class(made):
 def test_the_answer_is_tested_on_other_text(tmp_path):
     """The answer, the base model and the rival, on as many texts as there are; the search does not see them."""
     own = fitting(tmp_path)
-    own.other = subject(tmp_path / "other", longest=TARGET, count=60, words=150)
+    own.other = subject(tmp_path / "other", longest=TARGET, count=60, words=150, first=9000)
     count = own.other.count(3)
     assert count == 3
     own.search(trials=4)
@@ -120,9 +122,34 @@ def test_the_answer_is_tested_on_other_text(tmp_path):
     assert f"the search's choice has a loss of {answer.loss.value:.3f} nats." in said
 
 
+@pytest.mark.parametrize("shared", ["the whole corpus", "some files"])
+def test_other_text_has_nothing_that_the_search_saw(tmp_path, shared):
+    """Whatever the two corpora have in common, under whatever names."""
+    folder_of(tmp_path / "texts", count=900)
+    own = fitting(tmp_path)
+    corpus = own.subject.corpus
+    if shared == "some files":
+        place = tmp_path / "other" / "texts"
+        corpus = f"all:{folder_of(place, count=60, words=150, first=9000)}"
+        for number, path in enumerate(sorted((tmp_path / "texts").glob("*.txt"))):
+            shutil.copy(path, place / f"copy{number}.txt")
+    own.other = replace(own.subject, corpus=corpus, _passages=[])
+    own.search(trials=4)
+    found = own.judge()
+    seen = {tuple(ids.tolist()) for ids in own.fitted_on.subject.passages(2) + own.judged_on.subject.passages(3)}
+    everything = {tuple(ids.tolist()) for ids in own.other.passages(own.other.count(300))}
+    assert seen & everything  # else this tests nothing
+    tested = [tuple(ids.tolist()) for ids in own.elsewhere.passages(3)]
+    assert not seen & set(tested)
+    assert found.elsewhere.answer.loss.value == pytest.approx(
+        mean(loss_by_hand(own.subject.model, found.chosen.extension, torch.tensor(ids)) for ids in tested), abs=1e-4
+    )
+    assert "of which the search saw none" in words(found)
+
+
 def test_too_little_other_text_is_left_out(tmp_path):
     own = fitting(tmp_path)
-    own.other = subject(tmp_path / "other", longest=TARGET, count=40, words=150)
+    own.other = subject(tmp_path / "other", longest=TARGET, count=40, words=150, first=9000)
     assert 0 < own.other.count(3) < 3
     own.search(trials=4)
     assert own.judge().elsewhere is None
@@ -131,7 +158,7 @@ def test_too_little_other_text_is_left_out(tmp_path):
 def test_other_text_without_far_tokens_is_left_out(tmp_path, made):
     """It must not fail at the end of a long search."""
     own = fitting(tmp_path, objective="far")
-    own.other = subject(tmp_path / "other", longest=TARGET, count=60, words=150)
+    own.other = subject(tmp_path / "other", longest=TARGET, count=60, words=150, first=9000)
     assert not OnTexts(own.other, own.goal, own.judged_on.store, 3).scored_tokens(3)  # random weights find none
     assert own._elsewhere(made[1]) is None
 

@@ -61,6 +61,7 @@ class Subject:
     seed: int = 0
     every: int = 1  # take every n-th of the projects that have a long enough document, if there are several
     first: int = 0  # and begin with this one; subjects with another `first` share no document
+    without: frozenset[str] = frozenset()  # the marks of passages that it leaves out
     _passages: list[Passage] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -153,7 +154,7 @@ class Subject:
             if len(document.text.encode()) >= self.longest:
                 searched["tokenised"] += 1
                 ids = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-                if len(ids) >= self.longest:
+                if len(ids) >= self.longest and _mark(json.dumps(ids[: self.longest])) not in self.without:
                     yield document.project, torch.tensor(ids[: self.longest])
 
     def _has(self, count: int) -> str:
