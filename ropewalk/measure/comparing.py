@@ -64,7 +64,8 @@ class ComparisonResult(MeasuredResult):
     def brief(self) -> PageTable:
         """The loss at the longest length, and the verdict."""
         longest = self.comparison.lengths[-1]
-        head = ("extension", f"loss at {short(longest)}", "minus base [95% CI]", "verdict")
+        base = "base in a window" if self.comparison.by_window else "base"
+        head = ("extension", f"loss at {short(longest)}", f"minus {base} [95% CI]", "verdict")
         rows = (
             (name_of(one.line), _loss(one, longest), interval(one.change), one.verdict.words)
             for one in ordered(self.comparison)

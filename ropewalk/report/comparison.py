@@ -131,6 +131,7 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
         "seconds": comparison.seconds,
         "marks": comparison.marks,
         "trained_len": comparison.trained_len,
+        "standard": "window" if comparison.by_window else "trained length",
         "own_schedule": comparison.own_schedule,
         "lengths": list(comparison.lengths),
         "projects": list(comparison.projects),

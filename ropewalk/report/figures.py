@@ -20,9 +20,13 @@ from ropewalk.report.drawing.shares import ShareCell, ShareMap, ShareRow, share_
 from ropewalk.report.drawing.styles import BASE_KEY
 from ropewalk.report.predictions import prediction_figure, predictions
 from ropewalk.report.sections import REACH, estimated
-from ropewalk.report.tables import ordered, short
+from ropewalk.report.tables import ordered, short, standard
 
 LOSS = "nats per token"
+SHORT = (
+    "Below 0 it does. Other tokens are scored at each length; the base model reads those of the longest one under a"
+    " window of its trained length, and lengths whose tokens it did not read have no difference."
+)
 CUT = "A triangle marks what is off the scale, which the extensions that do not break set."
 
 
@@ -73,16 +77,16 @@ def change(comparison: Comparison) -> ReportFigure:
     ]
     chart = IntervalChart(
         rows=rows,
-        across=f"loss at {longest:,} tokens minus the base model's at {trained:,}, {LOSS}",
-        zero=f"base model at {trained:,} tokens",
+        across=f"loss at {longest:,} tokens minus the base model's {standard(comparison)}, {LOSS}",
+        zero=f"base model {standard(comparison)} tokens",
         limit=BREAK,
         limit_name="breaks",
     )
     question = f"Does the model read {longest:,} tokens as well as {trained:,}?"
     question = question if longest > trained else f"What does each extension do to texts of {trained:,} tokens?"
+    within = "under a window of its trained length" if comparison.by_window else "within its trained length"
     caption = (
-        "The loss of the same last tokens, minus the base model's within its trained length; bars are 95 % intervals"
-        f" over texts. {CUT}"
+        f"The loss of the same last tokens, minus the base model's {within}; bars are 95 % intervals over texts. {CUT}"
     )
     head = ("extension", "change", "low", "high", "texts", "verdict", "slowdown", "cache_bytes")
     numbers = [(c.line, *c.change, c.verdict.kind, c.slowdown, c.cache_bytes) for c in ordered(comparison)]
@@ -143,8 +147,9 @@ def loss_by_length(comparison: Comparison) -> ReportFigure:
         candidate.line: {length: change_at(comparison, candidate, length) for length in comparison.lengths}
         for candidate in comparison.candidates
     }
-    up = f"loss minus the base model's at {comparison.trained_len:,}, {LOSS}"
-    words = "Does more text help?", f"Loss of the same last tokens after more and more context: below 0 it does. {CUT}"
+    up = f"loss minus the base model's {standard(comparison)}, {LOSS}"
+    what = "Loss of the same last tokens after more and more context: below 0 it does."
+    words = "Does more text help?", f"{SHORT if comparison.by_window else what} {CUT}"
     return _by_length(comparison, "loss_by_length", words, up, "context", "change", estimates, signed=True)
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, reach
 from ropewalk.evaluation.metrics.effective_length import LLAMA_2, OWN
 from ropewalk.evaluation.metrics.intervals import Estimate
-from ropewalk.evaluation.tasks import Task
+from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.report.drawing.names import name_of
-from ropewalk.report.tables import mark, ordered
+from ropewalk.report.tables import mark, ordered, other_tokens
 
 REACH = "effective length"
 ABOUT_REACH = (
@@ -42,7 +42,8 @@ def _section_of(comparison: Comparison, task: Task) -> Section:
     rows = [row for candidate in ordered(comparison) for row in _rows(candidate, task, lengths)]
     head = ("extension", "number", *(f"{length:,}" for length in lengths))
     about = (sys.modules[type(task).__module__].__doc__ or "").partition("\n")[0]
-    return Section(task.title, about, head, tuple(rows))
+    apart = other_tokens(comparison) if task.title == Context.name else ()
+    return Section(task.title, " ".join([about, *apart]), head, tuple(rows))
 
 
 def _rows(candidate: Candidate, task: Task, lengths: tuple[int, ...]) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from ropewalk.report.html_page import PageTable
 from ropewalk.report.titles import of_projects
 
 LEGEND = (
-    "loss: mean over the same final tokens, in nats per token, as the preceding context grows. loss minus base: at the"
+    "loss: mean over {tokens}, in nats per token, as the preceding context grows. loss minus base: at the"
     " longest length; below 0 is better. passkey, repeated: share correct at the longest length. short damage: loss"
     " added to texts of the trained length. time, cache: longest length."
 )
@@ -34,6 +34,12 @@ PAGE_NOTES = (
 OWN_SCHEDULE = "The checkpoint has its own schedule, {own}. Schedules build on it; with +instead they replace it."
 NO_ROTATION = "The checkpoint's rotation was dropped. What only changes rotation is refused; +instead rotates again."
 TRAINED_UNDER = "The base model was trained under {extension}. A candidate replaces what it names and keeps the rest."
+SAME, OTHER = "the same final tokens", "the final tokens of each text"
+OTHER_TOKENS = (
+    "A text of the trained length is too short for all scored tokens, which are {counts}. So losses compare at one"
+    " length, and not between lengths. They are compared with the base model's loss on the tokens of the longest"
+    " length, each read under a window of {trained:,}."
+)
 MANY = 10  # extensions, from which on chance is worth a word
 MANY_NOTE = (
     "Each verdict is for one extension alone: of {count} that change nothing, {expected:.1f} are expected to seem"
@@ -92,12 +98,17 @@ def mark(candidate: Candidate, task: str, length: int) -> str:
 
 def notes(comparison: Comparison) -> tuple[str, ...]:
     """The legend, and what is special about this model or this run."""
-    return (LEGEND, *remarks(comparison))
+    return (legend(comparison), *remarks(comparison))
+
+
+def legend(comparison: Comparison) -> str:
+    """What the columns are."""
+    return LEGEND.format(tokens=OTHER if comparison.by_window else SAME)
 
 
 def page_notes(comparison: Comparison) -> tuple[str, ...]:
     """The notes with the rules of the verdicts, for which a terminal has no room."""
-    return (LEGEND, *PAGE_NOTES, *remarks(comparison))
+    return (legend(comparison), *PAGE_NOTES, *remarks(comparison))
 
 
 def remarks(comparison: Comparison) -> tuple[str, ...]:
@@ -106,13 +117,29 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     schedule, tried = comparison.own_schedule, len(comparison.candidates) - 1
     projects, read = comparison.projects, len(comparison.projects)
     return (
-        (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
+        other_tokens(comparison)
+        + (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
         + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
         + (ALIKE_NOTE.format(texts=read, projects=of_projects(projects)),) * (read > ALIKE * len(set(projects)))
         + (MEMORY_NOTE,) * any(row.failed == OUT_OF_MEMORY for one in comparison.candidates for row in one.failures)
         + (NO_LOSS_NOTE,) * any(candidate.verdict.kind in (NAN, INFINITE) for candidate in comparison.candidates)
     )
+
+
+def other_tokens(comparison: Comparison) -> tuple[str, ...]:
+    """That lengths differ in their tokens, where they do, and what everything is compared with then."""
+    context, trained = comparison.context, comparison.trained_len
+    if context is None or not comparison.by_window:
+        return ()
+    counts = ", ".join(f"{context.last_of(trained, length):,} at {length:,}" for length in comparison.lengths)
+    return (OTHER_TOKENS.format(counts=counts, trained=trained),)
+
+
+def standard(comparison: Comparison) -> str:
+    """What losses at the longest length are compared with."""
+    how = "under a window of" if comparison.by_window else "at"
+    return f"{how} {comparison.trained_len:,}"
 
 
 def brief(extension: Extension, width: int = 110) -> str:
@@ -141,8 +168,8 @@ def signed(value: float) -> str:
 
 
 def change_head(comparison: Comparison) -> str:
-    """The head of the differences, from the base model's loss at its trained length."""
-    return f"loss minus base at {comparison.trained_len:,} [95% CI]"
+    """The head of the differences, from the base model's loss at its trained length, or under a window of it."""
+    return f"loss minus base {standard(comparison)} [95% CI]"
 
 
 def size(count: int) -> str:
@@ -241,7 +268,7 @@ def advice(comparison: Comparison) -> str:
     choice, words = _choice(comparison, length)
     cheap = _small_cache(comparison)
     if cheap is not None and cheap is not choice:
-        words += f" If memory must not grow, use {cheap.line}{_brackets(_meaning(cheap))}."
+        words += f" If memory must not grow, use {cheap.line}{_brackets(_meaning(comparison, cheap))}."
     return words
 
 
@@ -260,18 +287,20 @@ def _choice(comparison: Comparison, length: str) -> tuple[Candidate, str]:
     if finders:
         choice = finders[0]
         same = f"{best.line} and {choice.line} have the same loss at {length} within chance"
-        return choice, f"Use {choice.line}: {same}; {choice.line} also finds the passkeys{_brackets(_meaning(choice))}."
-    words = f"Use {best.line}: it has the lowest loss at {length}{_brackets(_meaning(best))}."
+        meaning = _brackets(_meaning(comparison, choice))
+        return choice, f"Use {choice.line}: {same}; {choice.line} also finds the passkeys{meaning}."
+    words = f"Use {best.line}: it has the lowest loss at {length}{_brackets(_meaning(comparison, best))}."
     words += f" Its lead over {name_of(ties[0].line)} may be chance." if ties else ""
     if best.verdict.kind == UNCLEAR:
         words += f" Whether it gains from the longer context is not clear yet: {_more_texts(comparison)}."
     return best, words
 
 
-def _meaning(candidate: Candidate) -> str:
-    """The verdict, where "unchanged" alone would be misread; without the part that needs more texts."""
+def _meaning(comparison: Comparison, candidate: Candidate) -> str:
+    """The verdict, where "unchanged" would be misread; without the part that needs more texts."""
     words = candidate.verdict.words.removeprefix(UNCLEAR).removeprefix(", ")
-    return words.replace(UNCHANGED, "its loss stays at the trained-length level", 1)
+    level = "that of a window of the trained length" if comparison.by_window else "the trained-length level"
+    return words.replace(UNCHANGED, f"its loss stays at {level}", 1)
 
 
 def _brackets(words: str) -> str:

@@ -441,3 +441,25 @@ def test_only_memory_is_called_memory(made):
     assert said.startswith("No candidate has a finite loss at 200 tokens (out of memory, NaN loss)")
     everyone = tuple(replace(one, verdict=short) for one in broken.candidates)
     assert advice(replace(broken, candidates=everyone)).startswith("No candidate had enough memory for 200 tokens")
+
+
+def test_that_lengths_differ_in_their_tokens_is_said_wherever_they_are_compared(tmp_path):
+    """In the heading, below the table, in every caption of a difference, in the sentences and in JSON."""
+    plain = comparison(["yarn", "pi"])
+    more = replace(plain, tasks=(Context(samples=3, last=200), *plain.tasks[1:]))
+    assert (plain.by_window, more.by_window) == (False, True)
+    assert (change_head(plain), change_head(more)) == (
+        "loss minus base at 64 [95% CI]",
+        "loss minus base under a window of 64 [95% CI]",
+    )
+    counts = "63 at 64, 127 at 128, 200 at 256"
+    assert any(counts in note and "under a window of 64" in note for note in notes(more))
+    assert not any("window of 64" in note or "too short" in note for note in notes(plain))
+    assert "the same final tokens" in notes(plain)[0]
+    assert "the same final tokens" not in notes(more)[0]
+    assert next(one for one in sections(more) if one.name == "context").about.count(counts) == 1
+    for made, standard in ((plain, "trained length"), (more, "window")):
+        page = write_report(made, tmp_path / standard).read_text()
+        assert (counts in page) == (made is more)
+        assert ("Loss of the same last tokens after more and more context" in page) == (made is plain)
+        assert json.loads((tmp_path / standard / "results.json").read_text())["standard"] == standard

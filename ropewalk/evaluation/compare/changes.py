@@ -1,6 +1,6 @@
 """Differences from the base model on the same texts: by the length of the context, and by position in the longest text.
 
-    by length:    loss of the last tokens at a length - the base model's at its trained length
+    by length:    loss of the last tokens at a length - the base model's at its trained length, or under a window of it
     by position:  loss of the tokens at a position    - the base model's at the same position
 
 Texts differ more than extensions do; what two losses of one text have in common cancels out.
@@ -24,12 +24,12 @@ class PositionChange(NamedTuple):
 
 
 def change_at(comparison: Comparison, candidate: Candidate, length: int) -> Estimate:
-    """The change at one length; the verdict's at the longest. No estimate where it was not measured."""
+    """The change at one length; the verdict's at the longest. No estimate where the same tokens were not measured."""
     row = candidate.at(Context.name, length)
     base = comparison.base.at(Context.name, comparison.trained_len)
-    if row is None or base is None:
-        return NO_ESTIMATE
-    return difference([sample["loss"] for sample in row.samples], [sample["loss"] for sample in base.samples])
+    name = comparison.standard_at(length)
+    others = [sample[name] for sample in base.samples if name in sample] if base else []
+    return difference([sample["loss"] for sample in row.samples], others) if row and others else NO_ESTIMATE
 
 
 def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[PositionChange, ...]:

@@ -1,7 +1,8 @@
 """`compare`: several extensions of one model at several lengths, with a verdict for each.
 
-An extension at the longest length is compared with the base model at its trained length, on the same tokens. The
-verdict says whether the model breaks, stays as good, or makes use of the longer context.
+An extension at the longest length is compared with the base model at its trained length, on the same tokens; where a
+text of that length is too short to have them, with the base model under a window of it. The verdict says whether the
+model breaks, stays as good, or makes use of the longer context.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.evaluation.compare.installed import SOURCES, installed
@@ -60,7 +61,7 @@ class Candidate:
     extension: Extension
     rows: tuple[ResultRow, ...]  # what was measured
     failures: tuple[ResultRow, ...]  # what could not be measured
-    change: Estimate  # loss at the longest length, minus the base model's at its trained length
+    change: Estimate  # loss at the longest length, minus the base model's at its trained length, on the same tokens
     over_window: Estimate  # the same, minus the base model's under a window of the trained length
     cache_bytes: int  # for one text of the longest length
     slowdown: float  # seconds at the longest length, over those of the base model
@@ -117,6 +118,20 @@ class Comparison:
     def trained_len(self) -> int:
         """The length at which the base model sets the standard."""
         return self.facts.trained_len
+
+    @property
+    def context(self) -> Context | None:
+        """The task whose losses are compared."""
+        return next((task for task in self.tasks if isinstance(task, Context) and task.title == Context.name), None)
+
+    @property
+    def by_window(self) -> bool:
+        """Whether texts of the trained length lack some scored tokens: the standard then reads them under a window."""
+        return self.context is not None and self.standard_at(self.lengths[-1]) != "loss"
+
+    def standard_at(self, length: int) -> str:
+        """Which number of the base model at its trained length is of the tokens scored at a length; empty for none."""
+        return self.context.standard(self.trained_len, length, self.lengths[-1]) if self.context else ""
 
     @property
     def base(self) -> Candidate:
@@ -234,7 +249,8 @@ def _candidate(
     rows = [row for row in all_rows if row.extension == extension]
     measured, failures = (tuple(row for row in rows if bool(row.failed) == failed) for failed in (False, True))
     at_target = _find(measured, Context.name, target)
-    change, over_window = (_difference(at_target, standard, name) for name in ("loss", "window_loss"))
+    of_same = cast(Context, standard.task).standard(subject.facts.trained_len, target, target)
+    change, over_window = (_difference(at_target, standard, name) for name in (of_same, "window_loss"))
     damage, keys = _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target)
     missing = _why_missing(at_target) or _failed(failures, target)
     result = (

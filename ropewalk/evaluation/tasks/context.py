@@ -5,7 +5,8 @@ At the longest length the whole passage is read, and its loss and hits by positi
 
 A token in the middle of a text of the trained length has seen only half of that length. So the base model also reads
 the same tokens under a window of the trained length, piece by piece: what is no better than that makes no use of the
-longer context.
+longer context. Where more tokens are scored than a text of the trained length has, lengths differ in their tokens too;
+then that window alone is the base model's standard, since it reads the same ones.
 
 Protocol: the loss of the last tokens at several contexts is Su's (bojone/rerope, eval_loss.py).
 """
@@ -38,7 +39,8 @@ class Context(Task):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passage: its last tokens, and all tokens by position at the longest length."""
         ids = subject.begun(subject.passages(self.samples)[sample], length)[None]
-        last = self.last_of(subject, length)
+        trained_len = subject.facts.trained_len
+        last = self.last_of(trained_len, length)
         scores, size = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
         result: Json = {
             "loss": scores.loss(last),
@@ -47,13 +49,24 @@ class Context(Task):
         }
         if length == subject.longest:
             result |= {"curve": binned(scores.losses_bn[0]), "hits": binned(scores.hits_bn[0].float())}
-        elif length == subject.facts.trained_len and subject.is_base:
-            result["window_loss"] = window_loss(subject, sample, self.last_of(subject, subject.longest), self.samples)
+        elif length == trained_len and subject.is_base:
+            most = self.last_of(trained_len, subject.longest)
+            result["window_loss"] = window_loss(subject, sample, most, self.samples)
         return result
 
-    def last_of(self, subject: Subject, length: int) -> int:
-        """The number of tokens that are scored in texts of a length."""
-        return min(self.last or subject.facts.trained_len // 2, length - 1)
+    def last_of(self, trained_len: int, length: int) -> int:
+        """The number of tokens that are scored in texts of a length; the first token has no prediction."""
+        return min(self.last or trained_len // 2, length - 1)
+
+    def standard(self, trained_len: int, length: int, longest: int) -> str:
+        """Which number of the base model at its trained length is of the tokens that are scored at a length.
+
+        Empty where none is: of more tokens than it read at once, its window is measured for the longest texts alone.
+        """
+        scored = self.last_of(trained_len, length)
+        if scored == self.last_of(trained_len, trained_len):
+            return "loss"
+        return "window_loss" if scored == self.last_of(trained_len, longest) else ""
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Means over passages."""

@@ -9,7 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.evaluation.compare.compare import compare, verdict
+from ropewalk.evaluation.compare.changes import change_at
+from ropewalk.evaluation.compare.compare import NO_ESTIMATE, compare, verdict
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, share
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
@@ -241,3 +242,60 @@ def test_one_name_has_one_meaning(tmp_path):
         compare(who, [window, yarn], [64], store, tasks=[Context(samples=2)])
     with pytest.raises(rw.InvalidValue, match="extensions must be named otherwise than 'bare', the base model"):
         compare(who, [yarn._replace(text="bare")], [64], store, tasks=[Context(samples=2)])
+
+
+def of_the_same_tokens(who, ids, count):
+    """The base model's mean loss of the last tokens, in pieces of 4 that end a text of at most the trained length."""
+    losses = []
+    for end in range(len(ids), len(ids) - count, -4):
+        begin = max(end - 4, len(ids) - count)
+        with torch.no_grad():
+            logits = who.model(input_ids=ids[None, max(0, end - TRAINED) : end - 1]).logits[0, begin - end :]
+        losses.append(cross_entropy(logits.double(), ids[begin:end], reduction="none"))
+    return float(torch.cat(losses).mean())
+
+
+@pytest.mark.parametrize(
+    ("last", "scored", "by_window"),
+    [
+        (1, 1, False),
+        (16, 16, False),
+        (31, 31, False),
+        (32, 32, True),
+        (40, 40, True),
+        (127, 127, True),
+        (999, 127, True),
+    ],
+)
+def test_a_change_is_of_the_same_tokens_however_many_are_scored(tmp_path, last, scored, by_window):
+    """A text of 32 tokens has 31 that can be scored; more are compared under a window of 32."""
+    who = subject(tmp_path, longest=128)
+    tasks = [Context(samples=3, last=last)]
+    made = compare(who, ["yarn", "window:window=8"], [64, 128], Store(tmp_path / "s"), tasks=tasks)
+    assert made.by_window == by_window
+    base = made.base.at("context", TRAINED).samples
+    same = [of_the_same_tokens(who, ids, scored) for ids in who.passages(3)]
+    at_once = [each["loss"] for each in base]
+    assert [each["window_loss"] for each in base] == pytest.approx(same, abs=1e-5)
+    for one in made.candidates:
+        long = [sample["loss"] for sample in one.at("context", 128).samples]
+        assert one.change == pytest.approx(difference(long, same if by_window else at_once), abs=1e-5)
+        assert one.over_window == pytest.approx(difference(long, same), abs=1e-5)
+        assert change_at(made, one, 128) == one.change
+        between = change_at(made, one, 64)
+        tokens = min(last, 63)  # at 64; the base model read as many at 128, at 32, or at neither
+        known = {min(last, 31): at_once, scored: same} | ({} if by_window else {tokens: at_once})
+        if tokens in known:
+            middle = [sample["loss"] for sample in one.at("context", 64).samples]
+            assert between == pytest.approx(difference(middle, known[tokens]), abs=1e-5)
+        else:
+            assert between is NO_ESTIMATE
+        assert change_at(made, one, TRAINED).of == 3
+    assert change_at(made, made.base, TRAINED)[:3] == (0.0, 0.0, 0.0)
+
+
+def test_within_the_trained_length_there_is_no_other_standard(tmp_path):
+    who = subject(tmp_path, longest=TRAINED)
+    made = compare(who, ["yarn"], [TRAINED], Store(tmp_path / "s"), tasks=[Context(samples=3, last=999)])
+    assert not made.by_window
+    assert made.base.change[:3] == (0.0, 0.0, 0.0)
