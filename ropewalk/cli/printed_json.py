@@ -32,6 +32,7 @@ COMPARED: Mapping[str, str] = {
     "own_schedule": "of the checkpoint; empty for plain RoPE",
     "lengths": "lengths that were measured, in tokens",
     "projects": "of the texts whose losses are compared",
+    "standard": "what the base model reads, to be compared with: `trained length` or, in pieces of it, `window`",
     "tasks": "tasks that were measured, with their parameters",
     "contenders": "the base model first: `line`, `extension`, `change` (of the loss), `cache_bytes`, `slowdown`,"
     " `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
