@@ -136,7 +136,7 @@ def test_errors_are_one_line(place, tmp_path, capsys, given, words):
 def test_the_tokens_that_need_far_context(place, capsys, monkeypatch):
     """By lower thresholds: this model is untrained, and predicts nothing by the usual ones."""
 
-    def loosely(model, text, trained_len):
+    def loosely(model, text, trained_len, begin=()):
         return key_tokens(model, text, near=trained_len // 8, far=trained_len, gain=0.0, most=9.0)
 
     monkeypatch.setattr("ropewalk.search.far_tokens.far_tokens", loosely)
