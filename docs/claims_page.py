@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 
 mpl.use("Agg")
+from generated_part import with_part
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from PIL import Image
 
 RESULTS = Path(__file__).resolve().parent / "results"
-BEGIN, END = "<!-- generated: claims -->", "<!-- end -->"
 LINES = ["-", "--", "-.", ":"]
 COLOURS = 160  # of a picture; with few, lines that are thin get the colour of others
 WIDE = 8  # so many times the smallest place is drawn on a scale of powers
@@ -121,10 +121,7 @@ def _summary_of(study: Study, records: Sequence[Record]) -> str:
 
 def results_page(results: Path = RESULTS) -> str:
     """docs/results/README.md with its table."""
-    text = (results / "README.md").read_text("utf-8")
-    if BEGIN not in text:
-        return text
-    return f"{text.partition(BEGIN)[0]}{BEGIN}\n{summary(results)}\n{END}{text.partition(END)[2]}"
+    return with_part((results / "README.md").read_text("utf-8"), "claims", summary(results))
 
 
 def page_name(study: Study, record: Record) -> str:

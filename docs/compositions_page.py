@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from generated_part import with_part
+
 from ropewalk.evaluation.metrics.intervals import difference
 
 HERE = Path(__file__).parent / "results" / "compositions"
 OURS, RIVALS = "long_reach", ("self_extend+log_n", "rerope+log_n")
 CORPORA = {"stdlib": "standard library", "python": "standard library and packages", "books": "books"}
 LENGTHS = {"2k": 2048, "4k": 4096, "8k": 8192, "16k": 16384}
-BEGIN, END = "<!-- generated: differences -->", "<!-- end -->"
 
 
 def collected(place: Path, length: int) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def table(measured: dict[str, Any]) -> str:
 def compositions_page() -> str:
     """The page with its table."""
     text, measured = (HERE / "README.md").read_text("utf-8"), json.loads((HERE / "losses.json").read_text("utf-8"))
-    return f"{text.partition(BEGIN)[0]}{BEGIN}\n{table(measured)}\n{END}{text.partition(END)[2]}"
+    return with_part(text, "differences", table(measured))
 
 
 def collect(folder: Path) -> None:

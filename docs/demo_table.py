@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 PLACE = Path(__file__).parent / "results" / "demo" / "demo.json"
-BEGIN, END = "<!-- generated: demo -->", "<!-- end -->"
 BASE = "bare"
 WORDS = {  # the table's head, and the name of the base model
     "README.md": (
@@ -56,12 +55,6 @@ def _cells(row: DemoRow, base: str, best: float, smallest: float) -> str:
     cache = f"**{row.cache:.3g} MiB**" if row.cache == smallest else f"{row.cache:.3g} MiB"
     name = base if row.line == BASE else f"`{row.line}`"
     return f"| {' | '.join([name, *before, last, f'{row.found:.0%}', cache])} |"
-
-
-def with_demo_table(text: str, name: str) -> str:
-    """A front page with its table."""
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{demo_table(name)}\n{END}{rest.partition(END)[2]}"
 
 
 def collect(folder: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from claims_page import RESULTS, claim_pages, draw_claims, results_page
 from compositions_page import compositions_page
-from demo_table import with_demo_table
+from demo_table import demo_table
+from generated_part import with_part
 
 from ropewalk import presets
 from ropewalk.evaluation import tasks
@@ -29,7 +30,6 @@ from gallery import draw_gallery, gallery_page
 from notebooks import notebook_page
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- generated: methods -->", "<!-- end -->"
 MEANINGS = {  # of the rows of the front pages' table; in English, where none is here, the folder's own docstring
     "README.md": {"head": "| slot | folder | methods |", "presets": "papers and systems, as compositions"},
     "README.zh.md": {
@@ -101,8 +101,8 @@ def methods_table(meanings: Mapping[str, str]) -> str:
 
 def front_page(name: str) -> str:
     """README.md or README.zh.md with its tables as the sources and the results say."""
-    before, rest = with_demo_table((ROOT / name).read_text(), name).split(BEGIN)
-    return f"{before}{BEGIN}\n{methods_table(MEANINGS[name])}\n{END}{rest.split(END)[1]}"
+    text = with_part((ROOT / name).read_text(), "demo", demo_table(name))
+    return with_part(text, "methods", methods_table(MEANINGS[name]))
 
 
 def main() -> None:

@@ -27,9 +27,8 @@ def words(fit: FitResult) -> str:
 
 def _standing(fit: FitResult) -> str:
     if fit.written is not fit.answer:
-        return "the best hand-set extension on the test texts" + ", among those that keep to the goal" * _has_limits(
-            fit
-        )
+        among = ", among those that keep to the goal" if _has_limits(fit) else ""
+        return f"the best hand-set extension on the test texts{among}"
     return f"the best of {_searched(fit)} on the fitting texts"
 
 

@@ -64,7 +64,8 @@ class Goal(Checked):
                 rule = f"from the trained length ({self.facts.trained_len}) to below the target ({self.target_len})"
                 raise DoesNotFit("lengths", rule, length, remedy="leave it out")
         if self.lengths and self.objective == FAR:
-            raise Conflict("lengths", "left out where the objective is far", self.lengths, remedy="or take all")
+            remedy = "or take the objective all"
+            raise Conflict("lengths", "left out where the objective is far", self.lengths, remedy=remedy)
 
     @property
     def factor(self) -> float:

@@ -42,9 +42,7 @@ def falls_behind(loss: float, rivals: list[float], *, by_hand: bool) -> bool:
     """Whether a loss is too high beside those of others on the same texts."""
     if not math.isfinite(loss):
         return True
-    rivals = [
-        rival for rival in rivals if math.isfinite(rival)
-    ]  # NaN is below nothing, and would protect whatever it leads
+    rivals = [rival for rival in rivals if math.isfinite(rival)]  # NaN, below nothing, would protect all it leads
     if by_hand:
         return bool(rivals) and loss > min(rivals) + MAX_GAP
     return sum(rival < loss for rival in rivals) >= max(1, (len(rivals) + 1) // KEPT)

@@ -54,7 +54,7 @@ ObjectiveName = Annotated[
         "--objective",
         metavar="TOKENS",
         autocompletion=completion.one_of(OBJECTIVES),
-        help="tokens whose loss counts: all, or far (predictable with the trained length, not with an eighth)",
+        help="tokens whose loss counts: all; far: those that the base model predicts only with far context",
     ),
 ]
 Damage = Annotated[

@@ -57,7 +57,8 @@ def key_tokens(
     Every window begins with the tokens `begin`, which count; without `far` they come before the text.
     """
     whole, step = len(text) - 1, advance or max(1, near // 4)
-    widest, longest = near + step - 1, min(far or whole + len(begin), whole + len(begin))
+    widest, most_read = near + step - 1, whole + len(begin)
+    longest = min(far or most_read, most_read)
     if widest >= longest:
         sentence = f"the near context, up to {widest} tokens, must be shorter than the far one, {longest}"
         raise DoesNotFit.because("near", sentence, remedy="shorten it, or take longer texts")

@@ -83,7 +83,9 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     for base, one, two in zip(zero, once, twice, strict=True):
         for a, b, c in ((base.q_bhid, one.q_bhid, two.q_bhid), (base.k_bgjd, one.k_bgjd, two.k_bgjd)):
             if not (c - 2 * b + a).abs().max() <= CLOSE * c.abs().max():
-                sentence = f"queries and keys of layer {base.layer.depth} are no product plus bias, as under a norm"
+                sentence = (
+                    f"queries and keys of layer {base.layer.depth} are not a product plus a bias (is there a norm?)"
+                )
                 raise DoesNotFit.because("model", sentence, remedy="take a model without norms on queries and keys")
     return zero
 

@@ -41,9 +41,7 @@ Model = Annotated[
 ]
 Extension = Annotated[
     str,
-    typer.Argument(
-        help="of requests that name the model alone; by default rerope+log_n for the model default, else none"
-    ),
+    typer.Argument(help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none"),
 ]
 Host = Annotated[str, typer.Option(help="the address to bind; 0.0.0.0 is every network of this machine")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, and prints it")]

@@ -112,7 +112,7 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
                 return folder
             write_whole(file, json.dumps({**run._asdict(), "figures": figures}, indent=1) + "\n")
             _report(folder, settings, subject.projects(settings.texts), length)
-    _report(folder, settings, subject.projects(settings.texts), length)  # the claims may have changed
+    _report(folder, settings, subject.projects(settings.texts), length)  # again: the claims may have changed
     return folder / "tuned.md"
 
 

@@ -51,7 +51,7 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
                     return folder
                 write_whole(measured_file, json.dumps(figures, indent=1) + "\n")
                 _report(folder, settings, projects)
-    _report(folder, settings, projects)  # the claims may have changed
+    _report(folder, settings, projects)  # again: the claims may have changed
     return folder / "zoo.md"
 
 

@@ -1,0 +1,12 @@
+"""The part of a page that follows from records: what stands between two comments is written anew, the rest is kept."""
+
+from __future__ import annotations
+
+END = "<!-- end -->"
+
+
+def with_part(text: str, name: str, part: str) -> str:
+    """A page with its part of this name; a page without the comment is an error of the page."""
+    begin = f"<!-- generated: {name} -->"
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{part}\n{END}{rest.partition(END)[2]}"
