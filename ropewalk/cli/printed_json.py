@@ -82,9 +82,11 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "marks": MARKS,
         "goal": "the conditions",
         "trained_len": "of the model",
-        "extension": "the answer, as `rw.Extension.from_json` reads it",
-        "judged": "the final test, the answer first: `line`, `extension`, `loss`, `behind`, `damage`, `slowdown`,"
-        " `pass_keys`, `by_length`",
+        "extension": "the one written, as `rw.Extension.from_json` reads it",
+        "written": "the same as a line",
+        "breaks": "which conditions it breaks on the test texts; empty: none",
+        "judged": "the final test, the search's choice first: `line`, `extension`, `loss`, `behind`, `damage`,"
+        " `slowdown`, `pass_keys`, `breaks`, `by_length`",
         "elsewhere": "the same on text of another kind: `corpus`, `judged`; null where there is too little",
         "trials": "every trial with its losses",
     },

@@ -20,7 +20,7 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.asked import whole_number
+from ropewalk.measure.argument_checks import whole_number
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, kept, opened_as
 from ropewalk.measure.plain_json import finite, record_json

@@ -10,7 +10,7 @@ from ropewalk.evaluation.diagnostics.diagnose import Diagnosis
 from ropewalk.evaluation.diagnostics.diagnose import diagnose as measured
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.asked import whole_number
+from ropewalk.measure.argument_checks import whole_number
 from ropewalk.measure.lines import line_of
 from ropewalk.measure.loading import opened_as
 from ropewalk.measure.plain_json import finite, record_json

@@ -15,7 +15,7 @@ from ropewalk.extension import Extension
 from ropewalk.hf import export
 from ropewalk.hf import save as write_model
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.asked import seconds, whole_number
+from ropewalk.measure.argument_checks import seconds, whole_number
 from ropewalk.measure.loading import OpenedModel, kept, opened_as, opened_by_name
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress

@@ -16,7 +16,7 @@ from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.asked import seconds, whole_number
+from ropewalk.measure.argument_checks import seconds, whole_number
 from ropewalk.measure.comparing import FEWEST, ComparisonResult
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import kept, opened_as

@@ -136,7 +136,7 @@ def test_python_takes_the_same_by_the_same_names():
     model = rw.load(DEFAULT, dtype="bfloat16")
     assert model.dtype == torch.bfloat16
     for refused in (lambda: rw.inspect(model, dtype="float32"), lambda: rw.compare(model, dtype="float32")):
-        with pytest.raises(rw.InvalidValue, match="dtype is for a model that is named; this one is loaded"):
+        with pytest.raises(rw.InvalidValue, match="dtype is for a model given by its name; this one is loaded"):
             refused()
 
 

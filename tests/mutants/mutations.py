@@ -257,7 +257,7 @@ MUTATIONS = (
     Mutation("gradients that count texts alike", "search/objective.py", "gradients * (tokens / tokens.mean())[:, None]", "gradients", "search/test_far_tokens.py::test_gradients_are_of_the_same_mean"),
     Mutation("key tokens that near context predicts too", "evaluation/metrics/key_tokens.py", "(near_n - far_n > gain) & (far_n < most)", "far_n < most", "evaluation/metrics/test_key_tokens.py"),
     Mutation("key tokens that nothing predicts", "evaluation/metrics/key_tokens.py", " & (far_n < most)", "", "evaluation/metrics/test_key_tokens.py"),
-    Mutation("a near context one token short", "evaluation/metrics/key_tokens.py", "widest, longest = near + step - 1", "widest, longest = near + step - 2", "evaluation/metrics/test_key_tokens.py"),
+    Mutation("a near context one token short", "evaluation/metrics/key_tokens.py", "widest, most_read = near + step - 1, whole", "widest, most_read = near + step - 2, whole", "evaluation/metrics/test_key_tokens.py"),
     Mutation("a length reached by chance", "evaluation/metrics/effective_length.py", "takewhile(lambda length: standard", "filter(lambda length: standard", "evaluation/metrics/test_effective_length.py"),
     Mutation("other tokens at each length", "evaluation/tasks/context.py", "subject.passages(self.samples)[sample], length)[None]", "subject.passages(self.samples)[sample][:length], length)[None]", "evaluation/tasks/test_tasks.py::test_context_scores_the_same_tokens_at_every_length"),
     Mutation("a needle at half its depth", "evaluation/material/prompts.py", "round(line.depth * size)", "round(line.depth * size / 2)", "evaluation/material/test_prompts.py"),

@@ -5,7 +5,7 @@ import math
 import pytest
 
 import ropewalk as rw
-from ropewalk.measure import asked, comparing, diagnosing, fitting, leaderboard
+from ropewalk.measure import argument_checks, comparing, diagnosing, fitting, leaderboard
 
 WRONG_TIMES = [0, -5, math.nan, math.inf, -math.inf, True, "0s", "-5s", "nan", "90"]
 WRONG_COUNTS = [0, 1, -1, math.nan, 2.5, True, "2"]
@@ -49,7 +49,7 @@ def test_a_length_of_none_is_no_default(monkeypatch, place, function, length):
 
 
 def test_what_is_right_passes():
-    assert [asked.whole_number("samples", value, least=2) for value in (2, 400)] == [2, 400]
-    assert [asked.seconds("budget", value) for value in ("", None, 90, 0.5, "20m")] == [None, None, 90, 0.5, 1200]
+    assert [argument_checks.whole_number("samples", value, least=2) for value in (2, 400)] == [2, 400]
+    assert [argument_checks.seconds("budget", value) for value in ("", None, 90, 0.5, "20m")] == [None, None, 90, 0.5, 1200]
     with pytest.raises(TypeError):  # it goes on to load a model
         rw.compare(workers=0)
