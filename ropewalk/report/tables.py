@@ -6,7 +6,18 @@ import math
 
 from rich.table import Table as RichTable
 
-from ropewalk.evaluation.compare.compare import BREAK, FINDS, INFINITE, NAN, UNCHANGED, UNCLEAR, Candidate, Comparison
+from ropewalk.evaluation.compare.compare import (
+    BREAK,
+    BREAKS,
+    FINDS,
+    INFINITE,
+    NAN,
+    ROUNDING,
+    UNCHANGED,
+    UNCLEAR,
+    Candidate,
+    Comparison,
+)
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate
 from ropewalk.evaluation.tasks import Context, Task
@@ -260,7 +271,9 @@ def advice(comparison: Comparison) -> str:
         return _no_loss(comparison, length)
     if all(candidate.verdict.kind == UNCLEAR for candidate in with_loss):
         return f"There are not enough texts for a verdict: {_more_texts(comparison)}."
-    if best is comparison.base:
+    if best.verdict.kind == BREAKS:
+        return _all_break(comparison, length)
+    if best is comparison.base or comparison.gain.high < ROUNDING:
         return f"Use no extension: none has a lower loss than the base model at {length}."
     if not comparison.gain.clear_of(0):
         chance = f"but its lead over the base model, {interval(comparison.gain)}, may be chance"
@@ -270,6 +283,12 @@ def advice(comparison: Comparison) -> str:
     if cheap is not None and cheap is not choice:
         words += f" If memory must not grow, use {cheap.line}{_brackets(_meaning(comparison, cheap))}."
     return words
+
+
+def _all_break(comparison: Comparison, length: str) -> str:
+    """Nothing to use where the lowest loss is that of a broken model."""
+    remedy = "compare other extensions (--all compares every preset that applies), or try a shorter length"
+    return f"All of these break at {length}, {name_of(comparison.best.line)} the least: {remedy}."
 
 
 def _no_loss(comparison: Comparison, length: str) -> str:

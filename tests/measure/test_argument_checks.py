@@ -50,6 +50,12 @@ def test_a_length_of_none_is_no_default(monkeypatch, place, function, length):
 
 def test_what_is_right_passes():
     assert [argument_checks.whole_number("samples", value, least=2) for value in (2, 400)] == [2, 400]
-    assert [argument_checks.seconds("budget", value) for value in ("", None, 90, 0.5, "20m")] == [None, None, 90, 0.5, 1200]
+    assert [argument_checks.seconds("budget", value) for value in ("", None, 90, 0.5, "20m")] == [
+        None,
+        None,
+        90,
+        0.5,
+        1200,
+    ]
     with pytest.raises(TypeError):  # it goes on to load a model
         rw.compare(workers=0)

@@ -14,7 +14,7 @@ from full_disk import room
 from rich.console import Console
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.compare.compare import UNCLEAR, Verdict, compare, not_finite
+from ropewalk.evaluation.compare.compare import BREAKS, UNCLEAR, Verdict, compare, not_finite
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.metrics.intervals import Estimate
@@ -173,6 +173,25 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
     assert "must not grow" not in advice(changed(made, **{**losses, "window:window=8": 2.0}))
     assert advice(changed(made, **{**losses, "bare": -1.0})).startswith("Use no extension")
     assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
+
+
+def test_advice_recommends_nothing_that_breaks(made):
+    losses = {"bare": 3.0, "yarn": 1.1, "rerope+log_n": 1.2, "window:window=8": 1.3}
+    found = changed(made, **losses)
+    broken = tuple(replace(one, verdict=Verdict(BREAKS, BREAKS)) for one in found.candidates)
+    said = advice(replace(found, candidates=broken))
+    assert said.startswith("All of these break at 200 tokens, yarn the least: compare other extensions")
+    assert "Use" not in said
+
+
+@pytest.mark.parametrize("rounding", [1e-8, -1e-8])
+def test_a_difference_of_rounding_is_no_lead(made, rounding):
+    """Such as the base model's against "rope", which another kernel may compute."""
+    apart = {"rerope+log_n": 0.2, "window:window=8": 0.3}
+    assert advice(changed(made, bare=0.0, yarn=rounding, **apart)).startswith("Use no extension")
+    assert advice(changed(made, bare=0.0, yarn=-0.1, **apart)).startswith("Use yarn")
+    twice = changed(made, bare=3.0, yarn=rounding, **{**apart, "rerope+log_n": 0.0})
+    assert len(twice.ties) == 1
 
 
 def finding(candidate, share):

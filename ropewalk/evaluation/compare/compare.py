@@ -39,6 +39,7 @@ LINES = (
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
 # In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.
 BREAK, DAMAGE = 0.25, 0.02
+ROUNDING = 1e-4  # and what two ways of computing the same loss may differ by
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 NO_BETTER = "no better than a window"  # of the trained length
 UNCLEAR = "not enough texts to tell"
@@ -148,7 +149,7 @@ class Comparison:
         """The candidates whose lead by the best one may be chance, the lowest loss first."""
         others = sorted(self.candidates, key=lambda candidate: candidate.rank)[1:]
         leads = ((other, self.lead_over(other)) for other in others if other is not self.base)
-        return [other for other, lead in leads if math.isfinite(lead.value) and not lead.low > 0]
+        return [other for other, lead in leads if math.isfinite(lead.value) and not lead.low > ROUNDING]
 
     def finds_passkeys(self, candidate: Candidate) -> bool:
         """Whether a candidate finds passkeys at the longest length."""
