@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from card_table import card_table, passkeys_found
 from claims_page import RESULTS, claim_pages, draw_claims, results_page
 from compositions_page import compositions_page
 from demo_table import demo_table
@@ -30,6 +31,7 @@ from gallery import draw_gallery, gallery_page
 from notebooks import notebook_page
 
 ROOT = Path(__file__).resolve().parents[1]
+CARD = ROOT / "ropewalk" / "models" / "default" / "README.md"
 MEANINGS = {  # of the rows of the front pages' table; in English, where none is here, the folder's own docstring
     "README.md": {"head": "| slot | folder | methods |", "presets": "papers and systems, as compositions"},
     "README.zh.md": {
@@ -105,6 +107,12 @@ def front_page(name: str) -> str:
     return with_part(text, "methods", methods_table(MEANINGS[name]))
 
 
+def card() -> str:
+    """The card of the model that comes with Ropewalk, with its two tables as the results say."""
+    text = with_part(CARD.read_text(), "figures", f"{card_table()}\n\n{passkeys_found()}")
+    return with_part(text, "demo", demo_table(str(CARD.relative_to(ROOT))))
+
+
 def main() -> None:
     """Write or check."""
     texts = {
@@ -117,6 +125,7 @@ def main() -> None:
         RESULTS / "README.md": results_page(),
         **claim_pages(),
         RESULTS / "compositions" / "README.md": compositions_page(),
+        CARD: card(),
         **{ROOT / name: front_page(name) for name in MEANINGS},
     }
     if "--check" in sys.argv:

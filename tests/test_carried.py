@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from ropewalk.evaluation.tasks import Context, Passkey
 from ropewalk.models import DEFAULT
 
 TRAINED = 512
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,13 @@ def test_the_classical_picture(carried):
                 assert mean_of(carried, task, TRAINED, "loss") > within + 0.5
     assert losses["yarn:factor=2"] < min(losses["pi:factor=2"], beyond) - 0.5
     assert losses["rerope:window=256+log_n"] < within + 0.05
+
+
+@pytest.mark.parametrize("study", ["card", "demo"])
+def test_the_figures_on_its_card_are_of_these_weights(carried, study):
+    """A new model needs new figures: see docs/card_table.py and docs/demo_table.py."""
+    kept = json.loads((RESULTS / study / f"{study}.json").read_text())
+    assert (kept["weights"] if study == "card" else kept["marks"]["weights"]) == carried.marks["weights"]
 
 
 def test_its_card_says_how_it_was_made():

@@ -154,8 +154,11 @@ class Subject:
             if len(document.text.encode()) >= self.longest:
                 searched["tokenised"] += 1
                 ids = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-                if len(ids) >= self.longest and _mark(json.dumps(ids[: self.longest])) not in self.without:
+                if len(ids) >= self.longest and not self._left_out(ids[: self.longest]):
                     yield document.project, torch.tensor(ids[: self.longest])
+
+    def _left_out(self, ids: list[int]) -> bool:
+        return bool(self.without) and _mark(json.dumps(ids)) in self.without
 
     def _has(self, count: int) -> str:
         """How many long documents were found, and in which if others were not read."""

