@@ -22,6 +22,11 @@ TESTS = Path(__file__).parents[2]
 # So that a node without network counts as dead after two seconds.
 SOON = {f"RAY_health_check_{name}": str(value) for name, value in
         (("initial_delay_ms", 1000), ("period_ms", 500), ("timeout_ms", 500), ("failure_threshold", 3))}  # fmt: skip
+LEFT_BEHIND = [  # by a run that was killed
+    ("link", "del", "rwbridge"),
+    *(("link", "del", f"rwcable{number}") for number in range(NODES)),
+    *(("netns", "del", f"rw{number}") for number in range(NODES)),
+]
 DRIVER = """
     import json, sys, time
     from dataclasses import dataclass
@@ -91,6 +96,8 @@ def address(number):
 def networks():
     """Three namespaces on one bridge."""
     made = []
+    for words in LEFT_BEHIND:
+        subprocess.run(["ip", *words], capture_output=True, check=False)
     try:
         ip("link", "add", "rwbridge", "type", "bridge")
         made.append(("link", "del", "rwbridge"))
