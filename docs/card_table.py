@@ -8,11 +8,12 @@ projects: texts of one project are alike.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed, share
+from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, crossed, share
+from ropewalk.report.titles import of_projects
 
 PLACE = Path(__file__).parent / "results" / "card" / "card.json"
 TEXTS = {
@@ -21,9 +22,9 @@ TEXTS = {
     "all:folder:unseen": "Django 5.2, Flask 3.1, Scrapy 2.19, Celery 5.7, which it has not seen",
     "all:folder:books": "*Moby Dick*, *Ulysses*, *Anna Karenina*, which it has not seen",
 }
-HEAD = "| text | of | nats a token | accuracy | bits a byte |\n|---|---|---|---|---|"
+HEAD = "| kind of text | texts | nats a token | accuracy | bits a byte |\n|---|---|---|---|---|"
 FILLERS = {"text": "held-out text", "grass": "the five sentences about grass"}
-COLUMNS = ("loss", "accuracy", "bits_per_byte")
+COLUMNS = {"loss": LOSS, "accuracy": SHARE, "bits_per_byte": LOSS}
 Figures = Mapping[str, Any]
 
 
@@ -38,14 +39,17 @@ def passkeys_found() -> str:
     found = json.loads(PLACE.read_text("utf-8"))["passkeys"]
     parts = [f"{sum(found[name])} of {len(found[name])} in {words}" for name, words in FILLERS.items()]
     low = min(share(sum(found[name]), len(found[name])).low for name in FILLERS)
-    return f"Passkeys in 512 tokens, depths evenly spread: it finds {' and '.join(parts)} (each at least {low:.1%})."
+    where = "in 512 tokens, at evenly spread depths"
+    return f"Passkeys {where}: it finds {' and '.join(parts)}. The 95 % intervals begin at {low:.1%} or above."
 
 
 def _row(words: str, study: Figures) -> str:
     projects = study["projects"]
-    means = [crossed([study["samples"][name]], groups=projects, least=0) for name in COLUMNS]
-    of = f"{len(projects)} texts of {len(set(projects))}"
-    return f"| {' | '.join([words, of, *map(_interval, means)])} |"
+    means = [
+        crossed([study["samples"][name]], groups=projects, least=least, most=most)
+        for name, (least, most) in COLUMNS.items()
+    ]
+    return f"| {' | '.join([words, f'{len(projects)}{of_projects(projects)}', *map(_interval, means)])} |"
 
 
 def _interval(estimate: Estimate) -> str:
@@ -55,24 +59,21 @@ def _interval(estimate: Estimate) -> str:
 def collect(folders: list[Path]) -> None:
     """What the card needs, text by text, into one small file."""
     kept: dict[str, Any] = {"commands": [], "texts": {}, "passkeys": {}}
-    for folder in folders:
-        results = json.loads((folder / "results.json").read_text("utf-8"))
+    for results in (json.loads((folder / "results.json").read_text("utf-8")) for folder in folders):
+        weights = {"weights": results["marks"]["weights"]}
+        if kept.setdefault("marks", weights) != weights:
+            sys.exit(f"{results['command']} measured another model than the folders before")
         kept["commands"].append(results["command"])
-        kept |= {"made": results["made"], "weights": results["marks"]["weights"]}
-        for task, samples in _of_the_base_model(results):
-            if task["name"] == "passkey":
-                kept["passkeys"][task.get("filler", "text")] = [sample["right"] for sample in samples]
-            elif task["last"] == 511:  # every token that has a prediction
-                figures = {name: [sample[name] for sample in samples] for name in COLUMNS}
-                kept["texts"][results["marks"]["corpus"]] = {"projects": results["projects"], "samples": figures}
+        kept["made"] = results["made"]
+        rows = {row["task"]: row["samples"] for row in results["contenders"][0]["rows"] if row["length"] == 512}
+        if "passkey" in rows:
+            filler = next(task["filler"] for task in results["tasks"] if task["name"] == "passkey")
+            kept["passkeys"][filler] = [sample["right"] for sample in rows["passkey"]]
+        else:
+            figures = {name: [sample[name] for sample in rows["context"]] for name in COLUMNS}
+            kept["texts"][results["marks"]["corpus"]] = {"projects": results["projects"], "samples": figures}
     PLACE.parent.mkdir(exist_ok=True)
     PLACE.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
-
-
-def _of_the_base_model(results: Figures) -> Iterator[tuple[Figures, list[Figures]]]:
-    """Each task that was asked for, with what the base model gave at its trained length."""
-    rows = {row["task"]: row["samples"] for row in results["contenders"][0]["rows"] if row["length"] == 512}
-    return zip(results["tasks"], rows.values(), strict=True)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,6 @@ WORDS = {  # the table's head, and the name of the base model
         "| 扩展 | 512 处损失 | 1,024 | 2,048 | 4,096 | 4,096 处找到的 passkey | 4,096 处缓存 |",
         "基础模型",
     ),
-    "ropewalk/models/default/README.md": (
-        "| extension | loss at 512 | 1,024 | 2,048 | 4,096 | passkeys found at 4,096 | cache at 4,096 |",
-        "none",
-    ),
 }
 Figures = Mapping[str, Any]
 

@@ -70,7 +70,7 @@ def test_the_classical_picture(carried):
 def test_the_figures_on_its_card_are_of_these_weights(carried, study):
     """A new model needs new figures: see docs/card_table.py and docs/demo_table.py."""
     kept = json.loads((RESULTS / study / f"{study}.json").read_text())
-    assert (kept["weights"] if study == "card" else kept["marks"]["weights"]) == carried.marks["weights"]
+    assert kept["marks"]["weights"] == carried.marks["weights"]
 
 
 def test_its_card_says_how_it_was_made():

@@ -272,7 +272,7 @@ def advice(comparison: Comparison) -> str:
     if all(candidate.verdict.kind == UNCLEAR for candidate in with_loss):
         return f"There are not enough texts for a verdict: {_more_texts(comparison)}."
     if best.verdict.kind == BREAKS:
-        return _all_break(comparison, length)
+        return _nothing_holds(comparison, length)
     if best is comparison.base or comparison.gain.high < ROUNDING:
         return f"Use no extension: none has a lower loss than the base model at {length}."
     if not comparison.gain.clear_of(0):
@@ -285,10 +285,11 @@ def advice(comparison: Comparison) -> str:
     return words
 
 
-def _all_break(comparison: Comparison, length: str) -> str:
+def _nothing_holds(comparison: Comparison, length: str) -> str:
     """Nothing to use where the lowest loss is that of a broken model."""
-    remedy = "compare other extensions (--all compares every preset that applies), or try a shorter length"
-    return f"All of these break at {length}, {name_of(comparison.best.line)} the least: {remedy}."
+    best = f"even {name_of(comparison.best.line)}, which has the lowest loss, breaks"
+    remedy = "Compare other extensions (--all compares every preset that applies), or try a shorter length."
+    return f"Nothing here holds at {length}: {best}. {remedy}"
 
 
 def _no_loss(comparison: Comparison, length: str) -> str:

@@ -39,7 +39,7 @@ LINES = (
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
 # In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.
 BREAK, DAMAGE = 0.25, 0.02
-ROUNDING = 1e-4  # and what two ways of computing the same loss may differ by
+ROUNDING = 1e-4  # two ways of computing the same loss differ by less
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 NO_BETTER = "no better than a window"  # of the trained length
 UNCLEAR = "not enough texts to tell"

@@ -158,6 +158,7 @@ class Subject:
                     yield document.project, torch.tensor(ids[: self.longest])
 
     def _left_out(self, ids: list[int]) -> bool:
+        """Whether this passage is one of those to leave out."""
         return bool(self.without) and _mark(json.dumps(ids)) in self.without
 
     def _has(self, count: int) -> str:

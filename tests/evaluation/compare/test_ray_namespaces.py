@@ -22,10 +22,10 @@ TESTS = Path(__file__).parents[2]
 # So that a node without network counts as dead after two seconds.
 SOON = {f"RAY_health_check_{name}": str(value) for name, value in
         (("initial_delay_ms", 1000), ("period_ms", 500), ("timeout_ms", 500), ("failure_threshold", 3))}  # fmt: skip
-LEFT_BEHIND = [  # by a run that was killed
-    ("link", "del", "rwbridge"),
-    *(("link", "del", f"rwcable{number}") for number in range(NODES)),
-    *(("netns", "del", f"rw{number}") for number in range(NODES)),
+PARTS = [
+    *(("link", f"rwcable{number}") for number in range(NODES)),
+    *(("netns", f"rw{number}") for number in range(NODES)),
+    ("link", "rwbridge"),
 ]
 DRIVER = """
     import json, sys, time
@@ -92,29 +92,29 @@ def address(number):
     return f"10.213.7.{number + 1}"
 
 
+def remove():
+    """What there is of the namespaces and what joins them."""
+    for kind, name in PARTS:
+        subprocess.run(["ip", kind, "del", name], capture_output=True, check=False)
+
+
 @contextmanager
 def networks():
     """Three namespaces on one bridge."""
-    made = []
-    for words in LEFT_BEHIND:
-        subprocess.run(["ip", *words], capture_output=True, check=False)
+    remove()  # a run that was killed leaves them behind
     try:
         ip("link", "add", "rwbridge", "type", "bridge")
-        made.append(("link", "del", "rwbridge"))
         ip("link", "set", "rwbridge", "up")
         for number in range(NODES):
             ip("netns", "add", f"rw{number}")
-            made.append(("netns", "del", f"rw{number}"))
             ip("link", "add", f"rwcable{number}", "type", "veth", "peer", "name", "eth0", "netns", f"rw{number}")
-            made.append(("link", "del", f"rwcable{number}"))
             ip("link", "set", f"rwcable{number}", "master", "rwbridge", "up")
             for words in (("addr", "add", f"{address(number)}/24", "dev", "eth0"), ("link", "set", "eth0", "up"),
                           ("link", "set", "lo", "up")):  # fmt: skip
                 ip("-n", f"rw{number}", *words)
         yield
     finally:
-        for words in reversed(made):
-            ip(*words)
+        remove()
 
 
 @pytest.fixture
