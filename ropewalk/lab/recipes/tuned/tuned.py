@@ -30,7 +30,7 @@ from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSetting
 from ropewalk.lab.recipes.tuned.claims import verdicts
 from ropewalk.lab.recipes.tuned.figures import FEW, LONGEST
 from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
-from ropewalk.lab.training.train import LONGER, TrainingPlan
+from ropewalk.lab.training.train import LONGER
 from ropewalk.record import AT_LEAST_ONE
 
 TIMES = (1, 2, 4, LONGEST)  # the trained length; the last is what a model is trained on at
@@ -42,10 +42,11 @@ class TunedMethod(NamedTuple):
     line: str
     beyond: str = ""
     own_length: bool = False  # trained at the trained length: as many tokens, in more rows
+    untrained: bool = True
     trained: bool = True
 
     @property
-    def untrained(self) -> str:
+    def read_under(self) -> str:
         """What the base model is read under."""
         return f"{self.line}+{self.beyond}" if self.beyond else self.line
 
@@ -58,6 +59,7 @@ METHODS: Mapping[str, TunedMethod] = {
     "abf": TunedMethod("abf:new_base=500000"),
     "dynamic": TunedMethod("dynamic_ntk"),
     "drope": TunedMethod("nope", "log_n", own_length=True),
+    "short": TunedMethod("rope", own_length=True, untrained=False),  # a control: what the texts alone teach
     "dynamic_yarn": TunedMethod("dynamic_yarn", trained=False),
     "yarn_4x": TunedMethod("yarn:factor=4", trained=False),
 }
@@ -119,7 +121,7 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
 def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
     """The base model under every schedule first; then seed by seed, so that a table that is cut off is a whole one."""
     plan = settings.plan
-    yield from (TunedRun(name, 0, plan.seed) for name in names)
+    yield from (TunedRun(name, 0, plan.seed) for name in names if METHODS[name].untrained)
     for seed in range(plan.seed, plan.seed + settings.seeds):
         for steps in sorted({max(1, plan.steps // FEW), plan.steps}):
             yield from (TunedRun(name, steps, seed) for name in names if METHODS[name].trained)
@@ -143,7 +145,7 @@ def _one(
     """The figures of one model, which is trained first if it is to be; None where training was stopped."""
     method, measure = METHODS[run.method], partial(_measured, settings=settings, length=length)
     if run.steps == 0:
-        with extended(subject.model, method.untrained, target_len=subject.longest):
+        with extended(subject.model, method.read_under, target_len=subject.longest):
             return measure(subject)
     place = folder / "models" / run.name
     if not finished(place, lambda: _train(place, run, settings, subject.longest, shared=folder)):
@@ -159,8 +161,9 @@ def _train(place: Path, run: TunedRun, settings: TunedSettings, longest: int, *,
     method, plan = METHODS[run.method], replace(settings.plan, steps=run.steps, seed=run.seed)
     read = {name: getattr(settings, name) for name in ("model", "corpus", "characters", "puzzles")}
     if method.own_length:
-        more: TrainingPlan = replace(plan, rows=LONGEST * plan.rows)
-        return drope(place, DroPESettings(plan=more, **read), shared=shared)
+        plan, longest = replace(plan, rows=LONGEST * plan.rows), longest // LONGEST
+    if method.line == "nope":
+        return drope(place, DroPESettings(plan=plan, **read), shared=shared)
     return carry_on(place, CarryOnSettings(plan=plan, extension=method.line, length=longest, **read), shared=shared)
 
 

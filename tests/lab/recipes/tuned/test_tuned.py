@@ -75,12 +75,24 @@ def test_figures_are_those_of_the_models(run, tmp_path):
 
 
 def test_as_many_tokens_at_the_trained_length_as_in_long_rows(run, tmp_path):
-    run("none,drope")
-    lengths = {}
-    for name in ("none", "drope"):
+    run("none,short,drope")
+    rows = {}
+    for name in ("none", "short", "drope"):
         plan = json.loads(next((tmp_path / "out" / "models" / f"{name}-5-0").glob("plan.json")).read_text())
-        lengths[name] = plan["rows"]
-    assert lengths == {"none": 1, "drope": 8}
+        rows[name] = plan["rows"]
+    assert rows == {"none": 1, "short": 8, "drope": 8}
+
+
+def test_the_control_is_the_base_model_trained_on_and_is_not_read_untrained(run, tmp_path):
+    run("none,short")
+    measured = figures_of(tmp_path / "out")
+    assert {steps for name, steps, _ in measured if name == "short"} == {1, 5}
+    model = rw.load(tmp_path / "out" / "models" / "short-5-0" / "model")
+    assert model.config.max_position_embeddings == 48
+    assert model.config.rope_parameters["rope_type"] == "default"
+    words = {one.claim.name: one.word for one in verdicts_of(results({**EQUAL, ("short", ALL): 1.9}))}
+    assert words["yarn-harm"] == "reproduced"
+    assert words["yarn-harm-control"] == words["pi-harm-control"] == words["drope-harm-control"] == "not reproduced"
 
 
 def test_dynamic_scaling_is_read_and_not_trained(run, tmp_path):
@@ -184,7 +196,7 @@ def test_what_is_refused(run):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_one_that_the_model_can_have(name):
-    rw.parse(METHODS[name].untrained, trained_len=40, target_len=320)
+    rw.parse(METHODS[name].read_under, trained_len=40, target_len=320)
 
 
 def results(losses, seeds=3):
