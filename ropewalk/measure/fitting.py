@@ -238,10 +238,11 @@ def _require_room_for(workers: int, model: Any, device: str) -> None:
 def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtension:
     fitting.begin()  # before others join it
     with (
-        helped(request.workers, partial(_opened, request)),
+        helped(request.workers, partial(_opened, request)) as stop,
         showing_progress(request.study, shown=shown) as progress,
     ):
-        _search(fitting, progress)
+        if _search(fitting, progress):
+            stop()
         fitting.judge_share(0)
     with showing_progress("testing", shown=shown) as progress:
         result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
@@ -273,7 +274,8 @@ def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
     )
 
 
-def _search(fitting: Fitting, progress: WorkProgress) -> None:
+def _search(fitting: Fitting, progress: WorkProgress) -> bool:
+    """Whether it was interrupted."""
     began, end = time.time(), fitting.end
     if end is not None and end <= began:
         more = fitting.deadline and began - end  # what the final test needs beyond the budget
@@ -289,8 +291,10 @@ def _search(fitting: Fitting, progress: WorkProgress) -> None:
         label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
         progress(time.time() - began, max(1.0, (end or began) - began), label)
 
-    if fitting.search(watch=watch):
+    interrupted = fitting.search(watch=watch)
+    if interrupted:
         progress.note("search stopped; the best so far is tested (Ctrl-C again stops the test too)")
+    return interrupted
 
 
 def _tests(fit: FitResult) -> list[FinalTest]:

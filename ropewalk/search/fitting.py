@@ -12,6 +12,7 @@ from pathlib import Path
 import optuna
 import torch
 
+from ropewalk.errors import about
 from ropewalk.evaluation.compare.compare import made_here
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.measured_by import measured_by
@@ -50,6 +51,7 @@ class Fitting:
     most: int | None = None  # hand-set extensions that are tested beside the answer
     other: Subject | None = None  # texts of another kind, for the final test alone
     leads: bool = True  # whether it computes gradients for the next step; one worker does
+    stopped: Callable[[], bool] = lambda: False  # whether the main process has ended the search
     _until: float | None = None  # end of the search, by the last estimate
 
     @cached_property
@@ -100,7 +102,7 @@ class Fitting:
 
     def begin(self) -> None:
         """Refuse what cannot be searched, and measure what all workers need: the base model."""
-        _ = self.fitted_on, self.judged_on, self.study
+        _ = self.fitted_on, self.judged_on, self._others, self.study
         _ = self.fitted_on.subject.warm, self.judged_on.subject.warm  # in this process, which others are forked from
         for texts in (self.fitted_on, self.judged_on):
             texts.require_tokens()
@@ -123,7 +125,8 @@ class Fitting:
     @cached_property
     def _others(self) -> int:
         """Texts of the other corpus; none where it has too few that are long enough."""
-        count = self.elsewhere.count(self.goal.judges) if self.elsewhere else 0
+        with about("judge_on"):
+            count = self.elsewhere.count(self.goal.judges) if self.elsewhere else 0
         return count if count >= FEWEST_ELSEWHERE else 0
 
     @property
@@ -139,9 +142,14 @@ class Fitting:
         """Hand-set extensions, the best first, with their number of test texts: a few where they fell behind."""
         history, judges = tried(self.study), self.goal.judges
         held = {trial.extension for trial in history if trial.figures}
-        few = min(judges, max(LEAST, judges // 4))
         by_line = lines(self.goal, self.takes, history, self.most)
-        return {line: (extension, judges if extension in held else few) for line, extension in by_line.items()}
+        return {line: (extension, judges if extension in held else self._few) for line, extension in by_line.items()}
+
+    @cached_property
+    def _few(self) -> int:
+        """A quarter of the test texts, or as many as it takes to have a token that counts."""
+        counts = range(min(self.goal.judges, max(LEAST, self.goal.judges // 4)), self.goal.judges)
+        return next(filter(self.judged_on.scored_tokens, counts), self.goal.judges)
 
     def search(self, *, trials: int | None = None, watch: Watch = lambda trial: None) -> bool:
         """Search until the end; True where it was interrupted."""
@@ -198,8 +206,8 @@ class Fitting:
     def _require_time(self) -> None:
         """Raise when time is up, but not before one extension is measured: a slow machine needs an answer too."""
         parent = multiprocessing.parent_process()
-        if parent is not None and not parent.is_alive():
-            raise KeyboardInterrupt  # the main process has died
+        if self.stopped() or (parent is not None and not parent.is_alive()):
+            raise KeyboardInterrupt  # the main process was interrupted, or has died
         over = self._until is not None and time.time() > self._until
         if over and any(trial.figures for trial in tried(self.study)):
             raise OutOfTime

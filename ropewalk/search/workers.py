@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing.synchronize import Event
 
 import torch
 
@@ -18,20 +19,24 @@ OpenFitting = Callable[[], Fitting]  # loads a model and opens the study; sent t
 
 
 @contextmanager
-def helped(workers: int, open_fitting: OpenFitting) -> Iterator[None]:
-    """Run the other workers for as long as a block lasts."""
+def helped(workers: int, open_fitting: OpenFitting) -> Iterator[Callable[[], None]]:
+    """Run the other workers for as long as a block lasts; what it yields, and an exception, ends their search."""
     if workers == 1:
-        yield
+        yield lambda: None
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // workers))
     context = multiprocessing.get_context("spawn")
-    settings = (open_fitting, workers, trusted(), stated(), wanted_revision(), wanted_placement())
+    stop = context.Event()
+    settings = (stop, open_fitting, workers, trusted(), stated(), wanted_revision(), wanted_placement())
     helpers = [context.Process(target=_help, args=(number, *settings), daemon=True) for number in range(1, workers)]
     for process in helpers:
         process.start()
     try:
-        yield
+        yield stop.set
+    except BaseException:
+        stop.set()
+        raise
     finally:
         for process in helpers:
             process.join()
@@ -40,6 +45,7 @@ def helped(workers: int, open_fitting: OpenFitting) -> Iterator[None]:
 
 def _help(
     number: int,
+    stop: Event,
     open_fitting: OpenFitting,
     workers: int,
     trust: bool,
@@ -54,6 +60,6 @@ def _help(
         for scope in scopes:
             inside.enter_context(scope)
         fitting = open_fitting()
-        fitting.leads = False
+        fitting.leads, fitting.stopped = False, stop.is_set
         if not fitting.search():
             fitting.judge_share(number)

@@ -183,6 +183,22 @@ def test_what_broke_is_judged_on_a_few_texts(tmp_path, monkeypatch):
     assert all(each.behind.of == each.loss.of == each.damage.of for each in found.values())
 
 
+@pytest.mark.parametrize(("without", "few"), [(0, 6), (5, 6), (6, 7), (30, 8)])
+def test_of_few_texts_one_has_a_token_that_counts(tmp_path, monkeypatch, without, few):
+    """Where only tokens count that need far context, the first texts may have none."""
+    monkeypatch.setattr(OnTexts, "scored_tokens", lambda self, count: max(0, count - without))
+    assert fitting(tmp_path, judges=8, objective="far")._few == few
+
+
+def test_other_text_that_cannot_be_read_is_refused_before_anything_is_measured(tmp_path):
+    own = fitting(tmp_path)
+    own.other = replace(own.subject, corpus="all:/nowhere.jsonl", _passages=[])
+    with pytest.raises(rw.RopewalkError, match=r"judge_on: .*/nowhere\.jsonl"):
+        own.begin()
+    assert not tried(own.study)
+    assert not (own.folder / "cells.sqlite").exists()
+
+
 def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch):
     own = fitting(tmp_path)
     own.search(trials=4)

@@ -17,10 +17,10 @@ from typing import ClassVar
 import pytest
 
 import ropewalk as rw
-from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.evaluation.compare.cells import cells
 from ropewalk.evaluation.compare.cluster import connection, crew
-from ropewalk.evaluation.compare.cluster.connection import reachable
+from ropewalk.evaluation.compare.cluster.connection import connected, reachable
 from ropewalk.evaluation.compare.cluster.crew import CellQueue, RayWorker, on_cluster
 from ropewalk.evaluation.compare.cluster.room import needed, workers
 from ropewalk.evaluation.compare.installed import installed
@@ -116,9 +116,8 @@ def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
     def init(**_):
         raise why("The current node timed out during startup.\nThis could happen because ...")
 
-    monkeypatch.setattr(
-        connection, "ray_package", lambda: SimpleNamespace(init=init, shutdown=lambda: ended.append(True))
-    )
+    fake = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: ended.append(True))
+    monkeypatch.setattr(connection, "ray_package", lambda: fake)
     for address, words in {
         "local": "a cluster that starts on this machine",
         "h:1": "the address of a running Ray cluster",
@@ -416,3 +415,15 @@ def test_a_task_of_a_file_goes_to_the_workers_with_its_file(tmp_path):
     (row,) = rows
     assert [sample["loss"] for sample in row.samples] == [69, 69]
     assert [sample["module"] for sample in row.samples] == [[type(tasks[1]).__module__]] * 2
+
+
+def test_a_connection_of_the_callers_is_used_and_stays():
+    ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
+    with connected("local"):
+        stored = ray.put(42)
+        with pytest.raises(Conflict, match=r"connected to Ray already, .* local; pass auto .* ray\.shutdown\(\)"):
+            connected("local").__enter__()
+        with connected("auto"):
+            assert ray.get(stored) == 42
+        assert ray.get(stored) == 42
+    assert not ray.is_initialized()

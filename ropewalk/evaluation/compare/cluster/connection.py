@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ropewalk.errors import InvalidValue, Unreadable, not_installed
+from ropewalk.errors import Conflict, InvalidValue, Unreadable, not_installed
 
 LOCAL = "local"  # a cluster on this machine, for this command only
 PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
@@ -35,9 +35,16 @@ def reachable(address: str) -> str:
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """Ray for as long as a block lasts. A local cluster leaves no files and sends no statistics."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    """Ray for as long as a block lasts. A local cluster leaves no files and sends no statistics.
+
+    A connection that the caller has is used, and stays.
+    """
     ray = ray_package()
+    if ray.is_initialized():
+        _require_auto(address)
+        yield
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     with ExitStack() as after:
         if address == LOCAL:
@@ -49,6 +56,13 @@ def connected(address: str) -> Iterator[None]:
         except Exception as reason:  # Ray raises a plain Exception on time-outs
             raise _no_cluster(address, reason) from reason
         yield
+
+
+def _require_auto(address: str) -> None:
+    """Refuse another cluster than the one that this process is connected to: Ray knows one at a time."""
+    if address != "auto":
+        sentence = f"this process is connected to Ray already, so it cannot connect to {address}"
+        raise Conflict.because("--ray", sentence, remedy="pass auto to use that connection, or end it: ray.shutdown()")
 
 
 def ray_package() -> Any:
