@@ -20,14 +20,14 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.argument_checks import whole_number
+from ropewalk.measure.argument_checks import tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, kept, opened_as
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
-from ropewalk.notation import BARE, length
+from ropewalk.notation import BARE
 from ropewalk.parsing import Line
 from ropewalk.report.comparison import as_json, write_report
 from ropewalk.report.drawing import name_of
@@ -101,7 +101,7 @@ def compare(
     extensions: Extensions = (),
     *,
     tokenizer: Any = None,
-    lengths: Sequence[int | str] = (),
+    lengths: int | str | Sequence[int | str] = (),
     corpus: str = "stdlib",
     samples: int = SAMPLES,
     tasks: str = "",
@@ -130,7 +130,7 @@ def compare(
     lines into a log. In a notebook the result shows itself as a table.
     """
     lines, all_tasks = lines_of(extensions), _tasks(tasks, samples)
-    asked = [length(str(text), "lengths") for text in lengths]
+    asked = list(tokens("lengths", lengths))
     measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
@@ -144,7 +144,7 @@ def compare(
 
 def _tasks(tasks: str, samples: int) -> Sequence[Task]:
     samples = whole_number("samples", samples, least=FEWEST)
-    return tasks_named(tasks, samples) if tasks else tasks_of(samples)
+    return tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples)
 
 
 def _subject(host: OpenedModel, corpus: str, lengths: list[int]) -> tuple[Subject, list[int]]:

@@ -15,7 +15,7 @@ from ropewalk.extension import Extension
 from ropewalk.hf import export
 from ropewalk.hf import save as write_model
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.argument_checks import seconds, whole_number
+from ropewalk.measure.argument_checks import seconds, tokens, whole_number
 from ropewalk.measure.loading import OpenedModel, kept, opened_as, opened_by_name
 from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
@@ -150,7 +150,7 @@ def fit(
     storage: str = "",
     study: str = "fit",
     space: str = "usual",
-    lengths: Sequence[int | str] = (),
+    lengths: int | str | Sequence[int | str] = (),
     workers: int = 1,
     device: str = "",
     dtype: str = "",
@@ -183,8 +183,7 @@ def fit(
     _require_known(deployable, objective, space)
     _require_room_for(workers, model, device)
     limit = seconds("budget", budget) or pace.budget  # a budget of 0 is refused
-    shorter = tuple(in_tokens(str(length), "lengths") for length in lengths)
-    searched = {"deployable": deployable, "objective": objective, "space": space, "lengths": shorter}
+    searched = {"deployable": deployable, "objective": objective, "space": space, "lengths": tokens("lengths", lengths)}
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
     texts = {"samples": _texts("samples", samples, pace.samples), "judges": _texts("judges", judges, pace.judges)}
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")

@@ -16,7 +16,7 @@ from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.argument_checks import seconds, whole_number
+from ropewalk.measure.argument_checks import seconds, tasks_text, whole_number
 from ropewalk.measure.comparing import FEWEST, ComparisonResult
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import kept, opened_as
@@ -102,7 +102,7 @@ def leaderboard(
     limit, samples = seconds("time_limit", time_limit), whole_number("samples", samples, least=FEWEST)
     deadline = None if limit is None else began + limit
     lines = lines_of(extensions) if extensions else []
-    every_task = checked(tasks_named(tasks, samples) if tasks else tasks_of(samples), samples)
+    every_task = checked(tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples), samples)
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
     measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}

@@ -18,6 +18,27 @@ def _nothing_is_loaded(monkeypatch):
         monkeypatch.setattr(module, "opened_as", None)
 
 
+@pytest.mark.parametrize("function", [rw.compare, rw.fit])
+def test_lengths_that_are_none_are_refused_by_name(function):
+    for value in (3.5, None, {"512": 1}, object(), [512, "x"], b"512", [[512]]):
+        with pytest.raises((rw.InvalidValue, rw.Unreadable), match=r"^lengths must be "):
+            function(lengths=value)
+
+
+def test_one_length_may_stand_alone():
+    for one in (1024, "1k", "1024", [1024], ("1k",)):
+        assert argument_checks.tokens("lengths", one) == (1024,)
+    assert argument_checks.tokens("lengths", ()) == argument_checks.tokens("lengths", "") == ()
+
+
+def test_tasks_are_one_text():
+    for value in (["context"], ("context", "passkey"), {"context": 1}, 3):
+        with pytest.raises(rw.InvalidValue, match=r"^tasks must be a list in one text"):
+            rw.compare(tasks=value)
+        with pytest.raises(rw.InvalidValue, match=r"^tasks must be a list in one text"):
+            rw.leaderboard(tasks=value)
+
+
 @pytest.mark.parametrize(
     ("function", "name", "wrong"),
     [

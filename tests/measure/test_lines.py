@@ -45,6 +45,10 @@ def test_the_name_of_the_base_model_is_refused(name, extension):
 
 @pytest.mark.parametrize("name", [1, "", "  ", None])
 def test_names_are_text(name):
+    with pytest.raises(
+        rw.InvalidValue, match=r"extensions must be a mapping to extensions that change .* leave 'mine' out"
+    ):
+        lines_of({"mine": rw.Extension(), "yarn": "yarn"})
     with pytest.raises(rw.InvalidValue, match="extensions must be a mapping from names, which are text"):
         lines_of({name: "yarn"})
     assert [line.text for line in lines_of({"mine": "yarn"})] == ["mine"]

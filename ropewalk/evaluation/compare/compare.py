@@ -309,9 +309,9 @@ def verdict(
 
 def _kind(change: Estimate) -> str:
     """The verdict on what does not surely break; unclear where the interval includes 0 and is too wide."""
-    if change.high < 0:
+    if change.high < -ROUNDING:
         return BETTER
-    if change.low > 0:
+    if change.low > ROUNDING:
         return WORSE
     return UNCHANGED if change.low > -BREAK and change.high < BREAK else UNCLEAR
 

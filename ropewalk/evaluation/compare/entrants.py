@@ -20,11 +20,12 @@ TRAINED_WITH = "the model must be trained with it from the start"
 CONTEXTS = "it joins several contexts and a question; here one text is read"
 WEIGHTS = "it changes the weights, which then need training"
 NUMBERING = "it numbers the tokens of training texts; a trained model does not read with it"
+SAME = "for this model and length it is the same as {}"
 NOTHING = "for this model and length it is the model without an extension"
 
 
 class LeftOut(NamedTuple):
-    """A preset that is not measured, and why."""
+    """A preset, or a line that the caller names, that is not measured, and why."""
 
     name: str
     why: str
@@ -53,8 +54,13 @@ def entrants(
     for line in more:
         _require_own_meaning(line, [advice.name for advice in inspection.methods])
         extension = parsed_for(config, line, inspection.target_len, inspection.facts)
-        if not _is_nothing(extension):
-            chosen.setdefault(extension, Entrant(line, extension, _needs(line)))
+        twin = chosen.get(extension)
+        if _is_nothing(extension):
+            left_out.append(LeftOut(line.text, NOTHING))
+        elif twin is None:
+            chosen[extension] = Entrant(line, extension, _needs(line))
+        elif twin.line.text != line.text:
+            left_out.append(LeftOut(line.text, SAME.format(twin.line.text)))
     racing = {entrant.line.text for entrant in chosen.values()}  # what the caller names is measured, whatever it is
     return list(chosen.values()), [out for out in left_out if out.name not in racing]
 
@@ -85,7 +91,7 @@ def _why_left_out(advice: Advice, extension: Extension, chosen: dict[Extension, 
     if _is_nothing(extension):
         return NOTHING
     twin = chosen.get(extension)
-    return f"for this model and length it is the same as {twin.line.text}" if twin else ""
+    return SAME.format(twin.line.text) if twin else ""
 
 
 def _is_nothing(extension: Extension) -> bool:

@@ -143,9 +143,10 @@ class Race:
         return tuple(rounds(texts, least=FIRST))
 
     def compared(self, lines: Sequence[Line], number: int) -> Comparison:
-        """One round: what the store does not have is measured."""
+        """One round: what the store does not have is measured. The last one has all samples of every task."""
         texts, known = self.planned[number - 1], self.subject.facts.trained_len
-        tasks = [replace(task, samples=min(task.samples, texts)) for task in self.tasks]
+        last = number == len(self.planned)
+        tasks = [task if last else replace(task, samples=min(task.samples, texts)) for task in self.tasks]
         count = sum(task.samples * len(task.at([known, self.target_len], known)) for task in tasks)
         self.announce(number, len(lines) + 1, texts, count * (len(lines) + 1))
         return compare(

@@ -59,6 +59,8 @@ def estimate(value, half=0.01):
     [
         (estimate(2.0), None, None, "breaks"),
         (estimate(0.1, half=0.05), None, None, "worse"),
+        (estimate(-3e-8, half=1e-8), None, None, "unchanged"),  # rounding
+        (estimate(3e-8, half=1e-8), None, None, "unchanged"),
         (estimate(0.3, half=0.1), None, None, "worse"),  # it may be above the threshold of a break or below
         (estimate(0.005), estimate(0.0), estimate(0.0), "unchanged, misses passkeys"),
         (estimate(-0.1), estimate(0.0), estimate(1.0), "better with context, finds passkeys"),

@@ -16,7 +16,7 @@ from ropewalk.evaluation.metrics.intervals import share
 from ropewalk.evaluation.tasks import Context, Damage, Needle
 from ropewalk.hf import inspect
 from ropewalk.notation import BARE
-from ropewalk.parsing import read_line
+from ropewalk.parsing import Line, read_line
 
 from evaluation.subjects import TRAINED, model, subject
 from report.made_up import comparison
@@ -99,6 +99,29 @@ def test_rounds_and_lines(board):
     entered = {entry.candidate.line for entry in board.entries} | {drop.line for drop in board.dropped}
     assert {BARE, "yarn", "window", "rerope", "rerope+log_n"} <= entered
     assert not entered & {out.name for out in board.left_out}
+
+
+def test_a_line_that_is_not_measured_is_named_with_the_reason(who):
+    """Also one of the caller's: the same as a preset, the same as another one of his, or nothing at all."""
+    more = [
+        Line(name, (), rw.parse(text, target_len=TARGET, trained_len=TRAINED))
+        for name, text in {"mine": "yarn", "a": "rerope+log_n", "b": "rerope+log_n", "plain": "rope"}.items()
+    ]
+    racing, left_out = entrants(who, inspect(who.model, target_len=TARGET), more)
+    why = {out.name: out.why for out in left_out}
+    assert why["mine"].endswith("the same as yarn")
+    assert why["b"].endswith("the same as a")
+    assert why["plain"].endswith("it is the model without an extension")
+    assert "a" in {one.line.text for one in racing}
+    assert not {one.line.text for one in racing} & set(why)
+
+
+def test_the_last_round_has_all_samples_of_every_task(who, tmp_path):
+    """Rounds follow the texts of `context`; another task may have more samples."""
+    found = raced(who, tmp_path, tasks=(Context(samples=8), Damage(samples=40)))
+    assert found.planned == (4, 8)
+    by_task = {row.task.name: row.samples for row in found.comparison.base.rows}
+    assert (len(by_task["context"]), len(by_task["damage"])) == (8, 40)
 
 
 def test_sorted_by_loss_and_compared_text_by_text(board):

@@ -13,9 +13,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import torch
 from transformers import PreTrainedModel
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.evaluation import HeldOutTexts, token_losses
-from ropewalk.evaluation.material.subject import FILLERS, Subject
+from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.material.subject import FILLERS, Subject, marks_of
 from ropewalk.evaluation.tasks import Passkey
 from ropewalk.files import read_record
 from ropewalk.folders import write_whole
@@ -30,6 +31,7 @@ from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSetting
 from ropewalk.lab.recipes.tuned.claims import verdicts
 from ropewalk.lab.recipes.tuned.figures import FEW, LONGEST
 from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
+from ropewalk.lab.training.checkpoints import changed_settings
 from ropewalk.lab.training.train import LONGER
 from ropewalk.record import AT_LEAST_ONE
 
@@ -105,6 +107,7 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
     folder, names = Path(out), named_methods(settings.methods, METHODS, "tuned")
     require_held_out(settings.corpus)
     subject = _subject(settings, folder)
+    _require_same_base(folder, subject)
     length = trained_len(subject.model.config.get_text_config())
     for run in _runs(settings, names):
         file = folder / "measured" / f"{run.name}.json"
@@ -112,7 +115,8 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
             figures = _one(folder, run, settings, subject, length)
             if figures is None:  # a signal came
                 return folder
-            write_whole(file, json.dumps({**run._asdict(), "figures": figures}, indent=1) + "\n")
+            measured = {**run._asdict(), "made": made_here(), "figures": figures}
+            write_whole(file, json.dumps(measured, indent=1) + "\n")
             _report(folder, settings, subject.projects(settings.texts), length)
     _report(folder, settings, subject.projects(settings.texts), length)  # again: the claims may have changed
     return folder / "tuned.md"
@@ -137,6 +141,18 @@ def _subject(settings: TunedSettings, folder: Path) -> Subject:
         return HeldOutTexts(torch.stack(subject.passages(count)), tuple(subject.projects(count)))
 
     return subject.reading(held_out_in(folder, count=count, length=longest, choose=choose))
+
+
+def _require_same_base(folder: Path, subject: Subject) -> None:
+    """Refuse other weights than a table began with: a folder of the same name may hold another model by now."""
+    stored, now = folder / "base.json", marks_of(subject.model, subject.tokenizer)
+    others = changed_settings(stored, now)
+    if others:
+        sentence = f"{folder} has measurements of another model: its {', '.join(others)} differ"
+        remedy = "bring back the model that the table was begun with, or begin in another folder"
+        raise Conflict.because("model", sentence, remedy=remedy)
+    if not stored.is_file():
+        write_whole(stored, json.dumps(now, indent=1) + "\n")
 
 
 def _one(

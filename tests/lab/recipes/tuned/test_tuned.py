@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.errors import InvalidValue, UnknownName, Unreadable
+from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
 from ropewalk.evaluation import token_losses
 from ropewalk.evaluation.metrics.intervals import crossed, share
 from ropewalk.lab.recipes.tuned import tuned as module
@@ -174,6 +174,18 @@ def test_it_resumes_with_what_is_missing(run, tmp_path, monkeypatch):
     after = figures_of(tmp_path / "out")
     assert len(after) == 6
     assert all(after[key] == figures for key, figures in before.items())
+
+
+def test_measurements_of_another_model_are_not_mixed(run, tmp_path):
+    """A folder of the same name may hold other weights by now."""
+    run("none")
+    assert all("versions" in one["made"] for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["models"])
+    model = fresh(SHAPE)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1.001)
+    model.save_pretrained(tmp_path / "base")
+    with pytest.raises(Conflict, match=r"out has measurements of another model: its weights differ; bring back"):
+        run("none,pi")
 
 
 def test_a_table_of_few_steps_goes_on_with_more(run, tmp_path):
