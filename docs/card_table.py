@@ -72,6 +72,9 @@ def collect(folders: list[Path]) -> None:
         else:
             figures = {name: [sample[name] for sample in rows["context"]] for name in COLUMNS}
             kept["texts"][results["marks"]["corpus"]] = {"projects": results["projects"], "samples": figures}
+    missing = {*TEXTS, *FILLERS} - {*kept["texts"], *kept["passkeys"]}
+    if missing:
+        sys.exit(f"name the folders of all commands on the card; missing: {', '.join(sorted(missing))}")
     PLACE.parent.mkdir(exist_ok=True)
     PLACE.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
 

@@ -140,6 +140,8 @@ def claim_page(study: Study, record: Record) -> str:
     """One claim: its verdict, its figures, a picture, the command."""
     parts = [f"# {record['claim']}", f"Source: {record['source']}. {_theirs(record)}"]
     parts.append(f"Verdict: **{record['verdict']}**, from {study.models}.")
+    if record.get("note"):
+        parts.append(record["note"])
     if record["intervals"]:
         parts += [f"Each of these must be above {record['bound']:g} {record['unit']}:", _sums(record)]
     if record["curves"]:
@@ -149,7 +151,8 @@ def claim_page(study: Study, record: Record) -> str:
             parts.append("On the right are the comparisons above, in their order, with the bound at 0.")
         parts.append(f"{_heading(record)}, with 95 % intervals:")
         parts.append(_table(record))
-    parts += [f"To measure it again: `{study.command}`; all figures are in [{study.name}](../{study.records})."]
+    again = "To measure it again" if record["curves"] else "To measure it"
+    parts += [f"{again}: `{study.command}`; what was measured is in [{study.name}](../{study.records})."]
     return "\n\n".join(parts) + "\n"
 
 

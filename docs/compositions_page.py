@@ -10,11 +10,15 @@ from typing import Any
 
 from generated_part import with_part
 
-from ropewalk.evaluation.metrics.intervals import difference
+from ropewalk.evaluation.metrics.intervals import crossed
 
 HERE = Path(__file__).parent / "results" / "compositions"
 OURS, RIVALS = "long_reach", ("self_extend+log_n", "rerope+log_n")
-CORPORA = {"stdlib": "standard library", "python": "standard library and packages", "books": "books"}
+CORPORA = {
+    "stdlib": "modules of the standard library",
+    "python": "modules and packages",
+    "books": "books",
+}
 LENGTHS = {"2k": 2048, "4k": 4096, "8k": 8192, "16k": 16384}
 
 
@@ -26,25 +30,30 @@ def collected(place: Path, length: int) -> dict[str, Any]:
         rows = {row["task"].partition(":")[0]: row["samples"] for row in one["rows"] if row["length"] == length}
         lines[one["line"]] = {"losses": [sample["loss"] for sample in rows["context"]]}
         lines[one["line"]] |= {"found": [sample["right"] for sample in rows.get("passkey", [])]}
-    return {"command": result["command"], "made": result["made"], "marks": result["marks"], "lines": lines}
+    return {name: result[name] for name in ("command", "made", "marks", "projects")} | {"lines": lines}
 
 
-def row(length: str, corpus: str, lines: dict[str, Any]) -> str:
-    """One length and corpus."""
+def row(length: str, corpus: str, lines: dict[str, Any], projects: list[str]) -> str:
+    """One length and corpus; intervals are over projects, or over books, since texts of one are alike."""
     mine = lines[OURS]["losses"]
-    gaps = [difference(mine, lines[rival]["losses"]) for rival in RIVALS]
+    gaps = [
+        crossed([[a - b for a, b in zip(mine, lines[rival]["losses"], strict=True)]], groups=projects)
+        for rival in RIVALS
+    ]
     cells = [f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]" for gap in gaps]
     asked = [lines[line]["found"] for line in (OURS, *RIVALS)]
     keys = f"{' / '.join(f'{sum(one):g}' for one in asked)} of {len(asked[0])}" if asked[0] else ""
     mean = sum(mine) / len(mine)
-    return f"| {length} | {len(mine)}, {CORPORA[corpus]} | {mean:.3f} | {' | '.join(cells)} | {keys} |"
+    texts = f"{len(mine)} of {len(set(projects))} {CORPORA[corpus]}"
+    return f"| {length} | {texts} | {mean:.3f} | {' | '.join(cells)} | {keys} |"
 
 
 def table(measured: dict[str, Any]) -> str:
     """All of them, shorter texts first."""
     head = ["| tokens | texts | nats | " + " | ".join(f"minus `{rival}`" for rival in RIVALS) + " | passkeys |"]
     names = [(length, corpus) for length in LENGTHS for corpus in CORPORA if f"{corpus}-{length}" in measured]
-    rows = [row(length, corpus, measured[f"{corpus}-{length}"]["lines"]) for length, corpus in names]
+    studies = [(length, corpus, measured[f"{corpus}-{length}"]) for length, corpus in names]
+    rows = [row(length, corpus, study["lines"], study["projects"]) for length, corpus, study in studies]
     return "\n".join([*head, "|---|---|---|---|---|---|", *rows])
 
 

@@ -1,6 +1,7 @@
 """What the source of NBCE claims, judged by what `ropewalk compare` measured of the task many_contexts.
 
 python docs/contexts_claims.py FOLDER MORE   collect the results that two commands wrote into results/contexts
+python docs/contexts_claims.py               judge what was collected again, after a change of the claims
 
 FOLDER has every rule; MORE has more questions for NBCE, since a share of right answers needs many.
 """
@@ -8,6 +9,7 @@ FOLDER has every rule; MORE has more questions for NBCE, since a share of right 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +27,10 @@ POOLINGS = {"entropy": "least entropy", "mean": "mean", "max": "maximum"}
 BETAS = ("0", "0.25", "0.5", "1")
 LOSS, RIGHT = "loss", "right"
 SOURCE = "kexue.fm/9617"
+
+
+EVERY, MORE = "answers under every rule", "more answers"
+Figures = Mapping[str, Any]
 
 
 class AnswerTerm(NamedTuple):
@@ -96,17 +102,17 @@ def claims_for(counts: Sequence[int]) -> list[Claim]:
 class Answers:
     """What was measured, by rule and number of contexts: one figure for each question."""
 
-    def __init__(self, results: Mapping[str, Any], more: Mapping[str, Any]) -> None:
-        self._of = _by_rule(results)
+    def __init__(self, answers: Sequence[Figures], more: Sequence[Figures]) -> None:
+        self._of = _by_rule(answers)
         self._more = {**self._of, **_by_rule(more)}
         self.counts = sorted({count for _, count in self._of})
 
-    def sum(self, terms: Sequence[AnswerTerm]) -> Estimate:
+    def sum(self, terms: Sequence[AnswerTerm], *, least: float = -math.inf) -> Estimate:
         """A sum of figures, with its interval over questions."""
         if {term.what for term in terms} == {RIGHT}:
             return self._of_shares(terms)
         rows = [[term.weight * sample[term.what] for sample in self._of[term.rule, term.contexts]] for term in terms]
-        return mean([sum(of_question) for of_question in zip(*rows, strict=True)])
+        return mean([sum(of_question) for of_question in zip(*rows, strict=True)], least=least)
 
     def _of_shares(self, terms: Sequence[AnswerTerm]) -> Estimate:
         """A share of right answers, or one less another."""
@@ -118,21 +124,29 @@ class Answers:
 
     def curve(self, rule: str, what: str) -> list[tuple[float, Estimate]]:
         """By number of contexts."""
-        return [(count, self.sum([AnswerTerm(1, rule, count, what)])) for count in self.counts]
+        return [(count, self.sum([AnswerTerm(1, rule, count, what)], least=0)) for count in self.counts]
 
 
-def _by_rule(results: Mapping[str, Any]) -> dict[tuple[str, int], list[Mapping[str, Any]]]:
-    """What was measured of each question, by rule and number of contexts."""
-    return {
-        (row["task"], round(fmean(sample["contexts"] for sample in row["samples"]))): row["samples"]
+def answers_of(results: Figures) -> list[Figures]:
+    """What was measured of each question, for every rule and length."""
+    return [
+        {
+            "rule": row["task"],
+            "contexts": round(fmean(sample["contexts"] for sample in row["samples"])),
+            "questions": [{name: sample[name] for name in (LOSS, RIGHT)} for sample in row["samples"]],
+        }
         for row in results["contenders"][0]["rows"]
         if row["task"].startswith("many_contexts")
-    }
+    ]
 
 
-def verdicts(results: Mapping[str, Any], more: Mapping[str, Any]) -> list[JudgedClaim]:
-    """What the results say of every claim."""
-    ours = Answers(results, more)
+def _by_rule(answers: Sequence[Figures]) -> dict[tuple[str, int], Sequence[Figures]]:
+    return {(one["rule"], one["contexts"]): one["questions"] for one in answers}
+
+
+def verdicts(kept: Figures) -> list[JudgedClaim]:
+    """What the answers say of every claim."""
+    ours = Answers(kept[EVERY], kept[MORE])
     return [_verdict(claim, ours) for claim in claims_for(ours.counts)]
 
 
@@ -149,16 +163,21 @@ def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
     )
 
 
-def collect(folder: Path, more: Path) -> None:
-    """The claims, with what they follow from, into one small file."""
+def collect(folder: Path, more: Path) -> Figures:
+    """What the claims follow from."""
     every, questions = (json.loads((path / "results.json").read_text("utf-8")) for path in (folder, more))
     kept = {name: every[name] for name in ("command", "made", "marks")}
     named_as = ((every, "FOLDER"), (questions, "MORE"))
     kept["command"] = " && ".join(re.sub(r"--out \S+", f"--out {name}", one["command"]) for one, name in named_as)
+    return {**kept, EVERY: answers_of(every), MORE: answers_of(questions)}
+
+
+def write(kept: Figures) -> None:
+    """The claims, with what they follow from, into one small file."""
     PLACE.parent.mkdir(exist_ok=True)
-    records = [verdict.record for verdict in verdicts(every, questions)]
+    records = [verdict.record for verdict in verdicts(kept)]
     PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    collect(Path(sys.argv[1]), Path(sys.argv[2]))
+    write(collect(*map(Path, sys.argv[1:])) if len(sys.argv) > 1 else json.loads(PLACE.read_text("utf-8")))

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.evaluation.metrics.intervals import Estimate, crossed
 from ropewalk.lab.claims import NATS, Claim, JudgedClaim, Unit, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "untrained" / "untrained.json"
@@ -111,9 +111,10 @@ def figures_of(results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Se
 
 
 class Readings:
-    """What was measured: by line, trained lengths and kind, one figure for each text."""
+    """What was measured: by line, trained lengths and kind, one figure for each text; texts of a project are alike."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: Figures, projects: Sequence[str]) -> None:
+        self._projects = projects
         self._of = {
             (line, int(times), what): of_texts
             for what, by_line in figures.items()
@@ -121,20 +122,21 @@ class Readings:
             for times, of_texts in by_times.items()
         }
 
-    def sum(self, terms: Sequence[Reading]) -> Estimate:
-        """A sum of figures, with its interval over texts."""
+    def sum(self, terms: Sequence[Reading], *, least: float = -math.inf) -> Estimate:
+        """A sum of figures, with its interval over projects."""
         rows = [[term.weight * figure for figure in self._of[term.line, term.times, term.what]] for term in terms]
-        return mean([math.fsum(of_text) for of_text in zip(*rows, strict=True)])
+        of_texts = [math.fsum(of_text) for of_text in zip(*rows, strict=True)]
+        return crossed([of_texts], groups=self._projects[: len(of_texts)], least=least)
 
     def curve(self, line: str, what: str) -> list[tuple[float, Estimate]]:
         """By length of the text."""
         measured = [times for times in TIMES if (line, times, what) in self._of]
-        return [(times, self.sum([Reading(1, line, times, what)])) for times in measured]
+        return [(times, self.sum([Reading(1, line, times, what)], least=0)) for times in measured]
 
 
-def verdicts(figures: Figures) -> list[JudgedClaim]:
+def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the figures say of every claim."""
-    ours = Readings(figures)
+    ours = Readings(kept[FIGURES], kept["projects"])
     return [_verdict(claim, ours) for claim in CLAIMS]
 
 
@@ -183,14 +185,14 @@ def collect(folder: Path) -> Mapping[str, Any]:
     """What the claims follow from."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
     largest = largest_logits(re.search(r"--corpus (\S+)", results["command"])[1])  # type: ignore[index]
-    kept = {name: results[name] for name in ("made", "marks")}
+    kept = {name: results[name] for name in ("made", "marks", "projects")}
     kept["command"] = re.sub(r"--out \S+", "--out FOLDER", results["command"])
     return {**kept, FIGURES: figures_of(results, largest)}
 
 
 def write(kept: Mapping[str, Any]) -> None:
     """The claims, with what they follow from, into one small file."""
-    records = [verdict.record for verdict in verdicts(kept[FIGURES])]
+    records = [verdict.record for verdict in verdicts(kept)]
     PLACE.parent.mkdir(exist_ok=True)
     PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
 

@@ -22,6 +22,7 @@ class Claim(NamedTuple):
     sums: tuple[tuple[Any, ...], ...]
     bound: float = 0.0
     theirs: str = ""  # the source's own figures
+    note: str = ""  # what a reader of the verdict has to know besides
 
 
 class Unit(NamedTuple):
@@ -62,13 +63,14 @@ class JudgedClaim:
     @property
     def record(self) -> dict[str, Any]:
         """Everything that a page of the claim shows."""
-        name, text, source, sums, bound, theirs = self.claim
+        name, text, source, sums, bound, theirs, note = self.claim
         scale = self.unit.times
         return {
             "name": name,
             "claim": text,
             "source": source,
             "theirs": theirs,
+            "note": note,
             "verdict": self.word,
             "sums": [in_words(terms) for terms in sums],
             "unit": self.unit.name,

@@ -178,6 +178,15 @@ def test_models_that_have_learned_nothing_say_nothing():
     assert "reproduced**" not in text
 
 
+@pytest.mark.parametrize(("copied", "word"), [(0.4, "**not judged: the models have learned"), (0.6, "**reproduced**")])
+def test_as_good_as_what_has_not_learned_to_copy_says_nothing(copied, word):
+    made = models(longer_from_0=[0.3, 0.3], **{f"longer_from_{share}": [0.5, 0.5] for share in (20, 40, 80)})
+    for row in (row for model in made[:2] for row in model["figures"] if row["kind"] == "repeated"):
+        row["accuracy"] = copied
+    (line,) = [line for line in page(made).splitlines() if line.startswith("- Short rows for 20, 40 or 80 %")]
+    assert word in line
+
+
 def test_a_single_seed_is_not_judged():
     assert "**not judged: a single seed**" in verdicts(page(models(rope=[0.1])))[A_THIRD]
 

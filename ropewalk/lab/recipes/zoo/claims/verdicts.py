@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
 from ropewalk.lab.recipes.zoo.claims import first_tokens, grouped_queries, longer_rows, trained_in, without_training
-from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, ZooFigures
+from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, ZooFigures
 from ropewalk.lab.recipes.zoo.inside.claims import inside_verdicts
 from ropewalk.lab.recipes.zoo.methods import METHODS
 
 AXES = ("length of the text, in trained lengths", "accuracy of the last tokens, percent")
 LEARNED = 0.1  # accuracy at 1x below which a model is evidence for no claim
+MUST_COPY = {"longer-rows-later": "longer_from_0"}  # "as good as" means little beside models that have not learned
+COPIED = 0.5  # accuracy on repeated text at 8x, as the mean over seeds, below which a model has not learned to copy
 CLAIMS = (
     *trained_in.CLAIMS,
     *without_training.CLAIMS,
@@ -40,11 +43,17 @@ def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
     if not set(methods) <= set(ours.methods) or not ours.seeds(*methods):
         return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=POINTS)
     curves = {f"{name}, {kind}": ours.curve(name, kind) for name in methods for kind in _kinds(claim)}
-    if any(min(ours.all(name, 1, PLAIN, ACCURACY), default=1) < LEARNED for name in map(_trained_as, methods)):
+    if not _have_learned(claim, methods, ours):
         return JudgedClaim(claim=claim, word=TOO_LITTLE, unit=POINTS, axes=AXES, curves=curves)
     if len(ours.seeds(*methods)) == 1:
         return JudgedClaim(claim=claim, word=ONE_SEED, unit=POINTS, axes=AXES, curves=curves)
     return judge(claim, [ours.sum(terms) for terms in claim.sums], POINTS, AXES, curves)
+
+
+def _have_learned(claim: Claim, methods: Sequence[str], ours: ZooFigures) -> bool:
+    copies = [ours.all(name, 8, REPEATED, ACCURACY) for name in [MUST_COPY.get(claim.name)] if name]
+    accuracies = [ours.all(name, 1, PLAIN, ACCURACY) for name in map(_trained_as, methods)]
+    return all(min(one, default=1) >= LEARNED for one in accuracies) and all(fmean(one) >= COPIED for one in copies)
 
 
 def _trained_as(method: str) -> str:
