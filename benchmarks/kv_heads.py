@@ -30,6 +30,7 @@ KINDS = {"all 16 key heads": 16, "4 key heads": 4, "1 key head": 1}
 ALL, GROUPED, ONE = KINDS
 RECORDS = Path(__file__).resolve().parents[1] / "docs" / "results" / "kv-heads" / "kv-heads.json"
 PROCESSES, ROUNDS = 10, 9
+SECONDS = "seconds of rounds by process"
 Seconds = dict[str, list[float]]  # of every round, by kind
 TIMES = Unit("times", digits=2)
 SOURCE = "arXiv:2305.13245"
@@ -120,7 +121,7 @@ def main() -> None:
     if not quick:
         print(f"stored in {append('kv_heads', rows)}")
         RECORDS.parent.mkdir(exist_ok=True)
-        kept = {"made": machine(), "seconds of rounds by process": runs, "claims": claims}
+        kept = {"made": machine(), SECONDS: runs, "claims": claims}
         RECORDS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
 
 

@@ -24,6 +24,7 @@ TEXTS = {
 }
 HEAD = "| kind of text | texts | nats a token | accuracy | bits a byte |\n|---|---|---|---|---|"
 FILLERS = {"text": "held-out text", "grass": "the five sentences about grass"}
+PUZZLES = {"niah_single_1": "with a single needle in noise", "vt": "of variable tracking"}
 COLUMNS = {"loss": LOSS, "accuracy": SHARE, "bits_per_byte": LOSS}
 Figures = Mapping[str, Any]
 
@@ -43,6 +44,13 @@ def passkeys_found() -> str:
     return f"Passkeys {where}: it finds {' and '.join(parts)}. The 95 % intervals begin at {low:.1%} or above."
 
 
+def puzzles_solved() -> str:
+    """How many prompts of RULER are solved, as a sentence."""
+    solved = json.loads(PLACE.read_text("utf-8"))["ruler"]
+    parts = [f"{sum(solved[kind])} of {len(solved[kind])} {words}" for kind, words in PUZZLES.items()]
+    return f"Of RULER's prompts in 512 tokens it solves {' and '.join(parts)}."
+
+
 def _row(words: str, study: Figures) -> str:
     projects = study["projects"]
     means = [
@@ -58,7 +66,7 @@ def _interval(estimate: Estimate) -> str:
 
 def collect(folders: list[Path]) -> None:
     """What the card needs, text by text, into one small file."""
-    kept: dict[str, Any] = {"commands": [], "texts": {}, "passkeys": {}}
+    kept: dict[str, Any] = {"commands": [], "texts": {}, "passkeys": {}, "ruler": {}}
     for results in (json.loads((folder / "results.json").read_text("utf-8")) for folder in folders):
         weights = {"weights": results["marks"]["weights"]}
         if kept.setdefault("marks", weights) != weights:
@@ -66,13 +74,16 @@ def collect(folders: list[Path]) -> None:
         kept["commands"].append(results["command"])
         kept["made"] = results["made"]
         rows = {row["task"]: row["samples"] for row in results["contenders"][0]["rows"] if row["length"] == 512}
-        if "passkey" in rows:
+        puzzles = {kind: [sample["right"] for sample in rows[kind]] for kind in PUZZLES if kind in rows}
+        if puzzles:
+            kept["ruler"] |= puzzles
+        elif "passkey" in rows:
             filler = next(task["filler"] for task in results["tasks"] if task["name"] == "passkey")
             kept["passkeys"][filler] = [sample["right"] for sample in rows["passkey"]]
         else:
             figures = {name: [sample[name] for sample in rows["context"]] for name in COLUMNS}
             kept["texts"][results["marks"]["corpus"]] = {"projects": results["projects"], "samples": figures}
-    missing = {*TEXTS, *FILLERS} - {*kept["texts"], *kept["passkeys"]}
+    missing = {*TEXTS, *FILLERS, *PUZZLES} - {*kept["texts"], *kept["passkeys"], *kept["ruler"]}
     if missing:
         sys.exit(f"name the folders of all commands on the card; missing: {', '.join(sorted(missing))}")
     PLACE.parent.mkdir(exist_ok=True)

@@ -128,7 +128,7 @@ class Answers:
 
 
 def answers_of(results: Figures) -> list[Figures]:
-    """What was measured of each question, for every rule and length."""
+    """What was measured of each question, for every rule and length; at the trained length contexts are shorter."""
     return [
         {
             "rule": row["task"],
@@ -136,7 +136,7 @@ def answers_of(results: Figures) -> list[Figures]:
             "questions": [{name: sample[name] for name in (LOSS, RIGHT)} for sample in row["samples"]],
         }
         for row in results["contenders"][0]["rows"]
-        if row["task"].startswith("many_contexts")
+        if row["task"].startswith("many_contexts") and row["length"] > results["trained_len"]
     ]
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from card_table import card_table, passkeys_found
+from card_table import card_table, passkeys_found, puzzles_solved
 from claims_page import RESULTS, claim_pages, draw_claims, results_page
 from compositions_page import compositions_page
 from demo_table import demo_table
@@ -109,7 +109,7 @@ def front_page(name: str) -> str:
 
 def card() -> str:
     """The card of the model that comes with Ropewalk, with its two tables as the results say."""
-    text = with_part(CARD.read_text(), "figures", f"{card_table()}\n\n{passkeys_found()}")
+    text = with_part(CARD.read_text(), "figures", f"{card_table()}\n\n{passkeys_found()} {puzzles_solved()}")
     return with_part(text, "demo", demo_table("README.md"))
 
 

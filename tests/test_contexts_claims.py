@@ -1,5 +1,6 @@
 """Claims about many contexts, from made-up results of `ropewalk compare`."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -25,7 +26,14 @@ def results(losses, right=1.0):
         for rule, loss in losses.items()
         for count in COUNTS
     ]
-    return {"contenders": [{"rows": [{"task": "context", "samples": []}, *rows]}]}
+    shorter = [{**row, "length": 512, "samples": [{**rows[0]["samples"][0], "loss": 99.0}]} for row in rows]
+    every = [{"task": "context", "samples": []}, *rows, *shorter]
+    return {"trained_len": 512, "contenders": [{"rows": every}]}
+
+
+def judged(every, more):
+    kept = {module.EVERY: module.answers_of(every), module.MORE: module.answers_of(more)}
+    return module.verdicts(json.loads(json.dumps(kept)))
 
 
 RULES = {
@@ -36,11 +44,11 @@ RULES = {
 }
 
 
-NOTHING = {"contenders": [{"rows": []}]}
+NOTHING = {"trained_len": 512, "contenders": [{"rows": []}]}
 
 
 def words(losses, **more):
-    return {one.claim.name: one.word for one in module.verdicts(results(losses, **more), NOTHING)}
+    return {one.claim.name: one.word for one in judged(results(losses, **more), NOTHING)}
 
 
 def test_least_entropy_against_the_mean():
@@ -73,11 +81,11 @@ def test_many_contexts_against_few():
     many = results({module.LEAST.format("0.25"): 1.0})
     for row in many["contenders"][0]["rows"]:
         row["samples"] *= 20
-    words_of_many = {one.claim.name: one.word for one in module.verdicts(results(RULES), many)}
+    words_of_many = {one.claim.name: one.word for one in judged(results(RULES), many)}
     assert words_of_many == {**words(RULES), "many-contexts": "reproduced"}
 
 
 def test_a_record_says_what_was_compared():
-    first = module.verdicts(results(RULES), NOTHING)[0].record
+    first = judged(results(RULES), NOTHING)[0].record
     assert first["sums"][1] == "mean (beta 0.25) of 16 contexts, minus least entropy (beta 0.25) of 16 contexts"
     assert first["curves"]["mean (beta 0.25)"][0][:2] == pytest.approx([2, 2.125])

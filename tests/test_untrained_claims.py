@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ropewalk.evaluation.metrics.intervals import crossed
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import untrained_claims as module
 
@@ -13,7 +15,7 @@ LINES = {term.line for claim in module.CLAIMS for terms in claim.sums for term i
 AT = [(line, times, what) for line in LINES for times in module.TIMES for what in (module.LOSS, module.LARGEST)]
 
 
-def verdicts(figure):
+def verdicts(figure, projects=("a", "b", "c")):
     """Of three texts that differ a little; `figure` is a function of line, trained lengths and kind."""
     contenders = [
         {
@@ -36,7 +38,7 @@ def verdicts(figure):
         line: {str(times): [figure(line, times, module.LARGEST)] * 3 for times in module.TIMES} for line in LINES
     }
     figures = module.figures_of({"trained_len": 512, "contenders": contenders}, largest)
-    return {one.claim.name: one for one in module.verdicts(figures)}
+    return {one.claim.name: one for one in module.verdicts({module.FIGURES: figures, "projects": projects})}
 
 
 @pytest.mark.parametrize("claim", module.CLAIMS, ids=lambda claim: claim.name)
@@ -46,6 +48,15 @@ def test_a_claim_can_hold_and_can_fail(claim):
         weights[term.line, term.times, term.what] += term.weight
     best, worst = (verdicts(lambda *at, sign=sign: 9 + sign * (weights[at] + 0.1 * at[1])) for sign in (1, -1))
     assert (best[claim.name].word, worst[claim.name].word) == ("reproduced", "not reproduced")
+
+
+def test_texts_of_a_project_are_drawn_together():
+    figure = lambda line, times, what: {"rope": 3.0, "pi": 2.0}.get(line, 1.0)  # noqa: E731
+    claim = next(one for one in module.CLAIMS if one.name == "lm-infinite-flat")
+    curves = [verdicts(figure, projects)[claim.name].curves["rope"][0][1] for projects in ("abc", "aab")]
+    assert curves[0] == pytest.approx(crossed([[3.0, 3.001, 3.002]]))
+    assert curves[1] == pytest.approx(crossed([[3.0, 3.001, 3.002]], groups="aab"))
+    assert curves[1].low < curves[0].low
 
 
 def test_figures_are_of_the_lines_and_lengths_that_a_claim_names():

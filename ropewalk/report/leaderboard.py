@@ -31,7 +31,7 @@ LEGEND = (
     "`short texts`: rise of the loss on texts of the trained length; below 0 it falls.",
     "`pairs`: query-key pairs of all layers, over those of full attention.",
     "`time`: over that of the model without an extension. A figure that the folder has is kept: it may be of an"
-    " earlier run, and of another machine.",
+    " earlier run and of another machine; `-` where the two are of other kinds of devices.",
     "`runs in`: vLLM as it is, vLLM with Ropewalk's plugin, or Ropewalk alone.",
     "`front`: *yes* if no other line is as good in every column and better in one; *in its class* if none is that runs"
     " wherever this one runs; else the line that is. Losses count to 0.01, harm to 0.02, caches to a twentieth;"

@@ -14,6 +14,7 @@ import torch
 
 from ropewalk.errors import about
 from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.compare.runner import device_name
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.measured_by import measured_by
 from ropewalk.evaluation.material.subject import Subject
@@ -67,7 +68,8 @@ class Fitting:
         halves = {"fitted on": self.fitted_on, "judged on": self.judged_on}
         texts = {name: " ".join(half.subject.text_marks(half.count)) for name, half in halves.items()}
         measuring = {f"measured by {name}": mark for name, mark in measured_by().items()}
-        return {**self.subject.marks, **texts, **measuring}
+        timed = {} if self.goal.max_slowdown is None else {"device": device_name(self.subject)}
+        return {**self.subject.marks, **texts, **measuring, **timed}
 
     @cached_property
     def engine(self) -> DeployTarget:

@@ -269,6 +269,15 @@ def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
     assert wanted.violations(figures)["min_retrieval"] == 0.5
 
 
+def test_a_search_with_a_limit_of_time_goes_on_only_on_the_same_kind_of_device(tmp_path, monkeypatch):
+    for name, limits in {"timed": {"max_slowdown": 2.0}, "free": {}}.items():
+        fitting(tmp_path / name, **limits).search(trials=1)
+    monkeypatch.setattr(searching, "device_name", lambda subject: "a GPU")
+    with pytest.raises(rw.DoesNotFit, match=r"device cpu \(now a GPU\)"):
+        _ = fitting(tmp_path / "timed", max_slowdown=2.0).study
+    assert len(tried(fitting(tmp_path / "free").study)) == 1
+
+
 def test_a_search_goes_on_only_with_the_code_that_began_it(tmp_path, monkeypatch):
     """Losses of a changed method are other numbers, and cannot be ranked among the old ones."""
     fitting(tmp_path).search(trials=2)

@@ -65,7 +65,7 @@ class Candidate:
     change: Estimate  # loss at the longest length, minus the base model's at its trained length, on the same tokens
     over_window: Estimate  # the same, minus the base model's under a window of the trained length
     cache_bytes: int  # for one text of the longest length
-    slowdown: float  # seconds at the longest length, over those of the base model
+    slowdown: float  # seconds at the longest length, over those of the base model; NaN if they are of other devices
     verdict: Verdict
 
     def at(self, task: str, length: int) -> ResultRow | None:
@@ -265,7 +265,7 @@ def _candidate(
         change=change,
         over_window=over_window,
         cache_bytes=cache_bytes,
-        slowdown=_seconds(all_rows, extension, target) / _seconds(all_rows, Extension(), target),
+        slowdown=_slowdown(all_rows, extension, target),
         verdict=result,
     )
 
@@ -342,10 +342,10 @@ def _losses(row: ResultRow) -> list[float]:
     return [sample["loss"] for sample in row.samples]
 
 
-def _seconds(rows: Sequence[ResultRow], extension: Extension, length: int) -> float:
-    """Of reading the passages at a length; NaN where they could not be read."""
-    row = _context(rows, extension, length)
-    return row.seconds if row and not row.failed else math.nan
+def _slowdown(rows: Sequence[ResultRow], extension: Extension, length: int) -> float:
+    """Of reading the passages at a length; NaN where they could not be read, or not on one kind of device."""
+    row, base = _context(rows, extension, length), _context(rows, Extension(), length)
+    return row.times(base) if row and base and not row.failed and not base.failed else math.nan
 
 
 def _context(rows: Sequence[ResultRow], extension: Extension, length: int) -> ResultRow | None:

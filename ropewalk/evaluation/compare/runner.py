@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -39,6 +40,11 @@ class ResultRow(NamedTuple):
     samples: tuple[Json, ...]  # the results, one by one
     seconds: float  # sum over the samples; processor time on a CPU, else wall time
     failed: str = ""  # why a sample is missing; such a row has no numbers
+    devices: frozenset[str] = frozenset()  # that took these seconds; a store may have some of another run
+
+    def times(self, base: ResultRow) -> float:
+        """Its seconds over those of the base model; NaN where another kind of device took those."""
+        return self.seconds / base.seconds if self.devices == base.devices else math.nan
 
 
 def here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
@@ -96,11 +102,17 @@ def result_of(subject: Subject, cell: Cell) -> Json:
         if not is_out_of_memory(error):
             raise
     else:
-        return {"result": result, "seconds": clock() - began}
+        return {"result": result, "seconds": clock() - began, "device": device_name(subject)}
     gc.collect()  # memory that the failure still holds
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return {FAILED: OUT_OF_MEMORY}
+
+
+def device_name(subject: Subject) -> str:
+    """The kind of device, for what depends on it: seconds."""
+    device = subject.model.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def condensed(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:
@@ -122,4 +134,5 @@ def condensed(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:
 def _row(extension: Extension, task: Task, length: int, results: Sequence[Json]) -> ResultRow:
     samples = tuple(result["result"] for result in results)
     seconds = sum(result["seconds"] for result in results)
-    return ResultRow(extension, task, length, task.condense(samples), samples, seconds)
+    devices = frozenset(result["device"] for result in results if "device" in result)
+    return ResultRow(extension, task, length, task.condense(samples), samples, seconds, devices=devices)

@@ -1,6 +1,7 @@
 """Cells are measured once, kept as they finish, and gone on with."""
 
 import copy
+import math
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -240,3 +241,16 @@ def test_what_comes_first_is_measured_as_all_the_rest(tmp_path, monkeypatch, fir
     for length in (32, 64):  # the second run of a process is as warm as the first
         rows = run(who, both, [Logits(samples=3)], [length], Store(tmp_path / f"{length}.sqlite"))
         assert [row.seconds for row in rows] == [3.0, 3.0]
+
+
+def test_seconds_of_two_kinds_of_devices_are_no_ratio(tmp_path, monkeypatch):
+    """A store may go from one machine to another: its losses are the same there, its seconds are not."""
+    who, store, task = subject(tmp_path), Store(tmp_path / "cells"), Logits(samples=2)
+    window = rw.parse("window:window=8")
+    (base,) = run(who, [rw.Extension()], [task], [64], store)
+    monkeypatch.setattr(runner, "device_name", lambda subject: "a GPU")
+    again, other = run(who, [rw.Extension(), window], [task], [64], store)
+    assert again == base
+    assert (base.devices, other.devices) == ({"cpu"}, {"a GPU"})
+    assert math.isnan(other.times(base))
+    assert other.times(other) == 1

@@ -25,12 +25,10 @@ def _below(method: str, than: str, budget: str, times: int = LONGEST) -> tuple[L
 
 def _harm(method: str, name: str, source: str) -> Claim:
     """Training on the texts of the test lowers the loss of short ones too, so it is compared with training alone."""
-    text = (
-        f"Of texts as long as the trained length {name} with all steps costs at most 0.02 against as much training at "
-        "that length without it."
-    )
+    control = "Compared with as much training at the trained length"
+    text = f"{control}, {name} with all steps harms short texts by at most 0.02."
     terms = _below(method, "short", ALL, 1)
-    return Claim(f"{method}-harm-control", text, source, (terms,), -NO_HARM, "compares with the base model")
+    return Claim(f"{method}-harm-control", text, source, (terms,), -NO_HARM, "none; it compares with the base model")
 
 
 def _best(method: str, others: Sequence[str]) -> tuple[tuple[LossTerm, ...], ...]:
