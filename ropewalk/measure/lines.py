@@ -57,7 +57,7 @@ def _named(name: object, line: Line) -> Line:
     if not isinstance(name, str) or not name.strip():
         raise InvalidValue("extensions", "a mapping from names, which are text", name)
     if line.stored == Extension():
-        rule = "a mapping to extensions that change the model: without one it is always measured"
+        rule = "a mapping to extensions that change the model, since the base model is always measured"
         raise InvalidValue("extensions", rule, {name: line.stored}, remedy=f"leave {name!r} out")
     if name in (BARE, BASE):
         rule = f"a mapping without the names {BARE!r} and {BASE!r}: that is the model itself, which is always measured"

@@ -248,7 +248,7 @@ MUTATIONS = (
     Mutation("leaderboard: samples of other tasks cut", "evaluation/compare/leaderboard.py", "task if last else", "task if False else", "evaluation/compare/test_leaderboard.py::test_the_last_round_has_all_samples_of_every_task"),
     Mutation("leaderboard: a named line that disappears", "evaluation/compare/entrants.py", "elif twin.line.text != line.text:", "elif False:", "evaluation/compare/test_leaderboard.py::test_a_line_that_is_not_measured_is_named_with_the_reason"),
     Mutation("compare: rounding is a gain", "evaluation/compare/compare.py", "change.high < -ROUNDING", "change.high < 0", "evaluation/compare/test_compare.py::test_verdicts"),
-    Mutation("ray: another cluster than the caller's", "evaluation/compare/cluster/connection.py", 'if address != "auto":', "if False:", "evaluation/compare/test_ray_cluster.py::test_a_connection_of_the_callers_is_used_and_stays"),
+    Mutation("ray: another cluster than the caller's", "evaluation/compare/cluster/connection.py", "if address not in allowed:", "if False:", "evaluation/compare/test_ray_cluster.py::test_a_connection_of_the_callers_is_used_and_stays"),
     Mutation("tuned: verdicts over texts", "lab/recipes/tuned/figures.py", "groups=self._projects", "groups=None", "lab/recipes/tuned/test_tuned.py::test_texts_of_a_project_are_drawn_together"),
     Mutation("Student's interval without weights", "evaluation/metrics/intervals.py", "w * (x - value) / (w.sum() - w)", "(x - value) / (len(x) - 1)", "evaluation/metrics/test_intervals.py::test_what_is_drawn_keeps_its_weight"),
     Mutation("nats for bits", "evaluation/metrics/losses.py", "/ math.log(2)", "", "evaluation/metrics/test_losses.py::test_bits_per_byte_by_hand"),

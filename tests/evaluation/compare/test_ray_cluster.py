@@ -417,13 +417,16 @@ def test_a_task_of_a_file_goes_to_the_workers_with_its_file(tmp_path):
     assert [sample["module"] for sample in row.samples] == [[type(tasks[1]).__module__]] * 2
 
 
-def test_a_connection_of_the_callers_is_used_and_stays():
+def test_a_connection_of_the_callers_is_used_and_stays(monkeypatch):
     ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
     with connected("local"):
         stored = ray.put(42)
         with pytest.raises(Conflict, match=r"connected to Ray already, .* local; pass auto .* ray\.shutdown\(\)"):
             connected("local").__enter__()
         with connected("auto"):
+            assert ray.get(stored) == 42
+        monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # as in a submitted job
+        with connected("head:6379"):
             assert ray.get(stored) == 42
         assert ray.get(stored) == 42
     assert not ray.is_initialized()

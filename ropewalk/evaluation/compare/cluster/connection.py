@@ -60,7 +60,8 @@ def connected(address: str) -> Iterator[None]:
 
 def _require_auto(address: str) -> None:
     """Refuse another cluster than the one that this process is connected to: Ray knows one at a time."""
-    if address != "auto":
+    allowed = "auto", os.environ.get("RAY_ADDRESS")  # which auto stands for where it is set
+    if address not in allowed:
         sentence = f"this process is connected to Ray already, so it cannot connect to {address}"
         raise Conflict.because("--ray", sentence, remedy="pass auto to use that connection, or end it: ray.shutdown()")
 
