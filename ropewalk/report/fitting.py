@@ -27,7 +27,7 @@ from ropewalk.report.drawing.names import name_of
 from ropewalk.report.drawing.styles import BASE_KEY, OTHERS
 from ropewalk.report.fitting_words import words
 from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
-from ropewalk.report.tables import brief, interval, short
+from ropewalk.report.tables import brief, interval, short, times_as_long
 from ropewalk.report.titles import corpus_of, date_of, model_of, texts
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.spaces import HandSet
@@ -120,7 +120,7 @@ def _row(tested: FinalTest, fit: FitResult) -> tuple[str, ...]:
         behind,
         *(f"{at.loss.value:.3f}" for at in tested.by_length),
         f"{tested.damage.value:+.3f}",
-        f"{tested.slowdown:.1f}x",
+        times_as_long(tested.slowdown),
     )
     return (*cells, *keys, "" if tested.line == BARE else brief(tested.extension))
 
@@ -204,9 +204,9 @@ def front(fit: FitResult) -> ReportFigure:
 
 def _trial_dot(trial: MeasuredTrial, *, across_is_loss: bool) -> Dot:
     loss, damage, slowdown, _ = trial.figures or (math.nan,) * 4
-    words = f"trial {trial.number}: loss {loss:.3f}, short texts {damage:+.3f}, time {slowdown:.1f}x"
+    words = f"trial {trial.number}: loss {loss:.3f}, short texts {damage:+.3f}, time {times_as_long(slowdown)}"
     return (
-        Dot(loss or 0.0, damage or 0.0, words, slowdown or 1.0)
+        Dot(loss or 0.0, damage or 0.0, words, 1.0 if math.isnan(slowdown) else slowdown)
         if across_is_loss
         else Dot(trial.number, loss or 0.0, words)
     )

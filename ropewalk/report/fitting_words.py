@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.search.final_test import FinalTest, FitResult
 
@@ -19,8 +21,7 @@ def words(fit: FitResult) -> str:
         _over_the_rival(fit) if winner is fit.answer else _over_the_search(fit),
         _on_other_text(fit),
         _out_of_budget(fit),
-        f"The loss on short texts changes by {_signed(winner.damage)}, and a text takes {winner.slowdown:.1f} times as "
-        "long as with the base model.",
+        f"The loss on short texts changes by {_signed(winner.damage)}, and {_time(winner)}.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -48,7 +49,7 @@ def excess(fit: FitResult, tested: FinalTest) -> str:
     """Which conditions an extension breaks on the test texts, and by how much."""
     measured = {
         "max_damage": _signed(tested.damage),
-        "max_slowdown": f"{tested.slowdown:.2f}",
+        "max_slowdown": "not known" if math.isnan(tested.slowdown) else f"{tested.slowdown:.2f}",
         "min_retrieval": f"{tested.keys.value:.0%}" if tested.keys else "not measured",
     }
     return " and ".join(
@@ -108,6 +109,12 @@ def _out_of_budget(fit: FitResult) -> str:
         return ""
     lead = f"The search had no time for {fit.untried} more hand-set extensions (the budget is"
     return f"{lead} {fit.budget:.0f} s): a longer --budget covers all of them, and proposes others."
+
+
+def _time(tested: FinalTest) -> str:
+    if math.isnan(tested.slowdown):
+        return "its time cannot be compared: the base model was read on another kind of device"
+    return f"a text takes {tested.slowdown:.1f} times as long as with the base model"
 
 
 def _margin(behind: Estimate) -> str:

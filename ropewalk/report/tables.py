@@ -99,7 +99,7 @@ def _cells(comparison: Comparison, candidate: Candidate, measured: set[str]) -> 
         cells.append(" ".join(_headline(candidate, task, length) for length in lengths))
     if "damage" in measured:
         cells.append(_short_damage(comparison, candidate))
-    return [*cells, _slowdown(candidate), size(candidate.cache_bytes), candidate.verdict.words]
+    return [*cells, times_as_long(candidate.slowdown), size(candidate.cache_bytes), candidate.verdict.words]
 
 
 def mark(candidate: Candidate, task: str, length: int) -> str:
@@ -214,7 +214,7 @@ def terminal(comparison: Comparison) -> RichTable:
             "short damage": _short_damage(comparison, candidate),
         }
         numbers = " ".join(_number(candidate, "context", length, "loss") for length in lengths)
-        costs = _slowdown(candidate), size(candidate.cache_bytes)
+        costs = times_as_long(candidate.slowdown), size(candidate.cache_bytes)
         drawn.add_row(name_of(candidate.line), numbers, *(cells[name] for name in names), *costs)
     return drawn
 
@@ -235,8 +235,9 @@ def _terminal_of(comparison: Comparison, task: Task) -> RichTable:
     return drawn
 
 
-def _slowdown(candidate: Candidate) -> str:
-    return "-" if math.isnan(candidate.slowdown) else f"{candidate.slowdown:.1f}x"
+def times_as_long(slowdown: float) -> str:
+    """`1.3x`; a dash where it is not known."""
+    return "-" if math.isnan(slowdown) else f"{slowdown:.1f}x"
 
 
 def verdicts(comparison: Comparison) -> RichTable:

@@ -137,7 +137,7 @@ def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) 
         loss=mean_loss(mine),
         behind=difference(text_losses(mine), text_losses(theirs), weights=tokens),
         damage=difference(on.short_losses(extension), on.short_losses(Extension())),
-        slowdown=mine[-1].seconds / base.seconds,
+        slowdown=mine[-1].times(base),
         keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],
         by_length=_by_length(mine, theirs) if on.goal.lengths else (),
     )

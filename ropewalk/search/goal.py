@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, get_args
 
@@ -34,7 +35,7 @@ class Measurements(NamedTuple):
 
     loss: float  # of the last tokens, with the whole context
     damage: float  # change of the loss within the trained length, against the base model
-    slowdown: float  # seconds at the target length, over those of the base model
+    slowdown: float  # seconds at the target length, over those of the base model; NaN if of other devices
     retrieval: float | None = None  # share of passkeys found, where the goal asks for it
 
 
@@ -109,5 +110,6 @@ class Goal(Checked):
         if self.min_retrieval is not None:
             excess["min_retrieval"] = self.min_retrieval - (figures.retrieval or 0.0)
         if self.max_slowdown is not None:
-            excess["max_slowdown"] = figures.slowdown - self.max_slowdown
+            unknown = math.isnan(figures.slowdown)  # seconds of two kinds of devices: that meets no limit
+            excess["max_slowdown"] = math.inf if unknown else figures.slowdown - self.max_slowdown
         return excess

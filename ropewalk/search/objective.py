@@ -75,7 +75,7 @@ class OnTexts:
         return Measurements(
             loss=mean_loss(rows).value,
             damage=self.damage(extension),
-            slowdown=rows[-1].seconds / bare.seconds,
+            slowdown=rows[-1].times(bare),
             retrieval=None if self.goal.min_retrieval is None else self.keys(extension).numbers["right"].value,
         )
 

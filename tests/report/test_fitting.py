@@ -61,6 +61,21 @@ def test_what_is_said_is_said_of_what_is_written(fit):
     assert "The loss on short texts changes by +0.200 [+0.190, +0.210], and a text takes 3.5 times" in said
 
 
+def test_a_time_that_cannot_be_compared_is_said_and_drawn_as_none(fit, tmp_path):
+    """The trials and the base model were measured on two kinds of devices."""
+    figures_of = [
+        trial._replace(figures=trial.figures and trial.figures._replace(slowdown=math.nan)) for trial in fit.history
+    ]
+    changed = replace(fit, answer=replace(fit.answer, slowdown=math.nan), history=tuple(figures_of))
+    assert "its time cannot be compared: the base model was read on another kind of device" in words(changed)
+    write_fit(changed, tmp_path)
+    page, numbers = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "results.json").read_text())
+    assert not re.search(r"\bnan\b", page)
+    assert numbers["judged"][0]["slowdown"] is None
+    limited = replace(changed, goal=replace(changed.goal, max_slowdown=9.0))
+    assert "exceeds --max-slowdown 9: not known" in words(limited)
+
+
 def test_a_search_that_was_out_of_time_says_what_it_left_out_and_what_the_budget_was(fit):
     assert "budget" not in words(replace(fit, budget=90.0))
     said = words(replace(fit, budget=90.0, untried=7))

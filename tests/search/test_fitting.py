@@ -22,7 +22,7 @@ from ropewalk.report.fitting import as_json
 from ropewalk.report.fitting_words import words
 from ropewalk.search import fitting as searching
 from ropewalk.search import halving
-from ropewalk.search.final_test import lines, name_of, reserve
+from ropewalk.search.final_test import final_test, lines, name_of, reserve
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
@@ -276,6 +276,16 @@ def test_a_search_with_a_limit_of_time_goes_on_only_on_the_same_kind_of_device(t
     with pytest.raises(rw.DoesNotFit, match=r"device cpu \(now a GPU\)"):
         _ = fitting(tmp_path / "timed", max_slowdown=2.0).study
     assert len(tried(fitting(tmp_path / "free").study)) == 1
+
+
+def test_seconds_of_two_kinds_of_devices_make_no_ratio(tmp_path, monkeypatch):
+    """Where a search without a limit of time goes on elsewhere, its trials and its final test say so."""
+    own = fitting(tmp_path)
+    own.fitted_on.long(rw.Extension())
+    monkeypatch.setattr(runner, "device_name", lambda subject: "a GPU")
+    assert math.isnan(own.fitted_on.figures(rw.parse("yarn:factor=8")).slowdown)
+    tested = final_test(own.fitted_on, "yarn", rw.parse("yarn:factor=8"), rw.Extension())
+    assert math.isnan(tested.slowdown)
 
 
 def test_a_search_goes_on_only_with_the_code_that_began_it(tmp_path, monkeypatch):

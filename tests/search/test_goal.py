@@ -1,5 +1,7 @@
 """What is asked for, and what breaks it."""
 
+import math
+
 import pytest
 
 from ropewalk.errors import DoesNotFit, InvalidValue
@@ -15,6 +17,12 @@ def test_conditions_are_broken_by_so_much():
     kept = wanted.violations(Measurements(loss=9.0, damage=0.1, slowdown=2.0, retrieval=0.8))
     assert all(each <= 0 for each in kept.values())
     assert goal().violations(Measurements(9.0, 9.0, 9.0)) == {}
+
+
+def test_a_time_that_is_not_known_meets_no_limit():
+    figures = Measurements(loss=9.0, damage=0.0, slowdown=math.nan)
+    assert goal(max_slowdown=100.0).violations(figures)["max_slowdown"] > 0
+    assert goal().violations(figures) == {}
 
 
 def test_no_damage_at_all_bears_rounding_and_no_more():
