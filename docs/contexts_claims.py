@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, difference_of_shares, mean, share
+from ropewalk.evaluation.metrics.intervals import Estimate, mean, minus, share
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
@@ -117,7 +117,7 @@ class Answers:
     def _of_shares(self, terms: Sequence[AnswerTerm]) -> Estimate:
         """A share of right answers, or one less another."""
         shares = {term.weight: self._share(self._more[term.rule, term.contexts]) for term in terms}
-        return difference_of_shares(shares[1], shares[-1]) if len(terms) > 1 else shares[1]
+        return minus(shares[1], shares[-1]) if len(terms) > 1 else shares[1]
 
     def _share(self, samples: Sequence[Mapping[str, Any]]) -> Estimate:
         return share(sum(sample[RIGHT] for sample in samples), len(samples))
@@ -166,6 +166,9 @@ def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
 def collect(folder: Path, more: Path) -> Figures:
     """What the claims follow from."""
     every, questions = (json.loads((path / "results.json").read_text("utf-8")) for path in (folder, more))
+    different = [name for name, mark in every["marks"].items() if questions["marks"][name] != mark]
+    if different:
+        sys.exit(f"{folder} and {more} differ in {', '.join(different)}: measure both on one model and its texts")
     kept = {name: every[name] for name in ("command", "made", "marks")}
     named_as = ((every, "FOLDER"), (questions, "MORE"))
     kept["command"] = " && ".join(re.sub(r"--out \S+", f"--out {name}", one["command"]) for one, name in named_as)

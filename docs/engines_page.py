@@ -28,9 +28,7 @@ def engines_page(folder: Path = RESULTS) -> str:
         ran = [row for row in record["rows"] if "refused" not in row]
         refused = [row for row in record["rows"] if "refused" in row]
         parts.append(f"## {record['engine']} {record['version']}")
-        parts.append(
-            _table("| model | extension | kind | precision | tokens | within | beyond | bound |", map(_ran, ran))
-        )
+        parts.append(_table(RAN, map(_ran, ran)))
         if refused:
             parts.append("Refused, with the sentence of the export:")
             parts.append(_table("| model | extension | reason |", map(_refused, refused)))

@@ -152,19 +152,27 @@ def _verdict(claim: Claim, ours: Readings) -> JudgedClaim:
     )
 
 
-def largest_logits(corpus: str) -> dict[str, dict[str, list[float]]]:
-    """The largest logit in each text, over layers, heads, sampled queries and their keys; schedules are set to 8x."""
+def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """The largest logit in each text, over layers, heads, sampled queries and their keys; schedules are set to 8x.
+
+    The losses have to be of the same model and texts.
+    """
     from ropewalk import extended, load
     from ropewalk.evaluation.diagnostics import logit_growth
-    from ropewalk.evaluation.material.subject import Subject
+    from ropewalk.evaluation.material.subject import Subject, marks_of
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.models import path_of
 
     place = path_of("default")
-    model = load(place)
+    model, tokenizer = load(place), fetch_tokenizer(place)
     length = trained_len(model.config.get_text_config())
-    subject = Subject(model=model, tokenizer=fetch_tokenizer(place), corpus=corpus, longest=max(TIMES) * length)
+    corpus = results["marks"]["corpus"]
+    subject = Subject(model=model, tokenizer=tokenizer, corpus=corpus, longest=max(TIMES) * length)
+    if results["marks"]["weights"] != marks_of(model, tokenizer)["weights"]:
+        sys.exit("the losses are of another model than the one that Ropewalk carries")
+    if results["made"]["texts"][:LOGIT_TEXTS] != subject.text_marks(LOGIT_TEXTS)[:LOGIT_TEXTS]:
+        sys.exit("the losses are of other texts than are installed here")
     found: dict[str, dict[str, list[float]]] = {}
     for line in (BASE, BY_PARTS, YARN):
         with extended(model, line, target_len=subject.longest, mode="attention"):
@@ -184,7 +192,7 @@ def _largest(growth: Any) -> float:
 def collect(folder: Path) -> Mapping[str, Any]:
     """What the claims follow from."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
-    largest = largest_logits(re.search(r"--corpus (\S+)", results["command"])[1])  # type: ignore[index]
+    largest = largest_logits(results)
     kept = {name: results[name] for name in ("made", "marks", "projects")}
     kept["command"] = re.sub(r"--out \S+", "--out FOLDER", results["command"])
     return {**kept, FIGURES: figures_of(results, largest)}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate
+from ropewalk.plain_json import finite
 
 NOT_MEASURED = "not measured"
 ONE_SEED = "not judged: a single seed"
 TOO_LITTLE = "not judged: the models have learned too little"
+NOT_FINITE = "not judged: a figure is not finite"
 
 
 class Claim(NamedTuple):
@@ -75,11 +78,11 @@ class JudgedClaim:
             "sums": [in_words(terms) for terms in sums],
             "unit": self.unit.name,
             "bound": scale * bound,
-            "above": [[scale * number for number in one[:3]] for one in self.above],
+            "above": [[finite(scale * number) for number in one[:3]] for one in self.above],
             "intervals": [self.unit.interval(one) for one in self.above],
             "axes": list(self.axes),
             "curves": {
-                label: [[x, *(scale * number for number in one[:3])] for x, one in points]
+                label: [[x, *(finite(scale * number) for number in one[:3])] for x, one in points]
                 for label, points in self.curves.items()
             },
         }
@@ -93,6 +96,8 @@ def judge(
     curves: Mapping[str, Sequence[tuple[float, Estimate]]],
 ) -> JudgedClaim:
     """The verdict on a claim, from an estimate of each of its sums."""
+    if not all(math.isfinite(one.value) for one in estimates):
+        return JudgedClaim(claim=claim, word=NOT_FINITE, unit=unit, axes=axes, curves=curves)
     word, above = judged(estimates, claim.bound), [_above(one, claim.bound) for one in estimates]
     return JudgedClaim(claim=claim, word=word, unit=unit, above=above, axes=axes, curves=curves)
 

@@ -23,12 +23,12 @@ from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.argument_checks import tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, kept, opened_as
-from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import BARE
 from ropewalk.parsing import Line
+from ropewalk.plain_json import finite, record_json
 from ropewalk.report.comparison import as_json, write_report
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable

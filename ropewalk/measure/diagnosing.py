@@ -13,11 +13,11 @@ from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.argument_checks import whole_number
 from ropewalk.measure.lines import line_of
 from ropewalk.measure.loading import opened_as
-from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import length as in_tokens
+from ropewalk.plain_json import finite, record_json
 from ropewalk.report.diagnosis import MEASURES, as_json, findings, numbers, title, write_diagnosis
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable

@@ -17,12 +17,12 @@ from ropewalk.hf import save as write_model
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.argument_checks import seconds, tokens, whole_number
 from ropewalk.measure.loading import OpenedModel, kept, opened_as, opened_by_name
-from ropewalk.measure.plain_json import finite, record_json
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import length as in_tokens
 from ropewalk.placement import AUTO, wanted_placement
+from ropewalk.plain_json import finite, record_json
 from ropewalk.report.fitting import as_json, ranked, table, title, write_fit
 from ropewalk.report.fitting_words import words
 from ropewalk.report.html_page import PageTable

@@ -20,10 +20,10 @@ from ropewalk.measure.argument_checks import seconds, tasks_text, whole_number
 from ropewalk.measure.comparing import FEWEST, ComparisonResult
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import kept, opened_as
-from ropewalk.measure.plain_json import record_json
 from ropewalk.measure.progress import Shown, showing_progress
 from ropewalk.models import NAME
 from ropewalk.notation import length as in_tokens
+from ropewalk.plain_json import record_json
 from ropewalk.report.html_page import PageTable
 from ropewalk.report.leaderboard import BOARD, as_json, ranking_json, stopped, table, write_leaderboard
 from ropewalk.spec import Json

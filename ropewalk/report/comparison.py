@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from ropewalk.evaluation.compare.compare import Candidate, Comparison, reach
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.evaluation.tasks.outside.complete import source_mark
 from ropewalk.folders import replacing, write_text
+from ropewalk.plain_json import finite_json
 from ropewalk.report.depths import biases_json
 from ropewalk.report.drawing.figure import ReportFigure, written
 from ropewalk.report.drawing.names import name_of
@@ -178,12 +178,3 @@ def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
         ],
         "failures": [{"task": row.task.title, "length": row.length, "why": row.failed} for row in candidate.failures],
     }
-
-
-def finite_json(value: Any) -> Any:
-    """JSON has no infinity: the open end of an interval, or a number that was not measured, is null."""
-    if isinstance(value, dict):
-        return {key: finite_json(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite_json(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -18,7 +18,7 @@ from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.notation import BARE
-from ropewalk.report.comparison import finite_json
+from ropewalk.plain_json import finite_json
 from ropewalk.report.drawing.dots import Dot, DotChart, DotGroup, dot_chart
 from ropewalk.report.drawing.figure import ReportFigure, written
 from ropewalk.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart

@@ -9,7 +9,8 @@ from typing import Any
 
 from ropewalk.evaluation.compare.leaderboard import Leaderboard, RankedEntry
 from ropewalk.notation import BARE
-from ropewalk.report.comparison import finite_json, write_report
+from ropewalk.plain_json import finite_json
+from ropewalk.report.comparison import write_report
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.figures import keys_of
 from ropewalk.report.html_page import PagePart, PageTable

@@ -122,9 +122,10 @@ def lines(goal: Goal, takes: Takes, trials: Sequence[MeasuredTrial], most: int |
 
 
 def _rank(trial: MeasuredTrial) -> tuple[int, float, float]:
-    """Trials that got further come first, then those with the lower loss."""
+    """Trials that got further come first, then those with the lower loss; NaN is the highest."""
     last = max(trial.rungs)
-    return 0, -last, trial.rungs[last]
+    loss = trial.rungs[last]
+    return 0, -last, math.inf if math.isnan(loss) else loss
 
 
 def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:

@@ -103,13 +103,12 @@ class Goal(Checked):
         return values
 
     def violations(self, figures: Measurements) -> dict[str, float]:
-        """By how much each condition is exceeded: above 0 it is broken."""
+        """By how much each condition is exceeded: above 0 it is broken, as it is by what is not known (NaN)."""
         excess: dict[str, float] = {}
         if self.max_damage is not None:
             excess["max_damage"] = figures.damage - self.max_damage - ROUNDING
         if self.min_retrieval is not None:
             excess["min_retrieval"] = self.min_retrieval - (figures.retrieval or 0.0)
         if self.max_slowdown is not None:
-            unknown = math.isnan(figures.slowdown)  # seconds of two kinds of devices: that meets no limit
-            excess["max_slowdown"] = math.inf if unknown else figures.slowdown - self.max_slowdown
-        return excess
+            excess["max_slowdown"] = figures.slowdown - self.max_slowdown
+        return {name: math.inf if math.isnan(by) else by for name, by in excess.items()}

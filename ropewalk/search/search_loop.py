@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 
 import optuna
@@ -105,7 +106,7 @@ def one(
 
 def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extension) -> float | None:
     """The loss, or None where the trial fell behind."""
-    harm = 0.0 if goal.max_damage is None else max(0.0, objective.damage(extension) - goal.max_damage)
+    harm = 0.0 if goal.max_damage is None else _harm(objective.damage(extension) - goal.max_damage)
     for step, loss in enumerate(objective.rungs(extension)):
         trial.report(loss + DAMAGE_WEIGHT * harm, step)
         if trial.should_prune():
@@ -115,6 +116,11 @@ def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extensi
         trial.set_constraint(name, violation)
     trial.set_user_attr(FIGURES, figures._asdict())
     return figures.loss
+
+
+def _harm(excess: float) -> float:
+    """What exceeds the limit; without end where it is not known."""
+    return math.inf if math.isnan(excess) else max(0.0, excess)
 
 
 def _another_has(study: optuna.Study, trial: Trial, extension: Extension) -> bool:

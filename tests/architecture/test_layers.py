@@ -10,7 +10,7 @@ from architecture.tree import FACTORS, FILES, factor_of, imports, module_of
 # From the ground up. A module may import from lower ranks and, outside the factors, from its own.
 RANKS = [
     ("errors",),
-    ("models", "scoped", "near_copies"),
+    ("models", "scoped", "near_copies", "plain_json"),
     ("files", "trust", "trained_to", "revision", "placement"),
     ("record", "pages", "notation", "folders"),
     ("facts",),

@@ -1,5 +1,6 @@
 """The loop: it finds what is to be found, keeps to its conditions, goes on where it was stopped."""
 
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -67,6 +68,22 @@ def test_what_cannot_be_reached_is_said_with_how_far_it_is():
     search(own, wanted, Distance(), trials=12)
     with pytest.raises(DoesNotFit, match=r"max_slowdown must be reachable, got '0.5'; of \d+ .* the nearest has 1;"):
         winner(own, wanted)
+
+
+def test_a_harm_that_is_not_known_is_none_that_is_allowed():
+    """The loss on short texts may be NaN under some extension; the study goes on, and does not choose it."""
+
+    class Breaking(Distance):
+        def damage(self, extension):
+            return math.nan if len(self.calls) % 2 else 0.0
+
+    wanted = goal(max_damage=0.1)
+    own = study(wanted)
+    search(own, wanted, Breaking(), trials=12)
+    search(own, wanted, Breaking(), trials=16)
+    found = tried(own)
+    assert len(found) == 16
+    assert not any(each.keeps for each in found if each.figures and math.isnan(each.figures.damage))
 
 
 def test_the_least_of_a_condition_is_named():

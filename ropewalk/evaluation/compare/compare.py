@@ -42,6 +42,7 @@ BREAK, DAMAGE = 0.25, 0.02
 ROUNDING = 1e-4  # two ways of computing the same loss differ by less
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 NO_BETTER = "no better than a window"  # of the trained length
+LOWER = "lower loss"  # in texts that are no longer than that
 UNCLEAR = "not enough texts to tell"
 NAN, INFINITE = "NaN loss", "infinite loss"  # there is no verdict on such numbers
 FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
@@ -50,7 +51,7 @@ FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is ab
 class Verdict(NamedTuple):
     """The result of one candidate in words."""
 
-    kind: str  # BETTER, NO_BETTER, UNCHANGED, WORSE, BREAKS or UNCLEAR; or why there is none: NAN, INFINITE, no memory
+    kind: str  # one of those above; or why there is none: NAN, INFINITE, no memory
     words: str
 
 
@@ -295,7 +296,7 @@ def verdict(
     if change.low > BREAK:
         return Verdict(BREAKS, BREAKS)
     kind = _kind(change)
-    words = [NO_BETTER if kind == BETTER and over_window.high >= 0 else kind]
+    words = [_beside_a_window(over_window) if kind == BETTER else kind]
     if keys is not None and keys.low > FINDS:
         words.append("finds passkeys")
     elif keys is not None and keys.high < FINDS:
@@ -305,6 +306,13 @@ def verdict(
     elif damage is not None and damage.low > DAMAGE:
         words.append(f"damages short texts ({damage.value:+.2f})")
     return Verdict(words[0], ", ".join(words))
+
+
+def _beside_a_window(over_window: Estimate) -> str:
+    """What a lower loss shows: use of the context only where a window of the trained length has a higher one."""
+    if math.isnan(over_window.value):  # the text is no longer than such a window
+        return LOWER
+    return NO_BETTER if over_window.high >= 0 else BETTER
 
 
 def _kind(change: Estimate) -> str:

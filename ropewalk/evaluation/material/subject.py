@@ -258,7 +258,8 @@ def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())  # a scale has no dimension
-    config: dict[str, Any] = {**model.config.to_dict(), "_name_or_path": ""}  # wherever it lies
+    elsewhere = {"_name_or_path": "", "transformers_version": ""}  # wherever it lies, whoever wrote it
+    config: dict[str, Any] = {**model.config.to_dict(), **elsewhere}
     return {
         "weights": digest.hexdigest()[:16],
         "config": _mark(json.dumps(config, sort_keys=True, default=str)),

@@ -55,10 +55,13 @@ def share(successes: float, trials: int) -> Estimate:
     return Estimate(p, 0.0 if successes == 0 else low, 1.0 if successes == trials else high, trials)
 
 
-def difference_of_shares(one: Estimate, other: Estimate) -> Estimate:
-    """One share less another, with an interval that keeps a width where all trials succeed.
+def minus(one: Estimate, other: Estimate) -> Estimate:
+    """One estimate less another of other samples; of the same samples the interval is rather too wide.
 
-    Source: Newcombe 1998, Stat. Med. 17, 873-890, method 10: of other trials. Of the same ones it is rather too wide.
+    low = a - b - sqrt((a - a_low)^2 + (b_high - b)^2),      high = a - b + sqrt((a_high - a)^2 + (b - b_low)^2)
+
+    Source: Zou & Donner 2008, Stat. Med. 27, 1693-1702; for shares Newcombe 1998, Stat. Med. 17, 873-890, method 10,
+    which keeps a width where all trials succeed.
     """
     value = one.value - other.value
     below = math.hypot(one.value - one.low, other.high - other.value)
@@ -84,16 +87,17 @@ def mean(
         raise InvalidValue("values", "at least one", 0)
     x = torch.tensor(values, dtype=torch.float64)
     w = torch.ones_like(x) if weights is None else torch.tensor(weights, dtype=torch.float64)
+    x, w = x[w != 0], w[w != 0]  # else a resample of such documents alone would have no mean
     value = float((x * w).sum() / w.sum())
     if not math.isfinite(value):
-        return Estimate(value, math.nan, math.nan, len(values))  # no interval: it supports nothing
-    if int((w > 0).sum()) == 1:
+        return Estimate(value, math.nan, math.nan, len(x))  # no interval: it supports nothing
+    if len(x) == 1:
         return Estimate(value, least, most, 1)
     drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     half = student(len(x) - 1) * math.sqrt(_jackknife(x, w))
-    return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), len(values))
+    return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), len(x))
 
 
 def crossed(
@@ -118,6 +122,8 @@ def crossed(
     rows = _of_groups(x.mean(1), torch.ones_like(x[:, 0]), None)
     drawn = [(means, weights) for means, weights in (rows, columns) if len(means) > 1]
     value = float(x.mean())
+    if not math.isfinite(value):
+        return Estimate(value, math.nan, math.nan, x.numel())  # no interval: it supports nothing
     if not drawn:
         return Estimate(value, least, most, x.numel())
     half = math.sqrt(math.fsum(student(_freedom(w)) ** 2 * _jackknife(means, w) for means, w in drawn))

@@ -4,12 +4,10 @@
     middle         loss(band 2) - mean(loss(band 0), loss(band 4))       above 0: lost in the middle
     far            loss(band 0) - loss(band 4)                           above 0: the beginning is harder than the end
 
-Intervals of differences are made from those of their parts, which have no sample in common:
-
-    low = a - b - sqrt((a - a_low)^2 + (b_high - b)^2),      high = a - b + sqrt((a_high - a)^2 + (b - b_low)^2)
+Intervals of differences are made from those of their parts, which have no sample in common.
 
 Source: the shape is Liu et al. 2024, arXiv:2307.03172 (lost in the middle), there of accuracy over the order of
-documents; the intervals are Zou & Donner 2008, Stat. Med. 27, 1693-1702.
+documents.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.evaluation.metrics.intervals import Estimate, mean, minus
 from ropewalk.spec import Json
 
 BANDS = 5  # of a text
@@ -61,13 +59,6 @@ def band_of(depth: float) -> int:
     if not 0 <= depth <= 1:
         raise InvalidValue("depth", "from 0 to 1", depth)
     return min(int(depth * BANDS), BANDS - 1)
-
-
-def minus(a: Estimate, b: Estimate) -> Estimate:
-    """The difference of two independent estimates."""
-    below = math.hypot(a.value - a.low, b.high - b.value)
-    above = math.hypot(a.high - a.value, b.value - b.low)
-    return Estimate(a.value - b.value, a.value - b.value - below, a.value - b.value + above, a.of + b.of)
 
 
 def _half_of_both(a: Estimate, b: Estimate) -> Estimate:

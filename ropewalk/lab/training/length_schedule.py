@@ -47,7 +47,7 @@ class LengthSchedule(Dataset[Row]):
         self._stages = stages
         lengths = [len(stage.rows[0]["input_ids"]) for stage in stages]
         self._parts = [_parts(max(lengths), length) for length in lengths]
-        self.ends = _ends(shares, plan.steps)
+        self.ends = stage_ends(shares, plan.steps)
         per_step = plan.rows * plan.accumulate * (processes or int(os.environ.get("WORLD_SIZE", "1")))
         self._ends = [end * per_step for end in self.ends]
         _require_enough(stages, self._counts())
@@ -143,7 +143,7 @@ def _parts(longest: int, length: int) -> int:
     return longest // length
 
 
-def _ends(shares: Sequence[float], steps: int) -> list[int]:
+def stage_ends(shares: Sequence[float], steps: int) -> list[int]:
     """The step at which each stage ends; the last is the plan's."""
     ends = [round(steps * sum(shares[: n + 1])) for n in range(len(shares) - 1)] + [steps]
     if any(end <= begin for begin, end in zip([0, *ends], ends, strict=False)):

@@ -20,7 +20,7 @@ from ropewalk.frequencies import NTK, ByParts, Frequencies, NTKMixed
 from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend, Sinks, Window
 from ropewalk.scales import LogN, Scale, Temperature
 from ropewalk.search.goal import ANY, Goal
-from ropewalk.search.spaces.signature import Space, Values, tidy, unknown
+from ropewalk.search.spaces.signature import Space, Values, drawn_parent, tidy, unknown
 from ropewalk.search.trials import MeasuredTrial, ranked
 
 PARENTS = 6
@@ -141,7 +141,7 @@ class Compositions(Space):
         parents = self.parents(goal, past)
         if not parents or random.random() < FRESH:
             return {name: drawn(knob, random) for name, knob in self.knobs(goal).items()}
-        child = crossed(_chosen(parents, random), _chosen(parents, random), random)
+        child = crossed(drawn_parent(parents, random), drawn_parent(parents, random), random)
         return self.mutated(goal, child, random)
 
     def parents(self, goal: Goal, past: Sequence[MeasuredTrial]) -> list[Values]:
@@ -205,11 +205,6 @@ def _placed(place: float, knob: FloatDistribution) -> Any:
 
 def _warped(value: float, knob: FloatDistribution) -> float:
     return math.log(value) if knob.log else value
-
-
-def _chosen(parents: Sequence[Values], random: Random) -> Values:
-    """A random parent; better ones are more likely."""
-    return parents[min(random.randrange(len(parents)), random.randrange(len(parents)))]
 
 
 def _discounted(near: int, strength: float) -> tuple[Bias, ...]:

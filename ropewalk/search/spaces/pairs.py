@@ -28,7 +28,7 @@ from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
-from ropewalk.search.spaces.signature import Space, Values, scheduled, temperature
+from ropewalk.search.spaces.signature import Space, Values, drawn_parent, scheduled, temperature
 from ropewalk.search.trials import MeasuredTrial, ranked
 
 MOST = 1.5  # share: the factor to this power
@@ -133,15 +133,10 @@ def mutated(mother: Genes, random: Random) -> Genes:
 
 def bred(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
     """A parent, or one crossed with another, before it is mutated; with the first one's other number."""
-    mother, number = _drawn(candidates, random)
+    mother, number = drawn_parent(candidates, random)
     if random.random() < CROSSED:
-        mother = crossed(mother, _drawn(candidates, random)[0], random)
+        mother = crossed(mother, drawn_parent(candidates, random)[0], random)
     return mother, number
-
-
-def _drawn(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
-    """A random parent; better ones are more likely."""
-    return candidates[min(random.randrange(len(candidates)), random.randrange(len(candidates)))]
 
 
 def names(goal: Goal) -> list[str]:

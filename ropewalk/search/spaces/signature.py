@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
@@ -20,6 +20,7 @@ from ropewalk.search.goal import Goal
 from ropewalk.search.trials import MeasuredTrial
 
 Values = dict[str, Any]
+Parent = TypeVar("Parent")
 
 STARTUP = 6  # random draws before the estimator is used
 DIGITS = 4  # significant digits: more would distinguish what is practically equal
@@ -81,6 +82,11 @@ def tidy(value: Any, knob: BaseDistribution) -> Any:
     if not isinstance(knob, FloatDistribution):
         return value
     return min(max(float(f"{value:.{DIGITS}g}"), knob.low), knob.high)
+
+
+def drawn_parent(parents: Sequence[Parent], random: Random) -> Parent:
+    """A random one of parents in order, the best first; better ones are more likely."""
+    return parents[min(random.randrange(len(parents)), random.randrange(len(parents)))]
 
 
 def unknown(knob: BaseDistribution) -> DoesNotFit:

@@ -72,7 +72,7 @@ def estimate(value, half=0.01):
     ],
 )
 def test_verdicts(change, damage, keys, words):
-    assert verdict(change, damage, keys).words == words
+    assert verdict(change, damage, keys, estimate(-0.05)).words == words
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,7 @@ def test_verdicts(change, damage, keys, words):
         (estimate(-0.05), "better with context"),
         (estimate(-0.005), "no better than a window"),  # it may be equal
         (estimate(0.01), "no better than a window"),
+        (NO_ESTIMATE, "lower loss"),  # the text is no longer than the window
     ],
 )
 def test_what_a_window_reaches_too_is_no_use_of_the_context(over_window, words):
@@ -231,7 +232,8 @@ def test_no_comparison_with_a_base_model_that_has_no_loss_where_it_was_trained(t
 @pytest.mark.parametrize(("value", "kind"), FAILS)
 def test_harm_that_is_no_number_is_said(value, kind):
     nothing = Estimate(value, math.nan, math.nan, 4)
-    assert verdict(estimate(-0.1), nothing, None).words == f"better with context, {kind} on short texts"
+    said = verdict(estimate(-0.1), nothing, None, estimate(-0.05)).words
+    assert said == f"better with context, {kind} on short texts"
 
 
 def test_one_name_has_one_meaning(tmp_path):

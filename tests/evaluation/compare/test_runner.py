@@ -254,3 +254,5 @@ def test_seconds_of_two_kinds_of_devices_are_no_ratio(tmp_path, monkeypatch):
     assert (base.devices, other.devices) == ({"cpu"}, {"a GPU"})
     assert math.isnan(other.times(base))
     assert other.times(other) == 1
+    mixed = base._replace(devices=frozenset({"cpu", "a GPU"}))
+    assert math.isnan(mixed.times(mixed))

@@ -13,9 +13,9 @@ from ropewalk.evaluation.metrics.intervals import (
     Estimate,
     crossed,
     difference,
-    difference_of_shares,
     mean,
     means,
+    minus,
     share,
     student,
 )
@@ -198,7 +198,7 @@ def test_projects_of_nearly_as_many_texts_are_as_many():
 def test_difference_of_shares_as_in_newcombe_s_table(successes, expected):
     """Table II of the source, method 10."""
     a, m, b, n = successes
-    assert difference_of_shares(share(a, m), share(b, n))[:3] == pytest.approx(expected, abs=1e-4)
+    assert minus(share(a, m), share(b, n))[:3] == pytest.approx(expected, abs=1e-4)
 
 
 SIZES = (37, 18, 17, 13, 13, 7, 7, 5, 2, 2, 1, 1, 1, 1, 1, 1, 1)  # of the projects of the zoo's texts
@@ -250,3 +250,16 @@ def test_what_is_no_number_has_no_interval(value, place):
     found = mean(values, least=0.0)
     assert repr(found[:3]) == repr((value, math.nan, math.nan))
     assert mean([value]).of == 1
+
+
+@pytest.mark.parametrize("table", [[[1.0, math.nan, 2.0]], [[math.nan]], [[1.0, 2.0], [math.inf, 1.0]]])
+def test_a_table_with_what_is_no_number_has_no_interval(table):
+    found = crossed(table, least=0.0)
+    assert repr(found[1:3]) == repr((math.nan, math.nan))
+    assert not math.isfinite(found.value)
+
+
+def test_a_document_without_weight_is_left_out():
+    """A resample of such documents alone would have no mean."""
+    assert mean([1.0, 2.0, 9.0], [1.0, 1.0, 0.0]) == mean([1.0, 2.0], [1.0, 1.0])
+    assert mean([1.0, 9.0], [1.0, 0.0], least=0.0) == (1.0, 0.0, math.inf, 1)

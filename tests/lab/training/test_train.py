@@ -38,9 +38,6 @@ class Stop(TrainerCallback):
     def __init__(self, step, how):
         self.step, self.how = step, how
 
-    def on_substep_end(self, *_, **__):
-        pass
-
     def on_step_begin(self, args, state, control, **_):
         if state.global_step == self.step:
             self.how()
@@ -89,8 +86,6 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_one(tmp_path):
-    model = {}
-
     class Poison(TrainerCallback):
         def on_step_begin(self, args, state, control, model, **_):
             if state.global_step == 5:

@@ -32,7 +32,7 @@ class TunedFigures:
 
     def __init__(self, results: Mapping[str, Any]) -> None:
         self._of = {
-            (model["method"], model["steps"], model["seed"], row["times"]): row
+            (model["method"], model["steps"], model["seed"], row["times"]): _with_losses(row)
             for model in results["models"]
             for row in model["figures"]
         }
@@ -69,9 +69,9 @@ class TunedFigures:
         return bool(trained) and len(set.intersection(*map(set, trained))) == 1
 
     def curve(self, method: str, budget: str) -> list[tuple[float, Estimate]]:
-        """The loss at every length, with its interval."""
+        """The loss at every length where it is finite, with its interval."""
         points = [(times, self.sum([LossTerm(1, method, budget, times)], least=0)) for times in self.times]
-        return [(times, one) for times, one in points if one is not None]
+        return [(times, one) for times, one in points if one is not None and math.isfinite(one.value)]
 
     def label(self, method: str, budget: str) -> str:
         """A method and its budget, in words."""
@@ -87,3 +87,8 @@ class TunedFigures:
             row = self._of[term.method, count, chosen, term.times]
             losses.append([term.weight * loss for loss in row["losses"]])
         return map(math.fsum, zip(*losses, strict=True))
+
+
+def _with_losses(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row as it was before it was JSON, which has no NaN and no infinity."""
+    return {**row, "losses": [math.nan if loss is None else loss for loss in row["losses"]]}

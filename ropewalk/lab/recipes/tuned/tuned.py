@@ -32,9 +32,11 @@ from ropewalk.lab.recipes.tuned.claims import verdicts
 from ropewalk.lab.recipes.tuned.figures import FEW, LONGEST
 from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
 from ropewalk.lab.training.checkpoints import changed_settings
-from ropewalk.lab.training.train import LONGER
+from ropewalk.lab.training.train import LONGER, PLAN
+from ropewalk.plain_json import finite_json
 from ropewalk.record import AT_LEAST_ONE
 
+MEASURED = "measured"  # the folder of the measurements, one file for each model
 TIMES = (1, 2, 4, LONGEST)  # the trained length; the last is what a model is trained on at
 
 
@@ -82,6 +84,7 @@ class TunedSettings(RecipeSettings):
     puzzles: PuzzleShares = NO_PUZZLES
 
     plan_defaults: ClassVar[Mapping[str, Any]] = {**GENTLE, "steps": 1000, "rows": 2}
+    costly: ClassVar[tuple[str, ...]] = (PLAN, f"{MEASURED}/*.json")
     changeable: ClassVar[tuple[str, ...]] = ("methods", "seeds", *LONGER)
 
 
@@ -110,13 +113,13 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
     _require_same_base(folder, subject)
     length = trained_len(subject.model.config.get_text_config())
     for run in _runs(settings, names):
-        file = folder / "measured" / f"{run.name}.json"
+        file = folder / MEASURED / f"{run.name}.json"
         if not file.is_file():
             figures = _one(folder, run, settings, subject, length)
             if figures is None:  # a signal came
                 return folder
             measured = {**run._asdict(), "made": made_here(), "figures": figures}
-            write_whole(file, json.dumps(measured, indent=1) + "\n")
+            write_whole(file, json.dumps(finite_json(measured), indent=1) + "\n")
             _report(folder, settings, subject.projects(settings.texts), length)
     _report(folder, settings, subject.projects(settings.texts), length)  # again: the claims may have changed
     return folder / "tuned.md"
@@ -147,11 +150,14 @@ def _require_same_base(folder: Path, subject: Subject) -> None:
     """Refuse other weights than a table began with: a folder of the same name may hold another model by now."""
     stored, now = folder / "base.json", marks_of(subject.model, subject.tokenizer)
     others = changed_settings(stored, now)
+    remedy = "bring back {} that the table was begun with, or begin in another folder"
     if others:
         sentence = f"{folder} has measurements of another model: its {', '.join(others)} differ"
-        remedy = "bring back the model that the table was begun with, or begin in another folder"
-        raise Conflict.because("model", sentence, remedy=remedy)
+        raise Conflict.because("model", sentence, remedy=remedy.format("the model"))
     if not stored.is_file():
+        if any((folder / MEASURED).glob("*.json")):
+            sentence = f"{folder} has measurements, and no {stored.name} that says of which model"
+            raise Conflict.because("model", sentence, remedy=remedy.format("the file"))
         write_whole(stored, json.dumps(now, indent=1) + "\n")
 
 
@@ -179,6 +185,7 @@ def _train(place: Path, run: TunedRun, settings: TunedSettings, longest: int, *,
     if method.own_length:
         plan, longest = replace(plan, rows=LONGEST * plan.rows), longest // LONGEST
     if method.line == "nope":
+        plan = replace(plan, **DroPESettings.plan_defaults)  # its source's
         return drope(place, DroPESettings(plan=plan, **read), shared=shared)
     return carry_on(place, CarryOnSettings(plan=plan, extension=method.line, length=longest, **read), shared=shared)
 
@@ -214,7 +221,7 @@ def _report(folder: Path, settings: TunedSettings, projects: Sequence[str], leng
         "trained_len": length,
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "projects": list(projects),
-        "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
+        "models": [read_record(path, "what was measured") for path in sorted((folder / MEASURED).glob("*.json"))],
     }
     judged_claims = verdicts(results)
     results["claims"] = [one.record for one in judged_claims]

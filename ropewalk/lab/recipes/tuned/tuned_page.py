@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,6 +69,8 @@ def _table(ours: TunedFigures, cell: Any) -> str:
 
 def _loss(rows: Sequence[Mapping[str, Any]]) -> str:
     means = [statistics.fmean(row["losses"]) for row in rows]
+    if not all(map(math.isfinite, means)):
+        return "not finite"
     spread = f" ({min(means):.2f} to {max(means):.2f})" if len(means) > 1 else ""
     return f"{statistics.fmean(means):.3f}{spread}"
 

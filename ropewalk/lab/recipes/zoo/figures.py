@@ -37,7 +37,6 @@ class ZooFigures:
         }
         self.methods = list(dict.fromkeys(model["method"] for model in models))
         self.times = sorted({times for *_, times in self._of})
-        self.seconds = [model["cpu_seconds"] for model in models if not model.get("of")]
 
     def seeds(self, *methods: str) -> list[int]:
         """Seeds for which all of these methods are measured."""

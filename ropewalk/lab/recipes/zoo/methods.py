@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ropewalk.lab.small_models import ModelShape
 
 LONGER = 8  # times the trained length, where rows become longer
+UPTRAINED = 0.05  # of the steps, with fewer key heads, as in the source of grouped queries
 FARTHEST = 16  # range that positions are drawn from, in trained lengths: beyond the longest text
 
 

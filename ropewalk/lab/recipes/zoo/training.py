@@ -13,19 +13,30 @@ from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.recipes.building_blocks import train_and_save, training_rows
 from ropewalk.lab.recipes.pretrain import PretrainSettings, new_model, pretrain, vocabulary_in
 from ropewalk.lab.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
-from ropewalk.lab.recipes.zoo.methods import LONGER, METHODS
+from ropewalk.lab.recipes.zoo.methods import LONGER, METHODS, UPTRAINED
 from ropewalk.lab.recipes.zoo.settings import ZooSettings
-from ropewalk.lab.training.length_schedule import LengthSchedule, LengthStage
+from ropewalk.lab.training.length_schedule import LengthSchedule, LengthStage, stage_ends
 from ropewalk.lab.training.train import TrainingPlan
 
 NEW_BASE = 500_000.0  # from the longer rows on, as in Llama 2 Long, whose rows became eight times as long too
-UPTRAINED = 0.05  # of the steps, as in the source of grouped queries
 GENTLER = 3  # the rate of trained weights is this much lower
 
 
 def place_of(name: str, folder: Path, settings: ZooSettings) -> Path:
     """The folder of a model."""
     return folder / "models" / f"{name}-{settings.plan.seed}"
+
+
+def require_trainable(name: str, settings: ZooSettings) -> None:
+    """Refuse at once what would be refused when a method's turn comes, hours later."""
+    method, plan = METHODS[name], settings.plan
+    if method.longer_from is not None:
+        if plan.rows % LONGER:
+            raise InvalidValue("rows", f"a multiple of {LONGER}, where rows become longer", plan.rows)
+        stage_ends([share for share in (method.longer_from, 1 - method.longer_from) if share], plan.steps)
+    if method.kv_heads and settings.shape.heads % method.kv_heads:
+        rule = f"a multiple of {method.kv_heads}, the key heads that are left"
+        raise InvalidValue("heads", rule, settings.shape.heads)
 
 
 def train_method(name: str, folder: Path, settings: ZooSettings) -> None:
@@ -57,8 +68,6 @@ def _from_the_start(name: str, folder: Path, settings: ZooSettings) -> None:
 def _with_longer_rows(name: str, share: float, folder: Path, settings: ZooSettings) -> None:
     """Short rows for a share of the steps, then longer ones under a larger base; as many tokens a step."""
     plan, length = settings.plan, settings.shape.trained_len
-    if plan.rows % LONGER:
-        raise InvalidValue("rows", f"a multiple of {LONGER}, where rows become longer", plan.rows)
     fewer = replace(plan, rows=plan.rows // LONGER)
     tokenizer = vocabulary_in(folder, settings.corpus, settings.shape.vocabulary)
     stages = [LengthStage(share, _rows(tokenizer, folder, settings, plan, length))] if share else []
@@ -85,7 +94,7 @@ def _grouped(name: str, folder: Path, settings: ZooSettings) -> None:
 def _rows(
     tokenizer: PreTrainedTokenizerBase, folder: Path, settings: ZooSettings, plan: TrainingPlan, length: int
 ) -> PackedRows:
-    """Rows of one passage or puzzle each."""
+    """Rows of one passage, or of as many puzzles as fill them."""
     return training_rows(
         tokenizer,
         plan,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -15,6 +14,7 @@ import torch
 from ropewalk.corpora import documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation import HeldOutTexts, passages
+from ropewalk.evaluation.compare.compare import made_here
 from ropewalk.files import read_record
 from ropewalk.folders import write_whole
 from ropewalk.lab.recipes.building_blocks import finished, named_methods, require_held_out
@@ -24,8 +24,9 @@ from ropewalk.lab.recipes.zoo.claims import verdicts
 from ropewalk.lab.recipes.zoo.measuring import TIMES, measured
 from ropewalk.lab.recipes.zoo.methods import METHODS
 from ropewalk.lab.recipes.zoo.settings import ZooSettings
-from ropewalk.lab.recipes.zoo.training import place_of, train_method
+from ropewalk.lab.recipes.zoo.training import place_of, require_trainable, train_method
 from ropewalk.lab.recipes.zoo.zoo_page import zoo_page
+from ropewalk.plain_json import finite_json
 
 
 def zoo(out: str | Path, settings: ZooSettings) -> Path:
@@ -41,6 +42,8 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
     if settings.shape.places != "rotary":
         rule = "rotary; methods that need another kind change it themselves"
         raise InvalidValue("places", rule, settings.shape.places)
+    for name in names:
+        require_trainable(name, settings)
     held_out, projects = _held_out(folder, settings)
     for seed in range(plan.seed, plan.seed + settings.seeds):
         for name in names:
@@ -49,7 +52,7 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
                 figures = _one(name, folder, replace(settings, plan=replace(plan, seed=seed)), held_out)
                 if figures is None:  # a signal came
                     return folder
-                write_whole(measured_file, json.dumps(figures, indent=1) + "\n")
+                write_whole(measured_file, json.dumps(finite_json({**figures, "made": made_here()}), indent=1) + "\n")
                 _report(folder, settings, projects)
     _report(folder, settings, projects)  # again: the claims may have changed
     return folder / "zoo.md"
@@ -68,14 +71,13 @@ def _held_out(folder: Path, settings: ZooSettings) -> HeldOutTexts:
 
 def _one(name: str, folder: Path, settings: ZooSettings, held_out: torch.Tensor) -> dict[str, Any] | None:
     """Train one model, unless it is finished already, and measure it; None where training was stopped."""
-    method, began = METHODS[name], time.process_time()
+    method = METHODS[name]
     trained = method.of or name
     place = place_of(trained, folder, settings)
     if not finished(place, lambda: train_method(trained, folder, settings)):
         return None
-    seconds = round(time.process_time() - began, 1)
     record = {"method": name, "seed": settings.plan.seed, "extension": method.line(settings.shape), "of": method.of}
-    return {**record, "cpu_seconds": seconds, **measured(place / "model", method, held_out, settings.shape)}
+    return {**record, **measured(place / "model", method, held_out, settings.shape)}
 
 
 def _report(folder: Path, settings: ZooSettings, projects: Sequence[str]) -> None:

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName, Unreadable
 from ropewalk.evaluation import token_losses
 from ropewalk.evaluation.metrics.intervals import crossed, share
+from ropewalk.hf.attach.handle import handle_of
+from ropewalk.lab.recipes import listing
+from ropewalk.lab.recipes.running import run as run_recipe
 from ropewalk.lab.recipes.tuned import tuned as module
 from ropewalk.lab.recipes.tuned import tuned_page as module_of_page
 from ropewalk.lab.recipes.tuned.claims import CLAIMS, SHORT
@@ -328,3 +331,64 @@ def test_a_single_seed_is_not_judged():
     words = {one.claim.name: one.word for one in verdicts_of(results(EQUAL, seeds=1))}
     assert words["yarn-best"].startswith("not judged: a single seed")
     assert words["ntk-untrained"] in {"reproduced", "not reproduced", "not settled"}
+
+
+def test_a_loss_that_is_not_finite_is_kept_and_not_judged(run, tmp_path, monkeypatch):
+    """A schedule may break a model; the table goes on, and says so."""
+    original = module._measured
+
+    def broken(subject, **named):
+        rows = original(subject, **named)
+        if subject.model.config.rope_parameters["rope_type"] != "default" or handle_of(subject.model):
+            rows[-1]["losses"][0] = math.nan  # under a schedule
+        return rows
+
+    monkeypatch.setattr(module, "_measured", broken)
+    run("none,pi")
+    run("none,pi")
+    text = (tmp_path / "out" / "tuned.json").read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert figures_of(tmp_path / "out")["pi", 0, 0][8]["losses"][0] is None
+    assert "| pi | 5 | 1 |" in (page := (tmp_path / "out" / "tuned.md").read_text())
+    assert "not finite" in page
+    made = json.loads(text)
+    words = {one["name"]: one["verdict"] for one in made["claims"]}
+    assert words["pi-1000-steps"] == "not judged: a single seed"
+    two = {**made, "models": made["models"] + [{**one, "seed": 1} for one in made["models"] if one["steps"]]}
+    pi = next(one for one in verdicts_of(two) if one.claim.name == "pi-1000-steps")
+    assert (pi.word, pi.above) == ("not judged: a figure is not finite", ())
+    assert [times for times, _ in pi.curves["pi after 5 steps"]] == [1, 2, 4]
+
+
+def test_what_was_measured_is_kept_where_training_is_refused(tmp_path, run, monkeypatch):
+    """Schedules are read without training first, which takes hours with a large model."""
+
+    def refuse(*_, **__):
+        raise DoesNotFit("rows", "fewer", 9)
+
+    monkeypatch.setattr(module, "_train", refuse)
+    run  # noqa: B018 - it makes the base model and the corpus
+    texts = {"model": str(tmp_path / "base"), "corpus": f"folder:{tmp_path / 'texts'}", "texts": "2", "passkeys": "1"}
+    given = {"methods": "none,pi", "seeds": "1", "steps": "5", "rows": "1", "progress": "false", **texts}
+    with pytest.raises(DoesNotFit, match="rows must be fewer"):
+        run_recipe(listing.recipe("tuned"), tmp_path / "out", given)
+    assert sorted(path.name for path in (tmp_path / "out" / "measured").iterdir()) == ["none-0-0.json", "pi-0-0.json"]
+
+
+def test_a_table_that_does_not_say_of_which_model_it_is_does_not_go_on(run, tmp_path):
+    run("none")
+    (tmp_path / "out" / "base.json").unlink()
+    with pytest.raises(Conflict, match=r"has measurements, and no base.json that says of which model; bring back the"):
+        run("none,pi")
+
+
+def test_drope_is_trained_as_its_source_does(run, tmp_path):
+    run("none,drope", plan=replace(PLAN, learning_rate=2e-4, weight_decay=0.1, decay=0.3))
+    plans = {
+        name: json.loads((tmp_path / "out" / "models" / f"{name}-5-0" / "plan.json").read_text())
+        for name in ("none", "drope")
+    }
+    read = ("learning_rate", "weight_decay", "decay")
+    assert [plans["none"][name] for name in read] == [2e-4, 0.1, 0.3]
+    assert [plans["drope"][name] for name in read] == [3e-4, 0.0, 0.97]

@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer
 
 import ropewalk as rw
-from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName
 from ropewalk.evaluation.metrics.intervals import crossed
-from ropewalk.lab.claims import judged
+from ropewalk.lab.claims import TOO_LITTLE, judged
 from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo import training as module
 from ropewalk.lab.recipes.zoo.claims import CLAIMS
@@ -114,7 +114,6 @@ def models(**accuracies):
         {
             "method": name,
             "seed": seed,
-            "cpu_seconds": 1.0,
             "figures": [figures(times, kind, 0.5 if times == 1 else at) for kind in KINDS for times in TIMES],
         }
         for name, per_seed in accuracies.items()
@@ -219,7 +218,6 @@ def as_wished(share, weights):
         {
             "method": name,
             "seed": seed,
-            "cpu_seconds": 1.0,
             "figures": [figures(times, kind, share(name, kind, times)) for kind in KINDS for times in TIMES],
         }
         for name in {name for name, *_ in weights}
@@ -313,3 +311,30 @@ def test_every_method_without_training_has_a_line_for_every_length(name):
 def test_what_is_not_trained_reads_models_that_are(name):
     assert METHODS[name].of in TRAINED
     assert METHODS[name].newlines or METHODS[name].marked == TRAINED[METHODS[name].of].marked
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "words"),
+    [
+        ("longer_from_0", {"rows": 4}, "rows must be a multiple of 8, where rows become longer, got 4"),
+        ("longer_from_20", {"rows": 8, "steps": 2}, "each share must be at least one step of 2"),
+    ],
+)
+def test_what_a_later_method_refuses_is_refused_before_hours_of_training(tmp_path, method, given, words):
+    with pytest.raises(RopewalkError, match=words):
+        zoo(tmp_path / "zoo", ZooSettings(plan=replace(PLAN, **given), shape=SHAPE, methods=f"rope,{method}"))
+    assert not (tmp_path / "zoo").exists()
+    shape = replace(SHAPE, heads=1)
+    with pytest.raises(InvalidValue, match="heads must be a multiple of 2, the key heads that are left, got 1"):
+        zoo(tmp_path / "zoo", ZooSettings(plan=PLAN, shape=shape, methods="rope_to_2_kv_heads"))
+
+
+def test_what_is_inside_models_that_have_learned_nothing_is_not_judged():
+    terms = {"trained_len": 1, "distances": [0.0, 1.0], "counts": [1, 1], "texts": [[[[1.0, 0.0]]] * 4]}
+    made = [{**model, "logit_terms": terms} for model in models(rope=[0.3, 0.3], qk_bias=[0.3, 0.3])]
+    word = next(one for one in verdicts_of({"models": made}) if one.claim.name == "qk-bias-term-largest").word
+    assert word != TOO_LITTLE
+    for row in (row for model in made[2:] for row in model["figures"]):
+        row["accuracy"] = 0.05
+    judged_again = next(one for one in verdicts_of({"models": made}) if one.claim.name == "qk-bias-term-largest")
+    assert (judged_again.word, judged_again.above) == (TOO_LITTLE, ())

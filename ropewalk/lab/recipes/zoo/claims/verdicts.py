@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -26,15 +27,17 @@ CLAIMS = (
 
 
 def _methods_of(claim: Claim) -> list[str]:
-    """The methods that a claim is about."""
-    return list(dict.fromkeys(term.method for terms in claim.sums for term in terms))
+    """The methods that a claim is about; how far windows reach is one of no method, and of any weights."""
+    terms = [term for terms in claim.sums for term in terms if not isinstance(term, str)]
+    return list(dict.fromkeys(term.method for term in terms))
 
 
 def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the results of `ropewalk train zoo` say of every claim."""
     projects = results.get("projects", ())
     ours = ZooFigures(results["models"], projects)
-    return [*(_verdict(claim, ours) for claim in CLAIMS), *inside_verdicts(results["models"], projects)]
+    inside = [_if_learned(one, ours) for one in inside_verdicts(results["models"], projects)]
+    return [*(_verdict(claim, ours) for claim in CLAIMS), *inside]
 
 
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
@@ -48,6 +51,13 @@ def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
     if len(ours.seeds(*methods)) == 1:
         return JudgedClaim(claim=claim, word=ONE_SEED, unit=POINTS, axes=AXES, curves=curves)
     return judge(claim, [ours.sum(terms) for terms in claim.sums], POINTS, AXES, curves)
+
+
+def _if_learned(one: JudgedClaim, ours: ZooFigures) -> JudgedClaim:
+    """A claim on what is inside models, unless they have learned too little."""
+    if one.word == NOT_MEASURED or _have_learned(one.claim, _methods_of(one.claim), ours):
+        return one
+    return replace(one, word=TOO_LITTLE, above=())
 
 
 def _have_learned(claim: Claim, methods: Sequence[str], ours: ZooFigures) -> bool:

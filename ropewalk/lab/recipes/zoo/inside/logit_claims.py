@@ -80,10 +80,12 @@ CLAIMS = (
 
 
 class LogitTerms:
-    """The terms of one model, [text, term, layer, distance]; half of the distances are within the trained length."""
+    """The terms of one model, [text, term, layer, bin of distances], up to twice the trained length."""
 
     def __init__(self, measured: Mapping[str, Any]) -> None:
         self.distances = torch.tensor(measured["distances"], dtype=torch.float64)
+        self._counts = torch.tensor(measured["counts"], dtype=torch.float64)
+        self._trained_len = measured["trained_len"]
         self._terms = torch.tensor(measured["texts"], dtype=torch.float64)
 
     def of_texts(self, figure: LogitFigure, of: str) -> Tensor:
@@ -104,8 +106,10 @@ class LogitTerms:
         return dict(zip(self.distances.tolist(), self.curve(of).T.tolist(), strict=True))
 
     def _mean(self, curve: Tensor, between: tuple[float, float]) -> Tensor:
-        first, last = (times * (float(self.distances[-1]) + 1) / 2 for times in between)
-        return curve[:, (self.distances >= first) & (self.distances < last)].mean(1)
+        """Over distances: a bin counts as often as it has some."""
+        first, last = (times * self._trained_len for times in between)
+        counts = self._counts.where((self.distances >= first) & (self.distances < last), 0.0)
+        return curve @ counts / counts.sum()
 
 
 def logit_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk.evaluation.diagnostics import bias_terms
+from ropewalk.evaluation.diagnostics.rows import distance_bins
 from ropewalk.hf import extended
 
 TERMS = ("both contents", "bias and key", "query and bias", "both biases")
@@ -15,12 +16,17 @@ TEXTS = 16  # of the held-out ones; the terms differ little between texts
 
 
 def logit_terms(model: PreTrainedModel, held_out: Tensor, trained_len: int) -> dict[str, Any]:
-    """Each term's mean by distance up to twice the trained length: [text, term, layer, distance]."""
-    texts = held_out[:TEXTS, -2 * trained_len :]
+    """Each term's mean by distance up to twice the trained length: [text, term, layer, bin of distances]."""
+    texts, bins = held_out[:TEXTS, -2 * trained_len :], distance_bins(2 * trained_len)
     with extended(model, "rope", mode="attention"):
         measured = [bias_terms(model, text[None]) for text in texts]
     rounded = [[[_rounded(layer) for layer in term.layers] for term in terms] for terms in measured]
-    return {"distances": list(measured[0].both.at), "texts": rounded}
+    return {
+        "trained_len": trained_len,
+        "distances": list(measured[0].both.at),  # the mean of each bin
+        "counts": bins.bincount().tolist(),  # of distances in each bin
+        "texts": rounded,
+    }
 
 
 def _rounded(curve: tuple[float, ...]) -> list[float]:

@@ -1,5 +1,7 @@
 """What the logits of the zoo's models are made of, and what follows for the claims of biases on queries and keys."""
 
+import math
+
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -71,12 +73,18 @@ def test_a_model_without_biases_has_one_term():
     assert sizes.amax((0, 2, 3)).nonzero().flatten().tolist() == [0]
 
 
+BINS = [int(4 * math.log2(far + 1)) for far in range(32)]
+IN_BINS = [[far for far in range(32) if BINS[far] == one] for one in dict.fromkeys(BINS)]
+DISTANCES = [sum(one) / len(one) for one in IN_BINS]
+
+
 def made(*, falls, rise=0.0, layers=(1.0, 1.0)):
     """Terms of two texts: term n falls by falls[n] within the trained length of 16, from as much as it falls."""
-    far = torch.arange(32) / 16
+    far = torch.tensor(DISTANCES) / 16
     curves = torch.stack([fall * (2 - far.clamp(max=1)) + rise * (far - 1).clamp(min=0) for fall in falls])
     texts = curves[None, :, None] * torch.tensor(layers)[None, None, :, None]
-    return {"distances": list(range(32)), "texts": torch.cat([texts, texts * 1.01]).tolist()}
+    both = torch.cat([texts, texts * 1.01])
+    return {"trained_len": 16, "distances": DISTANCES, "counts": list(map(len, IN_BINS)), "texts": both.tolist()}
 
 
 def words(*, rope, qk_bias):
@@ -111,8 +119,24 @@ def test_a_curve_through_0_has_a_size():
     """Its mean is 0, since it is as far above as below."""
     measured = made(falls=[0, 0, 0, 0])
     waves = torch.tensor(measured["texts"])
-    waves[:, 3] = torch.tensor([1.0, -1.0]).repeat(16)
-    assert LogitTerms({**measured, "texts": waves.tolist()}).of_texts(SIZE, TERMS[3]).tolist() == [1, 1]
+    waves[:, 3] = torch.tensor([1.0, -1.0]).repeat(len(DISTANCES))[: len(DISTANCES)]
+    assert LogitTerms({**measured, "texts": waves.tolist()}).of_texts(SIZE, TERMS[3]).tolist() == pytest.approx([1, 1])
+
+
+def test_every_distance_counts_alike():
+    """Bins of far distances hold several: a term that is the distance has the mean distance, 0 to 14, as its size."""
+    measured = made(falls=[0, 0, 0, 0])
+    terms = torch.tensor(measured["texts"])
+    terms[:, 0] = torch.tensor(DISTANCES)
+    assert DISTANCES[-3:] == [23.5, 28.0, 31.0]
+    sizes = LogitTerms({**measured, "texts": terms.tolist()}).of_texts(SIZE, TERMS[0])
+    assert sizes.tolist() == pytest.approx([7.0, 7.0])
+
+
+def test_the_measurement_says_what_its_bins_hold():
+    measured = logit_terms(fresh(SHAPE), torch.randint(300, (1, 40)), trained_len=16)
+    assert (measured["trained_len"], measured["counts"]) == (16, list(map(len, IN_BINS)))
+    assert measured["distances"] == pytest.approx(DISTANCES)
 
 
 def test_layers_in_front_are_the_first():

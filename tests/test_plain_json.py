@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from ropewalk.measure.plain_json import finite, record_json
+from ropewalk.plain_json import finite, record_json
 
 
 @pytest.mark.parametrize(("value", "written"), [(1.5, 1.5), (math.nan, None), (math.inf, None), (-math.inf, None)])
