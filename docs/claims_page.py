@@ -28,6 +28,13 @@ LENGTHS = 10  # up to here the points of a curve are lengths, which a table can 
 Record = Mapping[str, Any]
 
 
+TABLE = (
+    "In this folder it only judges what is stored there. A new measurement needs another folder, or this one without "
+    "its `measured`, `models` and `base.json`. It trains on the texts of the installed packages."
+)
+TEXTS = "`python` is the text of the installed packages: with others the figures differ, within the intervals or not."
+
+
 class Study(NamedTuple):
     """Results with claims: a file below docs/results, what they are of, and the command that makes them."""
 
@@ -35,21 +42,26 @@ class Study(NamedTuple):
     records: str
     models: str
     command: str
+    anew: str  # what a new measurement needs besides
 
 
 STUDIES = (
-    Study("zoo", "zoo/zoo.json", "small models, trained on 64 tokens", "ropewalk train zoo --out docs/results/zoo"),
+    Study(
+        "zoo", "zoo/zoo.json", "small models, trained on 64 tokens", "ropewalk train zoo --out docs/results/zoo", TABLE
+    ),
     Study(
         "tuned-zoo",
         "tuned-zoo/tuned.json",
         "a small model, trained on 64 tokens and then on 512",
         "ropewalk train tuned --out docs/results/tuned-zoo --set model=docs/results/zoo/models/rope-0/model",
+        f"{TABLE} The base model is of the zoo.",
     ),
     Study(
         "tuned-default",
         "tuned-default/tuned.json",
         "the model that Ropewalk carries, trained on 512 tokens and then on 4,096",
         "ropewalk train tuned --out docs/results/tuned-default --set rows=1 --set bf16=true",
+        TABLE,
     ),
     Study(
         "untrained",
@@ -60,6 +72,7 @@ STUDIES = (
         "self_extend+log_n window streaming streaming:n_sink=1 streaming:n_sink=8 lm_infinite "
         "--lengths 512,1k,2k,4k --samples 24 --corpus python --tasks context --out FOLDER && "
         "python docs/untrained_claims.py FOLDER",
+        TEXTS,
     ),
     Study(
         "contexts",
@@ -70,12 +83,14 @@ STUDIES = (
         "many_contexts:beta=0,many_contexts:beta=0.25,many_contexts:beta=0.5,many_contexts:beta=1 && "
         "ropewalk compare default rope --lengths 1k,8k --samples 48 --corpus python --out MORE --tasks "
         "many_contexts:beta=0.25 && python docs/contexts_claims.py FOLDER MORE",
+        TEXTS,
     ),
     Study(
         "kv-heads",
         "kv-heads/kv-heads.json",
         "a model of random weights with 16 query heads, 8,192 cached tokens, one CPU thread",
         "python benchmarks/kv_heads.py",
+        "Other machines give other ratios.",
     ),
 )
 
@@ -151,8 +166,8 @@ def claim_page(study: Study, record: Record) -> str:
             parts.append("On the right are the comparisons above, in their order, with the bound at 0.")
         parts.append(f"{_heading(record)}, with 95 % intervals:")
         parts.append(_table(record))
-    again = "To measure it again" if record["curves"] else "To measure it"
-    parts += [f"{again}: `{study.command}`; what was measured is in [{study.name}](../{study.records})."]
+    parts += [f"The command: `{study.command}`. {study.anew}"]
+    parts += [f"What was measured is in [{study.name}](../{study.records})."]
     return "\n\n".join(parts) + "\n"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed
-from ropewalk.lab.claims import NATS, Claim, JudgedClaim, Unit, judge
+from ropewalk.lab.claims import ARTICLE_1, ARTICLE_3, ARTICLE_5, NATS, Claim, JudgedClaim, Unit, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "untrained" / "untrained.json"
 BASE, YARN, BY_PARTS = "rope", "yarn", "by_parts"
@@ -55,10 +55,10 @@ def below(line: str, other: str, times: int = 8) -> tuple[Reading, ...]:
 SHORT = Reading(1, BASE, 1)
 CLAIMS = (
     Claim("log-n-embeds", "log-n combines with other methods: without training it lowers the loss at 8x under YaRN, "
-          "ReRoPE and Self-Extend.", "an article on extrapolation",
+          "ReRoPE and Self-Extend.", ARTICLE_1,
           tuple(below(f"{line}+log_n", line) for line in WITH_LOG_N), theirs="'can be put into any other work'"),
     Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.",
-          "an article on arXiv:2309.00071", (below("pi", BASE),),
+          ARTICLE_3, (below("pi", BASE),),
           theirs="'so the model can understand' positions beyond its length"),
     Claim("by-parts-untrained", "Without training NTK by parts is better than NTK at 8x.", YARN_SOURCE,
           (below(BY_PARTS, "ntk"),)),
@@ -67,12 +67,12 @@ CLAIMS = (
           tuple(below(YARN, BY_PARTS, times) for times in (2, 4, 8))),
     Claim("yarn-coefficient", "YaRN's 0.1 ln s + 1 is the best temperature: without training it is better at 8x than "
           "with 0.05 and with 0.2.", YARN_SOURCE, tuple(below(YARN, other) for other in OTHER_TEMPERATURES),
-          theirs="0.1, fitted to LLaMA; 'fits many models and data'"),
+          theirs=f"0.1, fitted to LLaMA; 'fits many models and data' ({ARTICLE_5})"),
     Claim("yarn-extremes", "YaRN's temperature prevents extreme logits: at 8x the largest one is smaller than under "
-          "NTK by parts alone.", "an article on arXiv:2309.00071",
+          "NTK by parts alone.", ARTICLE_3,
           ((Reading(1, BY_PARTS, what=LARGEST), Reading(-1, YARN, what=LARGEST)),)),
     Claim("static-harm", "Without training every static schedule harms short texts, NTK by parts as well: PI, NTK, NTK "
-          "by parts and YaRN by more than 0.02.", "an article on what RoPE was extended by",
+          "by parts and YaRN by more than 0.02.", ARTICLE_5,
           tuple(below(BASE, line, 1) for line in STATIC), SMALL),
     Claim("logits-grow", "Beyond the trained length logits grow without bound: the largest one is larger at 2x than at "
           "1x, at 4x than at 2x, and at 8x than at 4x.", INFINITE_SOURCE,

@@ -10,6 +10,13 @@ from typing import Any, NamedTuple
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.plain_json import finite
 
+# The five articles whose claims the project began with; docs/results/README.md has them in full. The fourth is
+# kexue.fm/9577.
+ARTICLE_1 = "article 1 (长度外推性)"
+ARTICLE_2 = "article 2 (探索 LLM 的上下文长度外推)"
+ARTICLE_3 = "article 3 (长度外推)"
+ARTICLE_5 = "article 5 (盘点基于RoPE的长度外推方法演进)"
+
 NOT_MEASURED = "not measured"
 ONE_SEED = "not judged: a single seed"
 TOO_LITTLE = "not judged: the models have learned too little"

@@ -20,7 +20,7 @@ FIGURES = {
     },
     "qk-bias-keeps": {("qk_bias", 1): 52.75, ("qk_bias", 2): 50.99, ("qk_bias", 4): 45.25, ("qk_bias", 8): 39.55},
     "hwfa-flat": {("hwfa", 1): 48.70, ("hwfa", 8): 48.15},
-    "hwfa-uses-far-text": {
+    "hwfa-copies": {
         **{("hwfa", 8, REPEATED): 80.84, ("hwfa", 1, REPEATED): 48.70},
         **{("hwfa", 8): 48.15, ("hwfa", 1): 48.70},
     },
@@ -29,7 +29,7 @@ FIGURES = {
         **{("hwfa_rerope", 1): 49.46, ("hwfa_rerope", 8): 49.36},
         **{("hwfa", 1): 48.70, ("hwfa", 8): 48.15},
     },
-    "hwfa-rerope-uses-more": {("hwfa_rerope", 8, REPEATED): 84.43, ("hwfa", 8, REPEATED): 80.84},
+    "hwfa-rerope-copies-more": {("hwfa_rerope", 8, REPEATED): 84.43, ("hwfa", 8, REPEATED): 80.84},
     "log-n-trained": {("log_n", 8): 24.02, ("rope", 8): 23.16},
     "key-norm-flat": {("key_norm", 1): 49.60, ("key_norm", 8): 47.69},
     "pi-untrained": {("rope_under_pi", 1): 49.41, ("rope_under_pi", 8): 13.54},

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ropewalk.lab.claims import Claim
-from ropewalk.lab.recipes.zoo.claims.sums import A_POINT, NOTHING, gain, gains, kept, lost
+from ropewalk.lab.claims import ARTICLE_2, Claim
+from ropewalk.lab.recipes.zoo.claims.sums import A_POINT, COPIES, NOTHING, gain, gains, kept, lost
 from ropewalk.lab.recipes.zoo.figures import PLAIN, REPEATED
 
 CLAIMS = (
     Claim("window-untrained", "A window without the first tokens fails where texts begin with a marker: at 8x at most "
           "half of the accuracy is left.", "arXiv:2309.17453; 2308.16137", lost(1 / 2, "marked_under_window"),
-          theirs="perplexity 5,158 instead of 5.40; 'very bad' without first tokens"),
+          theirs=f"perplexity 5,158 instead of 5.40; 'very bad' without first tokens ({ARTICLE_2})"),
     Claim("lm-infinite-first-tokens", "LM-Infinite needs the first tokens: with them it is better at 8x than a window "
           "alone.", "arXiv:2308.16137", gain("marked_under_lm_infinite", "marked_under_window")),
     Claim("lm-infinite-better", "LM-Infinite reads 8x better than plain rotation, also where texts begin with no "
@@ -33,5 +33,5 @@ CLAIMS = (
           "arXiv:2309.17453", gain("marked_under_streaming", "marked_with_8_sinks"), -A_POINT),
     Claim("streaming-no-memory", "StreamingLLM does not lengthen the context: from 1x to 8x repeated text gains at "
           "most a point more than other text.", "arXiv:2309.17453", gains("marked_under_streaming", PLAIN, REPEATED),
-          -A_POINT),
+          -A_POINT, note=COPIES),
 )  # fmt: skip

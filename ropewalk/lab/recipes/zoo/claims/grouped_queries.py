@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.lab.claims import Claim
+from ropewalk.lab.claims import ARTICLE_2, Claim
 from ropewalk.lab.recipes.zoo.claims.sums import NOTHING, gain
 from ropewalk.lab.recipes.zoo.figures import AccuracyTerm
 
@@ -16,7 +16,7 @@ CLAIMS = (
     Claim("mqa-harms", "A single key head costs quality.", "arXiv:2305.13245",
           gain("rope", "rope_to_1_kv_head", at=(1,)), theirs="46.6 instead of 47.2 points"),
     Claim("mqa-harms-greatly", "A single key head costs much quality: at least a tenth of the accuracy.",
-          "an article on arXiv:2305.13245", ((AccuracyTerm(9 / 10, "rope", 1),
+          f"{ARTICLE_2} on arXiv:2305.13245", ((AccuracyTerm(9 / 10, "rope", 1),
                                               AccuracyTerm(-1, "rope_to_1_kv_head", 1)),),
           theirs="'may lower it greatly'; the tenth is ours"),
     Claim("mqa-needs-training", "Without training a single averaged key head breaks the model: at most half of its "

@@ -5,6 +5,11 @@ from __future__ import annotations
 from ropewalk.lab.recipes.zoo.figures import PLAIN, AccuracyTerm
 
 NOTHING = 0.005  # half a point: what HWFA loses in its article, which calls that keeping all
+COPIES = (
+    "A text repeats after 64 tokens, the trained length, so the source of a repeated token is 63 tokens back. This "
+    "shows copying at that distance in texts of more than 64 tokens: a plain window of 64 passes the test too, one of "
+    "60 cannot. It shows no use of text that is more than one trained length away."
+)
 A_POINT = 0.01
 
 Sums = tuple[tuple[AccuracyTerm, ...], ...]

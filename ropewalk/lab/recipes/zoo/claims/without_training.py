@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.lab.claims import Claim
+from ropewalk.lab.claims import ARTICLE_2, ARTICLE_3, Claim
 from ropewalk.lab.recipes.zoo.claims.sums import A_POINT, gain, kept, lost
 
 CLAIMS = (
@@ -12,11 +12,12 @@ CLAIMS = (
           "most half of the accuracy is left.", "kexue.fm/8823", lost(1 / 2, "rope_under_log_n")),
     Claim("pi-untrained", "Without training PI fails: at 8x at most a third of the accuracy is left.",
           "kexue.fm/9675; 9706", lost(1 / 3, "rope_under_pi"), theirs="49.41 % at 1x, 13.54 % at 8x"),
-    Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.", "an article on arXiv:2309.00071",
+    Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.", ARTICLE_3,
           gain("rope_under_pi", "rope"), theirs="'so the model can understand' positions beyond its length"),
     Claim("ntk-untrained", "Without training NTK is better than PI at 8x.", "kexue.fm/9675; 9706",
           gain("rope_under_ntk", "rope_under_pi"), theirs="39.27 instead of 13.54 %"),
-    Claim("ntk-4x", "Without training NTK reads 4x with hardly any loss: at most a point.", "kexue.fm/9675",
+    Claim("ntk-4x", "Without training NTK reads 4x with hardly any loss: at most a point.",
+          f"bloc97 2023, in {ARTICLE_2}",
           kept(1, "rope_under_ntk", 4), -A_POINT, "'minimal perplexity degradation' of a 2k model at 8k"),
     Claim("by-parts-untrained", "Without training NTK by parts is better than NTK at 8x.", "arXiv:2309.00071",
           gain("rope_under_by_parts", "rope_under_ntk")),

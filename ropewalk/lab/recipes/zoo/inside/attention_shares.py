@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ropewalk.evaluation.diagnostics import mass_of_first, mass_of_last
 from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.hf import extended
-from ropewalk.lab.claims import Claim, JudgedClaim, Unit
+from ropewalk.lab.claims import ARTICLE_1, Claim, JudgedClaim, Unit
 from ropewalk.lab.recipes.zoo.inside.by_seed import BySeed, Curve
 
 TEXTS = 16  # of the held-out ones
@@ -53,7 +53,7 @@ LOCAL = Claim(
     "front-layers-local",
     "Front layers attend to near keys, back layers farther: the nearest eighth of the trained length gets more "
     "attention in the first two layers than in the last two.",
-    "an article on kexue.fm/8823",
+    f"{ARTICLE_1} on kexue.fm/8823",
     (
         (
             ShareTerm(1, "rope", "attention on near keys in the first two layers", end=2),

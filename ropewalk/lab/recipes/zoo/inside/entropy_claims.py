@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.lab.claims import NATS, Claim, JudgedClaim
+from ropewalk.lab.claims import ARTICLE_3, NATS, Claim, JudgedClaim
 from ropewalk.lab.recipes.zoo.inside.by_seed import BySeed, Curve
 
 AXES = ("keys", "entropy of attention, nats")
@@ -42,7 +42,7 @@ CLAIMS = (
           "8x it changes by at most a tenth of its change without log-n.", "kexue.fm/8823",
           tuple((*_growth(0.1, PLAIN), *_growth(sign, LOG_N)) for sign in (-1, 1)), theirs="it stays, by design"),
     Claim("yarn-smooths", "YaRN's temperature smooths attention: at 8x its entropy is higher than under NTK by parts "
-          "alone.", "an article on arXiv:2309.00071",
+          "alone.", ARTICLE_3,
           ((EntropyTerm(1, "rope_under_yarn", 8), EntropyTerm(-1, "rope_under_by_parts", 8)),),
           theirs="'smooths'; but it makes logits larger"),
 )  # fmt: skip
