@@ -54,49 +54,39 @@ def named(rule: str) -> str:
     return f"{POOLINGS[pooling]} (beta {beta})"
 
 
+BETTER = "NBCE's context of least entropy is better than {}: the loss of the answer is lower."
+OTHERS = (
+    ("least-entropy", BETTER.format("the mean of all contexts"), SOURCE, (MEAN,)),
+    ("maximum", BETTER.format("the maximum of all contexts"), SOURCE, (MAX,)),
+    ("exact", BETTER.format("exact naive Bayes"), f"{SOURCE}, which finds least entropy the best", (PRODUCT,)),
+    (
+        "beta",
+        "A beta of 0.25 is the best: the loss of the answer is lower than with 0, 0.5 and 1.",
+        SOURCE,
+        tuple(LEAST.format(beta) for beta in BETAS if beta != "0.25"),
+    ),
+)  # what the context of least entropy is compared with
+
+
 def claims_for(counts: Sequence[int]) -> list[Claim]:
     """The claims, for numbers of contexts that were measured."""
-    best, most = LEAST.format("0.25"), max(counts)
+    best = LEAST.format("0.25")
     return [
-        Claim(
-            "least-entropy",
-            "NBCE's context of least entropy is better than the mean of all contexts: the loss of the answer is lower.",
-            SOURCE,
-            tuple((AnswerTerm(1, MEAN, count), AnswerTerm(-1, best, count)) for count in counts),
-        ),
-        Claim(
-            "maximum",
-            "NBCE's context of least entropy is better than the maximum of all contexts: the loss of the answer is "
-            "lower.",
-            SOURCE,
-            tuple((AnswerTerm(1, MAX, count), AnswerTerm(-1, best, count)) for count in counts),
-        ),
-        Claim(
-            "exact",
-            "NBCE's context of least entropy is better than exact naive Bayes: the loss of the answer is lower.",
-            f"{SOURCE}, which finds least entropy the best",
-            tuple((AnswerTerm(1, PRODUCT, count), AnswerTerm(-1, best, count)) for count in counts),
-        ),
-        Claim(
-            "beta",
-            "A beta of 0.25 is the best: the loss of the answer is lower than with 0, 0.5 and 1.",
-            SOURCE,
-            tuple(
-                (AnswerTerm(1, LEAST.format(beta), count), AnswerTerm(-1, best, count))
-                for count in counts
-                for beta in BETAS
-                if beta != "0.25"
-            ),
-        ),
+        *(Claim(name, text, source, _lower(best, others, counts)) for name, text, source, others in OTHERS),
         Claim(
             "many-contexts",
             "NBCE answers from many contexts as from few: the share of right answers falls by less than ten points.",
             SOURCE,
-            ((AnswerTerm(1, best, most, RIGHT), AnswerTerm(-1, best, min(counts), RIGHT)),),
+            ((AnswerTerm(1, best, max(counts), RIGHT), AnswerTerm(-1, best, min(counts), RIGHT)),),
             -0.1,
             "12 contexts of 9,000 characters together, every question answered",
         ),
     ]
+
+
+def _lower(best: str, others: Sequence[str], counts: Sequence[int]) -> tuple[tuple[AnswerTerm, ...], ...]:
+    """By how much the loss under the best rule is lower, for every number of contexts."""
+    return tuple((AnswerTerm(1, other, count), AnswerTerm(-1, best, count)) for count in counts for other in others)
 
 
 class Answers:
