@@ -75,15 +75,19 @@ def test_a_harm_that_is_not_known_is_none_that_is_allowed():
 
     class Breaking(Distance):
         def damage(self, extension):
-            return math.nan if len(self.calls) % 2 else 0.0
+            return math.nan if met.setdefault(extension, len(met) % 2 == 1) else 0.0  # of every other extension
 
+    met = {}
     wanted = goal(max_damage=0.1)
     own = study(wanted)
     search(own, wanted, Breaking(), trials=12)
     search(own, wanted, Breaking(), trials=16)
     found = tried(own)
     assert len(found) == 16
-    assert not any(each.keeps for each in found if each.figures and math.isnan(each.figures.damage))
+    assert {met[each.extension] for each in found} == {True, False}
+    for each in found:
+        assert all(math.isinf(loss) for loss in each.rungs.values()) == met[each.extension]
+        assert not (each.keeps and met[each.extension])
 
 
 def test_the_least_of_a_condition_is_named():
