@@ -29,8 +29,8 @@ Record = Mapping[str, Any]
 
 
 TABLE = (
-    "In this folder it measures what is missing there, and judges all of it. A new measurement needs another folder, or "
-    "this one without its `measured`, `models` and `base.json`. It trains on the texts of the installed packages."
+    "In this folder it measures what is missing there, and judges all of it. A new measurement needs another folder,"
+    " or this one without its `measured`, `models` and `base.json`. It trains on the texts of the installed packages."
 )
 TEXTS = "`python` is the text of the installed packages: with others the figures differ, within the intervals or not."
 
