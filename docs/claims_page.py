@@ -54,7 +54,7 @@ STUDIES = (
         "tuned-zoo/tuned.json",
         "a small model, trained on 64 tokens and then on 512",
         "ropewalk train tuned --out docs/results/tuned-zoo --set model=docs/results/zoo/models/rope-0/model",
-        f"{TABLE} The base model is of the zoo.",
+        f"{TABLE} The base model is one of the zoo: train that first.",
     ),
     Study(
         "tuned-default",

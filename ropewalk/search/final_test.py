@@ -11,7 +11,7 @@ from ropewalk.evaluation.compare.runner import ResultRow
 from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
-from ropewalk.search.goal import Goal, Measurements
+from ropewalk.search.goal import Goal, Measurements, worst_if_unknown
 from ropewalk.search.objective import OnTexts, mean_loss, text_losses
 from ropewalk.search.proposals import Takes, extension_of
 from ropewalk.search.spaces import HandSet
@@ -60,7 +60,7 @@ class FinalTest:
         """The names of the conditions that it does not meet on the test texts."""
         retrieval = None if self.keys is None else self.keys.value
         figures = Measurements(self.loss.value, self.damage.value, self.slowdown, retrieval)
-        return [name for name, excess in goal.violations(figures).items() if not excess <= 0]  # NaN meets none
+        return [name for name, excess in goal.violations(figures).items() if excess > 0]
 
 
 class OtherCorpus(NamedTuple):
@@ -124,8 +124,7 @@ def lines(goal: Goal, takes: Takes, trials: Sequence[MeasuredTrial], most: int |
 def _rank(trial: MeasuredTrial) -> tuple[int, float, float]:
     """Trials that got further come first, then those with the lower loss; NaN is the highest."""
     last = max(trial.rungs)
-    loss = trial.rungs[last]
-    return 0, -last, math.inf if math.isnan(loss) else loss
+    return 0, -last, worst_if_unknown(trial.rungs[last])
 
 
 def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) -> FinalTest:

@@ -30,6 +30,11 @@ def last_of(length: int) -> int:
     return max(1, length // 2)
 
 
+def worst_if_unknown(value: float) -> float:
+    """The number, of which less is better; infinite where it is not known (NaN)."""
+    return math.inf if math.isnan(value) else value
+
+
 class Measurements(NamedTuple):
     """The measurements of one extension on the fitting texts."""
 
@@ -111,4 +116,4 @@ class Goal(Checked):
             excess["min_retrieval"] = self.min_retrieval - (figures.retrieval or 0.0)
         if self.max_slowdown is not None:
             excess["max_slowdown"] = figures.slowdown - self.max_slowdown
-        return {name: math.inf if math.isnan(by) else by for name, by in excess.items()}
+        return {name: worst_if_unknown(by) for name, by in excess.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 
 import optuna
@@ -10,7 +9,7 @@ from optuna.trial import Trial, TrialState
 
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
-from ropewalk.search.goal import Goal
+from ropewalk.search.goal import Goal, worst_if_unknown
 from ropewalk.search.objective import Objective
 from ropewalk.search.proposals import known_extensions, uninterrupted
 from ropewalk.search.spaces.descent import Descent, direction
@@ -106,7 +105,8 @@ def one(
 
 def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extension) -> float | None:
     """The loss, or None where the trial fell behind."""
-    harm = 0.0 if goal.max_damage is None else _harm(objective.damage(extension) - goal.max_damage)
+    limit = goal.max_damage
+    harm = 0.0 if limit is None else max(0.0, worst_if_unknown(objective.damage(extension) - limit))
     for step, loss in enumerate(objective.rungs(extension)):
         trial.report(loss + DAMAGE_WEIGHT * harm, step)
         if trial.should_prune():
@@ -116,11 +116,6 @@ def _measured(trial: Trial, goal: Goal, objective: Objective, extension: Extensi
         trial.set_constraint(name, violation)
     trial.set_user_attr(FIGURES, figures._asdict())
     return figures.loss
-
-
-def _harm(excess: float) -> float:
-    """What exceeds the limit; without end where it is not known."""
-    return math.inf if math.isnan(excess) else max(0.0, excess)
 
 
 def _another_has(study: optuna.Study, trial: Trial, extension: Extension) -> bool:
