@@ -37,7 +37,7 @@ def pi(*, factor: float | None = None, trained_len: Length = None, target_len: L
 
 
 def ntk(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
-    """NTK-aware scaling; it reaches about half of its factor.
+    """NTK-aware scaling; it reaches a quarter to half of its factor.
 
     Source: bloc97 2023; arXiv:2309.00071, sec. 3.1.
     """

@@ -312,7 +312,7 @@ MUTATIONS = (
     Mutation("compositions drawn and not bred", "search/spaces/compositions.py", "if not parents or random.random() < FRESH:", "if True:", "search/test_compositions.py"),
     Mutation("children without a second parent", "search/spaces/compositions.py", "random.choice((mother, father))", "mother", "search/test_compositions.py::test_a_child_has_whole_parts_of_both"),
     Mutation("the worst as parents", "search/spaces/compositions.py", "for trial in ranked(past))", "for trial in reversed(ranked(past)))", "search/test_compositions.py::test_parents_are_the_best_of_this_space_and_hand_set_ones_that_it_contains"),
-    Mutation("far keys beyond what was trained", "search/spaces/compositions.py", "(goal.target_len - near) / room", "goal.target_len / room", "search/test_compositions.py::test_its_values_are_lines_of_the_notation"),
+    Mutation("far keys beyond what was trained", "search/spaces/reaches.py", "(goal.target_len - near) / room", "goal.target_len / room", "search/test_compositions.py::test_its_values_are_lines_of_the_notation"),
     # Numbers that were not looked at.
     Mutation("one token of an answer is enough", "evaluation/tasks/answers.py", "scores.hits[0, -last:].all()", "scores.hits[0, -last:].any()", "evaluation/tasks/test_answers.py"),
     Mutation("the first tokens for the answer's", "evaluation/tasks/answers.py", "scores.hits[0, -last:]", "scores.hits[0, :last]", "evaluation/tasks/test_answers.py"),

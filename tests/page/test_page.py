@@ -318,7 +318,7 @@ def test_commands_are_copied(opened):
         ("yarn", "answers to short prompts change too"),
         ("alibi", "For models trained with it"),
         ("pi", "Its authors fine-tune the model with it first"),
-        ("ntk", "ntk reaches about half of its factor: for 8× write ntk:factor=16"),
+        ("ntk", "ntk reaches a quarter to half of its factor: for 8× write ntk:factor=16 or more"),
         ("streaming", "Keys that leave the window are forgotten"),
         ("nbce", "It combines the answers of several contexts"),
         ("gqa", "It changes the weights first"),

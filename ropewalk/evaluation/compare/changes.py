@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ropewalk.evaluation.compare.compare import NO_ESTIMATE, Candidate, Comparison
+from ropewalk.evaluation.compare.compare import NO_ESTIMATE, Candidate, Comparison, difference_from
 from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.evaluation.tasks import Context
 
@@ -25,11 +25,8 @@ class PositionChange(NamedTuple):
 
 def change_at(comparison: Comparison, candidate: Candidate, length: int) -> Estimate:
     """The change at one length; the verdict's at the longest. No estimate where the same tokens were not measured."""
-    row = candidate.at(Context.name, length)
     base = comparison.base.at(Context.name, comparison.trained_len)
-    name = comparison.standard_at(length)
-    others = [sample[name] for sample in base.samples if name in sample] if base else []
-    return difference([sample["loss"] for sample in row.samples], others) if row and others else NO_ESTIMATE
+    return difference_from(base, candidate.at(Context.name, length), comparison.standard_at(length))
 
 
 def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[PositionChange, ...]:

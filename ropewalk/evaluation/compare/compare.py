@@ -252,7 +252,7 @@ def _candidate(
     measured, failures = (tuple(row for row in rows if bool(row.failed) == failed) for failed in (False, True))
     at_target = _find(measured, Context.name, target)
     of_same = cast(Context, standard.task).standard(subject.facts.trained_len, target, target)
-    change, over_window = (_difference(at_target, standard, name) for name in (of_same, "window_loss"))
+    change, over_window = (difference_from(standard, at_target, name) for name in (of_same, "window_loss"))
     damage, keys = _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target)
     missing = _why_missing(at_target) or _failed(failures, target)
     result = (
@@ -339,10 +339,10 @@ def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
     return row
 
 
-def _difference(at_target: ResultRow | None, standard: ResultRow, name: str) -> Estimate:
-    """From a number of the base model on the same texts; unknown where one of the two was not measured."""
-    others = [sample[name] for sample in standard.samples if name in sample]
-    return difference(_losses(at_target), others) if at_target and others else NO_ESTIMATE
+def difference_from(base: ResultRow | None, row: ResultRow | None, name: str) -> Estimate:
+    """A row's losses minus a number of the base model on the same texts; no estimate where one was not measured."""
+    others = [sample[name] for sample in base.samples if name in sample] if base else []
+    return difference(_losses(row), others) if row and others else NO_ESTIMATE
 
 
 def _losses(row: ResultRow) -> list[float]:

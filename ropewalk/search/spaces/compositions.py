@@ -10,19 +10,21 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import islice
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ropewalk.biases import Bias, FarDiscount
 from ropewalk.extension import Extension
 from ropewalk.frequencies import NTK, ByParts, Frequencies, NTKMixed
-from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend, Sinks, Window
+from ropewalk.reach import Reach, Sinks, Window
 from ropewalk.scales import LogN, Scale, Temperature
 from ropewalk.search.goal import ANY, Goal
+from ropewalk.search.spaces.reaches import REACHES, ReachLengths
 from ropewalk.search.spaces.signature import Space, Values, drawn_parent, tidy, unknown
 from ropewalk.search.trials import MeasuredTrial, ranked
 
+WHOLE = "whole"  # no reach: all keys at their distances
 PARENTS = 6
 FRESH = 0.15  # share of proposals that are drawn at random
 STEP = 0.15  # of a parameter's range: the usual size of a change
@@ -34,30 +36,6 @@ PARTS = (
 )
 
 
-class ReachLengths(NamedTuple):
-    """What a reach is built from."""
-
-    near: int  # its window or chunk
-    room: float  # distances beyond it, at which far keys appear
-    leak: float  # distances that become one, so that the whole text has room
-
-    @classmethod
-    def of(cls, goal: Goal, values: Values) -> ReachLengths:
-        """From shares of the trained length."""
-        trained = goal.facts.trained_len
-        near = max(1, int(trained * values["near"]))
-        room = max(1.0, (trained - near) * values["room"])
-        return cls(near, room, max(1.0, (goal.target_len - near) / room))
-
-
-REACHES: dict[str, Callable[[ReachLengths], Reach | None]] = {
-    "whole": lambda lengths: None,
-    "rerope": lambda lengths: ReRoPE(window=lengths.near),
-    "leaky_rerope": lambda lengths: LeakyReRoPE(window=lengths.near, leak=round(lengths.leak, 3)),
-    "rerope_by_parts": lambda lengths: ReRoPEByParts(window=lengths.near, leak=round(lengths.leak, 3)),
-    "self_extend": lambda lengths: SelfExtend(window=lengths.near, group=math.ceil(lengths.leak)),
-    "dual_chunk": lambda lengths: DualChunk(chunk=lengths.near, local=max(1, min(lengths.near - 1, int(lengths.room)))),
-}
 # By the factor, and a shape from 0 to 1: the turns below which YaRN's pairs are slowed whole, the power of NTK mixed.
 SCHEDULES: dict[str, Callable[[float, float], Frequencies | None]] = {
     "as_trained": lambda factor, shape: None,
@@ -81,7 +59,7 @@ class Compositions(Space):
 
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
         return {
-            "reach": CategoricalDistribution(tuple(REACHES)),
+            "reach": CategoricalDistribution((WHOLE, *REACHES)),
             "near": FloatDistribution(1 / 16, 15 / 16),  # window or chunk, as a share of the trained length
             "room": FloatDistribution(1 / 16, 1.0),  # share of the rest of the trained length that far keys take
             "schedule": CategoricalDistribution(tuple(SCHEDULES)),
@@ -101,7 +79,7 @@ class Compositions(Space):
 
     def seeds(self, goal: Goal) -> list[Values]:
         """Known compositions, from which it begins: static ones where an engine must load the answer."""
-        plain = {"reach": "whole", "near": 0.5, "room": 0.5, "schedule": "as_trained", "stretch": 1.0, "shape": 0.4}
+        plain = {"reach": WHOLE, "near": 0.5, "room": 0.5, "schedule": "as_trained", "stretch": 1.0, "shape": 0.4}
         plain |= {
             "log_n": 0.0,
             "discount": 0.0,
@@ -115,7 +93,7 @@ class Compositions(Space):
         mixed = {**slowed, "schedule": "ntk_mixed", "shape": 0.16}
         if goal.deployable != ANY:
             return [slowed, mixed]
-        reaching = [{**plain, "reach": reach, "log_n": 1.0} for reach in list(REACHES)[1:]]
+        reaching = [{**plain, "reach": reach, "log_n": 1.0} for reach in REACHES]
         far = {"near": 3 / 8, "room": 0.6, "log_n": 1.5, "discount": 0.3}  # the preset long_reach, about
         reaching += [{**plain, "reach": reach, **far} for reach in ("rerope_by_parts", "self_extend")]
         below = {**reaching[0], "layout": "local_below", "local": max(1, goal.facts.layers // 3)}
@@ -127,7 +105,8 @@ class Compositions(Space):
             scales += (Temperature(value=values["temperature"]),)
         schedule = SCHEDULES[values["schedule"]](values["stretch"], values["shape"])
         lengths, layers = ReachLengths.of(goal, values), goal.facts.layers
-        reach, local = REACHES[values["reach"]](lengths), Extension(reach=_local(goal, values))
+        reach = None if values["reach"] == WHOLE else REACHES[values["reach"]](lengths)
+        local = Extension(reach=_local(goal, values))
         overrides = dict.fromkeys(LAYOUTS[values["layout"]](layers, min(values["local"], layers - 1)), local)
         biases = () if unused(values) & {"discount"} else _discounted(lengths.near, values["discount"])
         return Extension(frequencies=schedule, reach=reach, biases=biases, scales=scales, layers=overrides)
@@ -166,7 +145,7 @@ def unused(values: Values) -> set[str]:
     """The parameters that the chosen methods do not read; a change of them would be none."""
     names = {"discount"} if values["layout"] != "all_whole" else {"local", "window", "sinks"}
     names |= {"as_trained": {"stretch", "shape"}, "ntk": {"shape"}}.get(values["schedule"], set())
-    return names | ({"near", "room", "discount"} if values["reach"] == "whole" else set())
+    return names | ({"near", "room", "discount"} if values["reach"] == WHOLE else set())
 
 
 def drawn(knob: BaseDistribution, random: Random) -> Any:

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
 from ropewalk.extension import Extension
 from ropewalk.frequencies import ByParts
-from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, SelfExtend
+from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend
 from ropewalk.scales import LogN, Scale, Temperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values
 
 NEGLIGIBLE = 1.05  # smaller stretches are left out
+
+
+class ReachLengths(NamedTuple):
+    """What a reach is built from."""
+
+    near: int  # its window or chunk
+    room: float  # distances beyond it, at which far keys appear
+    leak: float  # distances that become one, so that the whole text has room
+
+    @classmethod
+    def of(cls, goal: Goal, values: Values) -> ReachLengths:
+        """From shares of the trained length."""
+        trained = goal.facts.trained_len
+        near = max(1, int(trained * values["near"]))
+        room = max(1.0, (trained - near) * values["room"])
+        return cls(near, room, max(1.0, (goal.target_len - near) / room))
+
+
+REACHES: dict[str, Callable[[ReachLengths], Reach]] = {
+    "rerope": lambda lengths: ReRoPE(window=lengths.near),
+    "leaky_rerope": lambda lengths: LeakyReRoPE(window=lengths.near, leak=round(lengths.leak, 3)),
+    "rerope_by_parts": lambda lengths: ReRoPEByParts(window=lengths.near, leak=round(lengths.leak, 3)),
+    "self_extend": lambda lengths: SelfExtend(window=lengths.near, group=math.ceil(lengths.leak)),
+    "dual_chunk": lambda lengths: DualChunk(chunk=lengths.near, local=max(1, min(lengths.near - 1, int(lengths.room)))),
+}
 
 
 class Reaches(Space):
@@ -24,7 +50,7 @@ class Reaches(Space):
 
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
         return {
-            "reach": CategoricalDistribution(("rerope", "leaky_rerope", "self_extend", "dual_chunk")),
+            "reach": CategoricalDistribution(tuple(name for name in REACHES if name != "rerope_by_parts")),
             "near": FloatDistribution(1 / 16, 15 / 16),  # window or chunk, as a share of the trained length
             "room": FloatDistribution(1 / 16, 1.0),  # share of the rest of the trained length that far keys take
             "log_n": CategoricalDistribution((False, True)),
@@ -40,23 +66,9 @@ class Reaches(Space):
         if values["temperature"] != 1:
             scales += (Temperature(value=values["temperature"]),)
         schedule = ByParts(factor=values["stretch"]) if values["stretch"] >= NEGLIGIBLE else None
-        return Extension(frequencies=schedule, reach=_reach(goal, values), scales=scales)
+        reach = REACHES[values["reach"]](ReachLengths.of(goal, values))
+        return Extension(frequencies=schedule, reach=reach, scales=scales)
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Extensions with one reach in all layers."""
         return extension.reach is not None and not extension.layers
-
-
-def _reach(goal: Goal, values: Values) -> Reach:
-    trained = goal.facts.trained_len
-    near = max(1, int(trained * values["near"]))
-    room = max(1.0, (trained - near) * values["room"])
-    leak = max(1.0, (goal.target_len - near) / room)
-    match values["reach"]:
-        case "rerope":
-            return ReRoPE(window=near)
-        case "leaky_rerope":
-            return LeakyReRoPE(window=near, leak=round(leak, 3))
-        case "self_extend":
-            return SelfExtend(window=near, group=math.ceil(leak))
-    return DualChunk(chunk=near, local=max(1, min(near - 1, int(room))))

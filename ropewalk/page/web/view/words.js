@@ -132,8 +132,8 @@ Ropewalk.words = (() => {
       "静态方案：短提示的回答也会改变。dynamic_yarn 保持短提示不变。",
     ],
     warn_ntk: [
-      "ntk reaches about half of its factor: for {times}× write ntk:factor={double}.",
-      "ntk 只能达到约一半的倍数：要 {times} 倍，请写 ntk:factor={double}。",
+      "ntk reaches a quarter to half of its factor: for {times}× write ntk:factor={double} or more.",
+      "ntk 只能达到其倍数的四分之一到一半：要 {times} 倍，请写 ntk:factor={double} 或更大。",
     ],
     warn_forgets: [
       "Keys that leave the window are forgotten: good for endless text, useless for looking something up.",
