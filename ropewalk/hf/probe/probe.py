@@ -270,37 +270,21 @@ def _layer(
     norms: NormsAfter,
     cached: CachedLayer | None,
 ) -> ProbedLayer:
-    q = unrotated.q_bhnd
-    plain = ProbedLayer(
-        module=unrotated.module,
-        heads=q.shape[1],
-        groups=unrotated.k_bhnd.shape[1],
-        head_dim=q.shape[-1],
-        value_dim=unrotated.v_bhnd.shape[-1],
-        scaling=unrotated.scaling,
-        window=unrotated.seen.window,
-        chunk=unrotated.seen.chunk,
-        softcap=unrotated.arguments.get("softcap"),
-        sinks=_sinks(unrotated),
-        cached=cached,
-        own_mask=unrotated.own_mask,
-        unsupported=unrotated.unsupported,
-    )
+    still = _without_rotation(unrotated, cached)
     if not rotated.dims:
-        return plain
-    pairs = [
+        return still
+    once, twice, turned = (
         (recorded.q_bhnd[..., rotated.dims], recorded.k_bhnd[..., rotated.dims])
         for recorded in (unrotated, double, quarter)
-    ]
-    linear = all(_close(twice, 2 * once) for once, twice in zip(pairs[0], pairs[1], strict=True))
+    )
+    linear = all(_close(two, 2 * one) for one, two in zip(once, twice, strict=True))
     norms = NormsAfter() if linear else norms
-    weights = [norm_weight(norm, plain.head_dim) for norm in norms]
+    weights = [norm_weight(norm, still.head_dim) for norm in norms]
     weights = [weight[rotated.dims] if weight.dim() else weight for weight in weights]
     # A weighted norm rounds, and dividing by its weight does not undo that; mistakes are as large as the numbers.
-    rounding = 4 * torch.finfo(q.dtype).eps if any(norms) else 0.0
-    first, last = (_plain(recorded, weights) for recorded in (pairs[0], pairs[2]))
-    interleaved, clockwise = _pairs(first, last, max(CLOSE, rounding))
-    return plain._replace(
+    rounding = 4 * torch.finfo(unrotated.q_bhnd.dtype).eps if any(norms) else 0.0
+    interleaved, clockwise = _pairs(_plain(once, weights), _plain(turned, weights), max(CLOSE, rounding))
+    return still._replace(
         first=rotated.dims[0],
         rotating=len(rotated.dims),
         interleaved=interleaved,
@@ -313,6 +297,26 @@ def _layer(
         long_table=rotated.long_table,
         rotary=rotated.call.module if rotated.call else None,
         layer_type=layer_type(rotated.call),
+    )
+
+
+def _without_rotation(unrotated: CapturedCall, cached: CachedLayer | None) -> ProbedLayer:
+    """What a layer's call says of it, apart from its rotation."""
+    q_bhnd = unrotated.q_bhnd
+    return ProbedLayer(
+        module=unrotated.module,
+        heads=q_bhnd.shape[1],
+        groups=unrotated.k_bhnd.shape[1],
+        head_dim=q_bhnd.shape[-1],
+        value_dim=unrotated.v_bhnd.shape[-1],
+        scaling=unrotated.scaling,
+        window=unrotated.seen.window,
+        chunk=unrotated.seen.chunk,
+        softcap=unrotated.arguments.get("softcap"),
+        sinks=_sinks(unrotated),
+        cached=cached,
+        own_mask=unrotated.own_mask,
+        unsupported=unrotated.unsupported,
     )
 
 

@@ -118,46 +118,44 @@ class Inspection:
         return "\n\n".join(["\n".join(self._model()), "\n".join(self._pairs()), "\n".join(self._applying())])
 
     def _model(self) -> list[str]:
-        facts, windows = self.facts, sorted({layer.window for layer in self.layers if layer.window is not None})
+        """The rows of what is there; those without a text say nothing of this model."""
+        facts = self.facts
+        heads = f"{facts.heads} query heads and {facts.groups} key heads of {facts.head_dim}"
+        numbers = f"({self.bytes_per_number} bytes a number), without an extension"
+        rows = {
+            "trained on": f"{facts.trained_len:,} tokens",
+            "target length": f"{self.target_len:,} tokens, {self._longer:.3g} times as many",
+            "layers": f"{len(self.layers)}, with {heads}",
+            **self._exceptions(),
+            "rotation": self._rotation(),
+            "norms": WEIGHTED if facts.weighted else "",
+            "sinks": "a learned sink per head" if facts.sinks else "",
+            "cap": f"attention logits are capped at {facts.softcap:g}" if facts.softcap else "",
+            "its own schedule": self._own_schedule() if self.own_schedule else "",
+            "static schedules": self.tabled or "by rotary tables; the model's attention is unchanged",
+            "other extensions": self.carried or "by Ropewalk's attention",
+            "cache at the target": f"{_size(self.cache_bytes())} per text {numbers}",
+            "Ropewalk's cache": self._growth(),
+        }
+        return [line for name, text in rows.items() if text for line in _row(name, text)]
+
+    def _exceptions(self) -> dict[str, str]:
+        """Layers that do not rotate, or do not see the whole text."""
         still = sum(not layer.rotating for layer in self.layers)
-        windowed = sum(layer.window is not None for layer in self.layers)
-        rows = [
-            ("trained on", f"{facts.trained_len:,} tokens"),
-            ("target length", f"{self.target_len:,} tokens, {self._longer:.3g} times as many"),
-            (
-                "layers",
-                f"{len(self.layers)}, with {facts.heads} query heads and {facts.groups} key heads of {facts.head_dim}",
-            ),
-            ("rotation", self._rotation()),
-            ("its own schedule", self._own_schedule()),
-            ("static schedules", self.tabled or "by rotary tables; the model's attention is unchanged"),
-            ("other extensions", self.carried or "by Ropewalk's attention"),
-            (
-                "cache at the target",
-                f"{_size(self.cache_bytes())} per text ({self.bytes_per_number} bytes a number), without an extension",
-            ),
-        ]
-        if not self.own_schedule:
-            rows = [(name, text) for name, text in rows if name != "its own schedule"]
-        if windowed:
-            sizes = ", ".join(map(str, windows))
-            rows.insert(3, ("windows", f"{_layers(windowed)} a window (of {sizes} tokens), which extensions keep"))
-        chunked = [layer.chunk for layer in self.layers if layer.chunk is not None]
-        if chunked:
-            text = f"{_layers(len(chunked))} chunks of {max(chunked)} tokens, which extensions keep"
-            rows.insert(3, ("chunks", text))
-        if facts.softcap:
-            rows.insert(4, ("cap", f"attention logits are capped at {facts.softcap:g}"))
-        if facts.sinks:
-            rows.insert(4, ("sinks", "a learned sink per head"))
-        if facts.weighted:
-            rows.insert(4, ("norms", WEIGHTED))
+        chunks = [layer.chunk for layer in self.layers if layer.chunk is not None]
+        windows = [layer.window for layer in self.layers if layer.window is not None]
+        sizes = ", ".join(map(str, sorted(set(windows))))
+        chunked = f"{_layers(len(chunks))} chunks of {max(chunks)} tokens, which extensions keep" if chunks else ""
+        windowed = f"{_layers(len(windows))} a window (of {sizes} tokens), which extensions keep" if windows else ""
+        return {
+            "no rotation": f"{still} {'layer does' if still == 1 else 'layers do'} not rotate" if still else "",
+            "chunks": chunked,
+            "windows": windowed,
+        }
+
+    def _growth(self) -> str:
         times = cache_growth(self.layers, self.bytes_per_number)
-        if times > 1 and not self.carried:
-            rows.append(("Ropewalk's cache", f"{times:.3g} times as much, because {FULL_KEYS}"))
-        if still:
-            rows.insert(3, ("no rotation", f"{still} {'layer does' if still == 1 else 'layers do'} not rotate"))
-        return [line for name, text in rows for line in _row(name, text)]
+        return f"{times:.3g} times as much, because {FULL_KEYS}" if times > 1 and not self.carried else ""
 
     def _rotation(self) -> str:
         facts, pairs = self.facts, "neighbours" if self.facts.interleaved else "halves"
