@@ -288,7 +288,8 @@ def waited(path):
 
 @dataclass(frozen=True, kw_only=True)
 class Where(Task):
-    """The node that measures. The doomed one never finishes its second cell, and the others wait for that."""
+    """The node that measures. The doomed one never finishes its second cell, and the others wait for that and for the
+    slow one."""
 
     name: ClassVar[str] = "where"
     doomed: str = ""
@@ -298,16 +299,23 @@ class Where(Task):
     def measure(self, subject, length, sample):
         import ray
 
-        node, stuck = ray.get_runtime_context().get_node_id(), Path(self.place) / "stuck"
-        if node == self.doomed and list(Path(self.place).iterdir()):
+        node, (first, stuck, slow) = ray.get_runtime_context().get_node_id(), self.flags()
+        if node == self.doomed and first.exists():
             stuck.touch()
             time.sleep(PATIENCE)
         elif node == self.doomed:
-            (Path(self.place) / "first").touch()
-        else:
+            first.touch()
+        elif node == self.slow:
+            slow.touch()
             waited(stuck)
-            time.sleep(2.0 * (node == self.slow))
+            time.sleep(2.0)
+        else:  # on a busy machine the slow node may begin when all is done
+            waited(stuck)
+            waited(slow)
         return {"node": node}
+
+    def flags(self):
+        return [Path(self.place) / name for name in ("first", "stuck", "slow")]
 
     def condense(self, measured):
         return {}
