@@ -118,7 +118,7 @@ class Inspection:
         return "\n\n".join(["\n".join(self._model()), "\n".join(self._pairs()), "\n".join(self._applying())])
 
     def _model(self) -> list[str]:
-        """The rows of what is there; those without a text say nothing of this model."""
+        """A row for each fact; a row without a text is left out."""
         facts = self.facts
         heads = f"{facts.heads} query heads and {facts.groups} key heads of {facts.head_dim}"
         numbers = f"({self.bytes_per_number} bytes a number), without an extension"

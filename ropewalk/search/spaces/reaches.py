@@ -41,6 +41,7 @@ REACHES: dict[str, Callable[[ReachLengths], Reach]] = {
     "self_extend": lambda lengths: SelfExtend(window=lengths.near, group=math.ceil(lengths.leak)),
     "dual_chunk": lambda lengths: DualChunk(chunk=lengths.near, local=max(1, min(lengths.near - 1, int(lengths.room)))),
 }
+CHOICES = tuple(name for name in REACHES if name != "rerope_by_parts")  # fixed: a study with other choices cannot be continued
 
 
 class Reaches(Space):
@@ -50,7 +51,7 @@ class Reaches(Space):
 
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
         return {
-            "reach": CategoricalDistribution(tuple(name for name in REACHES if name != "rerope_by_parts")),
+            "reach": CategoricalDistribution(CHOICES),
             "near": FloatDistribution(1 / 16, 15 / 16),  # window or chunk, as a share of the trained length
             "room": FloatDistribution(1 / 16, 1.0),  # share of the rest of the trained length that far keys take
             "log_n": CategoricalDistribution((False, True)),
