@@ -41,7 +41,8 @@ REACHES: dict[str, Callable[[ReachLengths], Reach]] = {
     "self_extend": lambda lengths: SelfExtend(window=lengths.near, group=math.ceil(lengths.leak)),
     "dual_chunk": lambda lengths: DualChunk(chunk=lengths.near, local=max(1, min(lengths.near - 1, int(lengths.room)))),
 }
-CHOICES = tuple(name for name in REACHES if name != "rerope_by_parts")  # fixed: a study with other choices cannot be continued
+# Fixed: a study with other choices cannot be continued.
+CHOICES = tuple(name for name in REACHES if name != "rerope_by_parts")
 
 
 class Reaches(Space):
