@@ -25,7 +25,7 @@ from gpu.timing import compared
 BANDWIDTH = 0.8  # goal: the share of the copy's bandwidth
 CALLS = 8  # steps between two events
 PIECE = 4096  # tokens of a chunk while the cache is filled
-METHODS = ("rope", "rerope:window=4096", "self_extend:window=2048,group=8", "alibi", "streaming:window=4096")
+METHODS = ("rope", "rerope:window=2048", "self_extend:window=2048,group=8", "alibi", "streaming:window=2048")
 
 
 class Fill(NamedTuple):
@@ -77,7 +77,7 @@ def of_method(text: str, fill: Fill, place: Place, seconds: float) -> list[Row]:
         if "milliseconds" in row:
             row["of bandwidth"] = round(moved[name] / max(row["milliseconds"], 1e-6) / bandwidth, 3)
             row["GB/s"] = round(moved[name] / max(row["milliseconds"], 1e-6) / 1e6)
-        needed = goal("of bandwidth", BANDWIDTH, higher=True) if name in ("rope", "rerope:window=4096") else {}
+        needed = goal("of bandwidth", BANDWIDTH, higher=True) if name in ("rope", "rerope:window=2048") else {}
         rows.append({"method": name if name == text else f"{name} beside {text}", **row, **needed})
     return rows
 

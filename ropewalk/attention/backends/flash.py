@@ -80,9 +80,10 @@ BiasedSegment = tuple[SegmentInputs, Tensor | None]  # with the bias of every qu
 
 
 class FlashFunction(torch.autograd.Function):
-    """Forward and backward over segments, one batch row at a time, so that blocks are views and nothing is copied.
+    """Forward and backward over segments. Where one call of a kernel is all, its results are the results.
 
-    Short rows are computed several at a time, as if their heads were those of one row.
+    Otherwise one batch row at a time, so that blocks are views and nothing is copied. Short rows are computed several
+    at a time, as if their heads were those of one row, and on a GPU all are: there every call costs time.
     """
 
     @staticmethod
@@ -91,19 +92,14 @@ class FlashFunction(torch.autograd.Function):
     ) -> Tensor:
         """The output. `sizes` counts the copies of queries and of keys in `tensors`; the values follow."""
         qs, ks, vs = _apart(tensors, sizes)
-        out = torch.zeros(*qs[0].shape[:-1], vs[0].shape[-1], dtype=vs[0].dtype, device=vs[0].device)
-        lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=compute_dtype(out.dtype), device=out.device)
-        for b in _at_once(len(out), ks):
-            whole, empty = PartialAttention(_row(out, b), _row(lse, b)), torch.ones(out.shape[2], dtype=torch.bool)
-            for job, bias_hi in jobs:
-                q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
-                bias = None if bias_hi is None else _of_heads(bias_hi, q)
-                for call in _kernel_calls(job, q, k, v, FORWARD_ROWS):
-                    call.forward(whole, empty, bias)
+        ctx.jobs, ctx.sizes, ctx.whole_call = jobs, sizes, _whole_call(jobs, qs, ks)
+        if ctx.whole_call is not None:
+            out, lse = fused.forward(qs[0], ks[0], vs[0], **ctx.whole_call._asdict())
+        else:
+            out, lse = _in_parts(jobs, qs, ks, vs)
         if sink_h is not None:
             out, lse = with_sinks(PartialAttention(out, lse), sink_h)
         ctx.save_for_backward(*tensors, out, lse, sink_h)
-        ctx.jobs, ctx.sizes = jobs, sizes
         return out
 
     @staticmethod
@@ -111,6 +107,11 @@ class FlashFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the same tensors."""
         *tensors, out, lse, sink_h = ctx.saved_tensors
+        by_sink = by_sinks(grads[0], PartialAttention(out, lse), sink_h) if ctx.needs_input_grad[2] else None
+        if ctx.whole_call is not None:
+            q, k, v = tensors
+            slopes = fused.backward(grads[0], q, k, v, PartialAttention(out, lse), **ctx.whole_call._asdict())
+            return None, None, by_sink, *slopes
         totals = [torch.zeros(x.shape, dtype=compute_dtype(x.dtype), device=x.device) for x in tensors]
         (qs, ks, vs), (by_q, by_k, by_v) = _apart(tensors, ctx.sizes), _apart(totals, ctx.sizes)
         for b in _at_once(len(out), ks):
@@ -120,8 +121,42 @@ class FlashFunction(torch.autograd.Function):
                 part = whole if bias_hi is None else whole._replace(lse_bhi=whole.lse_bhi - _of_heads(bias_hi, q))
                 for call in _kernel_calls(job, q, k, v, BACKWARD_ROWS[out.dtype]):
                     call.backward(grad, part, (_row(by_q[job.q], b), _row(by_k[job.k], b), _row(by_v[job.v], b)))
-        by_sink = by_sinks(grads[0], PartialAttention(out, lse), sink_h) if ctx.needs_input_grad[2] else None
         return None, None, by_sink, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
+
+
+class WholeCall(NamedTuple):
+    """The one call of a kernel that computes everything."""
+
+    triangle: bool
+    window: int | None
+
+
+def _whole_call(jobs: Sequence[BiasedSegment], qs: Sequence[Tensor], ks: Sequence[Tensor]) -> WholeCall | None:
+    """That call, where one segment without a bias has one tile, of all queries and all keys."""
+    if len(jobs) != 1 or jobs[0][1] is not None:
+        return None
+    tiles = jobs[0][0].tiles
+    (tile, window), *others = _windows(tiles) if fused.has_window_kernel(qs[0]) else [(tile, None) for tile in tiles]
+    whole = (tile.rows, tile.keys) == (qs[0].shape[2], ks[0].shape[2])
+    if others or not whole or (tile.kind == "band" and window is None):
+        return None
+    return WholeCall(tile.kind == "triangle", window)
+
+
+def _in_parts(
+    jobs: Sequence[BiasedSegment], qs: Sequence[Tensor], ks: Sequence[Tensor], vs: Sequence[Tensor]
+) -> PartialAttention:
+    """The attention of all segments, merged from calls for their tiles."""
+    out = torch.zeros(*qs[0].shape[:-1], vs[0].shape[-1], dtype=vs[0].dtype, device=vs[0].device)
+    lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=compute_dtype(out.dtype), device=out.device)
+    for b in _at_once(len(out), ks):
+        whole, empty = PartialAttention(_row(out, b), _row(lse, b)), torch.ones(out.shape[2], dtype=torch.bool)
+        for job, bias_hi in jobs:
+            q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
+            bias = None if bias_hi is None else _of_heads(bias_hi, q)
+            for call in _kernel_calls(job, q, k, v, FORWARD_ROWS):
+                call.forward(whole, empty, bias)
+    return PartialAttention(out, lse)
 
 
 def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[Tensor], ...]:
@@ -132,6 +167,8 @@ def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[
 
 def _at_once(batch: int, keys: Sequence[Tensor]) -> list[slice]:
     """The batch rows that share a kernel's call."""
+    if keys[0].device.type == "cuda":
+        return [slice(0, batch)]
     step = max(1, TOKENS_AT_ONCE // max(k_bgjd.shape[2] for k_bgjd in keys))
     return [slice(first, first + step) for first in range(0, batch, step)]
 
@@ -228,17 +265,36 @@ def _merge(target: PartialAttention, part: PartialAttention) -> None:
 
 
 def _kernel_calls(job: SegmentInputs, q_hid: Tensor, k_gjd: Tensor, v_gjd: Tensor, rows: int) -> list[KernelCall]:
-    """A segment's tiles as calls of a kernel, bands in blocks of so many rows."""
-    calls, whole_bands = [], fused.has_window_kernel(q_hid)
+    """A segment's tiles as calls of a kernel: bands whole where it has windows, else in blocks of so many rows."""
+    calls: list[KernelCall] = []
+    if fused.has_window_kernel(q_hid):
+        return [KernelCall(q_hid, k_gjd, v_gjd, tile, window=width) for tile, width in _windows(job.tiles)]
     for tile in job.tiles:
         width = tile.keys - tile.rows + 1
-        if tile.kind != "band" or whole_bands:
-            calls.append(KernelCall(q_hid, k_gjd, v_gjd, tile, window=width if tile.kind == "band" else None))
+        if tile.kind != "band":
+            calls.append(KernelCall(q_hid, k_gjd, v_gjd, tile))
             continue
         for block, blocks in _band_blocks(tile, width, rows):
             mask = _band_mask(block.rows, width, v_gjd.dtype, str(q_hid.device))
             calls.append(KernelCall(q_hid, k_gjd, v_gjd, block, blocks, mask))
     return calls
+
+
+def _windows(tiles: Sequence[Tile]) -> list[tuple[Tile, int | None]]:
+    """Tiles, each band with its width. A triangle that a band continues is one with it: the first rows of a window have
+    fewer keys before them."""
+    triangles = {tile.row + tile.rows: tile for tile in tiles if tile.kind == "triangle"}
+    joined, windows = set[Tile](), list[tuple[Tile, int | None]]()
+    for band in (tile for tile in tiles if tile.kind == "band"):
+        width, first = band.keys - band.rows + 1, triangles.get(band.row)
+        if first is None or band.key != first.key + 1 or width != first.rows:
+            windows.append((band, width))
+            continue
+        rows = first.rows + band.rows
+        windows.append((Tile("band", first.row, rows, first.key, rows), width))
+        joined.add(first)
+    others = [(tile, None) for tile in tiles if tile.kind != "band" and tile not in joined]
+    return sorted([*windows, *others], key=lambda call: (-call[0].rows * call[0].keys, call[0].row))
 
 
 def _band_blocks(band: Tile, width: int, rows: int) -> list[tuple[Tile, int]]:

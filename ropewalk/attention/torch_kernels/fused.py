@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
-from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -36,7 +34,6 @@ CPU_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backwa
 CUDA_FORWARD = torch.ops.aten._flash_attention_forward
 CUDA_BACKWARD = torch.ops.aten._flash_attention_backward
 EIGHT = 8  # numbers of half precision that the cuda kernel reads at once
-IN_ORDER = Lock()
 ONE, FEW, MANY, WINDOW = 1, 5, 150, 3  # rows of the small cases: of a step, within one tile of a kernel, over several
 
 # Attention by the kernel of a device.
@@ -51,8 +48,8 @@ def forward(
     mask_ij: Tensor | None = None,
     window: int | None = None,
 ) -> PartialAttention:
-    """Attention of each query to all keys, to those up to its own index (triangle), to the `window` keys from its index
-    on, or by an additive mask."""
+    """Attention of each query to all keys, to those up to its own index (triangle), to the last `window` keys up to its
+    own (as in TileMask), or by an additive mask."""
     tile_mask = TileMask(triangle, window, mask_ij)
     entry = _entry(q_bhid, tile_mask)
     if entry is None:
@@ -160,6 +157,7 @@ def _small_cases(entry: EntryPoint, dtype: torch.dtype, sizes: Sequence[int]) ->
         yield rows, rows + 2, TileMask()
         if entry.windows:
             yield rows, rows + WINDOW - 1, TileMask(window=WINDOW)
+            yield rows, rows, TileMask(window=WINDOW)
         if entry.masks:
             hidden = torch.ones(rows, rows).triu(2).bool()
             for precision in (dtype, compute_dtype(dtype)):
@@ -216,11 +214,10 @@ def cuda_backward(
     inputs = [_by_token(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd, whole.out_bhid)]
     seeds = (torch.zeros(2, dtype=torch.uint64, device=q_bhid.device), q_bhid.new_zeros(0))  # of a dropout that is off
     lse_bhi = whole.lse_bhi.contiguous()
-    with _same_order_every_time():
-        gradients = CUDA_BACKWARD(
-            *(*inputs, lse_bhi, None, None, rows, keys, 0.0, tile_mask.triangle, *seeds),
-            **_scale_and_window(size, tile_mask),
-        )
+    gradients = CUDA_BACKWARD(
+        *(*inputs, lse_bhi, None, None, rows, keys, 0.0, tile_mask.triangle, *seeds),
+        **_scale_and_window(size, tile_mask),
+    )
     return Gradients(*(_by_head(x, size) for x in gradients))
 
 
@@ -256,15 +253,3 @@ def _scale_and_window(size: int, tile_mask: TileMask) -> dict[str, float | int]:
     """The scale for the size before padding. Row t of r ends at key t + keys - r, and sees `left` keys before it."""
     left, right = (-1, -1) if tile_mask.window is None else (tile_mask.window - 1, 0)
     return {"scale": 1 / math.sqrt(size), "window_size_left": left, "window_size_right": right}
-
-
-@contextmanager
-def _same_order_every_time() -> Iterator[None]:
-    """The cuda kernel sums gradients in any order unless torch is set to be deterministic."""
-    with IN_ORDER:
-        before = torch.get_deterministic_debug_mode()
-        torch.set_deterministic_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.set_deterministic_debug_mode(before)

@@ -34,8 +34,8 @@ class Gradients(NamedTuple):
 class TileMask(NamedTuple):
     """Which keys the rows of a tile see: all, unless one of these is set.
 
-    In a triangle, which has as many rows as keys, row t sees the keys up to its own. With a window it sees the `window`
-    keys from t on, of `rows + window - 1`. A mask is added to the logits.
+    In a triangle, which has as many rows as keys, row t sees the keys up to its own. With a window it sees the last
+    `window` keys up to key `t + keys - rows`, as far as there are so many. A mask is added to the logits.
     """
 
     triangle: bool = False
@@ -82,12 +82,13 @@ def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, tile_mask: TileMask) -> 
     logit = q @ k_bhjd.mT / math.sqrt(q.shape[-1])
     if tile_mask.mask_ij is not None:
         logit = logit + tile_mask.mask_ij[..., first : first + BLOCK, :]
-    i = torch.arange(first, first + q.shape[2], device=q.device)[:, None]
+    rows, i = q_bhid.shape[2], torch.arange(first, first + q.shape[2], device=q.device)[:, None]
     j = torch.arange(k_bhjd.shape[2], device=q.device)
     if tile_mask.triangle:
         logit = logit.masked_fill(j > i, -torch.inf)
     if tile_mask.window is not None:
-        logit = logit.masked_fill((j < i) | (j >= i + tile_mask.window), -torch.inf)
+        last = i + len(j) - rows
+        logit = logit.masked_fill((j > last) | (j <= last - tile_mask.window), -torch.inf)
     return logit
 
 

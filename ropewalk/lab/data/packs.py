@@ -7,6 +7,7 @@ processes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -54,7 +55,7 @@ class PackedRows(Dataset[Row]):
         self._ordinals = np.cumsum(self._kinds == 0) - 1  # of each row of real text among those rows
         self._names = ("", *puzzles)
         self._orders: dict[int, tuple[Numbers, Numbers]] = {}
-        encode = lambda text: tokenizer.encode(text, add_special_tokens=False)  # noqa: E731
+        encode = partial(tokenizer.encode, add_special_tokens=False)  # a worker process can be given it
         self._maker = PuzzleMaker(encode, self._filler, len(tokenizer))
 
     def __len__(self) -> int:

@@ -41,7 +41,7 @@ from ropewalk.lab.training.processes import any_of_us, is_main, together
 from ropewalk.lab.training.stopping import recording_signals
 from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked
 
-WATCHING = ("save_every", "log_every", "report_to", "progress")  # settings that do not change the result
+WATCHING = ("save_every", "log_every", "report_to", "progress", "workers")  # settings that do not change the result
 LONGER = ("steps", *WATCHING)  # settings that may change when a run is resumed
 PLAN = "plan.json"
 # Its name in TrainingArguments from transformers 5.20 on, and before.
@@ -69,6 +69,7 @@ class TrainingPlan(Checked):
     log_every: Annotated[int, AT_LEAST_ONE, "steps between reports"] = 20
     report_to: Annotated[str, "tensorboard or another integration of Trainer; none for no reports"] = "none"
     progress: Annotated[bool, "show progress bars"] = True
+    workers: Annotated[int, NOT_NEGATIVE, "processes that prepare rows, so that a GPU need not wait; 0 for none"] = 0
 
     def check(self) -> None:
         """The integration for reports must be installed."""
@@ -211,6 +212,7 @@ def arguments(plan: TrainingPlan, out: Path, **more: Any) -> TrainingArguments:
         "disable_tqdm": not plan.progress,
         "remove_unused_columns": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
+        "dataloader_num_workers": plan.workers,
         "seed": plan.seed,
     }
     return TrainingArguments(**{**from_plan, **more})

@@ -45,6 +45,8 @@ TILE_MASKS = [
     (6, 6, TileMask(triangle=True)),
     (6, 9, TileMask()),
     (6, 9, TileMask(window=4)),
+    (6, 6, TileMask(window=4)),
+    (6, 6, TileMask(window=6)),
     (1, 1, TileMask(window=1)),
 ]
 
@@ -99,18 +101,22 @@ def test_a_row_that_sees_nothing_counts_for_nothing(cuda):
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
-def test_gradients_in_one_order_and_the_users_setting_as_it_was(cuda, mode):
-    """Our form of the operator requires the deterministic order."""
+def test_the_users_setting_decides_whether_gradients_have_a_fixed_order(cuda, monkeypatch, mode):
+    """As in torch's own attention: in a fixed order a backward pass takes half as long again (docs/performance.md)."""
+    seen = []
+
+    def backward(*inputs, **more):
+        seen.append(torch.get_deterministic_debug_mode())
+        return flash_attention_2.backward(*inputs, **more)
+
+    monkeypatch.setattr(fused, "CUDA_BACKWARD", backward)
     x = torch.ones(1, 1, 4, 8)
     part = fused.cuda_forward(x, x, x, TileMask())
     before = torch.get_deterministic_debug_mode()
     try:
         torch.set_deterministic_debug_mode(mode)
         fused.cuda_backward(x, x, x, x, part, TileMask())
-        assert torch.get_deterministic_debug_mode() == mode
-        with pytest.raises(AssertionError):
-            fused.cuda_backward(x, x, x, x, part._replace(lse_bhi=part.lse_bhi[..., :2]), TileMask())
-        assert torch.get_deterministic_debug_mode() == mode
+        assert seen == [mode]
     finally:
         torch.set_deterministic_debug_mode(before)
 

@@ -158,6 +158,14 @@ def test_ways_of_training(tmp_path, how):
     assert got[-1] < got[0]
 
 
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_rows_that_other_processes_prepare_are_the_same(tmp_path, start):
+    itself = run(tmp_path, TrainingPlan(steps=4, **QUIET), name="itself")
+    plan = TrainingPlan(steps=4, workers=2, **QUIET)
+    others = run(tmp_path, plan, name="others", dataloader_multiprocessing_context=start)
+    assert losses(others) == losses(itself)
+
+
 def test_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
     run(tmp_path, TrainingPlan(steps=4, report_to="tensorboard", **QUIET))

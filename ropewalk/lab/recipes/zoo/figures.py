@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed
 
 ACCURACY, LOSS, OF_TEXTS = "accuracy", "loss", "accuracy_of_texts"
-PLAIN, REPEATED = KINDS = ("non-repeated", "repeated")
+PLAIN, REPEATED, FAR = KINDS = ("non-repeated", "repeated", "repeated from afar")
 
 
 class AccuracyTerm(NamedTuple):
@@ -22,7 +22,8 @@ class AccuracyTerm(NamedTuple):
 
     def __str__(self) -> str:
         """Without its weight."""
-        return f"{self.method} at {self.times}x" + (f" of {REPEATED} text" if self.kind == REPEATED else "")
+        of = {PLAIN: "", REPEATED: " of repeated text", FAR: " of text repeated from afar"}
+        return f"{self.method} at {self.times}x" + of[self.kind]
 
 
 class ZooFigures:
@@ -36,7 +37,15 @@ class ZooFigures:
             for row in model["figures"]
         }
         self.methods = list(dict.fromkeys(model["method"] for model in models))
-        self.times = sorted({times for *_, times in self._of})
+
+    def times(self, kind: str) -> list[int]:
+        """The lengths at which a kind of text is measured."""
+        return sorted({times for *_, one, times in self._of if one == kind})
+
+    def known(self, term: AccuracyTerm) -> bool:
+        """Whether every seed of its method has this figure."""
+        seeds = self.seeds(term.method)
+        return bool(seeds) and all((term.method, seed, term.kind, term.times) in self._of for seed in seeds)
 
     def seeds(self, *methods: str) -> list[int]:
         """Seeds for which all of these methods are measured."""
@@ -55,7 +64,8 @@ class ZooFigures:
 
     def curve(self, method: str, kind: str) -> list[tuple[float, Estimate]]:
         """The accuracy at every length, with its interval."""
-        return [(times, self.sum([AccuracyTerm(1, method, times, kind)], least=0, most=1)) for times in self.times]
+        terms = [AccuracyTerm(1, method, times, kind) for times in self.times(kind)]
+        return [(term.times, self.sum([term], least=0, most=1)) for term in terms]
 
     def _of_texts(self, terms: Sequence[AccuracyTerm], seed: int) -> Iterator[tuple[float, ...]]:
         """The terms of each text."""

@@ -15,7 +15,7 @@ from ropewalk.evaluation.metrics.losses import TokenLosses
 from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.recipes.zoo.figures import ACCURACY, LOSS, OF_TEXTS, PLAIN, REPEATED
+from ropewalk.lab.recipes.zoo.figures import ACCURACY, FAR, LOSS, OF_TEXTS, PLAIN, REPEATED
 from ropewalk.lab.recipes.zoo.inside.attention_shares import near_share, sink_share
 from ropewalk.lab.recipes.zoo.inside.entropies import entropies
 from ropewalk.lab.recipes.zoo.inside.logit_terms import logit_terms
@@ -26,6 +26,7 @@ from ropewalk.lab.small_models import ModelShape
 from ropewalk.surgery import MHAToGQA, StretchPositions
 
 TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
+FAR_TIMES, FAR_BACK = 8, 4  # of text whose last trained length stands in it once before, so far back
 
 
 def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShape) -> dict[str, Any]:
@@ -63,10 +64,19 @@ def _figures(
 
 
 def _readings(held_out: Tensor, trained_len: int) -> Iterator[tuple[int, str, Tensor]]:
-    """The same last tokens after more and more context; and the beginning of each text repeated."""
+    """The same last tokens after more and more context; the beginning of each text repeated; and the same last tokens
+    where they stand in the text once before."""
     for times in TIMES:
         yield times, PLAIN, held_out[:, -times * trained_len :]
         yield times, REPEATED, repeated(held_out[:, :trained_len], times * trained_len)
+    yield FAR_TIMES, FAR, _repeated_from_afar(held_out[:, -FAR_TIMES * trained_len :], trained_len)
+
+
+def _repeated_from_afar(ids_bn: Tensor, trained_len: int) -> Tensor:
+    """Texts whose last trained length also stands some trained lengths before."""
+    far, back = ids_bn.clone(), FAR_BACK * trained_len
+    far[:, -back - trained_len : -back] = ids_bn[:, -trained_len:]
+    return far
 
 
 def _begun(ids_bn: Tensor, method: ZooMethod, *, marker: int, newline: int) -> Tensor:

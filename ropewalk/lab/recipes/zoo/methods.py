@@ -11,6 +11,7 @@ from ropewalk.lab.small_models import ModelShape
 
 LONGER = 8  # times the trained length, where rows become longer
 UPTRAINED = 0.05  # of the steps, with fewer key heads, as in the source of grouped queries
+UNTIL_SINKS = 4  # times the steps, after which the marker gets twice the attention (docs/log.md)
 FARTHEST = 16  # range that positions are drawn from, in trained lengths: beyond the longest text
 
 
@@ -26,6 +27,7 @@ class ZooMethod(NamedTuple):
     begun_from: str = ""  # the method whose model is trained on
     kv_heads: int = 0  # key and value heads that are left of it; 0: all
     stretched: bool = False  # its table of learned positions is interpolated to longer texts
+    budget: int = 1  # times as many steps as the others
     inside: tuple[str, ...] = ()  # what is measured inside its models, as in measuring.py
 
     @property
@@ -79,7 +81,7 @@ TRAINED: Mapping[str, ZooMethod] = {
     "randomized_rotary": ZooMethod("randomized:limit={limit}"),
     "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
     "learned": ZooMethod(shape={"places": "learned"}, stretched=True),
-    "marked": ZooMethod(marked=True, inside=("sink",)),
+    "marked": ZooMethod(marked=True, budget=UNTIL_SINKS, inside=("sink",)),
     **{f"longer_from_{share}": ZooMethod(longer_from=share / 100) for share in (0, 20, 40, 80)},
     "rope_to_2_kv_heads": ZooMethod(begun_from="rope", kv_heads=2),
     "rope_to_1_kv_head": ZooMethod(begun_from="rope", kv_heads=1),

@@ -53,7 +53,7 @@ def train_method(name: str, folder: Path, settings: ZooSettings) -> None:
 def _from_the_start(name: str, folder: Path, settings: ZooSettings) -> None:
     method = METHODS[name]
     pretraining = PretrainSettings(
-        plan=settings.plan,
+        plan=replace(settings.plan, steps=method.budget * settings.plan.steps),
         shape=method.shaped(settings.shape),
         extension=method.line(settings.shape),
         packed=False,

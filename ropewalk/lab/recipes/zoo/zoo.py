@@ -77,6 +77,7 @@ def _one(name: str, folder: Path, settings: ZooSettings, held_out: torch.Tensor)
     if not finished(place, lambda: train_method(trained, folder, settings)):
         return None
     record = {"method": name, "seed": settings.plan.seed, "extension": method.line(settings.shape), "of": method.of}
+    record["steps"] = METHODS[trained].budget * settings.plan.steps
     return {**record, **measured(place / "model", method, held_out, settings.shape)}
 
 

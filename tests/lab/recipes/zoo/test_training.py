@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
+from ropewalk.lab.recipes.zoo import training
 from ropewalk.lab.recipes.zoo.methods import METHODS, TRAINED
 from ropewalk.lab.recipes.zoo.settings import ZooSettings
 from ropewalk.lab.recipes.zoo.zoo import zoo
@@ -56,6 +57,16 @@ def test_key_heads_are_averaged_and_trained_a_little(tmp_path):
     measured = {m["method"]: m for m in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["models"]}
     losses = [measured[name]["figures"][0]["loss"] for name in ("rope", "rope_with_2_kv_heads", "rope_to_1_kv_head")]
     assert len(set(losses)) == 3
+
+
+def test_marked_models_have_more_steps(tmp_path, monkeypatch):
+    """A marker needs them to become a sink."""
+    steps = {}
+    monkeypatch.setattr(training, "pretrain", lambda place, settings, **_: steps.update({place: settings.plan.steps}))
+    settings = ZooSettings(plan=TrainingPlan(steps=5), shape=SHAPE)
+    for name in ("rope", "marked"):
+        training.train_method(name, tmp_path, settings)
+    assert list(steps.values()) == [5, 20]
 
 
 @pytest.mark.parametrize("name", METHODS)

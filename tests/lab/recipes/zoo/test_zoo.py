@@ -58,6 +58,7 @@ def test_figures_are_those_of_the_models(tmp_path):
         ("non-repeated", 10, ids),
         ("non-repeated", 2, ids[:, -32:]),
         ("repeated", 4, ids[:, :16].repeat(1, 4)),
+        ("repeated from afar", 8, torch.cat([ids[:, 32:80], ids[:, -16:], ids[:, 96:]], 1)),
     ):
         with torch.no_grad():
             logits = model(input_ids=texts).logits[:, :-1]
@@ -121,7 +122,7 @@ def models(**accuracies):
     ]
 
 
-KINDS = ("non-repeated", "repeated")
+KINDS = ("non-repeated", "repeated", "repeated from afar")
 
 
 def figures(times, kind, share):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.lab.recipes.zoo.figures import PLAIN, AccuracyTerm
+from ropewalk.lab.recipes.zoo.figures import FAR, PLAIN, AccuracyTerm
 
 NOTHING = 0.005  # half a point: what HWFA loses in its article, which calls that keeping all
 COPIES = (
@@ -18,6 +18,11 @@ Sums = tuple[tuple[AccuracyTerm, ...], ...]
 def gain(method: str, than: str, *, at: tuple[int, ...] = (8,), kind: str = PLAIN) -> Sums:
     """Of one method over another."""
     return tuple((AccuracyTerm(1, method, times, kind), AccuracyTerm(-1, than, times, kind)) for times in at)
+
+
+def from_afar(method: str, sign: int = 1) -> Sums:
+    """What a method gains at 8x where the same tokens stand in the text once before, four trained lengths back."""
+    return ((AccuracyTerm(sign, method, 8, FAR), AccuracyTerm(-sign, method, 8, PLAIN)),)
 
 
 def kept(least: float, method: str, times: int = 8) -> Sums:

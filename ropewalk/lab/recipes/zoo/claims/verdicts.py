@@ -8,7 +8,14 @@ from statistics import fmean
 from typing import Any
 
 from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
-from ropewalk.lab.recipes.zoo.claims import first_tokens, grouped_queries, longer_rows, trained_in, without_training
+from ropewalk.lab.recipes.zoo.claims import (
+    far_text,
+    first_tokens,
+    grouped_queries,
+    longer_rows,
+    trained_in,
+    without_training,
+)
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, ZooFigures
 from ropewalk.lab.recipes.zoo.inside.claims import inside_verdicts
 from ropewalk.lab.recipes.zoo.methods import METHODS
@@ -21,6 +28,7 @@ CLAIMS = (
     *trained_in.CLAIMS,
     *without_training.CLAIMS,
     *first_tokens.CLAIMS,
+    *far_text.CLAIMS,
     *longer_rows.CLAIMS,
     *grouped_queries.CLAIMS,
 )
@@ -43,7 +51,7 @@ def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:
     """Reproduced, not reproduced or not settled, by the intervals; with the figures."""
     methods = _methods_of(claim)
-    if not set(methods) <= set(ours.methods) or not ours.seeds(*methods):
+    if not ours.seeds(*methods) or not all(ours.known(term) for terms in claim.sums for term in terms):
         return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=POINTS)
     curves = {f"{name}, {kind}": ours.curve(name, kind) for name in methods for kind in _kinds(claim)}
     if not _have_learned(claim, methods, ours):
