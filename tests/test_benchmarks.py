@@ -236,3 +236,29 @@ def test_what_fewer_key_heads_gain_is_judged_by_processes(monkeypatch):
     assert one_faster.above[0].value == pytest.approx((4.4 / 0.6 + 5 / 0.55) / 2 - 1)
     assert kv_heads.verdicts(runs * 4)[0].word == "reproduced"
     kv_heads.step(2, cached=8)()  # a step leaves the cache as long as it was
+
+
+INTERRUPTED = """
+import os, signal, time
+import pytest
+
+def test_right(): pass
+def test_wrong(): assert 1 == 2
+def test_elsewhere(): pytest.skip("no such device")
+def test_endless():
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(60)
+"""
+
+
+def test_outcomes_of_tests_that_are_interrupted_are_kept(gpu, tmp_path):
+    """A process of pytest that is interrupted writes no report where others run the tests."""
+    (tmp_path / "test_some.py").write_text(INTERRUPTED)
+    outcomes = tmp_path / "outcomes.jsonl"
+    environment = {**os.environ, gpu("kept_outcomes").FILE: str(outcomes), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "test_some.py", "-n", "1", "-p", "benchmarks.gpu.kept_outcomes"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stdout  # interrupted
+    row = gpu("tests").counted("some", outcomes)
+    assert (row["passed"], row["failed"], row["skipped"]) == (1, 1, 1)
+    assert row["failures"] == ["test_wrong: assert 1 == 2"]

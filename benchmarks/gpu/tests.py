@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from xml.etree import ElementTree
 
+from gpu import kept_outcomes
 from gpu.case import Case, OutOfTime, Place, Row, Skipped, goal
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +24,7 @@ FILES = {
     "the Triton kernels": "tests/attention/backends/triton/test_launch.py",
 }
 AT_ONCE = 14  # processes: most of the time kernels are compiled
-END = 15  # seconds in which pytest can write its report after it was interrupted
+END = 15  # seconds that are left for its end
 SHOWN = 20  # failures that a record holds
 
 
@@ -38,7 +40,7 @@ def measured(name: str, paths: list[str], place: Place, left: float) -> list[Row
     if importlib.util.find_spec("pytest") is None:
         raise Skipped("pytest is not installed")
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
+        outcomes = Path(folder) / "outcomes.jsonl"
         command = [
             sys.executable,
             "-m",
@@ -49,11 +51,14 @@ def measured(name: str, paths: list[str], place: Place, left: float) -> list[Row
             "no:cacheprovider",
             "-p",
             "benchmarks.gpu.older_torch",
+            "-p",
+            "benchmarks.gpu.kept_outcomes",
         ]
-        command += ["-W", "default", "-o", "addopts=--import-mode=importlib", f"--junitxml={report}"]
+        command += ["-W", "default", "-o", "addopts=--import-mode=importlib"]
         command += ["--collect-only"] if place.dry else in_parallel()
-        complete = finish(command, max(0.6 * left, left - END) if len(paths) == 1 else left)
-        rows = [counted(name, report)] if report.exists() and not place.dry else []
+        seconds = max(0.6 * left, left - END) if len(paths) == 1 else left
+        complete = finish(command, seconds, {kept_outcomes.FILE: str(outcomes)})
+        rows = [] if place.dry else [counted(name, outcomes)]
     if not complete:
         raise OutOfTime("the tests did not end; those that did are counted", rows)
     return rows
@@ -65,10 +70,11 @@ def in_parallel() -> list[str]:
     return ["-n", str(min(AT_ONCE, os.cpu_count() or 1)), "--dist", "worksteal"] if known else []
 
 
-def finish(command: list[str], seconds: float) -> bool:
-    """Run pytest, and interrupt it after some time, so that it still writes its report; whether it came to its end.
-    Failing tests are a result, anything else is an error."""
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path_of_tests()})
+def finish(command: list[str], seconds: float, environment: Mapping[str, str]) -> bool:
+    """Run pytest, and interrupt it after some time; whether it came to its end. Failing tests are a result, anything
+    else is an error."""
+    environment = {**os.environ, "PYTHONPATH": path_of_tests(), **environment}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         status = process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -89,16 +95,15 @@ def path_of_tests() -> str:
     return os.pathsep.join([str(ROOT), *(path for path in paths if Path(path) != ROOT / "benchmarks")])
 
 
-def counted(name: str, report: Path) -> Row:
+def counted(name: str, outcomes: Path) -> Row:
     """How many tests passed, failed and were skipped, and the first failures."""
-    tests = list(ElementTree.parse(report).iter("testcase"))
-    failed = [test for test in tests if test.find("failure") is not None or test.find("error") is not None]
-    skipped = sum(test.find("skipped") is not None for test in tests)
-    row = {"method": name, "passed": len(tests) - len(failed) - skipped, "failed": len(failed), "skipped": skipped}
+    tests = list(kept_outcomes.kept(outcomes).values())
+    count = Counter(test["outcome"] for test in tests)
+    failed = [test for test in tests if test["outcome"] == "failed"]
+    row = {"method": name, **{outcome: count[outcome] for outcome in ("passed", "failed", "skipped")}}
     return {**row, "failures": [told(test) for test in failed[:SHOWN]], **goal("failed", 0)}
 
 
-def told(test: ElementTree.Element) -> str:
-    """A failed test's name and its first line."""
-    problem = next(part for part in (test.find("failure"), test.find("error")) if part is not None)
-    return f"{test.get('name')}: {(problem.get('message') or '')[:200]}"
+def told(test: Mapping[str, str]) -> str:
+    """A failed test's name and its error."""
+    return f"{test['test'].rpartition('::')[2]}: {test['why'][:200]}"

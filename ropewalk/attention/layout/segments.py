@@ -165,8 +165,8 @@ def stages(extension: Extension, facts: Facts, i: Tensor) -> list[slice]:
     if not len(i):
         return []
     starts = torch.tensor(extension.theta.stages(facts, int(i[-1]) + 1))
-    stage = torch.searchsorted(starts, i + 1, right=True)
-    edges = [0, *(1 + stage.diff().nonzero().flatten()).tolist(), len(i)]
+    # A search for each table and not for each row: torch divides a long one among threads, which costs more.
+    edges = sorted({0, *torch.searchsorted(i, starts - 1).tolist(), len(i)})
     return [slice(first, end) for first, end in itertools.pairwise(edges)]
 
 
