@@ -287,7 +287,7 @@ def _windows(tiles: Sequence[Tile]) -> list[tuple[Tile, int | None]]:
     joined, windows = set[Tile](), list[tuple[Tile, int | None]]()
     for band in (tile for tile in tiles if tile.kind == "band"):
         width, first = band.keys - band.rows + 1, triangles.get(band.row)
-        if first is None or band.key != first.key + 1 or width != first.rows:
+        if first is None or (band.key, width) != (first.key + 1, first.rows):
             windows.append((band, width))
             continue
         rows = first.rows + band.rows
