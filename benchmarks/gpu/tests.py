@@ -11,17 +11,24 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpu import kept_outcomes
 from gpu.case import Case, OutOfTime, Place, Row, Skipped, goal
 
 ROOT = Path(__file__).parents[2]
+EVERY_BACKEND = "tests/attention/backends/test_every_backend.py"
 FILES = {
-    "every backend": "tests/attention/backends/test_every_backend.py",
-    "attend": "tests/attention/test_cuda.py",
-    "the Triton kernels": "tests/attention/backends/triton/test_launch.py",
+    # Some first: they show in seconds what is wrong with a backend, before it breaks the device for all others.
+    "some of every backend": (
+        EVERY_BACKEND,
+        "-k",
+        "test_equals_the_definition and bfloat16 and 64 and not self_extend",
+    ),
+    "every backend": (EVERY_BACKEND,),
+    "attend": ("tests/attention/test_cuda.py",),
+    "the Triton kernels": ("tests/attention/backends/triton/test_launch.py",),
 }
 AT_ONCE = 14  # processes: most of the time kernels are compiled
 END = 15  # seconds that are left for its end
@@ -31,12 +38,13 @@ SHOWN = 20  # failures that a record holds
 def cases(place: Place) -> list[Case]:
     """A case for each file, so that a file that hangs leaves the others. A dry run reads them all at once."""
     if place.dry:
-        return [Case("all files", 20, functools.partial(measured, "all files", list(FILES.values()), place))]
-    return [Case(name, 20, functools.partial(measured, name, [path], place)) for name, path in FILES.items()]
+        every = sorted({path for path, *_ in FILES.values()})
+        return [Case("all files", 20, functools.partial(measured, "all files", every, place))]
+    return [Case(name, 20, functools.partial(measured, name, chosen, place)) for name, chosen in FILES.items()]
 
 
-def measured(name: str, paths: list[str], place: Place, left: float) -> list[Row]:
-    """Run the tests of a file. A dry run only collects them: the suite runs them on the CPU."""
+def measured(name: str, chosen: Sequence[str], place: Place, left: float) -> list[Row]:
+    """Run the tests that pytest chooses by these arguments. A dry run only collects them: the suite runs them on the CPU."""
     if importlib.util.find_spec("pytest") is None:
         raise Skipped("pytest is not installed")
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +53,7 @@ def measured(name: str, paths: list[str], place: Place, left: float) -> list[Row
             sys.executable,
             "-m",
             "pytest",
-            *paths,
+            *chosen,
             "-q",
             "-p",
             "no:cacheprovider",
@@ -56,7 +64,7 @@ def measured(name: str, paths: list[str], place: Place, left: float) -> list[Row
         ]
         command += ["-W", "default", "-o", "addopts=--import-mode=importlib"]
         command += ["--collect-only"] if place.dry else in_parallel()
-        seconds = max(0.6 * left, left - END) if len(paths) == 1 else left
+        seconds = left if place.dry else max(0.6 * left, left - END)
         complete = finish(command, seconds, {kept_outcomes.FILE: str(outcomes)})
         rows = [] if place.dry else [counted(name, outcomes)]
     if not complete:
