@@ -19,13 +19,10 @@ from gpu.case import Case, OutOfTime, Place, Row, Skipped, goal
 
 ROOT = Path(__file__).parents[2]
 EVERY_BACKEND = "tests/attention/backends/test_every_backend.py"
+SOME = "test_equals_the_definition and bfloat16 and 64 and not self_extend"
 FILES = {
     # Some first: they show in seconds what is wrong with a backend, before it breaks the device for all others.
-    "some of every backend": (
-        EVERY_BACKEND,
-        "-k",
-        "test_equals_the_definition and bfloat16 and 64 and not self_extend",
-    ),
+    "some of every backend": (EVERY_BACKEND, "-k", SOME),
     "every backend": (EVERY_BACKEND,),
     "attend": ("tests/attention/test_cuda.py",),
     "the Triton kernels": ("tests/attention/backends/triton/test_launch.py",),
@@ -44,7 +41,7 @@ def cases(place: Place) -> list[Case]:
 
 
 def measured(name: str, chosen: Sequence[str], place: Place, left: float) -> list[Row]:
-    """Run the tests that pytest chooses by these arguments. A dry run only collects them: the suite runs them on the CPU."""
+    """Run the tests that pytest chooses by these arguments. A dry run only collects: the suite runs them on the CPU."""
     if importlib.util.find_spec("pytest") is None:
         raise Skipped("pytest is not installed")
     with tempfile.TemporaryDirectory() as folder:
