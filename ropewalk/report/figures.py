@@ -85,9 +85,7 @@ def change(comparison: Comparison) -> ReportFigure:
     question = f"Does the model read {longest:,} tokens as well as {trained:,}?"
     question = question if longest > trained else f"What does each extension do to texts of {trained:,} tokens?"
     within = "under a window of its trained length" if comparison.by_window else "within its trained length"
-    caption = (
-        f"The loss of the same last tokens, minus the base model's {within}; bars are 95 % intervals over texts. {CUT}"
-    )
+    caption = f"The loss of the same last tokens, minus the base model's {within}; bars are 95 % intervals. {CUT}"
     head = ("extension", "change", "low", "high", "texts", "verdict", "slowdown", "cache_bytes")
     numbers = [(c.line, *c.change, c.verdict.kind, c.slowdown, c.cache_bytes) for c in ordered(comparison)]
     return ReportFigure("change", question, caption, partial(interval_chart, chart), head, tuple(numbers))

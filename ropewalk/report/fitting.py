@@ -77,7 +77,7 @@ def page_of(fit: FitResult, command: str = "") -> ReportPage:
         headline=[lead(fit)],
         table=table(fit),
         table_about=ABOUT_TABLE,
-        notes=(f"loss: nats per token of {goal.scored.rstrip(',')}; in brackets the 95 % interval over texts", *NOTES),
+        notes=(f"loss: nats per token of {goal.scored.rstrip(',')}; in brackets the 95 % interval", *NOTES),
         parts=[
             PagePart("the search", ABOUT_SEARCH, (front(fit), history(fit))),
             *([PagePart("rotations", ABOUT_PAIRS, tuple(pairs))] if pairs else []),

@@ -136,7 +136,7 @@ def _about(values: Json) -> str:
     projects = of_projects(values.get("projects", [])[:texts])
     words = (
         f"The model was trained on {values['trained_len']:,} tokens. {lines} lines read {texts} texts{projects} of"
-        f" `{values['marks'].get('corpus', '')}`, the lowest loss first. Intervals are of 95 %, over texts, each for"
+        f" `{values['marks'].get('corpus', '')}`, the lowest loss first. Intervals are of 95 %, each for"
         " one line alone: the best of many looks better than it is."
     )
     read = " and ".join(f"{one['lines']} lines read {one['texts']} texts" for one in done[:-1])

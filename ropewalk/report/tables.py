@@ -19,7 +19,7 @@ from ropewalk.evaluation.compare.compare import (
     Comparison,
 )
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
-from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate
+from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate, groups_of
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
 from ropewalk.hf.probe.checkpoint_schedule import DROPPED
@@ -61,6 +61,7 @@ ALIKE_NOTE = (
     "The {texts} texts are{projects}. Intervals are over texts. Texts of one project are alike, so the intervals are"
     " too narrow for texts of other projects."
 )
+OVER_PROJECTS_NOTE = "The {texts} texts are{projects}. Intervals are over projects, since texts of one are alike."
 MEMORY_NOTE = "mem: out of memory; run the same command to retry."
 NO_LOSS_NOTE = (
     f"{NAN}, {INFINITE}: the model computes no probabilities there, on one text or more. Such a line has no verdict,"
@@ -126,16 +127,24 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     """What is special about this model or this run."""
     trained_under = TRAINED_UNDER.format(extension=brief(comparison.trained_under))
     schedule, tried = comparison.own_schedule, len(comparison.candidates) - 1
-    projects, read = comparison.projects, len(comparison.projects)
     return (
         other_tokens(comparison)
         + (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
         + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
-        + (ALIKE_NOTE.format(texts=read, projects=of_projects(projects)),) * (read > ALIKE * len(set(projects)))
+        + _of_alike_texts(comparison.projects)
         + (MEMORY_NOTE,) * any(row.failed == OUT_OF_MEMORY for one in comparison.candidates for row in one.failures)
         + (NO_LOSS_NOTE,) * any(candidate.verdict.kind in (NAN, INFINITE) for candidate in comparison.candidates)
     )
+
+
+def _of_alike_texts(projects: tuple[str, ...]) -> tuple[str, ...]:
+    """A note where several texts are of one project."""
+    read = len(projects)
+    if read <= ALIKE * len(set(projects)):
+        return ()
+    note = ALIKE_NOTE if groups_of(projects) is None else OVER_PROJECTS_NOTE
+    return (note.format(texts=read, projects=of_projects(projects)),)
 
 
 def other_tokens(comparison: Comparison) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 from torch import Tensor, nn
 
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.evaluation.metrics.intervals import Estimate, mean, projects_of
 from ropewalk.evaluation.metrics.key_tokens import key_tokens
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.evaluation.tasks import Task
@@ -68,10 +68,11 @@ class FarLoss(Task):
         """One text; 0 without such tokens, of which it then has none."""
         ids, places = subject.begun(subject.passages(self.samples)[sample], length)[None], self.places[sample]
         losses = token_losses(subject.model, ids).losses_bn[0, -self.last :][list(places)].double()
-        return {"loss": float(losses.mean()) if places else 0.0, "tokens": len(places)}
+        loss = float(losses.mean()) if places else 0.0
+        return {"project": subject.projects(self.samples)[sample], "loss": loss, "tokens": len(places)}
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The mean over tokens, with an interval over texts."""
         counted = [result for result in results if result["tokens"]]
         losses, tokens = ([result[name] for result in counted] for name in ("loss", "tokens"))
-        return {"loss": mean(losses, tokens, least=0.0)}
+        return {"loss": mean(losses, tokens, groups=projects_of(counted), least=0.0)}

@@ -135,19 +135,22 @@ def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) 
         line=line,
         extension=extension,
         loss=mean_loss(mine),
-        behind=difference(text_losses(mine), text_losses(theirs), weights=tokens),
-        damage=difference(on.short_losses(extension), on.short_losses(Extension())),
+        behind=difference(text_losses(mine), text_losses(theirs), weights=tokens, groups=on.groups),
+        damage=difference(on.short_losses(extension), on.short_losses(Extension()), groups=on.groups),
         slowdown=mine[-1].times(base),
         keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],
-        by_length=_by_length(mine, theirs) if on.goal.lengths else (),
+        by_length=_by_length(mine, theirs, on.groups) if on.goal.lengths else (),
     )
 
 
-def _by_length(mine: Sequence[ResultRow], theirs: Sequence[ResultRow]) -> tuple[LengthTest, ...]:
-    return tuple(
-        LengthTest(one.length, one.numbers["loss"], difference(text_losses([one]), text_losses([other])))
-        for one, other in zip(mine, theirs, strict=True)
-    )
+def _by_length(
+    mine: Sequence[ResultRow], theirs: Sequence[ResultRow], groups: Sequence[str] | None
+) -> tuple[LengthTest, ...]:
+    tests = []
+    for one, other in zip(mine, theirs, strict=True):
+        behind = difference(text_losses([one]), text_losses([other]), groups=groups)
+        tests.append(LengthTest(one.length, one.numbers["loss"], behind))
+    return tuple(tests)
 
 
 def reserve(goal: Goal, seconds: float, count: float, workers: int) -> float:

@@ -22,7 +22,7 @@ from ropewalk.evaluation.compare.runner import Finished, Progress, ResultRow, he
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, mean
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, mean, projects_of
 from ropewalk.evaluation.tasks import Context, Passkey, Task
 from ropewalk.extension import Extension
 from ropewalk.search.far_tokens import FarLoss, FarTokens, Places
@@ -132,6 +132,11 @@ class OnTexts:
         """How many tokens count in this many texts."""
         return count * self.goal.last if self.goal.objective == ALL else sum(map(len, self.far_places(count)))
 
+    @property
+    def groups(self) -> Sequence[str] | None:
+        """The groups that texts are drawn in: those of one project are alike."""
+        return groups_of(self.subject.projects(self.count))
+
     def short_losses(self, extension: Extension) -> list[float]:
         """The loss of each text within the trained length."""
         row = self._measured(extension, Context(samples=self.count), self.goal.facts.trained_len)
@@ -151,7 +156,9 @@ class OnTexts:
 
 def mean_loss(rows: Sequence[ResultRow]) -> Estimate:
     """The mean over texts and lengths; at one length texts may count by their tokens."""
-    return rows[0].numbers["loss"] if len(rows) == 1 else mean(text_losses(rows), least=0)
+    if len(rows) == 1:
+        return rows[0].numbers["loss"]
+    return mean(text_losses(rows), groups=projects_of(rows[0].samples), least=0)
 
 
 def text_losses(rows: Sequence[ResultRow]) -> list[float]:

@@ -407,6 +407,9 @@ def test_the_page_says_of_how_many_projects_the_texts_are(made):
     alike = replace(made, projects=("one", "two", "one", "one"))
     told = "The 4 texts are of 2 projects. Intervals are over texts. Texts of one project are alike"
     assert any(note.startswith(told) for note in notes(alike))
+    several = replace(made, projects=("one", "two", "three", "four", "one", "two", "three"))
+    told = "The 7 texts are of 4 projects. Intervals are over projects, since texts of one are alike."
+    assert told in notes(several)
     assert not any("project" in note for note in notes(replace(made, projects=())))
 
 

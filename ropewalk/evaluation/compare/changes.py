@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ropewalk.evaluation.compare.compare import NO_ESTIMATE, Candidate, Comparison, difference_from
-from ropewalk.evaluation.metrics.intervals import Estimate, difference
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, projects_of
 from ropewalk.evaluation.tasks import Context
 
 
@@ -35,12 +35,14 @@ def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[P
     if not bins:
         return ()
     base_bins = base_bins or [()] * len(bins)
+    row = candidate.at(Context.name, comparison.lengths[-1])
+    groups = projects_of(row.samples) if row else None
     width = comparison.lengths[-1] / len(bins)
     return tuple(
         PositionChange(
             position=round((place + 0.5) * width),
             loss=sum(losses) / len(losses),
-            change=difference(losses, base_losses) if base_losses else NO_ESTIMATE,
+            change=difference(losses, base_losses, groups=groups) if base_losses else NO_ESTIMATE,
         )
         for place, (losses, base_losses) in enumerate(zip(bins, base_bins, strict=True))
     )

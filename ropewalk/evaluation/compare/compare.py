@@ -21,7 +21,7 @@ from ropewalk.evaluation.compare.runner import Measuring, Progress, ResultRow, h
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.effective_length import EffectiveLength, effective
-from ropewalk.evaluation.metrics.intervals import Estimate, difference
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, projects_of
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition, Task
 from ropewalk.evaluation.tasks.task_line import checked
 from ropewalk.extension import Extension
@@ -165,8 +165,9 @@ class Comparison:
     def lead_over(self, other: Candidate) -> Estimate:
         """By how much a candidate's loss at the longest length is above the best one's, on the same texts."""
         rows = [candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best)]
-        losses = [[sample["loss"] for sample in row.samples] if row and not row.failed else [] for row in rows]
-        return difference(*losses) if all(losses) else NO_ESTIMATE
+        samples = [row.samples if row and not row.failed else () for row in rows]
+        losses = [[sample["loss"] for sample in of_row] for of_row in samples]
+        return difference(*losses, groups=projects_of(samples[0])) if all(losses) else NO_ESTIMATE
 
     @property
     def seconds(self) -> float:
@@ -342,7 +343,7 @@ def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
 def difference_from(base: ResultRow | None, row: ResultRow | None, name: str) -> Estimate:
     """A row's losses minus a number of the base model on the same texts; no estimate where one was not measured."""
     others = [sample[name] for sample in base.samples if name in sample] if base else []
-    return difference(_losses(row), others) if row and others else NO_ESTIMATE
+    return difference(_losses(row), others, groups=projects_of(row.samples)) if row and others else NO_ESTIMATE
 
 
 def _losses(row: ResultRow) -> list[float]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, difference
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of
 
 MAX_GAP = 0.05  # nats per token behind the best on the same texts
 
@@ -26,6 +26,7 @@ class Standing(NamedTuple):
     line: str
     losses: tuple[float, ...]  # at the target length, text by text; empty where it ran out of memory
     rivals: tuple[str, ...] = ()  # the candidates that are no worse in all but the loss
+    projects: tuple[str, ...] = ()  # of the texts, where they are known; texts of one are alike
 
     @property
     def measured(self) -> bool:
@@ -63,6 +64,7 @@ def _judged(standing: Standing, measured: dict[str, Standing], number: int) -> D
     if not rivals:
         return None
     best = min(rivals, key=lambda rival: sum(rival.losses))
-    behind, texts = difference(standing.losses, best.losses), len(standing.losses)
+    behind = difference(standing.losses, best.losses, groups=groups_of(standing.projects))
+    texts = len(standing.losses)
     loss = sum(standing.losses) / texts
     return Dropped(standing.line, number, texts, loss, best.line, behind, MAX_GAP)

@@ -20,7 +20,7 @@ from ropewalk.evaluation.compare.halving import Dropped, Standing, hopeless, rou
 from ropewalk.evaluation.compare.runner import Measuring, Progress, here
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, share
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, share
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
 from ropewalk.hf import inspect
 from ropewalk.hf.use.inspect import Inspection
@@ -209,7 +209,10 @@ def standings(comparison: Comparison, costs: Mapping[str, Costs]) -> list[Standi
         others = (other for other in columns.values() if other is not mine and line != BARE)
         return tuple(other.line for other in others if other.as_easy(mine) and other.no_worse(mine))
 
-    return [Standing(one.line, losses_of(one, comparison), rivals(one.line)) for one in comparison.candidates]
+    return [
+        Standing(one.line, losses_of(one, comparison), rivals(one.line), comparison.projects)
+        for one in comparison.candidates
+    ]
 
 
 def losses_of(candidate: Candidate, comparison: Comparison) -> tuple[float, ...]:
@@ -285,7 +288,7 @@ def _entry(
         costs=costs,
         columns=mine,
         losses=losses,
-        behind=difference(losses, best),
+        behind=difference(losses, best, groups=groups_of(comparison.projects)),
         right=right_of(candidate, comparison),
         harm=harm_of(candidate),
         beaten_by=beating[0].line if beating else "",

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.corpora import documents, more_of, projects_in_turn
 from ropewalk.errors import DoesNotFit
+from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
@@ -36,7 +37,6 @@ from ropewalk.models import named
 FILLERS = 8  # passages that make the filler
 WARMING = 512  # tokens that are read before measuring
 ENOUGH, MOST = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
-FEW_PROJECTS = 4  # with fewer of them, a half of the projects would have no variety
 
 
 class Passage(NamedTuple):

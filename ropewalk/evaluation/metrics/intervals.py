@@ -15,6 +15,7 @@ NORMAL = 1.959964  # the 97.5th percentile, for intervals of 95 %
 RESAMPLES = 2000
 # Student's 97.5th percentiles for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
+FEW_PROJECTS = 4  # of fewer, which may be mere folders, texts are drawn: an interval over them would say nothing
 BY_CHANCE = 1 / 40  # of intervals of 95 % around no difference: those that lie wholly on one side
 SHARE, LOSS, ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)  # ranges of numbers
 
@@ -73,6 +74,7 @@ def mean(
     values: Sequence[float],
     weights: Sequence[float] | None = None,
     *,
+    groups: Sequence[str] | None = None,
     least: float = -math.inf,
     most: float = math.inf,
     seed: int = 0,
@@ -80,24 +82,29 @@ def mean(
     """A weighted mean over documents. Its interval is the wider of Student's and a bootstrap over documents.
 
     Student's is mean -+ t e, where e is the jackknife's error: see `_jackknife`. A bootstrap alone is too narrow: of
-    ten documents it holds the mean in 90 % of cases. The interval is cut at `least` and
-    `most`, the range of the values.
+    ten documents it holds the mean in 90 % of cases. With `groups`, one for each document, whole groups were drawn,
+    such as projects: what documents of one have in common makes the interval wider. It is cut at `least` and `most`,
+    the range of the values.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)
     x = torch.tensor(values, dtype=torch.float64)
     w = torch.ones_like(x) if weights is None else torch.tensor(weights, dtype=torch.float64)
+    if groups is not None:
+        groups = [group for group, weight in zip(groups, w.tolist(), strict=True) if weight]
     x, w = x[w != 0], w[w != 0]  # else a resample of such documents alone would have no mean
-    value = float((x * w).sum() / w.sum())
+    value, count = float((x * w).sum() / w.sum()), len(x)
     if not math.isfinite(value):
-        return Estimate(value, math.nan, math.nan, len(x))  # no interval: it supports nothing
-    if len(x) == 1:
+        return Estimate(value, math.nan, math.nan, count)  # no interval: it supports nothing
+    if count == 1:
         return Estimate(value, least, most, 1)
+    x, w = _of_groups(x, w, groups)
+    freedom = _freedom(w) if len(x) < count else len(x) - 1
     drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    half = student(len(x) - 1) * math.sqrt(_jackknife(x, w))
-    return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), len(x))
+    half = student(freedom) * math.sqrt(_jackknife(x, w))
+    return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), count)
 
 
 def crossed(
@@ -188,10 +195,22 @@ def student(freedom: float) -> float:
 
 def means(samples: Sequence[Mapping[str, Any]], **ranges: tuple[float, float]) -> dict[str, Estimate]:
     """The mean of each number over samples; a range is what the number can be."""
+    groups = projects_of(samples)
     return {
-        name: mean([sample[name] for sample in samples], least=least, most=most)
+        name: mean([sample[name] for sample in samples], groups=groups, least=least, most=most)
         for name, (least, most) in ranges.items()
     }
+
+
+def projects_of(samples: Sequence[Mapping[str, Any]]) -> Sequence[str] | None:
+    """The groups that samples are drawn in, their projects; none where there are few, or samples do not say theirs."""
+    projects = [sample.get("project", "") for sample in samples]
+    return groups_of(projects) if all(projects) else None
+
+
+def groups_of(projects: Sequence[str]) -> Sequence[str] | None:
+    """The groups that texts of these projects are drawn in; none where there are few."""
+    return projects if len(set(projects)) >= FEW_PROJECTS else None
 
 
 def difference(
@@ -199,14 +218,15 @@ def difference(
     others: Sequence[float],
     *,
     weights: Sequence[float] | None = None,
+    groups: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Estimate:
     """The mean difference on the same documents: what the documents have in common cancels out.
 
-    Documents may have weights; those of weight 0 are left out.
+    Documents may have weights; those of weight 0 are left out. Documents of one of the `groups` are alike.
     """
     if len(values) != len(others):
         raise InvalidValue("values", f"as many as there are to compare with ({len(others)})", len(values))
     weights = [1.0] * len(values) if weights is None else weights
-    counted = [(a - b, weight) for a, b, weight in zip(values, others, weights, strict=True) if weight]
-    return mean([change for change, _ in counted], [weight for _, weight in counted], seed=seed)
+    changes = [a - b if weight else 0.0 for a, b, weight in zip(values, others, weights, strict=True)]
+    return mean(changes, weights, groups=groups, seed=seed)

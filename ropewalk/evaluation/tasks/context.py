@@ -43,6 +43,7 @@ class Context(Task):
         last = self.last_of(trained_len, length)
         scores, size = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
         result: Json = {
+            "project": subject.projects(self.samples)[sample],
             "loss": scores.loss(last),
             "accuracy": scores.accuracy(last),
             "bits_per_byte": bits_per_byte(scores.losses_bn[0, -last:], size),

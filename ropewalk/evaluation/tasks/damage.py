@@ -37,6 +37,7 @@ class Damage(Task):
             original = _log_shares(subject, ids)
         losses = [-log_shares[:-1].gather(1, ids[0, 1:, None]).mean() for log_shares in (extended, original)]
         return {
+            "project": subject.projects(self.samples)[sample],
             "loss": float(losses[0] - losses[1]),
             "kl": float((original.exp() * (original - extended)).sum(-1).mean()),
             "agreement": float((original.argmax(-1) == extended.argmax(-1)).float().mean()),

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.evaluation.metrics.intervals import Estimate, mean, projects_of
 from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, edges, text_bytes
 from ropewalk.evaluation.metrics.perplexity import breakdown, exponential, strided_losses
 from ropewalk.evaluation.tasks.signature import Task
@@ -44,6 +44,7 @@ class Perplexity(Task):
         size = text_bytes(subject.tokenizer, text[1:])
         by_name = {"truncated": rolling[: length - 1 - len(subject.begin)], "strided": strided, "rolling": rolling}
         result: Json = {name: float(losses.double().mean()) for name, losses in by_name.items()}
+        result["project"] = subject.projects(self.samples)[sample]
         result |= {"bits_per_byte": bits_per_byte(strided, size), "bytes": size}
         if length == subject.longest:
             result |= _excess(subject, text, rolling)
@@ -51,9 +52,10 @@ class Perplexity(Task):
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Passages have one length, so means over texts and over tokens agree; bits per byte are weighted by bytes."""
-        numbers = {name: exponential(mean([result[name] for result in results])) for name in DEFINITIONS}
+        groups = projects_of(results)
+        numbers = {name: exponential(mean([one[name] for one in results], groups=groups)) for name in DEFINITIONS}
         bits, weights = ([result[name] for result in results] for name in ("bits_per_byte", "bytes"))
-        numbers["bits_per_byte"] = mean(bits, weights)
+        numbers["bits_per_byte"] = mean(bits, weights, groups=groups)
         place = _breakdown(results) if "excess" in results[0] else None
         return numbers | ({"breakdown": place} if place else {})
 

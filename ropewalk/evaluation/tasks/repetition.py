@@ -34,7 +34,8 @@ class Repetition(Task):
         once = subject.passages(self.samples)[sample][None, : max(1, trained // 2)]
         scores = token_losses(subject.model, subject.begun(repeated(once, length)[0], length)[None])
         last = min(trained // 2, length - 1)
-        return {"accuracy": scores.accuracy(last), "loss": scores.loss(last)}
+        project = subject.projects(self.samples)[sample]
+        return {"project": project, "accuracy": scores.accuracy(last), "loss": scores.loss(last)}
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Means over texts."""

@@ -9,11 +9,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.evaluation.compare.changes import change_at
+from ropewalk.evaluation import HeldOutTexts
+from ropewalk.evaluation.compare.changes import change_at, changes_by_position
 from ropewalk.evaluation.compare.compare import NO_ESTIMATE, compare, verdict
 from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, share
-from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, mean, share
+from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.parsing import read_line
 
@@ -40,6 +41,29 @@ def test_a_change_is_against_the_base_model_at_its_trained_length(made):
         long = [sample["loss"] for sample in each.at("context", 128).samples]
         assert each.change == difference(long, short)
     assert bare.slowdown == 1.0
+
+
+def test_intervals_are_over_projects(tmp_path):
+    """Texts of one project are alike: more of them must not look like more evidence."""
+    who, projects = subject(tmp_path, longest=64, count=300), ("a", "a", "a", "b", "c", "d")
+    who = who.reading(HeldOutTexts(torch.stack(who.passages(6)), projects))
+    tasks = [Context(samples=6), Repetition(samples=6), Damage(samples=6), Perplexity(samples=6)]
+    made = compare(who, ["yarn", "window"], [64], Store(tmp_path / "s"), tasks=tasks)
+    for row in (row for one in made.candidates for row in one.rows):
+        name, values = ("bits_per_byte", "bytes") if row.task.name == "perplexity" else ("loss", "")
+        weights = [sample[values] for sample in row.samples] if values else None
+        found = mean([sample[name] for sample in row.samples], weights, groups=projects)
+        assert row.numbers[name].value == found.value
+        assert row.numbers[name].high == pytest.approx(found.high)
+        assert found.of == 6
+    base, yarn, _ = made.candidates
+    losses = {one.line: [sample["loss"] for sample in one.at("context", 64).samples] for one in made.candidates}
+    short = [sample["loss"] for sample in base.at("context", TRAINED).samples]
+    assert yarn.change == difference(losses["yarn"], short, groups=projects)
+    assert made.lead_over(base) == difference(losses["bare"], losses[made.best.line], groups=projects)
+    curves = [[sample["curve"][0] for sample in one.at("context", 64).samples] for one in (yarn, base)]
+    assert changes_by_position(made, yarn)[0].change == difference(*curves, groups=projects)
+    assert yarn.change != difference(losses["yarn"], short)
 
 
 def test_damage_is_measured_once_and_a_window_keeps_less(made):

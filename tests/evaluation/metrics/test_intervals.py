@@ -16,6 +16,7 @@ from ropewalk.evaluation.metrics.intervals import (
     mean,
     means,
     minus,
+    projects_of,
     share,
     student,
 )
@@ -224,6 +225,33 @@ def test_texts_of_one_project_do_not_count_as_many():
         held[groups is None] = sum(one.low <= 1 <= one.high for one in found) / len(found)
     assert held[False] > 0.93
     assert held[True] < 0.75
+
+
+def test_documents_of_one_project_do_not_count_as_many():
+    """As for a table: at least 93 of 100 with projects, and less than 75 without."""
+    rows = [table[0] for table in _of_projects(400, 1)]
+    held = {}
+    for groups in (PROJECTS, None):
+        found = [mean(row, groups=groups) for row in rows]
+        held[groups is None] = sum(one.low <= 1 <= one.high for one in found) / len(found)
+    assert held[False] > 0.93
+    assert held[True] < 0.75
+
+
+def test_a_mean_over_groups():
+    whole = mean([1.0, 3.0, 5.0], groups=["a", "a", "b"])
+    assert (whole.value, whole.of) == (3, 3)
+    assert whole == pytest.approx(crossed([[1.0, 3.0, 5.0]], groups=["a", "a", "b"]))
+    assert mean([1.0, 3.0, 5.0], groups=["a", "b", "c"]) == mean([1.0, 3.0, 5.0])
+    assert mean([1.0, 3.0, 5.0], groups=["a", "a", "a"]) == mean([1.0, 3.0, 5.0])  # of a single project texts are drawn
+    without = mean([1.0, 3.0, 9.0, 5.0], [1.0, 1.0, 0.0, 1.0], groups=["a", "a", "c", "b"])
+    assert without == whole  # a document without weight takes its group along
+    moved = difference([2.0, 5.0, 6.0], [1.0, 2.0, 1.0], groups=["a", "a", "b"])
+    assert moved == whole
+    of_four = [{"project": name} for name in "aabcd"]
+    assert projects_of(of_four) == list("aabcd")
+    assert projects_of([*of_four, {}]) is None  # measured before samples said their project
+    assert projects_of(of_four[:4]) is None  # three projects: too few for an interval over them
 
 
 def test_an_interval_over_seeds_and_projects_holds_the_mean():

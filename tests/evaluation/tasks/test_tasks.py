@@ -82,6 +82,7 @@ def test_bits_per_byte_are_of_the_scored_tokens(tmp_path):
 def test_damage_of_nothing_is_nothing(tmp_path):
     who = subject(tmp_path)
     assert Damage(samples=1).measure(who, TRAINED, 0) == {
+        "project": who.projects(1)[0],
         "loss": 0.0,
         "kl": pytest.approx(0, abs=1e-12),
         "agreement": 1.0,
@@ -178,7 +179,8 @@ def test_repetition_repeats_and_scores_half_the_trained_length(tmp_path, monkeyp
         return TokenLosses(late[None].float(), late[None])
 
     monkeypatch.setattr("ropewalk.evaluation.tasks.repetition.token_losses", told)
-    assert Repetition(samples=2).measure(who, length, 1) == {"accuracy": 1.0, "loss": 1.0}
+    project = who.projects(2)[1]
+    assert Repetition(samples=2).measure(who, length, 1) == {"project": project, "accuracy": 1.0, "loss": 1.0}
     once = who.passages(2)[1][:16].tolist()
     assert read[0].tolist() == [once[n % 16] for n in range(length)]
     monkeypatch.setattr(TokenLosses, "accuracy", lambda self, last: last)
