@@ -244,7 +244,9 @@ def test_a_mean_over_groups():
     assert whole == pytest.approx(crossed([[1.0, 3.0, 5.0]], groups=["a", "a", "b"]))
     assert mean([1.0, 3.0, 5.0], groups=["a", "b", "c"]) == mean([1.0, 3.0, 5.0])
     assert mean([1.0, 3.0, 5.0], groups=["a", "a", "a"]) == mean([1.0, 3.0, 5.0])  # of a single project texts are drawn
-    without = mean([1.0, 3.0, 9.0, 5.0], [1.0, 1.0, 0.0, 1.0], groups=["a", "a", "c", "b"])
+    unequal = ([1.0, 2.0, 3.0, 2.0, 2.0, 4.0, 6.0], list("aaaaabc"))
+    assert mean(unequal[0], groups=unequal[1]) == pytest.approx(crossed([unequal[0]], groups=unequal[1]))
+    without = mean([1.0, 9.0, 3.0, 5.0], [1.0, 0.0, 1.0, 1.0], groups=["a", "c", "a", "b"])
     assert without == whole  # a document without weight takes its group along
     moved = difference([2.0, 5.0, 6.0], [1.0, 2.0, 1.0], groups=["a", "a", "b"])
     assert moved == whole
