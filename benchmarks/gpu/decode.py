@@ -77,7 +77,7 @@ def of_method(text: str, fill: Fill, place: Place, seconds: float) -> list[Row]:
         if "milliseconds" in row:
             row["of bandwidth"] = round(moved[name] / max(row["milliseconds"], 1e-6) / bandwidth, 3)
             row["GB/s"] = round(moved[name] / max(row["milliseconds"], 1e-6) / 1e6)
-        needed = goal("of bandwidth", BANDWIDTH, higher=True) if name in ("rope", "rerope:window=2048") else {}
+        needed = goal("of bandwidth", BANDWIDTH, higher=True) if name in METHODS[:2] else {}
         rows.append({"method": name if name == text else f"{name} beside {text}", **row, **needed})
     return rows
 

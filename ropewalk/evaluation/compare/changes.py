@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ropewalk.evaluation.compare.compare import NO_ESTIMATE, Candidate, Comparison, difference_from
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, projects_of
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of
 from ropewalk.evaluation.tasks import Context
 
 
@@ -35,8 +35,7 @@ def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[P
     if not bins:
         return ()
     base_bins = base_bins or [()] * len(bins)
-    row = candidate.at(Context.name, comparison.lengths[-1])
-    groups = projects_of(row.samples) if row else None
+    groups = groups_of(comparison.projects)
     width = comparison.lengths[-1] / len(bins)
     return tuple(
         PositionChange(

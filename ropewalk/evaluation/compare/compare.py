@@ -21,7 +21,7 @@ from ropewalk.evaluation.compare.runner import Measuring, Progress, ResultRow, h
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.effective_length import EffectiveLength, effective
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, projects_of
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, projects_of
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition, Task
 from ropewalk.evaluation.tasks.task_line import checked
 from ropewalk.extension import Extension
@@ -165,9 +165,8 @@ class Comparison:
     def lead_over(self, other: Candidate) -> Estimate:
         """By how much a candidate's loss at the longest length is above the best one's, on the same texts."""
         rows = [candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best)]
-        samples = [row.samples if row and not row.failed else () for row in rows]
-        losses = [[sample["loss"] for sample in of_row] for of_row in samples]
-        return difference(*losses, groups=projects_of(samples[0])) if all(losses) else NO_ESTIMATE
+        losses = [_losses(row) if row and not row.failed else [] for row in rows]
+        return difference(*losses, groups=groups_of(self.projects)) if all(losses) else NO_ESTIMATE
 
     @property
     def seconds(self) -> float:
