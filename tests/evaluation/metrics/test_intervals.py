@@ -216,23 +216,13 @@ def _of_projects(draws: int, seeds: int) -> list[list[list[float]]]:
     return (1 + shared + own + 0.5 * noise).tolist()
 
 
-def test_texts_of_one_project_do_not_count_as_many():
+@pytest.mark.parametrize("estimate", [lambda row, **more: crossed([row], **more), mean], ids=["table", "documents"])
+def test_texts_of_one_project_do_not_count_as_many(estimate):
     """At least 93 of 100 with projects, and less than 75 if every text were drawn alone."""
-    tables = _of_projects(400, 1)
-    held = {}
-    for groups in (PROJECTS, None):
-        found = [crossed(table, groups=groups) for table in tables]
-        held[groups is None] = sum(one.low <= 1 <= one.high for one in found) / len(found)
-    assert held[False] > 0.93
-    assert held[True] < 0.75
-
-
-def test_documents_of_one_project_do_not_count_as_many():
-    """As for a table: at least 93 of 100 with projects, and less than 75 without."""
     rows = [table[0] for table in _of_projects(400, 1)]
     held = {}
     for groups in (PROJECTS, None):
-        found = [mean(row, groups=groups) for row in rows]
+        found = [estimate(row, groups=groups) for row in rows]
         held[groups is None] = sum(one.low <= 1 <= one.high for one in found) / len(found)
     assert held[False] > 0.93
     assert held[True] < 0.75
