@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
+from torch import nn
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -18,6 +19,8 @@ from transformers import (
 
 from ropewalk.errors import InvalidValue
 from ropewalk.record import AT_LEAST_ONE, POSITIVE, Checked
+
+SINE = 0.1  # the largest value of a sinusoidal position; learned positions of small models become about as large
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,9 @@ class ModelShape(Checked):
     kv_heads: Annotated[int | None, AT_LEAST_ONE, "key and value heads; nothing: as many as query heads"] = None
     base: Annotated[float, POSITIVE, "base of the rotary frequencies"] = 10_000.0
     trained_len: Annotated[int, AT_LEAST_ONE, "tokens of a training row"] = 512
-    places: Annotated[Literal["rotary", "learned"], "position encoding; learned makes it a GPT-2"] = "rotary"
+    places: Annotated[
+        Literal["rotary", "learned", "sinusoidal"], "position encoding; another than rotary makes it a GPT-2"
+    ] = "rotary"
     key_norm: Annotated[bool, "norms on queries and keys; makes it a Qwen3"] = False
 
     def check(self) -> None:
@@ -43,7 +48,7 @@ class ModelShape(Checked):
         if self.places == "rotary" and self.width // self.heads % 2:
             rule = f"such that width {self.width} over heads is even"
             raise InvalidValue("heads", rule, self.heads)
-        if self.places == "learned" and (self.key_norm or self.kv_heads not in (None, self.heads)):
+        if self.places != "rotary" and (self.key_norm or self.kv_heads not in (None, self.heads)):
             raise InvalidValue("places", "rotary with key_norm or kv_heads, which GPT-2 lacks", self.places)
 
 
@@ -51,8 +56,9 @@ def fresh(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None
     """A model of a shape, the same for the same seed; `numbers` is the size of a learned position table."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        if shape.places == "learned":
-            return GPT2LMHeadModel(_gpt2(shape, end, numbers or shape.trained_len))
+        if shape.places != "rotary":
+            model = GPT2LMHeadModel(_gpt2(shape, end, numbers or shape.trained_len))
+            return model if shape.places == "learned" else with_sinusoids(model, numbers or shape.trained_len)
         config: dict[str, Any] = {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
@@ -70,6 +76,21 @@ def fresh(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None
         if shape.key_norm:
             return Qwen3ForCausalLM(Qwen3Config(**config, head_dim=shape.width // shape.heads))
         return LlamaForCausalLM(LlamaConfig(**config))
+
+
+def with_sinusoids(model: GPT2LMHeadModel, length: int) -> GPT2LMHeadModel:
+    """The GPT-2 with sines and cosines for positions, which are not trained, up to a length.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5; smaller by SINE, since embeddings are not multiplied here.
+    """
+    width = model.config.n_embd
+    places = torch.arange(length, dtype=torch.float64)
+    angles = torch.outer(places, 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width))
+    table = SINE * torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width]
+    model.transformer.wpe = nn.Embedding(*table.shape)
+    model.transformer.wpe.weight = nn.Parameter(table.to(model.device, model.dtype), requires_grad=False)
+    model.config.n_positions = length
+    return model
 
 
 def _gpt2(shape: ModelShape, end: int, numbers: int) -> GPT2Config:

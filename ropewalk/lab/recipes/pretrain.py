@@ -87,8 +87,8 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
 def extension_for(shape: ModelShape, line: str) -> Extension:
     """The extension of a line, refused where a model of this shape cannot be trained under it."""
     extension = parse(line, trained_len=shape.trained_len, layers=shape.layers) if line else Extension()
-    if shape.places == "learned" and set(extension.specs) - {"positions"}:
-        rule = "positions and nothing else for learned position embeddings"
+    if shape.places != "rotary" and set(extension.specs) - {"positions"}:
+        rule = f"positions and nothing else for {shape.places} position embeddings"
         raise DoesNotFit("extension", rule, ", ".join(extension.specs), remedy="pass places=rotary")
     return extension
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from ropewalk.evaluation import repeated, token_losses
 from ropewalk.evaluation.metrics.losses import TokenLosses
@@ -17,12 +17,13 @@ from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, FAR, LOSS, OF_TEXTS, PLAIN, REPEATED
 from ropewalk.lab.recipes.zoo.inside.attention_shares import near_share, sink_share
+from ropewalk.lab.recipes.zoo.inside.bias_angles import bias_cosines
 from ropewalk.lab.recipes.zoo.inside.entropies import entropies
 from ropewalk.lab.recipes.zoo.inside.logit_terms import logit_terms
 from ropewalk.lab.recipes.zoo.inside.state_positions import position_errors
 from ropewalk.lab.recipes.zoo.inside.window_reach import window_reach
 from ropewalk.lab.recipes.zoo.methods import ZooMethod, window_of
-from ropewalk.lab.small_models import ModelShape
+from ropewalk.lab.small_models import ModelShape, with_sinusoids
 from ropewalk.surgery import MHAToGQA, StretchPositions
 
 TIMES = (1, 2, 3, 4, 8, 10)  # the trained length
@@ -37,6 +38,7 @@ def measured(folder: Path, method: ZooMethod, held_out: Tensor, shape: ModelShap
     length = shape.trained_len
     inside: dict[str, Callable[[], Any]] = {
         "logit_terms": lambda: logit_terms(model, held_out, length),
+        "bias_angles": lambda: bias_cosines(model, held_out, length),
         "entropies": lambda: entropies(model, method.line(shape), held_out, length),
         "reach": lambda: window_reach(model, held_out, window_of(shape), shape.layers),
         "sink": lambda: sink_share(model, held_out, length),
@@ -91,6 +93,8 @@ def _read(model: PreTrainedModel, method: ZooMethod, ids_bn: Tensor, shape: Mode
     """Under what the model was trained with or, where it was trained as another, under the schedule for this length."""
     length = ids_bn.shape[1]
     line = method.line(shape, length // shape.trained_len)
+    if isinstance(model, GPT2LMHeadModel) and method.shaped(shape).places == "sinusoidal":
+        return token_losses(with_sinusoids(model, length), ids_bn)
     if method.stretched and length > shape.trained_len:
         return token_losses(convert(model, StretchPositions(target_len=length)), ids_bn)
     if not method.of:

@@ -66,7 +66,7 @@ def _whole_rotations(shape: ModelShape) -> list[bool]:
 
 TRAINED: Mapping[str, ZooMethod] = {
     "rope": ZooMethod(inside=("logit_terms", "entropies", "near", "state_positions")),
-    "qk_bias": ZooMethod("qk_bias", inside=("logit_terms",)),
+    "qk_bias": ZooMethod("qk_bias", inside=("logit_terms", "bias_angles")),
     "key_norm": ZooMethod(shape={"key_norm": True}),
     "log_n": ZooMethod("log_n:clipped=false"),
     "nope": ZooMethod("nope", inside=("state_positions",)),
@@ -81,6 +81,10 @@ TRAINED: Mapping[str, ZooMethod] = {
     "randomized_rotary": ZooMethod("randomized:limit={limit}"),
     "randomized_learned": ZooMethod("randomized:limit={limit}", {"places": "learned"}),
     "learned": ZooMethod(shape={"places": "learned"}, stretched=True),
+    "sinusoidal": ZooMethod(shape={"places": "sinusoidal"}),
+    "gau_bias": ZooMethod("gau_bias"),
+    "rope_and_alibi": ZooMethod("rope+biases.alibi"),
+    "attention_biases": ZooMethod("surgery.qk_bias:modules=[q_proj,k_proj,v_proj,o_proj]"),
     "marked": ZooMethod(marked=True, budget=UNTIL_SINKS, inside=("sink",)),
     **{f"longer_from_{share}": ZooMethod(longer_from=share / 100) for share in (0, 20, 40, 80)},
     "rope_to_2_kv_heads": ZooMethod(begun_from="rope", kv_heads=2),

@@ -16,7 +16,7 @@ from ropewalk.evaluation.metrics.intervals import crossed
 from ropewalk.lab.claims import TOO_LITTLE, judged
 from ropewalk.lab.recipes.pretrain import extension_for
 from ropewalk.lab.recipes.zoo import training as module
-from ropewalk.lab.recipes.zoo.claims import CLAIMS
+from ropewalk.lab.recipes.zoo.claims import CLAIMS, reruns
 from ropewalk.lab.recipes.zoo.claims import verdicts as verdicts_of
 from ropewalk.lab.recipes.zoo.figures import AccuracyTerm, ZooFigures
 from ropewalk.lab.recipes.zoo.inside.claims import inside_verdicts
@@ -238,7 +238,7 @@ def test_results_hold_what_pages_of_the_claims_show(tmp_path):
     records = {one["name"]: one for one in json.loads((tmp_path / "zoo" / "zoo.json").read_text())["claims"]}
     inside = [one.claim for one in inside_verdicts([])]
     assert len(inside) == len({claim.name for claim in inside}) > 10
-    assert list(records) == [claim.name for claim in (*CLAIMS, *inside)]
+    assert list(records) == [claim.name for claim in (*CLAIMS, reruns.CLAIM, *inside)]
     assert records["kerple-flat"]["verdict"] == "not measured"
     curves = records["alibi-3x"]["curves"]
     assert [point[0] for point in curves["alibi, non-repeated"]] == list(TIMES)
@@ -280,6 +280,36 @@ def test_learned_positions_are_interpolated_beyond_their_table(tmp_path):
     stretched = torch.nn.functional.interpolate(table.T[None], size=64, mode="linear", align_corners=False)[0].T
     model.transformer.wpe = torch.nn.Embedding.from_pretrained(stretched)
     assert rows["non-repeated", 4] == pytest.approx(loss(model, ids[:, -64:]), abs=1e-4)
+
+
+def test_sinusoidal_positions_go_on_by_their_formula(tmp_path):
+    run(tmp_path, "sinusoidal")
+    (found,) = json.loads((tmp_path / "zoo" / "zoo.json").read_text())["models"]
+    rows = {(row["kind"], row["times"]): row["loss"] for row in found["figures"]}
+    model = rw.load(tmp_path / "zoo" / "models" / "sinusoidal-0" / "model")
+    table = [
+        [wave(place / 10_000 ** (pair / 16)) / 10 for pair in range(16) for wave in (math.sin, math.cos)]
+        for place in range(160)
+    ]
+    assert torch.equal(model.transformer.wpe.weight.data, torch.tensor(table[:16]))  # not trained
+    ids = torch.tensor(json.loads((tmp_path / "zoo" / "held_out.json").read_text())["tokens"])
+    assert rows["non-repeated", 1] == pytest.approx(loss(model, ids[:, -16:]), abs=1e-4)
+    model.transformer.wpe = torch.nn.Embedding.from_pretrained(torch.tensor(table))
+    for times in (4, 10):
+        assert rows["non-repeated", times] == pytest.approx(loss(model, ids[:, -16 * times :]), abs=1e-4)
+
+
+def spread_over_seeds(**accuracies):
+    results = {"models": models(**accuracies)}
+    return {one.claim.name: one.word for one in verdicts_of(results)}[reruns.CLAIM.name]
+
+
+def test_runs_are_compared_by_their_spread_over_seeds():
+    """At 1x every seed has 0.5."""
+    assert spread_over_seeds(rope=[0.1, 0.2], alibi=[0.3, 0.41], nope=[0.2, 0.11]) == "reproduced"
+    assert spread_over_seeds(rope=[0.1, 0.2], alibi=[0.3, 0.3], nope=[0.2, 0.2]) == "not settled"
+    assert spread_over_seeds(rope=[0.1, 0.2], alibi=[0.3, 0.41], rope_under_pi=[0.2, 0.9]) == "not measured"
+    assert spread_over_seeds(rope=[0.1], alibi=[0.3], nope=[0.2]) == "not measured"
 
 
 def test_pairs_are_fast_if_they_make_a_whole_rotation():

@@ -9,6 +9,7 @@ from typing import Any
 
 from ropewalk.lab.claims import NOT_MEASURED, ONE_SEED, POINTS, TOO_LITTLE, Claim, JudgedClaim, judge
 from ropewalk.lab.recipes.zoo.claims import (
+    biases_and_positions,
     far_text,
     first_tokens,
     grouped_queries,
@@ -16,6 +17,7 @@ from ropewalk.lab.recipes.zoo.claims import (
     trained_in,
     without_training,
 )
+from ropewalk.lab.recipes.zoo.claims.reruns import rerun_verdict
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, PLAIN, REPEATED, ZooFigures
 from ropewalk.lab.recipes.zoo.inside.claims import inside_verdicts
 from ropewalk.lab.recipes.zoo.methods import METHODS
@@ -26,6 +28,7 @@ MUST_COPY = {"longer-rows-later": "longer_from_0"}  # "as good as" means little 
 COPIED = 0.5  # accuracy on repeated text at 8x, as the mean over seeds, below which a model has not learned to copy
 CLAIMS = (
     *trained_in.CLAIMS,
+    *biases_and_positions.CLAIMS,
     *without_training.CLAIMS,
     *first_tokens.CLAIMS,
     *far_text.CLAIMS,
@@ -45,7 +48,7 @@ def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
     projects = results.get("projects", ())
     ours = ZooFigures(results["models"], projects)
     inside = [_if_learned(one, ours) for one in inside_verdicts(results["models"], projects)]
-    return [*(_verdict(claim, ours) for claim in CLAIMS), *inside]
+    return [*(_verdict(claim, ours) for claim in CLAIMS), rerun_verdict(ours), *inside]
 
 
 def _verdict(claim: Claim, ours: ZooFigures) -> JudgedClaim:

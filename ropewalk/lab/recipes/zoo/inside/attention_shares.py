@@ -53,14 +53,14 @@ LOCAL = Claim(
     "front-layers-local",
     "Front layers attend to near keys, back layers farther: the nearest eighth of the trained length gets more "
     "attention in the first two layers than in the last two.",
-    f"{ARTICLE_1} on kexue.fm/8823",
+    ARTICLE_1,
     (
         (
             ShareTerm(1, "rope", "attention on near keys in the first two layers", end=2),
             ShareTerm(-1, "rope", "attention on near keys in the last two", first=-2),
         ),
     ),
-    theirs="'local' in shallow layers, 'global' in deep ones",
+    theirs="'some found' attention 'local' in shallow layers, 'global' in deep ones",
 )
 
 

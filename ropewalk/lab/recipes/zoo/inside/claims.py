@@ -7,12 +7,21 @@ from typing import Any
 
 from ropewalk.lab.claims import JudgedClaim
 from ropewalk.lab.recipes.zoo.inside.attention_shares import near_verdicts, sink_verdicts
+from ropewalk.lab.recipes.zoo.inside.bias_angles import angle_verdicts
 from ropewalk.lab.recipes.zoo.inside.entropy_claims import entropy_verdicts
 from ropewalk.lab.recipes.zoo.inside.logit_claims import logit_verdicts
 from ropewalk.lab.recipes.zoo.inside.state_positions import position_verdicts
 from ropewalk.lab.recipes.zoo.inside.window_reach import reach_verdicts
 
-READ = (logit_verdicts, entropy_verdicts, reach_verdicts, sink_verdicts, near_verdicts, position_verdicts)
+READ = (
+    logit_verdicts,
+    angle_verdicts,
+    entropy_verdicts,
+    reach_verdicts,
+    sink_verdicts,
+    near_verdicts,
+    position_verdicts,
+)
 
 
 def inside_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] = ()) -> list[JudgedClaim]:
