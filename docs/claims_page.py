@@ -19,6 +19,7 @@ from generated_part import with_part
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from PIL import Image
+from unmeasured_claims import UNMEASURED
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LINES = ["-", "--", "-.", ":"]
@@ -92,6 +93,13 @@ STUDIES = (
         "python benchmarks/kv_heads.py",
         "Other machines give other ratios.",
     ),
+    Study(
+        "computed",
+        "computed/computed.json",
+        "formulas, computed in float64",
+        "python docs/computed_claims.py",
+        "Nothing in it was measured or drawn, so intervals have no width.",
+    ),
 )
 
 
@@ -105,14 +113,20 @@ def claims(results: Path = RESULTS) -> Iterator[tuple[Study, Record]]:
 
 
 def summary(results: Path = RESULTS) -> str:
-    """How many claims have which verdict; then a table for each study: the source, our figures, the verdict."""
+    """How many claims have which verdict; a table for each study: sources, figures, verdicts; and the others."""
     judged = list(claims(results))
-    parts = [_counts([record["verdict"] for _, record in judged])]
+    verdicts = [record["verdict"] for _, record in judged]
+    parts = [f"{_counts(verdicts)} At the end are {len(UNMEASURED)} without a verdict."]
     for study in STUDIES:
         records = [record for one, record in judged if one is study]
         if records:
             parts += [f"### From {study.models}", f"`{study.command}`", _summary_of(study, records)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "### Without a verdict", _without_verdict()])
+
+
+def _without_verdict() -> str:
+    lines = ["| claim | source | its figures | why, or where its figures are |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(one)} |" for one in UNMEASURED)])
 
 
 def _counts(verdicts: Sequence[str]) -> str:

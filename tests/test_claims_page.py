@@ -19,6 +19,7 @@ from ropewalk.lab.recipes.zoo.inside.logit_claims import CLAIMS as LOGITS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import claims_page
+import computed_claims
 import contexts_claims
 import untrained_claims
 
@@ -52,9 +53,12 @@ def results(tmp_path):
 
 def test_the_summary_has_every_claim(results):
     page = claims_page.results_page(results)
+    without = len(claims_page.UNMEASURED)
     assert page.startswith(
-        "# Results\n\n<!-- generated: claims -->\n2 claims: 1 not measured, 1 reproduced.\n\n### From"
+        "# Results\n\n<!-- generated: claims -->\n2 claims: 1 not measured, 1 reproduced. "
+        f"At the end are {without} without a verdict.\n\n### From"
     )
+    assert page.count("\n| ") == 2 + len(records()) + without  # two heads
     assert (
         "### From small models, trained on 64 tokens\n\n`ropewalk train zoo --out docs/results/zoo`\n\n| claim |"
         in page
@@ -132,6 +136,7 @@ def said(records):
         ("tuned-default/tuned.json", of_tuned),
         ("untrained/untrained.json", untrained_claims.verdicts),
         ("contexts/contexts.json", contexts_claims.verdicts),
+        ("computed/computed.json", lambda _: computed_claims.verdicts()),
         ("kv-heads/kv-heads.json", lambda kept: kv_heads.verdicts(kept[kv_heads.SECONDS])),
     ],
 )
