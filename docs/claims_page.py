@@ -94,6 +94,13 @@ STUDIES = (
         "Other machines give other ratios.",
     ),
     Study(
+        "order",
+        "order/order.json",
+        "the model that Ropewalk carries, on texts with swapped tokens",
+        "python docs/order_claims.py",
+        TEXTS,
+    ),
+    Study(
         "computed",
         "computed/computed.json",
         "formulas, computed in float64",

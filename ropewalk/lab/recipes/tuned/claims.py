@@ -64,7 +64,7 @@ CLAIMS = (
           "'minimal perplexity degradation' of a 2k model at 8k"),
     Claim("ntk-near", "NTK harms short texts more than YaRN (with its temperature): without training NTK's loss at 1x "
           "is higher.", ARTICLE_3, (_below("yarn", "ntk", "", 1),),
-          theirs="NTK 'may' confuse the order of very near tokens, which was not measured"),
+          theirs="NTK 'may' confuse the order of very near tokens; swapped tokens judge that (order)"),
     Claim("static-harm", "Without training every static schedule harms short texts: PI, NTK and YaRN by more than "
           "0.02.",
           ARTICLE_5,
