@@ -17,7 +17,7 @@ ABOUT = (
     "Rank correlation of losses with scores over all extensions and lengths beyond the trained one: -1 is a perfect"
     " prediction. Answer: minus the loss of the right answers, where shares are 0 or 1 for many. At one length: of the"
     " ranks within each length. LongPPL ahead: by how much LongPPL is closer to -1 at one length. Intervals are a"
-    " bootstrap over extensions."
+    " bootstrap over extensions, wider where they are few."
 )
 HEAD = ("score", "loss", "rank correlation", "at one length", "LongPPL ahead by", "extensions", "points")
 

@@ -51,7 +51,7 @@ OTHER_TOKENS = (
     " length, and not between lengths. They are compared with the base model's loss on the tokens of the longest"
     " length, each read under a window of {trained:,}."
 )
-MANY = 10  # extensions, from which on chance is worth a word
+MANY = 5  # extensions, from which on chance is worth a word
 MANY_NOTE = (
     "Each verdict is for one extension alone: of {count} that change nothing, {expected:.1f} are expected to seem"
     " better by chance. To be sure of the best, compare it alone on another corpus."

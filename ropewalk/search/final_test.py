@@ -86,6 +86,7 @@ class FitResult:
     budget: float | None = None  # seconds of the whole run, where it was limited
     untried: int = 0  # hand-set extensions that the search had no time to measure
     elsewhere: OtherCorpus | None = None  # where there is another corpus
+    not_elsewhere: str = ""  # the other corpus, where it has too few texts
 
     @property
     def rival(self) -> FinalTest | None:

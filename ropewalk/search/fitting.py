@@ -192,7 +192,9 @@ class Fitting:
             budget=self.budget,
             untried=len(set(lines(self.goal, self.takes, history).values()) - known_extensions(self.study)),
         )
-        return replace(result, elsewhere=self._elsewhere(result))
+        elsewhere = self._elsewhere(result)
+        too_few = self.other.corpus if self.other and elsewhere is None else ""
+        return replace(result, elsewhere=elsewhere, not_elsewhere=too_few)
 
     def _elsewhere(self, result: FitResult) -> OtherCorpus | None:
         """The answer, the base model and the rival, on text of another kind."""

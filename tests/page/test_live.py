@@ -9,6 +9,7 @@ from page.fake_server import BASE, TRAINED, A, B, serving
 
 TEXT = " ".join(f"word{n}" for n in range(100))
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
+PLAIN = "A base model: it continues your text."  # not said of models with a chat template
 DESK = {"viewport": {"width": 1280, "height": 900}}
 
 
@@ -124,6 +125,7 @@ def test_attention_of_one_head(live):
 
 def test_a_chat_with_both(live):
     page, requests = live()
+    assert page.locator(f"text={PLAIN}").count() == 0
     page.fill("#message", "hello")
     page.keyboard.press("Enter")
     for side, model in (("a", A), ("b", B)):
@@ -147,6 +149,7 @@ def test_a_chat_with_both(live):
 def test_a_model_without_a_chat_template_continues_the_text(opened):
     with serving(chat=False) as (address, requests):
         page = opened("#lang=en", address=address, quiet=False, **DESK)
+        assert page.locator(f"text={PLAIN}").is_visible()
         page.fill("#message", "Once")
         page.click("#send")
         page.wait_for_function("() => document.querySelector('#chat-b').textContent.includes('heard Once')")

@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 import ropewalk as rw
 from ropewalk.evaluation.compare import runner
 from ropewalk.evaluation.compare.runner import FAILED
-from ropewalk.evaluation.metrics.intervals import difference
+from ropewalk.evaluation.metrics.intervals import Estimate, difference
 from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.notation import BARE
 from ropewalk.report.fitting import as_json
@@ -45,8 +45,8 @@ def fitting(path, **given):
 def made(tmp_path_factory):
     own = fitting(tmp_path_factory.mktemp("fit"))
     seen = []
-    assert not own.search(trials=14, watch=seen.append)
-    assert len(seen) == 14
+    assert not own.search(trials=15, watch=seen.append)
+    assert len(seen) == 15
     return own, own.judge()
 
 
@@ -120,6 +120,9 @@ def test_the_answer_is_tested_on_other_text(tmp_path):
     itself = found.elsewhere._replace(beside=(bare, replace(rival, extension=answer.extension)))
     said = words(replace(found, elsewhere=itself))
     assert f"the search's choice has a loss of {answer.loss.value:.3f} nats." in said
+    twin = replace(rival, extension=rw.Extension(), behind=Estimate(0.0, 0.0, 0.0, 3))
+    alike = found.elsewhere._replace(beside=(bare, twin))
+    assert f"the search's choice reads as {rival.line} does." in words(replace(found, elsewhere=alike))
 
 
 @pytest.mark.parametrize("shared", ["the whole corpus", "some files"])
@@ -152,7 +155,11 @@ def test_too_little_other_text_is_left_out(tmp_path):
     own.other = subject(tmp_path / "other", longest=TARGET, count=40, words=150, first=9000)
     assert 0 < own.other.count(3) < 3
     own.search(trials=4)
-    assert own.judge().elsewhere is None
+    found = own.judge()
+    assert found.elsewhere is None
+    assert f"It was not judged on {own.other.corpus}: it has too few texts of the longest length" in words(found)
+    own.other = None
+    assert "not judged on" not in words(own.judge())  # it was not asked for
 
 
 def test_other_text_without_far_tokens_is_left_out(tmp_path, made):

@@ -4,7 +4,8 @@
     rho    = the correlation of the ranks of x and the ranks of y, weighted by w
 
 Measurements of one group (an extension at several lengths) are not independent, so the bootstrap draws whole groups:
-w_j is how often the group of j was drawn, and 1 for all j in the value itself.
+w_j is how often the group of j was drawn, and 1 for all j in the value itself. Of few groups the interval is wider, as
+Student's would be.
 
 Source: Spearman 1904, Am. J. Psychol. 15, 72-101, with ties as in Kendall 1945; resampling of groups: Davison & Hinkley
 1997, sec. 3.8.
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.metrics.intervals import Estimate
+from ropewalk.evaluation.metrics.intervals import Estimate, outside
 
 RESAMPLES = 1000
 KNOWN = 0.5  # share of the resamples in which both numbers must vary, for an interval
@@ -76,8 +77,8 @@ def _over_groups(groups: Groups, number: Callable[[Callable[[int], Tensor], Tens
     known = sorted(one for one in spread if not math.isnan(one))
     if len(groups) == 1 or len(known) < KNOWN * RESAMPLES:
         return Estimate(value, -math.inf, math.inf, len(points))
-    outside = len(known) // 40  # 2.5 % on each side
-    return Estimate(value, known[outside], known[-1 - outside], len(points))
+    beyond = outside(len(known), len(groups))
+    return Estimate(value, known[beyond], known[-1 - beyond], len(points))
 
 
 def _rho_r(x_n: Tensor, y_n: Tensor, weight_rn: Tensor) -> Tensor:

@@ -193,6 +193,17 @@ def student(freedom: float) -> float:
     return z + math.fsum(term / v**power for power, term in enumerate(terms, 1))
 
 
+def outside(resamples: int, drawn: int) -> int:
+    """How many resamples, in order, lie below an interval of 95 % of a bootstrap over so many drawn, and above it.
+
+    They are fewer than 2.5 %, since a bootstrap of few is too narrow:  Phi(-t sqrt(n / (n - 1))).
+
+    Source: Hesterberg 2015, Am. Stat. 69, 371-386: expanded percentiles.
+    """
+    limit = student(drawn - 1) * math.sqrt(drawn / (drawn - 1))
+    return int(resamples * math.erfc(limit / math.sqrt(2)) / 2)
+
+
 def means(samples: Sequence[Mapping[str, Any]], **ranges: tuple[float, float]) -> dict[str, Estimate]:
     """The mean of each number over samples; a range is what the number can be."""
     groups = projects_of(samples)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate, mean, projects_of
+from ropewalk.evaluation.metrics.intervals import Estimate, mean, outside, projects_of
 from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, edges, text_bytes
 from ropewalk.evaluation.metrics.perplexity import breakdown, exponential, strided_losses
 from ropewalk.evaluation.tasks.signature import Task
@@ -79,5 +79,10 @@ def _breakdown(results: Sequence[Json]) -> Estimate | None:
 
     drawn = torch.randint(len(excess), (RESAMPLES, len(excess)), generator=torch.Generator().manual_seed(0))
     spread = sorted(place(excess[rows]) for rows in drawn)
-    value, outside = place(excess), RESAMPLES // 40  # 2.5 % on each side
-    return None if math.isinf(value) else Estimate(value, spread[outside], spread[-1 - outside], len(excess))
+    value, count = place(excess), len(excess)
+    if math.isinf(value):
+        return None
+    if count == 1:
+        return Estimate(value, 0.0, math.inf, 1)
+    beyond = outside(RESAMPLES, count)
+    return Estimate(value, spread[beyond], spread[-1 - beyond], count)

@@ -15,7 +15,7 @@ from ropewalk.search.spaces.signature import Space, Values
 LINES = (
     *("long_reach", "yarn", "rerope+log_n", "by_parts", "longrope", "dynamic_yarn", "self_extend+log_n"),
     *("leaky_rerope+log_n", "rerope_by_parts+log_n", "dpe+log_n"),
-    *("yarn:factor={half}", "yarn:factor={twice}"),
+    *("yarn:factor={half}", "yarn:factor={more}", "yarn:factor={twice}"),
     *("ntk", "ntk:factor={more}", "ntk:factor={twice}", "ntk:factor={thrice}"),
     *("frequencies.ntk_mixed:factor={factor}", "ntk_mixed", "llama3", "abf", "pi"),
     *("dynamic_ntk", "rerope", "self_extend", "leaky_rerope", "dual_chunk", "dual_chunk+log_n", "log_n"),

@@ -200,6 +200,7 @@ class Straw:
     def wait(self, references, num_returns, timeout):
         """The oldest job of a worker for which there is a slot."""
         if not self.slots:
+            assert timeout is not None, "the driver would wait for ever"
             return [], references
         alive = sorted({self.work[each][0] for each in references} - self.gone)
         return [next(each for each in references if self.work[each][0] in alive[: self.slots])], None
@@ -269,8 +270,19 @@ def test_a_cluster_without_room_is_not_waited_for_without_end(monkeypatch, tmp_p
     monkeypatch.setattr(crew, "ray_package", lambda: fake)
     hired = crew._Crew(subject(tmp_path), CELLS)
     fake.slots = 0
-    with pytest.raises(DoesNotFit, match="no worker of the cluster had loaded the model after 300 s; see whether"):
+    with pytest.raises(DoesNotFit, match="no worker of the cluster had the model after 300 s; see whether"):
         list(hired.finished())
+
+
+def test_a_worker_that_finds_no_place_any_more_is_not_waited_for_without_end(monkeypatch, tmp_path):
+    """It has measured, then its node is gone."""
+    fake = Straw(lambda name, cell: len(fake.said) > 4 and fake.leave(), slots=1)
+    fake.leave = lambda: setattr(fake, "slots", 0) or fake.exceptions.RayError("the node is gone")
+    monkeypatch.setattr(crew, "ray_package", lambda: fake)
+    kept = []
+    with pytest.raises(DoesNotFit, match="no worker of the cluster had the model after 300 s; see whether"):
+        kept.extend(crew._Crew(subject(tmp_path), CELLS).finished())
+    assert kept
 
 
 # Clusters of three nodes

@@ -45,8 +45,15 @@ def test_nineteen_of_twenty_intervals_over_groups_hold_the_truth():
         held += low <= truth <= high
         low, high = rank_correlation([[point] for row in rows for point in row], 0, 1)[1:3]
         narrow += low <= truth <= high
-    assert held >= 87  # of 100; the percentile bootstrap of 20 groups is a little narrow
+    assert held >= 92  # of 100
     assert held > narrow
+
+
+def test_intervals_of_few_groups_hold_the_truth_too():
+    """A bootstrap of eight groups is too narrow, so less of it is left out."""
+    truth = rank_correlation(grouped(Random("truth"), 900, 1.0), 0, 1).value
+    intervals = [rank_correlation(grouped(Random(f"few {seed}"), 8, 1.0), 0, 1) for seed in range(100)]
+    assert sum(one.low <= truth <= one.high for one in intervals) >= 92
 
 
 def test_a_lead_is_of_the_same_groups():

@@ -208,11 +208,12 @@ def test_a_breakdown_is_that_of_the_mean_over_texts():
     assert "breakdown" not in Perplexity(samples=2).condense([level, level])
 
 
-def test_a_breakdown_holds_in_95_of_100_draws():
-    """Five texts of ten rise: of ten drawn, 2 to 8 do in 98 of 100 cases, and 3 to 7 in 89."""
+def test_a_breakdown_holds_in_98_of_100_draws_of_ten():
+    """Five texts of ten rise: of ten drawn, 2 to 8 do in 97.9 of 100 cases, 1 to 9 in 99.8. For ten an interval of 95 %
+    has to hold 98.3 of 100 draws."""
     rise = [0.2 * 1.1**n for n in range(40)]
     rows = [{**ROW, "excess": rise if n < 5 else [0.0] * 40, "ends": list(range(1, 41))} for n in range(10)]
     ends = {k: [n + 1 for n in range(3, 40) if k * sum(rise[n - 3 : n + 1]) > 10] for k in range(1, 11)}
     place = {k: found[0] if found else math.inf for k, found in ends.items()}
     assert len(set(place.values())) == 10
-    assert Perplexity(samples=10).condense(rows)["breakdown"] == (place[5], place[8], place[2], 10)
+    assert Perplexity(samples=10).condense(rows)["breakdown"] == (place[5], place[9], place[1], 10)

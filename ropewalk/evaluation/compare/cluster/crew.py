@@ -27,7 +27,7 @@ from ropewalk.extension import Extension
 from ropewalk.spec import Json
 
 TRIES = 3  # deaths over one cell, or while loading beyond one for each worker: more is no accident
-LOADING = 300.0  # seconds until the first worker has the model: longer, and the cluster has no room after all
+LOADING = 300.0  # seconds in which nobody measures: longer, and the cluster has no room for a worker after all
 SETTLING = 5.0  # seconds in which a cluster that has just started says what it has
 SHORT_OF_MEMORY = "low on memory"  # in Ray's message about an actor that its node killed
 
@@ -107,7 +107,6 @@ class _Crew:
         self._free: list[_Job] = []  # workers with their last jobs
         self._jobs: dict[Any, _Job] = {}  # by Ray's reference to the result
         self._deaths: Counter[Cell | None] = Counter()
-        self._loaded = False  # whether any worker has the model
         need = needed(subject)
         kind, places = self._room(need)
         self._actors = self._ray.remote(RayWorker).options(**{f"num_{kind.lower()}s": 1}, memory=need)
@@ -147,18 +146,17 @@ class _Crew:
                     self._give_back(job)
                 self._hire()
                 continue
-            self._loaded = True
             self._free.append(job)
             self._deaths.pop(job.cell, None)
             if job.cell is not None:
                 yield job.cell, result
 
     def _next(self) -> tuple[_Job, Any]:
-        """The job that ends next; before any worker has the model there is a limit to waiting."""
-        patience = None if self._loaded else LOADING
+        """The job that ends next; while no worker measures a cell there is a limit to waiting."""
+        patience = None if any(job.cell for job in self._jobs.values()) else LOADING
         ended, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=patience)
         if not ended:
-            sentence = f"no worker of the cluster had loaded the model after {LOADING:.0f} s"
+            sentence = f"no worker of the cluster had the model after {LOADING:.0f} s"
             raise DoesNotFit.because("--ray", sentence, remedy="see whether other jobs hold it: ray status")
         return self._jobs.pop(ended[0]), ended[0]
 

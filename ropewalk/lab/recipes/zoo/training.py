@@ -11,7 +11,14 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.recipes.building_blocks import train_and_save, training_rows
-from ropewalk.lab.recipes.pretrain import PretrainSettings, new_model, pretrain, vocabulary_in
+from ropewalk.lab.recipes.pretrain import (
+    PretrainSettings,
+    extension_for,
+    new_model,
+    pretrain,
+    require_another_training,
+    vocabulary_in,
+)
 from ropewalk.lab.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
 from ropewalk.lab.recipes.zoo.methods import LONGER, METHODS, UPTRAINED
 from ropewalk.lab.recipes.zoo.settings import ZooSettings
@@ -30,6 +37,9 @@ def place_of(name: str, folder: Path, settings: ZooSettings) -> Path:
 def require_trainable(name: str, settings: ZooSettings) -> None:
     """Refuse at once what would be refused when a method's turn comes, hours later."""
     method, plan = METHODS[name], settings.plan
+    if not method.needs:
+        shape, line = method.shaped(settings.shape), method.line(settings.shape)
+        require_another_training(shape, line, extension_for(shape, line))
     if method.longer_from is not None:
         if plan.rows % LONGER:
             raise InvalidValue("rows", f"a multiple of {LONGER}, where rows become longer", plan.rows)

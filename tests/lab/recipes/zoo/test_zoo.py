@@ -230,7 +230,8 @@ def test_a_method_that_is_trained_as_none_is_refused(tmp_path, monkeypatch):
     """With a window of the trained length and ReRoPE left out in training, only its name differs from plain RoPE."""
     monkeypatch.setitem(METHODS, "rerope", ZooMethod("rerope+log_n"))
     with pytest.raises(DoesNotFit, match=r"4 layers is trained under rerope\+log_n as under no extension"):
-        run(tmp_path, "rerope")
+        run(tmp_path, "rope,rerope")
+    assert not (tmp_path / "zoo").exists()  # before the methods that come first are trained
 
 
 def test_results_hold_what_pages_of_the_claims_show(tmp_path):
