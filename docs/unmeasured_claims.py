@@ -55,7 +55,7 @@ UNMEASURED = (
     Unmeasured("Networks learn high frequencies badly from few dimensions, so what PI compresses is lost.",
                f"{ARTICLE_5} on {YARN}", "", "the consequence is judged: PI blurs what is near"),
     Unmeasured("A searched threshold of turns is better than one that is set by hand.", ARTICLE_5, "",
-               "a search over several lengths found none better than YaRN's: [searched schedules](fit/README.md)"),
+               "none was found that is clearly better than YaRN's: [searched schedules](fit/README.md)"),
     Unmeasured("Restricted attention saves nothing if only masked, and much if computed as windows.", ARTICLE_1, "",
                SPEED),
     Unmeasured("A window needs a cache of its own size only, whatever the text's length.",
