@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 
 mpl.use("Agg")
-from generated_part import with_part
+from generated_part import has_part, with_part
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from PIL import Image
+from results_tables import TABLES
 from unmeasured_claims import UNMEASURED
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -156,8 +157,12 @@ def _summary_of(study: Study, records: Sequence[Record]) -> str:
 
 
 def results_page(results: Path = RESULTS) -> str:
-    """docs/results/README.md with its table."""
-    return with_part((results / "README.md").read_text("utf-8"), "claims", summary(results))
+    """docs/results/README.md with its tables."""
+    page = with_part((results / "README.md").read_text("utf-8"), "claims", summary(results))
+    for name, table in TABLES.items():
+        if has_part(page, name):
+            page = with_part(page, name, table(results))
+    return page
 
 
 def page_name(study: Study, record: Record) -> str:
