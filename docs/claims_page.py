@@ -238,6 +238,8 @@ def _draw(record: Record, path: Path) -> None:
         x, value, low, high = zip(*points, strict=True)
         marker = "o" if len(x) == 1 else ""
         (line,) = panel.plot(x, value, marker=marker, label=label, linestyle=LINES[nth % len(LINES)], linewidth=1.6)
+        if len(x) == 1:  # which a band would not show
+            panel.vlines(x, low, high, color=line.get_color(), alpha=0.4)
         panel.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     across, up = record["axes"]
     if all(isinstance(x, int) and x for x in _places(record)) and max(_places(record)) >= WIDE * min(_places(record)):
