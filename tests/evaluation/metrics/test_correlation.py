@@ -53,7 +53,7 @@ def test_intervals_of_few_groups_hold_the_truth_too():
     """A bootstrap of eight groups is too narrow, so less of it is left out."""
     truth = rank_correlation(grouped(Random("truth"), 900, 1.0), 0, 1).value
     intervals = [rank_correlation(grouped(Random(f"few {seed}"), 8, 1.0), 0, 1) for seed in range(100)]
-    assert sum(one.low <= truth <= one.high for one in intervals) >= 92
+    assert sum(one.low <= truth <= one.high for one in intervals) >= 97  # the usual percentiles: 93
 
 
 def test_a_lead_is_of_the_same_groups():

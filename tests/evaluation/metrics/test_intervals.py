@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 import torch
+from scipy import stats
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.metrics.intervals import (
@@ -16,6 +17,7 @@ from ropewalk.evaluation.metrics.intervals import (
     mean,
     means,
     minus,
+    outside,
     projects_of,
     share,
     student,
@@ -283,3 +285,11 @@ def test_a_document_without_weight_is_left_out():
     """A resample of such documents alone would have no mean."""
     assert mean([1.0, 2.0, 9.0], [1.0, 1.0, 0.0]) == mean([1.0, 2.0], [1.0, 1.0])
     assert mean([1.0, 9.0], [1.0, 0.0], least=0.0) == (1.0, 0.0, math.inf, 1)
+
+
+@pytest.mark.parametrize("drawn", [2, 5, 14, 1000])
+def test_percentiles_of_a_bootstrap_are_as_wide_as_students_interval(drawn):
+    """Hesterberg 2015: the share below is that of a normal number below -t sqrt(n / (n - 1))."""
+    share = stats.norm.cdf(-stats.t.ppf(0.975, drawn - 1) * (drawn / (drawn - 1)) ** 0.5)
+    assert outside(10_000, drawn) == pytest.approx(10_000 * share, abs=1.2)
+    assert outside(10_000, drawn) <= 250
