@@ -16,10 +16,12 @@ POINTS = Unit("points", 100, 1)
 WINDOW, FARTHEST = "rope_under_window", 8
 BESIDE_WINDOW = (
     *("hwfa", "hwfa_rerope", "longer_from_20", "longer_from_40", "longer_from_80", "rope_under_rerope", "sandwich"),
-    *("alibi", "kerple", "rope_under_yarn", "rope_under_lm_infinite", "xpos", "window"),
+    *("alibi", "kerple", "gau_bias", "rope_and_alibi"),
+    *("rope_under_yarn", "rope_under_lm_infinite", "xpos", "window"),
 )
 READ_AFAR = (
-    *("hwfa", "hwfa_rerope", "longer_from_40", "sandwich", "alibi", "kerple", "randomized_rotary"),
+    *("hwfa", "hwfa_rerope", "longer_from_40", "sandwich", "alibi", "kerple", "gau_bias", "rope_and_alibi"),
+    "randomized_rotary",
     *("rope_under_yarn", "rope_under_twice_yarn", "rope_under_rerope", "rope_under_by_parts", "rope_under_ntk", "rope"),
     *(WINDOW, "marked_under_streaming", "rope_under_lm_infinite", "xpos", "window"),
 )
