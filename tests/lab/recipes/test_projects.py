@@ -9,7 +9,8 @@ from ropewalk.lab.recipes.tuned import claims as tuned
 from ropewalk.lab.recipes.zoo.claims import verdicts as zoo_verdicts
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
-ALIKE = {"window-reach", "qk-bias-term-falls"}  # their figures are the same for every text
+ALIKE = {"window-reach", "qk-bias-term-falls", "streaming-no-far"}  # their figures are the same for every text
+OVER_METHODS = {"reruns-differ"}
 
 
 @pytest.mark.parametrize(
@@ -27,5 +28,5 @@ def test_verdicts_are_over_projects(study, verdicts):
     assert len(judged) > 10
     for one, other in judged:
         assert [sum_.value for sum_ in one.above] == pytest.approx([sum_.value for sum_ in other.above])
-        if one.claim.name not in ALIKE:
+        if one.claim.name not in ALIKE | OVER_METHODS:
             assert [sum_.low for sum_ in one.above] != [sum_.low for sum_ in other.above], one.claim.name
