@@ -19,7 +19,7 @@ from generated_part import has_part, with_part
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from PIL import Image
-from results_tables import TABLES
+from results_tables import TABLES, table_of
 from unmeasured_claims import UNMEASURED
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -133,8 +133,7 @@ def summary(results: Path = RESULTS) -> str:
 
 
 def _without_verdict() -> str:
-    lines = ["| claim | source | its figures | why, or where its figures are |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(f"| {' | '.join(one)} |" for one in UNMEASURED)])
+    return table_of(["claim", "source", "its figures", "why, or where its figures are"], UNMEASURED)
 
 
 def _counts(verdicts: Sequence[str]) -> str:

@@ -55,14 +55,14 @@ def less(line: str, other: str) -> tuple[Increase, ...]:
 
 
 CLAIMS = (
-    Claim("pi-confuses", "PI confuses the order of near tokens: without training the token behind two swapped ones "
-          "loses less by the swap than under plain rotation.", SOURCE, (less("pi", BASE),),
-          theirs="'makes it hard to tell the order' of near tokens", note=NOTE),
-    Claim("ntk-confuses", "NTK may confuse the order of very near tokens: without training the token behind two "
-          "swapped ones loses less by the swap than under plain rotation.", SOURCE, (less(NTK, BASE),),
+    Claim("pi-confuses", "PI blurs the order of near tokens: without training, a swap of two tokens raises the loss of "
+          "the next one less than under plain rotation.", ARTICLE_3, (less("pi", BASE),),
+          theirs="fine, local relations between tokens are 'blurred' or 'diluted'", note=NOTE),
+    Claim("ntk-confuses", "NTK may confuse the order of very near tokens: without training, a swap of two tokens "
+          "raises the loss of the next one less than under plain rotation.", SOURCE, (less(NTK, BASE),),
           theirs="'may'", note=NOTE),
-    Claim("by-parts-keeps-order", "NTK by parts keeps the order of near tokens better than NTK: without training the "
-          "token behind two swapped ones loses more by the swap.", SOURCE, (less(NTK, "by_parts"),), note=NOTE),
+    Claim("by-parts-keeps-order", "NTK by parts keeps the order of near tokens better than NTK: without training, a "
+          "swap of two tokens raises the loss of the next one more.", SOURCE, (less(NTK, "by_parts"),), note=NOTE),
 )  # fmt: skip
 
 

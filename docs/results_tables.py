@@ -40,7 +40,7 @@ def beyond_a_window(results: Path) -> str:
     """Accuracy at 8x, and how much more that is than plain rotation has behind a window of the trained length."""
     zoo = _zoo(results)
     rows = [[f"`{name}`", _accuracy(zoo, name), _gain(zoo, name, PLAIN, WINDOW)] for name in BESIDE_WINDOW]
-    return _table(["method", "accuracy at 8x, percent", "minus the window's, points [95 %]"], _highest_first(rows))
+    return table_of(["method", "accuracy at 8x, percent", "minus the window's, points [95 %]"], _highest_first(rows))
 
 
 def from_afar(results: Path) -> str:
@@ -50,7 +50,7 @@ def from_afar(results: Path) -> str:
         [f"`{name}`", _accuracy(zoo, name), _accuracy(zoo, name, FAR), _gain(zoo, name, FAR, name)]
         for name in READ_AFAR
     ]
-    return _table(["method", "without, percent", "with, percent", "gain, points [95 %]"], rows)
+    return table_of(["method", "without, percent", "with, percent", "gain, points [95 %]"], rows)
 
 
 def tuned(study: str) -> Callable[[Path], str]:
@@ -60,7 +60,7 @@ def tuned(study: str) -> Callable[[Path], str]:
         models = json.loads((results / study / "tuned.json").read_text("utf-8"))["models"]
         steps = sorted({model["steps"] for model in models})
         rows = [[_steps(count), *(_loss(models, name, count) for name in SCHEDULES)] for count in steps]
-        return _table(["", *SCHEDULES.values()], rows)
+        return table_of(["", *SCHEDULES.values()], rows)
 
     return table
 
@@ -74,7 +74,7 @@ def larger(results: Path) -> str:
         at = {row["length"]: row["numbers"]["loss"]["value"] for row in contender["rows"] if row["task"] == "context"}
         line = "none" if contender["line"] == "bare" else f"`{contender['line']}`"
         rows.append([line, *(f"{at[length]:.2f}" for length in lengths)])
-    return _table(["extension", *(f"{length:,} tokens" for length in lengths)], rows)
+    return table_of(["extension", *(f"{length:,} tokens" for length in lengths)], rows)
 
 
 TABLES: Mapping[str, Callable[[Path], str]] = {
@@ -120,5 +120,7 @@ def _highest_first(rows: Sequence[list[str]]) -> list[list[str]]:
     return sorted(rows, key=lambda row: -float(row[1]))
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+def table_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of a page."""
+    first, *others = (f"| {' | '.join(row)} |" for row in (head, *rows))
+    return "\n".join([first, f"|{'---|' * len(head)}", *others])

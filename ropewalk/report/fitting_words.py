@@ -7,7 +7,7 @@ import math
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.search.final_test import FinalTest, FitResult
 
-TOO_FEW = "it has too few texts of the longest length that can be scored"
+TOO_FEW = "which has too few texts of the longest length that can be scored"
 LIMITS = {"max_damage": "exceeds", "max_slowdown": "exceeds", "min_retrieval": "falls below"}
 
 
@@ -78,7 +78,7 @@ def _over_the_rival(fit: FitResult) -> str:
 def _on_other_text(fit: FitResult) -> str:
     """Whether the lead holds on text of another kind."""
     if fit.elsewhere is None:
-        return f"It was not judged on {_kind(fit.not_elsewhere)}: {TOO_FEW}." if fit.not_elsewhere else ""
+        return f"It was not judged on {_kind(fit.not_elsewhere)}, {TOO_FEW}." if fit.not_elsewhere else ""
     corpus, answer, (_, *by_hand) = fit.elsewhere
     lead = f"On {answer.loss.of} texts of {_kind(corpus)}, of which the search saw none, the search's choice"
     others = [one for one in by_hand if one.extension != answer.extension]
@@ -86,7 +86,7 @@ def _on_other_text(fit: FitResult) -> str:
         return f"{lead} has a loss of {answer.loss.value:.3f} nats."
     behind = others[0].behind
     if behind.low == behind.high == 0:
-        return f"{lead} reads as {others[0].line} does."
+        return f"{lead} has the same loss as {others[0].line}."
     sure = "the 95 % interval excludes 0" if behind.clear_of(0) else "not enough texts to tell them apart"
     return f"{lead} has a loss {_margin(behind)} that of {others[0].line}: {sure}."
 

@@ -122,7 +122,7 @@ def test_the_answer_is_tested_on_other_text(tmp_path):
     assert f"the search's choice has a loss of {answer.loss.value:.3f} nats." in said
     twin = replace(rival, extension=rw.Extension(), behind=Estimate(0.0, 0.0, 0.0, 3))
     alike = found.elsewhere._replace(beside=(bare, twin))
-    assert f"the search's choice reads as {rival.line} does." in words(replace(found, elsewhere=alike))
+    assert f"the search's choice has the same loss as {rival.line}." in words(replace(found, elsewhere=alike))
 
 
 @pytest.mark.parametrize("shared", ["the whole corpus", "some files"])
@@ -157,7 +157,7 @@ def test_too_little_other_text_is_left_out(tmp_path):
     own.search(trials=4)
     found = own.judge()
     assert found.elsewhere is None
-    assert f"It was not judged on {own.other.corpus}: it has too few texts of the longest length" in words(found)
+    assert f"It was not judged on {own.other.corpus}, which has too few texts of the longest length" in words(found)
     own.other = None
     assert "not judged on" not in words(own.judge())  # it was not asked for
 
