@@ -46,6 +46,13 @@ def test_no_text_of_a_script_spans_lines():
     assert shortened("a {\n    // why\n    b;\n  }\n") == "a {\n  b;\n }\n"
 
 
+def test_every_preset_and_method_has_its_chinese_sentence():
+    """Without a browser, so that no machine skips it."""
+    chinese = (Path(package.__file__).parent / "web" / "view" / "chinese.js").read_text("utf-8")
+    methods = {f"{slot}.{method.name}" for slot, content in SLOTS.items() for method in content.methods}
+    assert set(re.findall(r'^  "?([\w.]+)"?: "', chinese, re.MULTILINE)) == {*PRESETS, *methods}
+
+
 @pytest.mark.parametrize("size", [PHONE, TABLET, DESK], ids=["phone", "tablet", "desk"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("language", ["en", "zh"])

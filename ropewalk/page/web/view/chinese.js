@@ -101,6 +101,7 @@ Ropewalk.chinese = {
   "positions.pose": "PoSE：短文本分两块编号，好像中间隔着很多文本。",
   "decoding.nbce": "朴素贝叶斯上下文扩展：每个 token 取自最确定的上下文，并减去无上下文的预测。",
   "decoding.mean_pooling": "平均：各上下文的对数概率取平均，可减去无上下文的预测。",
+  "decoding.max_pooling": "最大：每个 token 取各上下文中最大的对数概率，可减去无上下文的预测。",
   "surgery.mha_to_gqa": "由多头注意力得到分组查询注意力：同组的键头与值头取平均。",
   "surgery.qk_bias": "给查询与键的投影加上可训练的偏置；与旋转一起，作用如同随距离的衰减。",
   "surgery.stretch_positions": "把可学习的绝对位置表插值到更长的长度。",
