@@ -19,7 +19,8 @@ from ropewalk.report.drawing.names import visible
 from ropewalk.report.drawing.styles import style_of
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-ENDS = {"": "", "-": "", "mem": "", "nan": "", "inf": "1e999", "-inf": "-1e999"}  # JavaScript reads these as infinite
+NO_NUMBER = dict.fromkeys(("", "-", "mem", "died", "nan"), "")
+ENDS = {**NO_NUMBER, "inf": "1e999", "-inf": "-1e999"}  # JavaScript reads these as infinite
 NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 

@@ -18,7 +18,7 @@ from ropewalk.evaluation.compare.compare import (
     Candidate,
     Comparison,
 )
-from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
+from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, WORKER_DIED
 from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate, groups_of
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
@@ -62,13 +62,16 @@ ALIKE_NOTE = (
     " too narrow for texts of other projects."
 )
 OVER_PROJECTS_NOTE = "The {texts} texts are{projects}. Intervals are over projects, since texts of one are alike."
-MEMORY_NOTE = "mem: out of memory; run the same command to retry."
+FAILURE_NOTES = {
+    OUT_OF_MEMORY: "mem: out of memory; run the same command to retry.",
+    WORKER_DIED: "died: every worker that tried it died, often for memory; run the same command to retry.",
+}
 NO_LOSS_NOTE = (
     f"{NAN}, {INFINITE}: the model computes no probabilities there, on one text or more. Such a line has no verdict,"
     " and is neither the best nor a rival."
 )
 
-SHORT_REASON = {OUT_OF_MEMORY: "mem"}  # why a cell has no number
+SHORT_REASON = {OUT_OF_MEMORY: "mem", WORKER_DIED: "died"}  # why a cell has no number
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
@@ -127,13 +130,14 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     """What is special about this model or this run."""
     trained_under = TRAINED_UNDER.format(extension=brief(comparison.trained_under))
     schedule, tried = comparison.own_schedule, len(comparison.candidates) - 1
+    failed = {row.failed for one in comparison.candidates for row in one.failures}
     return (
         other_tokens(comparison)
         + (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
         + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
         + _of_alike_texts(comparison.projects)
-        + (MEMORY_NOTE,) * any(row.failed == OUT_OF_MEMORY for one in comparison.candidates for row in one.failures)
+        + tuple(note for why, note in FAILURE_NOTES.items() if why in failed)
         + (NO_LOSS_NOTE,) * any(candidate.verdict.kind in (NAN, INFINITE) for candidate in comparison.candidates)
     )
 

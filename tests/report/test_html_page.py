@@ -28,6 +28,7 @@ from report.made_up import HOSTILE, comparison
         ("Yarn:factor=4", "yarn:factor=4"),
         ("-", ""),
         ("mem", ""),
+        ("died", ""),
         ("", ""),
         ("nan", ""),
         ("inf", "1e999"),

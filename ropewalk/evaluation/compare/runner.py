@@ -22,6 +22,7 @@ from ropewalk.extension import Extension
 from ropewalk.spec import Json
 
 OUT_OF_MEMORY = "out of memory"
+WORKER_DIED = "its workers died"  # each that tried; often killed for memory by the system, which tells nobody
 FAILED = "failed"  # the key of the reason in a result without numbers
 
 Group = tuple[Extension, Task, int]

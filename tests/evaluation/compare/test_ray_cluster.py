@@ -3,10 +3,12 @@
 import os
 import pickle
 import shutil
+import signal
 import socket
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +26,7 @@ from ropewalk.evaluation.compare.cluster.connection import connected, reachable
 from ropewalk.evaluation.compare.cluster.crew import CellQueue, RayWorker, on_cluster
 from ropewalk.evaluation.compare.cluster.room import needed, workers
 from ropewalk.evaluation.compare.installed import installed
-from ropewalk.evaluation.compare.runner import FAILED, OUT_OF_MEMORY, run
+from ropewalk.evaluation.compare.runner import FAILED, OUT_OF_MEMORY, WORKER_DIED, run
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
 from ropewalk.evaluation.tasks.task_line import tasks_named
@@ -94,10 +96,30 @@ def test_a_worker_needs_memory_for_its_text_too(tmp_path):
     assert needed(long) - needed(short) == 64 * cache
 
 
+@contextmanager
+def listening(answer=b""):
+    """The address of a server that gives everyone the same answer; without one it stays silent."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        kept = []
+
+        def serve():
+            with suppress(OSError):
+                while kept.append(server.accept()[0]) is None:
+                    kept[-1].sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)  # else the thread keeps the port
+        for each in kept:
+            each.close()
+
+
+HTTP_2 = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # settings, without any
+
+
 def test_addresses(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
+    with listening(HTTP_2) as address:
         assert [reachable(each) for each in ("local", "auto", address)] == ["local", "auto", address]
         monkeypatch.setenv("RAY_ADDRESS", address)
         assert reachable("auto") == address
@@ -106,6 +128,18 @@ def test_addresses(monkeypatch):
     for wrong in ("", "head", "ray://head:10001", ":6379", "a b:"):
         with pytest.raises(InvalidValue, match="--ray must be local, auto or HOST:PORT"):
             reachable(wrong)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"])
+def test_a_port_of_something_else_is_refused_at_once(answer, monkeypatch):
+    """Ray would try it for three minutes, then end the process without a word."""
+    monkeypatch.setattr(connection, "PATIENCE", 0.5)
+    with listening(answer) as address:
+        said = "timed out" if not answer else "what listens there is no Ray head"
+        with pytest.raises(Unreadable, match=f"running Ray cluster, got '{address}'; {said}; "):
+            reachable(address)
+        monkeypatch.setenv("RAY_USE_TLS", "1")  # whose answers we cannot read
+        assert reachable(address) == address
 
 
 @pytest.mark.parametrize("why", [Exception, TimeoutError, RuntimeError, ConnectionError])
@@ -128,6 +162,13 @@ def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
         assert "\n" not in str(refused.value)
         assert ("set RAY_AUTH_MODE=token" in str(refused.value)) == (address != "local")
     assert ended == [True, True]
+
+
+def test_ray_ending_the_process_is_one_line(monkeypatch):
+    fake = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: sys.exit(15), shutdown=lambda: None)
+    monkeypatch.setattr(connection, "ray_package", lambda: fake)
+    with pytest.raises(Unreadable, match="got 'h:1'; Ray ended with status 15; "), connected("h:1"):
+        pass
 
 
 # What a node needs
@@ -239,15 +280,24 @@ def test_a_death_costs_nothing_but_time(monkeypatch, tmp_path, at):
     assert sorted(map(str, done)) == sorted(map(str, CELLS))
 
 
-def test_a_cell_that_kills_whoever_has_it_is_named(monkeypatch, tmp_path):
-    kept = []
-    fake = Straw(lambda name, cell: cell == CELLS[1] or name == 0)
-    monkeypatch.setattr(crew, "ray_package", lambda: fake)
-    with pytest.raises(DoesNotFit, match=r"the workers of the cluster die in context.*the node is gone"):
-        kept.extend(cell for cell, _ in crew._Crew(subject(tmp_path), CELLS).finished())
+def test_a_cell_that_kills_whoever_has_it_is_marked(monkeypatch, tmp_path):
+    fake, done, found = straw(monkeypatch, tmp_path, lambda name, cell: cell == CELLS[1] or name == 0)
+    assert sorted(map(str, done)) == sorted(map(str, CELLS))
+    assert [cell for cell, result in found if FAILED in result] == [CELLS[1]]
+    assert dict(found)[CELLS[1]] == {FAILED: WORKER_DIED}
     assert len(fake.gone) == 1 + crew.TRIES
-    assert CELLS[1] not in kept
-    assert set(CELLS[2:4]) < set(kept)  # of the same extension
+
+
+def test_cells_alike_that_kill_cost_three_deaths_and_one_each(monkeypatch, tmp_path):
+    fake, done, found = straw(monkeypatch, tmp_path, lambda name, cell: cell in CELLS[4:8])
+    assert sorted(map(str, done)) == sorted(map(str, CELLS))
+    assert {cell for cell, result in found if FAILED in result} == set(CELLS[4:8])
+    assert len(fake.gone) == crew.TRIES - 1 + 4
+
+
+def test_where_nothing_can_be_measured_the_run_stops_and_says_in_which_task(monkeypatch, tmp_path):
+    with pytest.raises(DoesNotFit, match=r"the workers of the cluster die in context.*the node is gone"):
+        straw(monkeypatch, tmp_path, lambda name, cell: cell is not None)
 
 
 def test_workers_that_never_load_are_not_replaced_for_ever(monkeypatch, tmp_path):
@@ -437,9 +487,45 @@ def test_a_task_of_a_file_goes_to_the_workers_with_its_file(tmp_path):
     assert [sample["module"] for sample in row.samples] == [[type(tasks[1]).__module__]] * 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class Killed(Task):
+    """At a length the kernel ends the process, as when memory is short."""
+
+    name: ClassVar[str] = "killed"
+
+    def measure(self, subject, length, sample):
+        if length == 64:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"length": length}
+
+    def condense(self, measured):
+        return {}
+
+
+def test_what_the_kernel_kills_is_marked_and_the_rest_is_measured(tmp_path):
+    ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    rows = run(
+        subject(tmp_path), [rw.Extension()], [Killed(samples=2)], [48, 64, 96], Store(tmp_path / "s"),
+        measuring=on_cluster("local"),
+    )  # fmt: skip
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    assert {row.length: row.failed for row in rows} == {48: "", 64: WORKER_DIED, 96: ""}
+    assert [len(row.samples) for row in rows if not row.failed] == [2, 2]
+
+
 def test_a_connection_of_the_callers_is_used_and_stays(monkeypatch):
     ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
+    places = []
+
+    class Kept(TemporaryDirectory):
+        def __enter__(self):
+            places.append(Path(super().__enter__()))
+            return str(places[-1])
+
+    monkeypatch.setattr(connection, "TemporaryDirectory", Kept)
     with connected("local"):
+        assert list(places[0].iterdir())
         stored = ray.put(42)
         with pytest.raises(Conflict, match=r"connected to Ray already, .* local; pass auto .* ray\.shutdown\(\)"):
             connected("local").__enter__()
@@ -450,3 +536,4 @@ def test_a_connection_of_the_callers_is_used_and_stays(monkeypatch):
             assert ray.get(stored) == 42
         assert ray.get(stored) == 42
     assert not ray.is_initialized()
+    assert not places[0].exists()

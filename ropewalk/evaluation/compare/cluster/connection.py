@@ -15,6 +15,8 @@ from ropewalk.errors import Conflict, InvalidValue, Unreadable, not_installed
 LOCAL = "local"  # a cluster on this machine, for this command only
 PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
 RUNNING = "start one with ray start --head, or use local"
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, with no settings
+SETTINGS = 4  # the kind of the frame that answers it
 TOKEN = "if its head asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"  # as Ray 2.60's do by themselves
 
 
@@ -27,10 +29,21 @@ def reachable(address: str) -> str:
     if not match:
         raise InvalidValue("--ray", "local, auto or HOST:PORT", place)
     try:
-        socket.create_connection((match[1], int(match[2])), timeout=PATIENCE).close()
+        _greet(match[1], int(match[2]))
     except (OSError, OverflowError, UnicodeError) as reason:
         raise _no_cluster(place, reason) from reason
     return place
+
+
+def _greet(host: str, port: int) -> None:
+    """Refuse a port of something else than a Ray head, which speaks HTTP/2; Ray would try it for minutes."""
+    with socket.create_connection((host, port), timeout=PATIENCE) as there:
+        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+            return  # a greeting in the clear would not be answered
+        there.sendall(GREETING)
+        frame = there.recv(9)
+    if len(frame) < 4 or frame[3] != SETTINGS:
+        raise ConnectionError("what listens there is no Ray head")
 
 
 @contextmanager
@@ -53,7 +66,7 @@ def connected(address: str) -> Iterator[None]:
         after.callback(ray.shutdown)  # also after a start that failed
         try:
             ray.init(**options)
-        except Exception as reason:  # Ray raises a plain Exception on time-outs
+        except (Exception, SystemExit) as reason:  # Ray raises a plain Exception on time-outs, or ends the process
             raise _no_cluster(address, reason) from reason
         yield
 
@@ -75,8 +88,9 @@ def ray_package() -> Any:
     return ray
 
 
-def _no_cluster(address: str, reason: Exception) -> Unreadable:
+def _no_cluster(address: str, reason: BaseException) -> Unreadable:
     words = next(iter(str(reason).splitlines()), type(reason).__name__).rstrip(".")
+    words = f"Ray ended with status {words}" if isinstance(reason, SystemExit) else words
     if address == LOCAL:
         remedy = f"{words}; try again when the machine is less busy, or leave out --ray"
         return Unreadable("--ray", "a cluster that starts on this machine", address, remedy=remedy)

@@ -2,8 +2,8 @@
 
 A worker is an actor with a GPU, or with a CPU if the cluster has no GPU. It gets the model and the passages once,
 through Ray's object store, so that nodes need no common files, only the same packages. It measures one cell at a time,
-and stays with one extension as long as that has cells. When a worker dies, another one gets its cell; a cell for which
-one was killed for memory is marked, as on one machine.
+and stays with one extension as long as that has cells. When a worker dies, another one gets its cell. A cell is marked,
+as on one machine, when its node killed a worker for memory, or when several workers died in it and others like it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from ropewalk.evaluation.compare.cells import Cell
 from ropewalk.evaluation.compare.cluster.connection import connected, ray_package, reachable
 from ropewalk.evaluation.compare.cluster.room import needed, workers
 from ropewalk.evaluation.compare.installed import installed, require_same
-from ropewalk.evaluation.compare.runner import FAILED, OUT_OF_MEMORY, Finished, Measuring, result_of
+from ropewalk.evaluation.compare.runner import (
+    FAILED,
+    OUT_OF_MEMORY,
+    WORKER_DIED,
+    Finished,
+    Group,
+    Measuring,
+    result_of,
+)
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.spec import Json
 
-TRIES = 3  # deaths over one cell, or while loading beyond one for each worker: more is no accident
+TRIES = 3  # deaths over cells alike, or while loading beyond one for each worker: so many are no accident
 LOADING = 300.0  # seconds in which nobody measures: longer, and the cluster has no room for a worker after all
 SETTLING = 5.0  # seconds in which a cluster that has just started says what it has
 SHORT_OF_MEMORY = "low on memory"  # in Ray's message about an actor that its node killed
@@ -106,7 +114,8 @@ class _Crew:
         self._waiting = CellQueue(cells)
         self._free: list[_Job] = []  # workers with their last jobs
         self._jobs: dict[Any, _Job] = {}  # by Ray's reference to the result
-        self._deaths: Counter[Cell | None] = Counter()
+        self._deaths: Counter[Cell | Group | None] = Counter()  # over a cell, over cells alike, while loading (None)
+        self._measured = False
         need = needed(subject)
         kind, places = self._room(need)
         self._actors = self._ray.remote(RayWorker).options(**{f"num_{kind.lower()}s": 1}, memory=need)
@@ -137,18 +146,14 @@ class _Crew:
             except self._ray.exceptions.RayTaskError as failed:
                 raise failed.cause from failed
             except self._ray.exceptions.RayError as death:
-                if job.cell is not None and self._for_memory(death):
-                    self._dismiss(job)
-                    yield job.cell, {FAILED: OUT_OF_MEMORY}
-                else:
-                    self._dismiss(job)
-                    self._count(job, death)
-                    self._give_back(job)
+                self._ray.kill(job.worker)  # it may be unreachable and alive
+                yield from self._after(death, job)
                 self._hire()
                 continue
             self._free.append(job)
-            self._deaths.pop(job.cell, None)
+            self._deaths.pop(_group(job.cell), None)
             if job.cell is not None:
+                self._measured = True
                 yield job.cell, result
 
     def _next(self) -> tuple[_Job, Any]:
@@ -173,19 +178,29 @@ class _Crew:
         cell = self._waiting.next(job.cell.extension if job.cell else None, others)
         self._jobs[job.worker.measure.remote(cell)] = _Job(job.worker, cell)
 
-    def _dismiss(self, job: _Job) -> None:
-        """The worker may be unreachable and alive."""
-        self._ray.kill(job.worker)
-
-    def _give_back(self, job: _Job) -> None:
-        """The first worker that is free gets its cell."""
-        if job.cell is not None:
+    def _after(self, death: Exception, job: _Job) -> Generator[Finished, None, None]:
+        """The cell of a dead worker: marked, or handed out again. Deaths while loading are only counted."""
+        if job.cell is not None and self._for_memory(death):
+            yield job.cell, {FAILED: OUT_OF_MEMORY}
+            return
+        too_many = self._count(job, death)
+        if job.cell is not None and too_many:
+            yield job.cell, {FAILED: WORKER_DIED}
+        elif job.cell is not None:
             self._waiting.put_back(job.cell)
 
-    def _count(self, job: _Job, death: Exception) -> None:
-        """Give up after too many deaths over one cell, or while loading."""
-        self._deaths[job.cell] += 1
-        if self._deaths[job.cell] == TRIES + (0 if job.cell else self._size):
+    def _count(self, job: _Job, death: Exception) -> bool:
+        """Whether too many died over cells alike. While loading, or before any cell is measured, that ends the run."""
+        over = {job.cell, _group(job.cell)}
+        self._deaths.update(over)
+        too_many = max(self._deaths[each] for each in over) >= TRIES + (0 if job.cell else self._size)
+        if too_many and not (job.cell and self._measured):
             job_name = job.cell.task.name if job.cell else "loading the model"
             sentence = f"the workers of the cluster die in {job_name}: {str(death).splitlines()[-1].strip()}"
             raise DoesNotFit.because("--ray", sentence, remedy="give its nodes more memory, and the same packages")
+        return too_many
+
+
+def _group(cell: Cell | None) -> Group | None:
+    """What cells alike have in common: they need the same memory."""
+    return (cell.extension, cell.task, cell.length) if cell else None
