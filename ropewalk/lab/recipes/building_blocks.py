@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Collection
@@ -14,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.corpora import WHOLE
 from ropewalk.errors import InvalidValue, UnknownName
-from ropewalk.folders import appearing
+from ropewalk.folders import appearing, write_whole
 from ropewalk.hf import load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
@@ -28,6 +29,7 @@ from ropewalk.lab.training.train import TrainingPlan, train
 from ropewalk.models import path_of
 
 LORA_LAYERS = "all-linear"  # in peft: every projection but the head
+LOGGED = "losses.json"  # what Trainer logged of a run
 GENTLE = {"learning_rate": 2e-4}  # defaults of a plan for weights that are trained already
 
 
@@ -118,6 +120,9 @@ def train_and_save(
     """Train a model, or LoRA adapters of rank `lora` that are merged at the end, and save it."""
     wrapped: Any = _with_adapters(model, lora, plan.seed) if lora else model
     trainer = train(wrapped, rows, plan, folder)
+    if trainer.is_world_process_zero():
+        logged = [row for row in trainer.state.log_history if "loss" in row]
+        write_whole(folder / LOGGED, json.dumps({"rows": logged}, indent=1) + "\n")
     if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
         if lora:
             wrapped.merge_and_unload()  # changes the weights of `model` itself

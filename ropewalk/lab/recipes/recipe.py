@@ -84,6 +84,15 @@ class Recipe(NamedTuple):
             if row.name not in self._parts()
         ]
 
+    def defaults(self) -> dict[str, Any]:
+        """The value of every setting that has one, where a user gives none."""
+        found = {
+            parameter.name: changed.get(parameter.name, parameter.default)
+            for _, record, changed in self._records()
+            for parameter in parameters(record)
+        }
+        return {name: default for name, default in found.items() if default is not dataclasses.MISSING}
+
     def read(self, texts: Mapping[str, str]) -> RecipeSettings:
         """The settings from what `--set` was given."""
         known = [row.name for row in self.rows()]

@@ -25,7 +25,7 @@ def run(recipe: Recipe, out: str | Path, texts: Mapping[str, str]) -> Path | Non
     if not settings.plan.progress:
         _hide_bars()
     with _undone_if_refused(folder, settings.costly):
-        _require_same(folder, {"recipe": recipe.name, **fixed})
+        _require_same(folder, {"recipe": recipe.name, **fixed}, recipe.defaults())
         result = recipe.run(out, settings)
     if isinstance(result, Path):
         return None if result == folder else result
@@ -55,14 +55,14 @@ def _hide_bars() -> None:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _require_same(out: Path, now: Mapping[str, Any]) -> None:
+def _require_same(out: Path, now: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Refuse settings that differ from those a run began with, and a folder with somebody's model."""
     stored = out / RECIPE
     if not stored.is_file() and (out / "model").exists():
         raise InvalidValue(
             "out", "new, or a folder where a recipe was begun", str(out), remedy="name another: it holds a model"
         )
-    others = changed_settings(stored, now)
+    others = changed_settings(stored, now, defaults)
     if others:
         sentence = f"{out} began with other values of {', '.join(others)}"
         raise Conflict.because("settings", sentence, remedy="name another folder")

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from transformers import TrainerState
@@ -48,9 +49,17 @@ def what_is_kept(out: Path) -> str:
     return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
 
 
-def changed_settings(stored: Path, now: Mapping[str, Any]) -> list[str]:
-    """The settings that differ from the stored ones of a run; none where nothing is stored yet."""
-    before = read_record(stored, "the settings that a run began with") if stored.is_file() else now
+def changed_settings(
+    stored: Path, now: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
+    """The settings that differ from the stored ones of a run; none where nothing is stored yet.
+
+    A run that is older than a setting began with its default.
+    """
+    if not stored.is_file():
+        return []
+    older = {name: value for name, value in defaults.items() if name in now}
+    before = {**older, **read_record(stored, "the settings that a run began with")}
     return sorted(name for name in {*now, *before} if before.get(name) != now.get(name))
 
 

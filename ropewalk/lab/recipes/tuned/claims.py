@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropewalk.lab.claims import ARTICLE_2, ARTICLE_3, ARTICLE_5, NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
-from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LONGEST, LossTerm, TunedFigures
+from ropewalk.lab.claims import (
+    ARTICLE_2,
+    ARTICLE_3,
+    ARTICLE_5,
+    NATS,
+    NOT_MEASURED,
+    ONE_SEED,
+    Claim,
+    JudgedClaim,
+    Unit,
+    judge,
+)
+from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LONGEST, LossTerm, SpikeTerm, TunedFigures
 
 NO_HARM = 0.02  # nats: a rise too small to report, as in `compare`
 AXES = ("length of the text, in trained lengths", "loss of the last tokens, nats")
@@ -111,11 +122,46 @@ CLAIMS = (
           ((LossTerm(1, "yarn", ""), LossTerm(-1, "drope", ALL)),), note=DROPES_PLAN),
 )  # fmt: skip
 
+BASE = LossTerm(1, "base", "", 1)  # the base model within its trained length, in a table that does not train it
+FAR = 32  # trained lengths: of the longest text of the table that these are judged by
+FAR_CLAIMS = (
+    Claim("pi-16x", "PI, set to 16x and trained at 16x, reads 16x as well as the base model reads its own length: at "
+          "most 0.02 above.", f"{ARTICLE_2} on arXiv:2306.15595", ((BASE, LossTerm(-1, "pi_half", ALL, FAR // 2)),),
+          -NO_HARM, "2,048 to 32,768 tokens in 1,000 steps; the bound is ours", f"{SAME_TEXTS} {FEWER_TOKENS}"),
+    Claim("yarn-32x", "YaRN, set to 32x and trained at 16x, reads 32x as well as the base model reads its own length, "
+          "and as well as 16x: at most 0.02 above.", f"{ARTICLE_3} on arXiv:2309.00071",
+          ((BASE, LossTerm(-1, "yarn_beyond", ALL, FAR)),
+           (LossTerm(1, "yarn_beyond", ALL, FAR // 2), LossTerm(-1, "yarn_beyond", ALL, FAR))),
+          -NO_HARM, "Llama 2 to 128k tokens, 32x; the bound is ours", f"{SAME_TEXTS} {FEWER_TOKENS}"),
+    Claim("dynamic-after-training", "Beyond the length that it was trained at YaRN's loss rises slowly under dynamic "
+          "scaling: from 16x to 32x by at most half of what it rises without, and its loss at 32x is lower.",
+          f"{ARTICLE_3} on arXiv:2309.00071",
+          ((LossTerm(0.5, "yarn_half", ALL, FAR), LossTerm(-0.5, "yarn_half", ALL, FAR // 2),
+            LossTerm(-1, "yarn_half_dynamic", ALL, FAR), LossTerm(1, "yarn_half_dynamic", ALL, FAR // 2)),
+           _below("yarn_half_dynamic", "yarn_half", ALL, FAR)), theirs="'falls smoothly'; half is ours"),
+)  # fmt: skip
+STABLE = Claim(
+    "ntk-unstable", "NTK makes training less stable than PI: its largest gradient is farther above the median.",
+    f"{ARTICLE_3} on arXiv:2309.00071", ((SpikeTerm(1, "ntk_half"), SpikeTerm(-1, "pi_half")),), theirs="'may'",
+    note="Both read the same rows, at the same rate, so that texts and plan are no part of the difference.",
+)  # fmt: skip
+POWERS = Unit("powers of ten")
+
 
 def verdicts(results: Mapping[str, Any]) -> list[JudgedClaim]:
-    """What the results of `ropewalk train tuned` say of every claim."""
+    """What the results of `ropewalk train tuned` say of the claims that its table is for."""
     ours = TunedFigures(results)
-    return [_verdict(claim, ours) for claim in CLAIMS]
+    if ours.times[-1] == FAR:
+        return [*(_verdict(claim, ours) for claim in FAR_CLAIMS), _stability(STABLE, ours)]
+    return [_verdict(claim, ours) for claim in CLAIMS] if ours.times[-1] == LONGEST else []
+
+
+def _stability(claim: Claim, ours: TunedFigures) -> JudgedClaim:
+    """A verdict by gradients."""
+    estimates = [one for one in map(ours.spikes, claim.sums) if one is not None]
+    if len(estimates) < len(claim.sums):
+        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=POWERS)
+    return judge(claim, estimates, POWERS, ("", ""), {})
 
 
 def _verdict(claim: Claim, ours: TunedFigures) -> JudgedClaim:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+from ropewalk.evaluation.metrics.intervals import Estimate, crossed, mean
 
-LONGEST = 8  # trained lengths: of the longest text
+LONGEST = 8  # trained lengths: of the longest text, unless a table says another
 FIFTH, ALL = "fifth", "all"  # of the steps; "" is none
 FEW = 5  # the smaller budget is the larger one over this
 
@@ -27,6 +28,17 @@ class LossTerm(NamedTuple):
         return f"{self.method} ({trained}) at {self.times}x"
 
 
+class SpikeTerm(NamedTuple):
+    """How far the largest gradient of a training is above the median, in a sum: of a method, with all steps."""
+
+    weight: float
+    method: str
+
+    def __str__(self) -> str:
+        """Without its weight."""
+        return f"log10 of the largest norm of {self.method}'s gradients over their median"
+
+
 class TunedFigures:
     """The measurements, by method, steps, seed and length."""
 
@@ -35,6 +47,11 @@ class TunedFigures:
             (model["method"], model["steps"], model["seed"], row["times"]): _with_losses(row)
             for model in results["models"]
             for row in model["figures"]
+        }
+        self._gradients = {
+            (model["method"], model["steps"], model["seed"]): model["training"]["grad_norm"]
+            for model in results["models"]
+            if "training" in model
         }
         self._projects = results.get("projects") or None  # of the texts; where they are not known, each text is one
         self.methods = list(dict.fromkeys(model["method"] for model in results["models"]))
@@ -63,6 +80,18 @@ class TunedFigures:
             return None
         return crossed([list(self._of_texts(terms, seed)) for seed in seeds], groups=self._projects, least=least)
 
+    def spikes(self, terms: Sequence[SpikeTerm]) -> Estimate | None:
+        """A sum of what gradients do, with its interval over the seeds that all have; None without two."""
+        steps = self._steps[ALL]
+        seeds = set.intersection(*(set(self.seeds(term.method, steps)) for term in terms))
+        keys = [[(term.method, steps, seed) for term in terms] for seed in sorted(seeds)]
+        logged = [each for each in keys if all(key in self._gradients for key in each)]
+        sums = [
+            math.fsum(term.weight * _spike(self._gradients[key]) for term, key in zip(terms, each, strict=True))
+            for each in logged
+        ]
+        return mean(sums) if len(sums) > 1 else None
+
     def single(self, terms: Sequence[LossTerm]) -> bool:
         """Whether the sum is of models that were trained with one seed only."""
         trained = [self.seeds(term.method, self._steps[term.budget]) for term in terms if term.budget]
@@ -87,6 +116,10 @@ class TunedFigures:
             row = self._of[term.method, count, chosen, term.times]
             losses.append([term.weight * loss for loss in row["losses"]])
         return map(math.fsum, zip(*losses, strict=True))
+
+
+def _spike(norms: Sequence[float]) -> float:
+    return math.log10(max(norms) / statistics.median(norms))
 
 
 def _with_losses(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""`tuned`: a model under each schedule, as it is and after a few steps of training, measured at 1x to 8x its length."""
+"""`tuned`: a model under each schedule, as it is and after a few steps of training, measured from 1x its length on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ropewalk.folders import write_whole
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
-from ropewalk.lab.recipes.building_blocks import GENTLE, checkpoint, finished, named_methods, require_held_out
+from ropewalk.lab.recipes.building_blocks import GENTLE, LOGGED, checkpoint, finished, named_methods, require_held_out
 from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
 from ropewalk.lab.recipes.drope import DroPESettings, drope
 from ropewalk.lab.recipes.held_out import held_out_in
@@ -34,25 +34,38 @@ from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
 from ropewalk.lab.training.checkpoints import changed_settings
 from ropewalk.lab.training.train import LONGER, PLAN
 from ropewalk.plain_json import finite_json
-from ropewalk.record import AT_LEAST_ONE
+from ropewalk.record import A_POWER_OF_TWO, AT_LEAST_ONE
 
+SHOWN = ("step", "loss", "grad_norm")
 MEASURED = "measured"  # the folder of the measurements, one file for each model
-TIMES = (1, 2, 4, LONGEST)  # the trained length; the last is what a model is trained on at
+OWN, HALF, WHOLE = "own", "half", "whole"  # rows of the trained length, half the longest length, the longest length
 
 
 class TunedMethod(NamedTuple):
-    """A schedule, and what texts beyond the trained length are read under besides."""
+    """A schedule, and what texts beyond the trained length are read under besides.
+
+    {half} and {longest} in its line are those lengths in trained lengths. Shorter rows have as many tokens a step.
+    """
 
     line: str
     beyond: str = ""
-    own_length: bool = False  # trained at the trained length: as many tokens, in more rows
+    rows: str = WHOLE
     untrained: bool = True
     trained: bool = True
+    weights_of: str = ""  # the method that trains its weights, where another one reads them too
+
+    def at(self, longest: int) -> TunedMethod:
+        """With the lengths of a table in its line."""
+        return self._replace(line=self.line.format(half=longest // 2, longest=longest))
 
     @property
     def read_under(self) -> str:
         """What the base model is read under."""
         return f"{self.line}+{self.beyond}" if self.beyond else self.line
+
+    def shorter(self, longest: int) -> int:
+        """By how much its rows are shorter than the longest length."""
+        return {WHOLE: 1, HALF: 2, OWN: longest}[self.rows]
 
 
 METHODS: Mapping[str, TunedMethod] = {
@@ -62,12 +75,21 @@ METHODS: Mapping[str, TunedMethod] = {
     "yarn": TunedMethod("yarn"),
     "abf": TunedMethod("abf:new_base=500000"),
     "dynamic": TunedMethod("dynamic_ntk"),
-    "drope": TunedMethod("nope", "log_n", own_length=True),
-    "short": TunedMethod("rope", own_length=True, untrained=False),  # a control: what the texts alone teach
+    "drope": TunedMethod("nope", "log_n", rows=OWN),
+    "short": TunedMethod("rope", rows=OWN, untrained=False),  # a control: what the texts alone teach
     "dynamic_yarn": TunedMethod("dynamic_yarn", trained=False),
     "yarn_4x": TunedMethod("yarn:factor=4", trained=False),
+    "base": TunedMethod("rope", trained=False),
+    "pi_half": TunedMethod("pi:factor={half}", rows=HALF),
+    "ntk_half": TunedMethod("ntk:factor={half}", rows=HALF),
+    "yarn_half": TunedMethod("yarn:factor={half}", rows=HALF),
+    "yarn_half_dynamic": TunedMethod(
+        "yarn:factor={half}", "dynamic_yarn", rows=HALF, untrained=False, weights_of="yarn_half"
+    ),
+    "yarn_beyond": TunedMethod("yarn:factor={longest}", rows=HALF),  # read at twice the length of its rows
 }
-EVERY = ",".join(METHODS)
+FARTHER = ("base", "pi_half", "ntk_half", "yarn_half", "yarn_half_dynamic", "yarn_beyond")  # for a table of its own
+BY_DEFAULT = ",".join(name for name in METHODS if name not in FARTHER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +97,10 @@ class TunedSettings(RecipeSettings):
     """Which model is trained further, under which schedules, and what it is measured on."""
 
     model: Model = "default"
-    methods: Annotated[str, "names, separated by commas"] = EVERY
+    methods: Annotated[str, "names, separated by commas"] = BY_DEFAULT
     seeds: Annotated[int, AT_LEAST_ONE, "models of each method and budget"] = 3
-    texts: Annotated[int, AT_LEAST_ONE, "held-out texts, each eight times the trained length"] = 24
+    longest: Annotated[int, A_POWER_OF_TWO, "trained lengths of the longest texts, and of most methods' rows"] = LONGEST
+    texts: Annotated[int, AT_LEAST_ONE, "held-out texts of the longest length"] = 24
     passkeys: Annotated[int, AT_LEAST_ONE, "passkeys for each length"] = 12
     corpus: Corpus = "python"
     characters: Characters = 20_000_000
@@ -104,7 +127,7 @@ class TunedRun(NamedTuple):
 def tuned(out: str | Path, settings: TunedSettings) -> Path:
     """Measure a model under each schedule without training, after a fifth of the steps, and after all of them.
 
-    Rows have eight times the trained length. Every finished model and every measurement is kept: the same call
+    Rows have the longest length (`longest`), for some methods half of it or the trained length. Every finished model and every measurement is kept: the same call
     resumes. Results are tuned.json and tuned.md.
     """
     folder, names = Path(out), named_methods(settings.methods, METHODS, "tuned")
@@ -118,7 +141,8 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
             figures = _one(folder, run, settings, subject, length)
             if figures is None:  # a signal came
                 return folder
-            measured = {**run._asdict(), "made": made_here(), "figures": figures}
+            training = training_record(folder / "models" / run.name)
+            measured = {**run._asdict(), "made": made_here(), "figures": figures, **training}
             write_whole(file, json.dumps(finite_json(measured), indent=1) + "\n")
             _report(folder, settings, subject.projects(settings.texts), length)
     _report(folder, settings, subject.projects(settings.texts), length)  # again: the claims may have changed
@@ -137,7 +161,7 @@ def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
 def _subject(settings: TunedSettings, folder: Path) -> Subject:
     """The base model with everything that all models are measured on."""
     model, tokenizer = checkpoint(settings.model, folder)
-    longest, count = LONGEST * trained_len(model.config.get_text_config()), max(settings.texts, FILLERS)
+    longest, count = settings.longest * trained_len(model.config.get_text_config()), max(settings.texts, FILLERS)
     subject = Subject(model=model, tokenizer=tokenizer, corpus=settings.corpus, longest=longest)
 
     def choose() -> HeldOutTexts:
@@ -165,10 +189,12 @@ def _one(
     folder: Path, run: TunedRun, settings: TunedSettings, subject: Subject, length: int
 ) -> list[dict[str, Any]] | None:
     """The figures of one model, which is trained first if it is to be; None where training was stopped."""
-    method, measure = METHODS[run.method], partial(_measured, settings=settings, length=length)
+    method = METHODS[run.method].at(settings.longest)
+    measure = partial(_measured, settings=settings, length=length)
     if run.steps == 0:
         with extended(subject.model, method.read_under, target_len=subject.longest):
             return measure(subject)
+    run = run._replace(method=method.weights_of or run.method)
     place = folder / "models" / run.name
     if not finished(place, lambda: _train(place, run, settings, subject.longest, shared=folder)):
         return None
@@ -180,10 +206,10 @@ def _one(
 
 def _train(place: Path, run: TunedRun, settings: TunedSettings, longest: int, *, shared: Path) -> PreTrainedModel:
     """One model, by the recipe that anyone would use."""
-    method, plan = METHODS[run.method], replace(settings.plan, steps=run.steps, seed=run.seed)
+    method, plan = METHODS[run.method].at(settings.longest), replace(settings.plan, steps=run.steps, seed=run.seed)
     read = {name: getattr(settings, name) for name in ("model", "corpus", "characters", "puzzles")}
-    if method.own_length:
-        plan, longest = replace(plan, rows=LONGEST * plan.rows), longest // LONGEST
+    shorter = method.shorter(settings.longest)
+    plan, longest = replace(plan, rows=shorter * plan.rows), longest // shorter
     if method.line == "nope":
         plan = replace(plan, **DroPESettings.plan_defaults)  # its source's
         return drope(place, DroPESettings(plan=plan, **read), shared=shared)
@@ -194,12 +220,27 @@ def _measured(subject: Subject, *, settings: TunedSettings, length: int) -> list
     """At each length: the loss of the last half trained length of every text, and which passkeys are found."""
     task, rows = Passkey(samples=settings.passkeys), []
     passages = subject.passages(settings.texts)
-    for times in TIMES:
+    for times in lengths_to(settings.longest):
         texts = torch.stack([subject.begun(passage, times * length) for passage in passages])
         losses = token_losses(subject.model, texts).losses_bn[:, -length // 2 :]
         keys = _passkeys(subject, task, times * length)
         rows.append({"times": times, "losses": losses.double().mean(1).tolist(), "passkeys": keys})
     return rows
+
+
+def training_record(place: Path) -> dict[str, Any]:
+    """What was logged while a model was trained: steps, losses, norms of gradients. Nothing of what was not trained."""
+    path = place / LOGGED
+    if not path.is_file():
+        return {}
+    return {
+        "training": {name: [row[name] for row in read_record(path, "a log of a training")["rows"]] for name in SHOWN}
+    }
+
+
+def lengths_to(longest: int) -> list[int]:
+    """1, 2, 4 and so on, up to the longest, in trained lengths."""
+    return [2**power for power in range(longest.bit_length())]
 
 
 def _passkeys(subject: Subject, task: Passkey, length: int) -> list[bool]:
@@ -219,6 +260,7 @@ def _report(folder: Path, settings: TunedSettings, projects: Sequence[str], leng
         "torch": torch.__version__,
         "plan": {name: value for name, value in asdict(settings.plan).items() if name != "seed"},
         "trained_len": length,
+        "longest": settings.longest,
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "projects": list(projects),
         "models": [read_record(path, "what was measured") for path in sorted((folder / MEASURED).glob("*.json"))],
