@@ -66,6 +66,15 @@ STUDIES = (
         TABLE,
     ),
     Study(
+        "tuned-far",
+        "tuned-far/tuned.json",
+        "a small model, trained on 64 tokens and then on 1,024",
+        "ropewalk train tuned --out docs/results/tuned-far --set model=docs/results/zoo/models/rope-0/model --set "
+        "longest=32 --set rows=1 --set log_every=5 --set methods=base,pi_half,ntk_half,yarn_half,yarn_half_dynamic,"
+        "yarn_beyond",
+        f"{TABLE} The base model is one of the zoo: train that first.",
+    ),
+    Study(
         "untrained",
         "untrained/untrained.json",
         "the model that Ropewalk carries, trained on 512 tokens and read without training",
@@ -73,7 +82,9 @@ STUDIES = (
         "by_parts+yarn_temperature:factor=8,coefficient=0.2 log_n yarn+log_n rerope rerope+log_n self_extend "
         "self_extend+log_n window streaming streaming:n_sink=1 streaming:n_sink=8 lm_infinite "
         "--lengths 512,1k,2k,4k --samples 24 --corpus python --tasks context --out FOLDER && "
-        "python docs/untrained_claims.py FOLDER",
+        "python docs/untrained_claims.py FOLDER && "
+        "ropewalk compare default long_reach rerope+log_n yarn window --lengths 512,8k --samples 24 --corpus python "
+        "--tasks context --out FAR && python docs/untrained_claims.py far FAR",
         TEXTS,
     ),
     Study(
@@ -93,6 +104,21 @@ STUDIES = (
         "a model of random weights with 16 query heads, 8,192 cached tokens, one CPU thread",
         "python benchmarks/kv_heads.py",
         "Other machines give other ratios.",
+    ),
+    Study(
+        "restricted",
+        "restricted/restricted.json",
+        "attention over 8,192 random tokens, one CPU thread, and the cache of the model that Ropewalk carries",
+        "python benchmarks/restricted_attention.py",
+        "Other machines give other ratios.",
+    ),
+    Study(
+        "switches",
+        "switches/switches.json",
+        "small models, trained on 64 tokens and then on 512",
+        "ropewalk train zoo --out FOLDER --set methods=longer_from_20,longer_from_40,longer_from_80 --set seeds=1 && "
+        "python docs/switch_claims.py FOLDER",
+        TABLE.split(". ", 1)[1],
     ),
     Study(
         "order",

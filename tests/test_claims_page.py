@@ -10,6 +10,7 @@ from PIL import Image
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, in_words, judged
 from ropewalk.lab.recipes.tuned.claims import CLAIMS as TUNED
+from ropewalk.lab.recipes.tuned.claims import FAR_CLAIMS, STABLE
 from ropewalk.lab.recipes.tuned.claims import verdicts as of_tuned
 from ropewalk.lab.recipes.zoo.claims import CLAIMS as ZOO
 from ropewalk.lab.recipes.zoo.claims import verdicts as of_zoo
@@ -22,10 +23,12 @@ import claims_page
 import computed_claims
 import contexts_claims
 import order_claims
+import switch_claims
 import untrained_claims
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import kv_heads
+import restricted_attention as restricted
 
 RESULTS = Path(claims_page.__file__).parent / "results"
 SAID = ("name", "claim", "source", "theirs", "note", "verdict", "sums", "bound", "intervals")
@@ -95,12 +98,14 @@ def test_a_study_without_records_has_no_page(tmp_path):
     assert claims_page.claim_pages(tmp_path) == {}
 
 
-@pytest.mark.parametrize("of_study", [(*ZOO, *LOGITS, *ENTROPIES), TUNED])
+@pytest.mark.parametrize("of_study", [(*ZOO, *LOGITS, *ENTROPIES), TUNED, (*FAR_CLAIMS, STABLE)])
 def test_the_names_of_pages_are_unique(of_study):
     assert len({claim.name for claim in of_study}) == len(of_study)
 
 
-@pytest.mark.parametrize("claim", [*ZOO, *LOGITS, *ENTROPIES, *TUNED], ids=lambda claim: claim.name)
+@pytest.mark.parametrize(
+    "claim", [*ZOO, *LOGITS, *ENTROPIES, *TUNED, *FAR_CLAIMS, STABLE], ids=lambda claim: claim.name
+)
 def test_what_is_compared_is_in_words(claim):
     for terms in claim.sums:
         words = in_words(terms)
@@ -135,11 +140,17 @@ def said(records):
         ("zoo/zoo.json", of_zoo),
         ("tuned-zoo/tuned.json", of_tuned),
         ("tuned-default/tuned.json", of_tuned),
+        ("tuned-far/tuned.json", of_tuned),
         ("untrained/untrained.json", untrained_claims.verdicts),
         ("contexts/contexts.json", contexts_claims.verdicts),
         ("order/order.json", order_claims.verdicts),
         ("computed/computed.json", lambda _: computed_claims.verdicts()),
         ("kv-heads/kv-heads.json", lambda kept: kv_heads.verdicts(kept[kv_heads.SECONDS])),
+        (
+            "restricted/restricted.json",
+            lambda kept: restricted.verdicts(kept[restricted.SECONDS], kept[restricted.BYTES]),
+        ),
+        ("switches/switches.json", switch_claims.verdicts),
     ],
 )
 def test_what_is_published_follows_from_the_figures_beside_it(name, verdicts):

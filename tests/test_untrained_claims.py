@@ -1,5 +1,6 @@
 """Claims about reading without training, from made-up results of `ropewalk compare`."""
 
+import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -11,8 +12,10 @@ from ropewalk.evaluation.metrics.intervals import crossed
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import untrained_claims as module
 
-LINES = {term.line for claim in module.CLAIMS for terms in claim.sums for term in terms}
-AT = [(line, times, what) for line in LINES for times in module.TIMES for what in (module.LOSS, module.LARGEST)]
+CLAIMS = (*module.CLAIMS, *module.FAR_CLAIMS)
+LINES = {term.line for claim in CLAIMS for terms in claim.sums for term in terms}
+LENGTHS = (*module.TIMES, module.FARTHEST)
+AT = [(line, times, what) for line in LINES for times in LENGTHS for what in (module.LOSS, module.LARGEST)]
 
 
 def verdicts(figure, projects=("a", "b", "c")):
@@ -28,7 +31,7 @@ def verdicts(figure, projects=("a", "b", "c")):
                         "length": 512 * times,
                         "samples": [{"loss": figure(line, times, module.LOSS) + 0.001 * text} for text in range(3)],
                     }
-                    for times in module.TIMES
+                    for times in LENGTHS
                 ),
             ],
         }
@@ -38,10 +41,11 @@ def verdicts(figure, projects=("a", "b", "c")):
         line: {str(times): [figure(line, times, module.LARGEST)] * 3 for times in module.TIMES} for line in LINES
     }
     figures = module.figures_of({"trained_len": 512, "contenders": contenders}, largest)
-    return {one.claim.name: one for one in module.verdicts({module.FIGURES: figures, "projects": projects})}
+    kept = {module.FIGURES: figures, "projects": projects}
+    return {one.claim.name: one for one in module.verdicts({**kept, module.FAR: kept})}
 
 
-@pytest.mark.parametrize("claim", module.CLAIMS, ids=lambda claim: claim.name)
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 def test_a_claim_can_hold_and_can_fail(claim):
     weights = defaultdict(float)
     for term in (term for terms in claim.sums for term in terms):
@@ -62,7 +66,7 @@ def test_texts_of_a_project_are_drawn_together():
 def test_figures_are_of_the_lines_and_lengths_that_a_claim_names():
     figures = {at: 2 + 0.1 * n for n, at in enumerate(sorted(AT))}
     found = verdicts(lambda *at: figures[at])
-    for claim in module.CLAIMS:
+    for claim in CLAIMS:
         above = [sum(t.weight * figures[t.line, t.times, t.what] for t in terms) - claim.bound for terms in claim.sums]
         assert [one.value for one in found[claim.name].above] == pytest.approx(above)
 
@@ -84,4 +88,30 @@ def test_curves_are_by_length():
         (2, 2.201),
         (4, 2.401),
         (8, 2.801),
+        (16, 3.601),
     ]
+
+
+def test_figures_at_16_trained_lengths_are_of_their_own_texts(tmp_path, monkeypatch):
+    """They are added to what is stored; a new measurement of the other lengths keeps them."""
+    near = module.figures_of({"trained_len": 512, "contenders": []}, {})
+    stored = {"made": {}, "marks": {}, "projects": ["a"], "command": "ropewalk compare", module.FIGURES: near}
+    monkeypatch.setattr(module, "PLACE", tmp_path / "untrained.json")
+    module.PLACE.write_text(json.dumps(stored))
+    rows = [{"task": "context", "length": 8192, "samples": [{"loss": 2.5}]}]
+    results = {
+        "made": {"when": "now"},
+        "marks": {"corpus": "python"},
+        "projects": ["b"],
+        "command": "ropewalk compare --out /tmp/x",
+        "trained_len": 512,
+        "contenders": [{"line": "long_reach", "rows": rows}],
+    }
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    kept = module.collect_far(tmp_path)
+    assert {name: kept[name] for name in stored} == stored
+    assert kept[module.FAR]["command"] == "ropewalk compare --out FOLDER"
+    assert kept[module.FAR][module.FIGURES][module.LOSS] == {"long_reach": {"16": [2.5]}}
+    module.PLACE.write_text(json.dumps(kept))
+    monkeypatch.setattr(module, "largest_logits", lambda _: {})
+    assert module.collect(tmp_path)[module.FAR] == kept[module.FAR]

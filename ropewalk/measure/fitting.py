@@ -176,7 +176,8 @@ def fit(
     `study` is kept: the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best
     so far.
     `lengths` are shorter ones whose loss counts as much as the target's (512 and "1k", say): the search then minimises
-    the mean over all, and tries schedules with a table for each row's length too. `space="compositions"` searches what
+    the mean over all, and tries schedules with a table for each row's length too. `space="schedules"` searches those
+    alone, without reaches and windows, and compares with such rivals. `space="compositions"` searches what
     composes (a reach, a schedule, scales, which layers read the whole text) by children of the best.
     """
     pace, began = QUICK if quick else USUAL, time.time()

@@ -154,13 +154,13 @@ def _by_length(
     return tuple(tests)
 
 
-def reserve(goal: Goal, seconds: float, count: float, workers: int) -> float:
+def reserve(goal: Goal, seconds: float, count: float, workers: int, times: float = EXTENDED) -> float:
     """Estimated seconds of the final test: the answer, the base model and `count` others.
 
-    `seconds` is the time of the base model on the fitting texts.
+    `seconds` is the time of the base model on the fitting texts; an extension takes so many `times` as long.
     """
     whole = seconds * goal.judges / goal.samples * (1 + goal.facts.trained_len / goal.target_len)
-    return whole * (1 + EXTENDED * (2 + count / workers))
+    return whole * (1 + times * (2 + count / workers))
 
 
 def name_of(chosen: MeasuredTrial) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.extension import Extension
 from ropewalk.notation import BARE
 from ropewalk.search.engines import DeployTarget
-from ropewalk.search.final_test import FitResult, OtherCorpus, final_test, lines, name_of, reserve
+from ropewalk.search.final_test import EXTENDED, FitResult, OtherCorpus, final_test, lines, name_of, reserve
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposals import known_extensions
@@ -81,9 +82,9 @@ class Fitting:
         return {}
 
     def takes(self, extension: Extension) -> bool:
-        """Whether an extension fits the model, and the engine can load it."""
+        """Whether an extension fits the goal and the model, and the engine can load it."""
         if extension not in self._taken:
-            self._taken[extension] = self.engine.takes(self.goal, extension)
+            self._taken[extension] = self.goal.admits(extension) and self.engine.takes(self.goal, extension)
         return self._taken[extension]
 
     def texts(self, first: int, count: int) -> OnTexts:
@@ -114,8 +115,8 @@ class Fitting:
     def bare_seconds(self) -> float:
         """Seconds of the base model on all fitting texts, at all lengths that count."""
         seconds = sum(row.seconds for row in self.fitted_on.rows(Extension()))
-        on_cpu = self.subject.model.device.type == "cpu"  # where seconds are processor time
-        return seconds * IDLE / torch.get_num_threads() if on_cpu else seconds
+        threads = torch.get_num_threads() if self.subject.model.device.type == "cpu" else 1
+        return seconds * IDLE / threads if threads > 1 else seconds  # on a CPU it is the time of the processor
 
     @cached_property
     def elsewhere(self) -> Subject | None:
@@ -138,7 +139,10 @@ class Fitting:
             return None
         shares = [count / self.goal.judges for _, count in self._to_judge().values()]
         shares += [self._others / self.goal.judges] * BESIDE_ELSEWHERE
-        return self.deadline - reserve(self.goal, self.bare_seconds, sum(shares), self.workers)
+        slowdowns = [trial.figures.slowdown for trial in tried(self.study) if trial.figures]
+        known = [times for times in slowdowns if math.isfinite(times)]
+        times = max(known, default=EXTENDED)  # of an extension; the slowest that the search has met
+        return self.deadline - reserve(self.goal, self.bare_seconds, sum(shares), self.workers, times)
 
     def _to_judge(self) -> dict[str, tuple[Extension, int]]:
         """Hand-set extensions, the best first, with their number of test texts: a few where they fell behind."""

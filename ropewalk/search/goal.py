@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, get_args
 
 from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked, Rule, parameters
 from ropewalk.spec import Json
@@ -19,9 +20,9 @@ ALL, FAR = "all", "far"
 OBJECTIVES = (ALL, FAR)
 Objective = Literal["all", "far"]
 Deployable = Literal["any", "static", "transformers", "vllm", "sglang", "llama.cpp"]
-SearchSpace = Literal["usual", "compositions"]
+SearchSpace = Literal["usual", "schedules", "compositions"]
 SEARCHED: tuple[str, ...] = get_args(SearchSpace)
-USUAL = "usual"
+USUAL, SCHEDULES = "usual", "schedules"
 LOADERS: tuple[str, ...] = get_args(Deployable)
 
 
@@ -58,7 +59,7 @@ class Goal(Checked):
     samples: Annotated[int, SEVERAL, "texts to search on"] = 16
     judges: Annotated[int, SEVERAL, "other texts for the final test"] = 24
     seed: Annotated[int, NOT_NEGATIVE, "random seed"] = 0
-    space: Annotated[SearchSpace, "what is searched; usual: schedules, reaches and windows below"] = "usual"
+    space: Annotated[SearchSpace, "what is searched; usual: schedules, reaches and windows"] = "usual"
     lengths: Annotated[tuple[int, ...], "shorter lengths whose loss counts as much as the target's"] = ()
 
     def check(self) -> None:
@@ -96,6 +97,10 @@ class Goal(Checked):
             return f"the last halves of texts of {', '.join(shorter)} and {longest} tokens, each length alike,"
         last = f"the last {self.last:,} of {self.target_len:,} tokens"
         return last if self.objective == ALL else f"the tokens that need far context, among {last},"
+
+    def admits(self, extension: Extension) -> bool:
+        """Whether an extension is of the kind that is searched: a schedule attends to the whole text in all layers."""
+        return self.space != SCHEDULES or not (extension.reach or extension.biases or extension.layers)
 
     def to_json(self) -> Json:
         """Every condition, without the facts, which are the model's."""

@@ -16,8 +16,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension import Extension
-from ropewalk.search.goal import Goal
-from ropewalk.search.spaces import ALL, BY_NAME, FOR_LENGTHS, HandSet, Space
+from ropewalk.search.goal import SCHEDULES, Goal
+from ropewalk.search.spaces import ALL, BY_NAME, FOR_LENGTHS, HandSet, Reaches, Space, WindowsBelow
 from ropewalk.search.spaces.signature import Values
 from ropewalk.search.trials import EXTENSION, SPACE, MeasuredTrial, ranked, tried
 
@@ -71,9 +71,11 @@ class Proposing(BaseSampler):
 
 
 def spaces_of(goal: Goal) -> dict[str, Space]:
-    """The spaces that are searched, by name: all usual ones, or the one that the goal names; always the hand-set."""
+    """The spaces that are searched, by name: all usual ones, schedules alone, or a named one; always the hand-set."""
     named = [space for space in BY_NAME if space.name == goal.space]
     usual = (*ALL, *FOR_LENGTHS) if goal.lengths else ALL
+    if goal.space == SCHEDULES:
+        usual = tuple(space for space in usual if not isinstance(space, Reaches | WindowsBelow))
     chosen = [space for space in ALL if isinstance(space, HandSet)] + named if named else usual
     return {space.name: space for space in chosen}
 

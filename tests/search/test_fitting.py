@@ -26,6 +26,7 @@ from ropewalk.search.final_test import final_test, lines, name_of, reserve
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
+from ropewalk.search.proposals import spaces_of
 from ropewalk.search.spaces import Pairs
 from ropewalk.search.trials import MeasuredTrial, tried
 
@@ -259,6 +260,41 @@ def test_time_for_judging_is_kept():
     assert reserve(wanted, 10.0, 8, 4) == pytest.approx(22.5 * (1 + 1.3 * 4))
     assert reserve(wanted, 10.0, 8, 2) < reserve(wanted, 10.0, 8, 1)
     assert reserve(wanted, 20.0, 8, 1) == pytest.approx(2 * reserve(wanted, 10.0, 8, 1))
+
+
+def test_the_time_for_judging_is_that_of_the_slowest_extension_that_was_met(tmp_path):
+    own = fitting(tmp_path, samples=4, judges=8)
+    own.deadline = 1000.0
+    before = own.end
+    own.search(trials=3)
+    times = [trial.figures.slowdown for trial in tried(own.study) if trial.figures]
+    shares = sum(count / 8 for _, count in own._to_judge().values())
+    assert own.end == pytest.approx(1000 - reserve(own.goal, own.bare_seconds, shares, 1, max(times)))
+    assert own.end != before
+
+
+def test_one_thread_does_not_idle(tmp_path, monkeypatch):
+    seconds = {}
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        own = fitting(tmp_path)
+        seconds[threads] = own.bare_seconds / sum(row.seconds for row in own.fitted_on.rows(rw.Extension()))
+    assert seconds == pytest.approx({1: 1, 2: 1.3 / 2})
+
+
+@pytest.mark.parametrize("lengths", [(), (64,)])
+def test_schedules_alone(tmp_path, lengths):
+    """Neither proposals nor rivals have a reach, a bias, or layers of their own."""
+    own = fitting(tmp_path, space="schedules", lengths=lengths, deployable="any")
+    names = list(spaces_of(own.goal))
+    assert not {"reaches", "windows_below"} & set(names)
+    assert ("dynamic_pairs" in names) == bool(lengths)
+    own.search(trials=40)
+    tested = [trial.extension for trial in tried(own.study)] + [extension for extension, _ in own._to_judge().values()]
+    assert {type(each.frequencies).__name__ for each in tested} >= {"ByParts", "Dynamic", "NTK"}
+    assert all(each.reach is None and not each.biases and not each.layers for each in tested)
+    assert {"parts", "pairs"} & {trial.space for trial in tried(own.study)}
+    assert fitting(tmp_path / "usual", deployable="any").takes(rw.parse("rerope:window=16"))
 
 
 def test_too_few_texts_are_refused_before_anything_is_measured(tmp_path):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
 OBJECTIVES = ("all", "far")
-SPACES = ("usual", "compositions")
+SPACES = ("usual", "schedules", "compositions")
 WIDTH = 80
 
 
@@ -79,7 +79,8 @@ Searched = Annotated[
         "--space",
         metavar="SPACE",
         autocompletion=completion.one_of(SPACES),
-        help="usual: schedules, reaches, windows; compositions: a reach, a schedule, scales, local layers",
+        help="usual: schedules, reaches, windows; schedules: those alone, static and dynamic; compositions: a reach, a "
+        "schedule, scales, local layers",
     ),
 ]
 Lengths = Annotated[

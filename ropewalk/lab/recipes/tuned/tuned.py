@@ -127,8 +127,8 @@ class TunedRun(NamedTuple):
 def tuned(out: str | Path, settings: TunedSettings) -> Path:
     """Measure a model under each schedule without training, after a fifth of the steps, and after all of them.
 
-    Rows have the longest length (`longest`), for some methods half of it or the trained length. Every finished model and every measurement is kept: the same call
-    resumes. Results are tuned.json and tuned.md.
+    Rows have the longest length (`longest`), for some methods half of it or the trained length. Every finished model
+    and every measurement is kept: the same call resumes. Results are tuned.json and tuned.md.
     """
     folder, names = Path(out), named_methods(settings.methods, METHODS, "tuned")
     require_held_out(settings.corpus)

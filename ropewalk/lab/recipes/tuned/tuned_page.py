@@ -58,16 +58,16 @@ def _setting(results: Mapping[str, Any]) -> str:
 
 def _special(results: Mapping[str, Any], longest: int) -> str:
     """What some of the methods have of their own."""
-    length, methods = results["trained_len"], {model["method"] for model in results["models"]}
+    length, methods = results["trained_len"], list(dict.fromkeys(model["method"] for model in results["models"]))
+    halves = [f"`{name}`" for name in methods if "_half" in name]
     words = {
         "drope": f"DroPE is trained at {length:,} tokens, on as many a step, and reads longer texts under log-n. ",
         "short": "`short` is trained in the same way without a schedule: what the texts alone teach. ",
-        "pi_half": f"`pi_half`, `ntk_half` and `yarn_half` are set to {longest // 2:,} tokens and trained at that "
-        "length, on as many tokens a step. ",
         "yarn_half_dynamic": "`yarn_half_dynamic` has the weights of `yarn_half`, and dynamic scaling beyond. ",
         "yarn_beyond": f"`yarn_beyond` is set to {longest:,} tokens and trained at {longest // 2:,}. ",
     }
-    return "".join(sentence for name, sentence in words.items() if name in methods)
+    named = f"{' and '.join(halves)} are set to {longest // 2:,} tokens and trained at that length. " if halves else ""
+    return named + "".join(sentence for name, sentence in words.items() if name in methods)
 
 
 def _table(ours: TunedFigures, cell: Any) -> str:

@@ -19,10 +19,10 @@ from ropewalk.lab.recipes import listing
 from ropewalk.lab.recipes.running import run as run_recipe
 from ropewalk.lab.recipes.tuned import tuned as module
 from ropewalk.lab.recipes.tuned import tuned_page as module_of_page
-from ropewalk.lab.recipes.tuned.claims import CLAIMS, SHORT
+from ropewalk.lab.recipes.tuned.claims import CLAIMS, FAR_CLAIMS, SHORT
 from ropewalk.lab.recipes.tuned.claims import verdicts as verdicts_of
 from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LossTerm, TunedFigures
-from ropewalk.lab.recipes.tuned.tuned import METHODS, TunedSettings, tuned
+from ropewalk.lab.recipes.tuned.tuned import FARTHER, METHODS, TunedSettings, tuned
 from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.lab.training.train import TrainingPlan
@@ -209,9 +209,111 @@ def test_what_is_refused(run):
         run("none", corpus="all:python")
 
 
+def test_a_table_of_another_longest_length(run, tmp_path):
+    """Rows of half the length have as many tokens a step; a second method reads the weights of the first."""
+    run("base,yarn_half,yarn_half_dynamic", longest=4)
+    measured, models = figures_of(tmp_path / "out"), tmp_path / "out" / "models"
+    assert {key: list(rows) for key, rows in measured.items()} == {
+        ("base", 0, 0): [1, 2, 4],
+        ("yarn_half", 0, 0): [1, 2, 4],
+        **{(name, steps, 0): [1, 2, 4] for name in ("yarn_half", "yarn_half_dynamic") for steps in (1, 5)},
+    }
+    assert sorted(path.name for path in models.iterdir()) == ["yarn_half-1-0", "yarn_half-5-0"]
+    assert json.loads((models / "yarn_half-5-0" / "plan.json").read_text())["rows"] == 2
+    config = rw.load(models / "yarn_half-5-0" / "model").config
+    assert (config.rope_parameters["factor"], config.max_position_embeddings) == (2, 96)
+    static, dynamic = (measured[name, 5, 0] for name in ("yarn_half", "yarn_half_dynamic"))
+    for times in (1, 2):  # where it was trained
+        assert dynamic[times]["losses"] == pytest.approx(static[times]["losses"], abs=1e-6)
+    assert dynamic[4]["losses"] != pytest.approx(static[4]["losses"], abs=1e-6)
+    made = json.loads((tmp_path / "out" / "tuned.json").read_text())
+    assert (made["longest"], made["claims"]) == (4, [])
+    assert "`yarn_half` and `yarn_half_dynamic` are set to 96 tokens" in (tmp_path / "out" / "tuned.md").read_text()
+
+
+@pytest.mark.parametrize("longest", [0, 1, 3, 12, -2])
+def test_the_longest_length_is_a_power_of_two(longest):
+    with pytest.raises(InvalidValue, match=f"longest must be a power of two, at least 2, got {longest}"):
+        TunedSettings(plan=PLAN, longest=longest)
+
+
+def test_a_table_that_is_older_than_a_setting_goes_on(run, tmp_path):
+    """It began with what is the default now."""
+    run  # noqa: B018 - it makes the base model and the corpus
+    texts = {"model": str(tmp_path / "base"), "corpus": f"folder:{tmp_path / 'texts'}", "texts": "2", "passkeys": "1"}
+    given = {"methods": "base", "seeds": "1", "steps": "5", "rows": "1", "progress": "false", **texts}
+    run_recipe(listing.recipe("tuned"), tmp_path / "out", given)
+    stored = tmp_path / "out" / "recipe.json"
+    older = {name: value for name, value in json.loads(stored.read_text()).items() if name != "longest"}
+    stored.write_text(json.dumps(older))
+    run_recipe(listing.recipe("tuned"), tmp_path / "out", given)
+    with pytest.raises(Conflict, match="began with other values of longest"):
+        run_recipe(listing.recipe("tuned"), tmp_path / "out", {**given, "longest": "4"})
+
+
+def test_what_was_logged_while_training_is_kept(run, tmp_path):
+    run("none,pi", plan=replace(PLAN, log_every=1))
+    models = json.loads((tmp_path / "out" / "tuned.json").read_text())["models"]
+    for model in models:
+        logged = model.get("training")
+        assert bool(logged) == bool(model["steps"])
+        if logged:
+            assert logged["step"] == list(range(1, model["steps"] + 1))
+            assert all(map(math.isfinite, [*logged["loss"], *logged["grad_norm"]]))
+
+
+def far(losses, gradients=None, seeds=3):
+    """A table of the lengths up to 32x: losses by method and length, and the norms of gradients by method."""
+    models = [
+        {
+            "method": method,
+            "steps": steps,
+            "seed": seed,
+            "figures": [
+                {"times": times, "losses": [losses.get((method, times), 2.0) + 0.001 * text for text in range(3)]}
+                for times in (1, 2, 4, 8, 16, 32)
+            ],
+            **({"training": {"grad_norm": gradients[method][seed]}} if gradients and steps else {}),
+        }
+        for method in FARTHER
+        for steps in ((0,) if method == "base" else (20, 100))
+        for seed in range(seeds if steps else 1)
+    ]
+    return {"models": models, "plan": {"steps": 100}, "trained_len": 64, "longest": 32}
+
+
+def test_claims_of_16_and_32_times_the_trained_length():
+    words = {one.claim.name: one.word for one in verdicts_of(far({}))}
+    assert words == {
+        "pi-16x": "reproduced",
+        "yarn-32x": "reproduced",
+        "dynamic-after-training": "not settled",
+        "ntk-unstable": "not measured",
+    }
+    losses = {("pi_half", 16): 2.1, ("yarn_beyond", 32): 2.1, ("yarn_half", 32): 2.5, ("yarn_half_dynamic", 32): 2.2}
+    words = {one.claim.name: one.word for one in verdicts_of(far(losses))}
+    assert [words[name] for name in ("pi-16x", "yarn-32x")] == ["not reproduced"] * 2
+    assert words["dynamic-after-training"] == "reproduced"
+    steep = verdicts_of(far({**losses, ("yarn_half_dynamic", 32): 2.3}))
+    assert {one.claim.name: one.word for one in steep}["dynamic-after-training"] == "not reproduced"
+
+
+def test_stability_is_the_largest_gradient_over_the_median_by_seed():
+    calm, wild = [[1, 2, 4, 2, 2]] * 3, [[1, 2, 20, 2, 2], [1, 2, 21, 2, 2], [1, 2, 19, 2, 2]]
+    logged = {name: wild if name == "ntk_half" else calm for name in FARTHER}
+    (judged,) = (one for one in verdicts_of(far({}, logged)) if one.claim.name == "ntk-unstable")
+    assert judged.word == "reproduced"
+    assert judged.above[0].value == pytest.approx(sum(math.log10(peak / 4) for peak in (20, 21, 19)) / 3)
+    same = dict.fromkeys(FARTHER, calm)
+    assert verdicts_of(far({}, same))[-1].word == "not settled"
+    assert verdicts_of(far({}, logged, seeds=1))[-1].word == "not measured"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_one_that_the_model_can_have(name):
-    rw.parse(METHODS[name].read_under, trained_len=40, target_len=320)
+    method = METHODS[name].at(8)
+    for line in [method.read_under] if method.untrained else [method.line, *filter(None, [method.beyond])]:
+        rw.parse(line, trained_len=40, target_len=320)
 
 
 def results(losses, seeds=3):
@@ -286,7 +388,7 @@ def test_a_verdict_follows_from_the_intervals():
 
 
 def test_every_claim_is_of_methods_that_are_trained():
-    for claim in CLAIMS:
+    for claim in (*CLAIMS, *FAR_CLAIMS):
         assert {term.method for terms in claim.sums for term in terms} <= set(METHODS)
 
 

@@ -33,6 +33,7 @@ FALL = LogitFigure("fall", (0, 0.25), (0.5, 1))
 RISE = LogitFigure("rise beyond the trained length", (1, 2), (0.5, 1))
 FRONT = FALL._replace(name="fall in the front layers", layers=(0, 0.5))
 BACK = FALL._replace(name="fall in the back layers", layers=(0.5, 1))
+LAST = FALL._replace(name="fall in the last layer", layers=(5 / 6, 1))  # of the six layers of the zoo
 
 
 class LogitTerm(NamedTuple):
@@ -76,6 +77,10 @@ CLAIMS = (
     Claim("qk-bias-front-layers", "With biases the logit falls more within the trained length in the front half of the "
           "layers than in the back half.", "kexue.fm/9577",
           ((LogitTerm(1, FRONT, LOGIT), LogitTerm(-1, BACK, LOGIT)),)),
+    Claim("qk-bias-last-layer", "With biases not every layer's logit falls clearly: in the last layer it falls less "
+          "than half as much as in the mean of all.", "kexue.fm/9577",
+          ((LogitTerm(0.5, FALL, LOGIT), LogitTerm(-1, LAST, LOGIT)),),
+          theirs="'weaker' in the layers behind; half is ours"),
 )  # fmt: skip
 
 
