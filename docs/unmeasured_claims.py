@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ropewalk.lab.claims import ARTICLE_1, ARTICLE_2, ARTICLE_3, ARTICLE_5
+from ropewalk.lab.claims import ARTICLE_1, ARTICLE_2, ARTICLE_5
 
 NBCE, LLAMA_LONG, YARN = "kexue.fm/9617", "arXiv:2309.16039", "arXiv:2309.00071"
-SPEED = "figures: [performance](../performance.md)"
 
 
 class Unmeasured(NamedTuple):
@@ -20,8 +19,6 @@ class Unmeasured(NamedTuple):
 
 
 UNMEASURED = (
-    Unmeasured("From 2,048 to 32,768 tokens nothing is lost by much.", ARTICLE_1, "16x, an aim",
-               "our texts end at 8x or 10x"),
     Unmeasured("A larger base is better than XPos with a larger base.", f"{ARTICLE_2} on {LLAMA_LONG}", "a picture",
                "XPos is not in the tuned studies"),
     Unmeasured("Better data matter more than more long texts, and more long texts do not keep helping.",
@@ -44,6 +41,4 @@ UNMEASURED = (
                f"{ARTICLE_5} on {YARN}", "", "the consequence is judged: PI blurs what is near"),
     Unmeasured("A searched threshold of turns is better than one that is set by hand.", ARTICLE_5, "",
                "none was found that is clearly better than YaRN's: [searched schedules](fit/README.md)"),
-    Unmeasured("Short rows and an extension afterwards cost less than long rows throughout.", ARTICLE_3, "",
-               "the nearest is rows that become longer, which is not judged"),
 )  # fmt: skip

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shlex
+import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ropewalk as rw
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks import Context, Passkey
+from ropewalk.lab.recipes import listing
 from ropewalk.models import DEFAULT
 
 TRAINED = 512
@@ -78,3 +82,25 @@ def test_its_card_says_how_it_was_made():
     assert re.search(r"ropewalk train pretrain", card)
     for word in ("tokens", "hours", "held-out", "limits"):
         assert word in card.lower()
+
+
+def test_one_command_trains_it_anew():
+    """`make carried`: both parts, with settings that their recipes take, one after the other."""
+    root = RESULTS.parents[1]
+    said = subprocess.run(
+        ["make", "-n", "carried", "OUT=made", "BOOKS=books"], cwd=root, capture_output=True, text=True, check=True
+    ).stdout.replace("\\\n", " ")
+    lines = [shlex.split(line) for line in said.splitlines() if " train " in line]
+    assert [line[2] for line in lines] == ["pretrain", "carry_on"]
+    settings = []
+    for line in lines:
+        texts = dict(text.split("=", 1) for flag, text in pairwise(line) if flag == "--set")
+        settings.append(listing.recipe(line[2]).read(texts))
+    first, second = settings
+    assert (first.shape.trained_len, second.length) == (TRAINED, TRAINED)
+    assert second.model == "made/first/model"
+    tokens = [one.plan.steps * one.plan.rows * TRAINED for one in settings]
+    assert sum(tokens) == pytest.approx(32.0e6, rel=0.01)  # as the card says
+    assert "make carried OUT=FOLDER BOOKS=FOLDER" in (DEFAULT / "README.md").read_text()
+    refused = subprocess.run(["make", "-n", "carried"], cwd=root, capture_output=True, text=True, check=False)
+    assert "carried needs OUT=FOLDER and BOOKS=FOLDER" in refused.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.lab.claims import ARTICLE_2, Claim
+from ropewalk.lab.claims import ARTICLE_2, ARTICLE_3, Claim
 from ropewalk.lab.recipes.zoo.claims.sums import NOTHING, gain
 
 CLAIMS = (
@@ -21,4 +21,9 @@ CLAIMS = (
           "the steps they are better at 8x than short rows throughout.", "arXiv:2309.16039",
           tuple(terms for share in (20, 40, 80) for terms in gain(f"longer_from_{share}", "rope")),
           theirs="the training loss falls at each switch from 4,096 to 32,768 tokens; ours is accuracy at 8x"),
+    Claim("short-then-extended", "Long rows throughout cost more than short rows and an extension afterwards: after as "
+          "many tokens short rows and YaRN, without further training, are better at 8x.", ARTICLE_3,
+          gain("rope_under_yarn", "longer_from_0"), theirs="'very' costly, 128k instead of 4k tokens",
+          note="With short rows attention has an eighth of the pairs, so the same tokens cost less too. With many more "
+          "tokens long rows may win: this is about our budget."),
 )  # fmt: skip

@@ -77,8 +77,8 @@ CLAIMS = (
     Claim("qk-bias-front-layers", "With biases the logit falls more within the trained length in the front half of the "
           "layers than in the back half.", "kexue.fm/9577",
           ((LogitTerm(1, FRONT, LOGIT), LogitTerm(-1, BACK, LOGIT)),)),
-    Claim("qk-bias-last-layer", "With biases not every layer's logit falls clearly: in the last layer it falls less "
-          "than half as much as in the mean of all.", "kexue.fm/9577",
+    Claim("qk-bias-last-layer", "With biases the logit does not fall clearly in every layer: in the last one it "
+          "falls less than half as much as in the mean of all.", "kexue.fm/9577",
           ((LogitTerm(0.5, FALL, LOGIT), LogitTerm(-1, LAST, LOGIT)),),
           theirs="'weaker' in the layers behind; half is ours"),
 )  # fmt: skip
