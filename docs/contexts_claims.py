@@ -1,7 +1,8 @@
 """What the source of NBCE claims, judged by what `ropewalk compare` measured of the task many_contexts.
 
-python docs/contexts_claims.py FOLDER MORE   collect the results that two commands wrote into results/contexts
-python docs/contexts_claims.py               judge what was collected again, after a change of the claims
+python docs/contexts_claims.py FOLDER MORE        collect the results that two commands wrote into results/contexts
+python docs/contexts_claims.py retrieval FOLDER   collect NBCE beside a retrieved context, on questions of their own
+python docs/contexts_claims.py                    judge what was collected again, after a change of the claims
 
 FOLDER has every rule; MORE has more questions for NBCE, since a share of right answers needs many.
 """
@@ -18,18 +19,19 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from ropewalk.evaluation.metrics.intervals import Estimate, mean, minus, share
-from ropewalk.lab.claims import NATS, POINTS, Claim, JudgedClaim, judge
+from ropewalk.lab.claims import ARTICLE_1, NATS, POINTS, Claim, JudgedClaim, judge
 
 PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
 MEAN, MAX, LEAST = "many_contexts_mean_0.25", "many_contexts_max_0.25", "many_contexts_entropy_{}"
-PRODUCT = "many_contexts_product"
+PRODUCT, RETRIEVED = "many_contexts_product", "many_contexts_retrieved"
 POOLINGS = {"entropy": "least entropy", "mean": "mean", "max": "maximum"}
+ALONE = {PRODUCT: "exact naive Bayes", RETRIEVED: "the context that BM25 retrieves"}
 BETAS = ("0", "0.25", "0.5", "1")
 LOSS, RIGHT = "loss", "right"
 SOURCE = "kexue.fm/9617"
 
 
-EVERY, MORE = "answers under every rule", "more answers"
+EVERY, MORE, RETRIEVAL = "answers under every rule", "more answers", "beside retrieval"
 Figures = Mapping[str, Any]
 
 
@@ -48,8 +50,8 @@ class AnswerTerm(NamedTuple):
 
 def named(rule: str) -> str:
     """A rule in words."""
-    if rule == PRODUCT:
-        return "exact naive Bayes"
+    if rule in ALONE:
+        return ALONE[rule]
     _, _, pooling, beta = rule.rsplit("_", 3)
     return f"{POOLINGS[pooling]} (beta {beta})"
 
@@ -80,6 +82,22 @@ def claims_for(counts: Sequence[int]) -> list[Claim]:
             ((AnswerTerm(1, best, max(counts), RIGHT), AnswerTerm(-1, best, min(counts), RIGHT)),),
             -0.1,
             "12 contexts of 9,000 characters together, every question answered",
+        ),
+    ]
+
+
+def retrieval_claims(counts: Sequence[int]) -> list[Claim]:
+    """The claims on retrieval, for the largest number of contexts."""
+    best, most = LEAST.format("0.25"), max(counts)
+    return [
+        Claim(
+            "retrieval",
+            "NBCE can take the place of retrieval on a small scale: its share of right answers is at most ten points "
+            "below that from the one context which BM25 finds for the question.",
+            f"{ARTICLE_1} on {SOURCE}",
+            ((AnswerTerm(1, best, most, RIGHT), AnswerTerm(-1, RETRIEVED, most, RIGHT)),),
+            -0.1,
+            note="The question has the words of the line that answers it, which suits BM25.",
         ),
     ]
 
@@ -136,8 +154,12 @@ def _by_rule(answers: Sequence[Figures]) -> dict[tuple[str, int], Sequence[Figur
 
 def verdicts(kept: Figures) -> list[JudgedClaim]:
     """What the answers say of every claim."""
-    ours = Answers(kept[EVERY], kept[MORE])
-    return [_verdict(claim, ours) for claim in claims_for(ours.counts)]
+    ours, beside = Answers(kept[EVERY], kept[MORE]), Answers(kept[RETRIEVAL]["answers"], ())
+    retrieval = retrieval_claims(beside.counts) if beside.counts else []
+    return [
+        *(_verdict(claim, ours) for claim in claims_for(ours.counts)),
+        *(_verdict(claim, beside) for claim in retrieval),
+    ]
 
 
 def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
@@ -162,7 +184,20 @@ def collect(folder: Path, more: Path) -> Figures:
     kept = {name: every[name] for name in ("command", "made", "marks")}
     named_as = ((every, "FOLDER"), (questions, "MORE"))
     kept["command"] = " && ".join(re.sub(r"--out \S+", f"--out {name}", one["command"]) for one, name in named_as)
-    return {**kept, EVERY: answers_of(every), MORE: answers_of(questions)}
+    retrieval = _stored()[RETRIEVAL] if PLACE.is_file() else {"answers": []}
+    return {**kept, EVERY: answers_of(every), MORE: answers_of(questions), RETRIEVAL: retrieval}
+
+
+def collect_retrieval(folder: Path) -> Figures:
+    """What is stored, with NBCE beside a retrieved context."""
+    results = json.loads((folder / "results.json").read_text("utf-8"))
+    origin = {name: results[name] for name in ("made", "marks")}
+    origin["command"] = re.sub(r"--out \S+", "--out FOLDER", results["command"])
+    return {**_stored(), RETRIEVAL: {**origin, "answers": answers_of(results)}}
+
+
+def _stored() -> dict[str, Any]:
+    return dict(json.loads(PLACE.read_text("utf-8")))
 
 
 def write(kept: Figures) -> None:
@@ -173,4 +208,10 @@ def write(kept: Figures) -> None:
 
 
 if __name__ == "__main__":
-    write(collect(*map(Path, sys.argv[1:])) if len(sys.argv) > 1 else json.loads(PLACE.read_text("utf-8")))
+    match sys.argv[1:]:
+        case ["retrieval", folder]:
+            write(collect_retrieval(Path(folder)))
+        case [folder, more]:
+            write(collect(Path(folder), Path(more)))
+        case _:
+            write(_stored())

@@ -29,8 +29,6 @@ UNMEASURED = (
                "needs models that write well"),
     Unmeasured("NBCE fails where an answer needs several contexts at once.", f"{ARTICLE_1} on {NBCE}", "",
                "needs a model that answers from two facts of one context"),
-    Unmeasured("NBCE can take the place of retrieval on a small scale.", f"{ARTICLE_1} on {NBCE}", "",
-               "no retrieval to compare with"),
     Unmeasured("Grouped queries are faster since fewer bytes are read, and by more than expected.", ARTICLE_2, "",
                "the speed is measured (claims on key heads, above), not its cause"),
     Unmeasured("The gain by biases on queries and keys depends on the model's structure and settings.",

@@ -31,8 +31,11 @@ def results(losses, right=1.0):
     return {"trained_len": 512, "contenders": [{"rows": every}]}
 
 
+NO_ANSWERS = {"answers": []}
+
+
 def judged(every, more):
-    kept = {module.EVERY: module.answers_of(every), module.MORE: module.answers_of(more)}
+    kept = {module.EVERY: module.answers_of(every), module.MORE: module.answers_of(more), module.RETRIEVAL: NO_ANSWERS}
     return module.verdicts(json.loads(json.dumps(kept)))
 
 
@@ -89,3 +92,41 @@ def test_a_record_says_what_was_compared():
     first = judged(results(RULES), NOTHING)[0].record
     assert first["sums"][1] == "mean (beta 0.25) of 16 contexts, minus least entropy (beta 0.25) of 16 contexts"
     assert first["curves"]["mean (beta 0.25)"][0][:2] == pytest.approx([2, 2.125])
+
+
+def beside_retrieval(nbce, found):
+    """Of 40 questions; shares of right answers from 16 contexts."""
+    rows = [
+        {
+            "task": rule,
+            "length": 512 * count,
+            "samples": [{"loss": 1.0, "right": n < 40 * share, "contexts": count} for n in range(40)],
+        }
+        for rule, share in {module.LEAST.format("0.25"): nbce, module.RETRIEVED: found}.items()
+        for count in COUNTS
+    ]
+    return {"trained_len": 512, "contenders": [{"rows": rows}]}
+
+
+@pytest.mark.parametrize(
+    ("nbce", "found", "word"),
+    [(1.0, 0.5, "reproduced"), (0.3, 1.0, "not reproduced"), (0.9, 0.9, "not settled")],
+)
+def test_nbce_in_place_of_retrieval(nbce, found, word):
+    answers = module.answers_of(beside_retrieval(nbce, found))
+    kept = {module.EVERY: module.answers_of(results(RULES)), module.MORE: [], module.RETRIEVAL: {"answers": answers}}
+    judged = {one.claim.name: one for one in module.verdicts(kept)}["retrieval"]
+    assert judged.word == word
+    assert judged.above[0].value == pytest.approx(nbce - found + 0.1)
+    assert list(judged.curves) == ["least entropy (beta 0.25)", "the context that BM25 retrieves"]
+
+
+def test_what_is_beside_retrieval_is_added_to_what_is_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PLACE", tmp_path / "contexts.json")
+    module.PLACE.write_text(json.dumps({"command": "x", module.EVERY: [], module.MORE: []}))
+    made = {"made": {}, "marks": {}, "command": "ropewalk compare --out /tmp/x", **beside_retrieval(1.0, 1.0)}
+    (tmp_path / "results.json").write_text(json.dumps(made))
+    kept = module.collect_retrieval(tmp_path)
+    assert kept["command"] == "x"
+    assert kept[module.RETRIEVAL]["command"] == "ropewalk compare --out FOLDER"
+    assert {one["rule"] for one in kept[module.RETRIEVAL]["answers"]} == {module.LEAST.format("0.25"), module.RETRIEVED}

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.decoding import NBCE, Decoding, MaxPooling, MeanPooling
+from ropewalk.evaluation.material.bm25 import scores
 from ropewalk.evaluation.material.prompts import Prompt, tokenised, with_needle
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means, share
@@ -29,6 +30,7 @@ from ropewalk.spec import Json
 
 FEWEST = 2  # contexts
 AT_ONCE = 16  # rows in a batch
+WITHOUT_BETA = ("product", "retrieved")
 MOST = 20.0  # nats: the loss of a token that NBCE's filter leaves no probability
 
 
@@ -36,25 +38,33 @@ MOST = 20.0  # nats: the loss of a token that NBCE's filter leaves no probabilit
 class ManyContexts(AtDepths):
     name: ClassVar[str] = "many_contexts"
     pooling: Annotated[
-        Literal["entropy", "mean", "max", "product"],
-        "the context of least entropy (NBCE), the mean, the maximum of each token, or exact naive Bayes",
+        Literal["entropy", "mean", "max", "product", "retrieved"],
+        "the context of least entropy (NBCE), the mean, the maximum of each token, exact naive Bayes, or only the "
+        "context that BM25 finds for the question",
     ] = "entropy"
     beta: Annotated[
-        float, NOT_NEGATIVE, "how strongly the context-free guess is discounted; a product of n contexts has n - 1"
+        float,
+        NOT_NEGATIVE,
+        "how strongly the context-free guess is discounted; a product of n contexts has n - 1, a retrieved context 0",
     ] = 0.25
     piece: Annotated[int | None, AT_LEAST_ONE, "tokens of a context; the trained length if nothing"] = None
 
     @property
     def title(self) -> str:
         """With the rule."""
-        return f"{self.name}_{self.pooling}" + ("" if self.pooling == "product" else f"_{self.beta:g}")
+        return f"{self.name}_{self.pooling}" + ("" if self.pooling in WITHOUT_BETA else f"_{self.beta:g}")
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passkey in one of the contexts."""
         prompts = self.prompts(subject, length, sample)
         holder = self.holder(subject, length, sample)
-        logp_bnv, answer = read(subject, prompts), prompts[1 + holder].answer_ids
-        score = combined(self.rule(contexts=len(prompts) - 1), logp_bnv, answer)
+        answer = prompts[1 + holder].answer_ids
+        if self.pooling == "retrieved":
+            found = retrieved(prompts[1:])
+            score = combined(MeanPooling(beta=0), read(subject, [prompts[0], prompts[1 + found]]), answer)
+            score = score._replace(chosen=[1 + found] * len(answer))
+        else:
+            score = combined(self.rule(contexts=len(prompts) - 1), read(subject, prompts), answer)
         return {
             "right": all(score.hits),
             "loss": fmean(score.losses),
@@ -109,6 +119,12 @@ class ManyContexts(AtDepths):
             "right": share(sum(result["right"] for result in results), len(results)),
             **means(results, loss=LOSS, context_right=SHARE),
         }
+
+
+def retrieved(prompts: Sequence[Prompt]) -> int:
+    """The context that BM25 finds for the question; the first of several that are equally good."""
+    found = scores(QUESTION, [prompt.text.removesuffix(QUESTION) for prompt in prompts])
+    return found.index(max(found))
 
 
 @torch.no_grad()

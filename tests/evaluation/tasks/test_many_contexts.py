@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.decoding import NBCE, MeanPooling
+from ropewalk.evaluation.material.prompts import Prompt
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks import ManyContexts
-from ropewalk.evaluation.tasks.many_contexts import combined, read
+from ropewalk.evaluation.tasks.many_contexts import combined, read, retrieved
 from ropewalk.evaluation.tasks.passkey import QUESTION
 from ropewalk.measure.loading import opened_by_name
 
@@ -84,3 +86,29 @@ def test_the_rule_is_in_the_title():
     assert TASK.title == "many_contexts_entropy_0.25"
     assert ManyContexts(samples=1, pooling="mean", beta=0).title == "many_contexts_mean_0"
     assert ManyContexts(samples=1, pooling="product", beta=0).title == "many_contexts_product"
+    assert ManyContexts(samples=1, pooling="retrieved").title == "many_contexts_retrieved"
+
+
+def test_a_retrieved_context_is_read_alone(carried):
+    """As a passkey in one text: the loss is that of the model, whatever stands in the other contexts."""
+    task, found = ManyContexts(samples=3, pooling="retrieved"), []
+    for sample in range(3):
+        prompts = task.prompts(carried, 1536, sample)[1:]
+        place, measured = retrieved(prompts), task.measure(carried, 1536, sample)
+        prompt = prompts[place]
+        with torch.no_grad():
+            logits = carried.model(torch.tensor([[*prompt.ids, *prompts[sample].answer_ids]])).logits[0]
+        count = len(prompt.answer_ids)
+        losses = cross_entropy(logits[-1 - count : -1].float(), torch.tensor(prompts[sample].answer_ids))
+        assert measured["loss"] == pytest.approx(float(losses), abs=1e-4)
+        assert measured["context_right"] == (place == sample)
+        assert measured["contexts"] == 3
+        found.append(place)
+    assert len(set(found)) > 1  # it is not always the same place
+
+
+def test_the_retrieved_context_is_the_one_that_names_what_is_asked_for():
+    texts = ["the value is the sum", "Remember it. 12345 is the pass key.", "a key of a door"]
+    prompts = [Prompt(text + QUESTION, " 1", (1,), (2,)) for text in texts]
+    assert retrieved(prompts) == 1
+    assert retrieved([prompts[0]] * 3) == 0
