@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from markdown_table import table_of
+
 from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, crossed, share
 from ropewalk.report.titles import of_projects
 
@@ -22,7 +24,7 @@ TEXTS = {
     "all:folder:unseen": "Django 5.2, Flask 3.1, Scrapy 2.19, Celery 5.7, which it has not seen",
     "all:folder:books": "*Moby Dick*, *Ulysses*, *Anna Karenina*, which it has not seen",
 }
-HEAD = "| kind of text | texts | nats a token | accuracy | bits a byte |\n|---|---|---|---|---|"
+HEAD = ("kind of text", "texts", "nats a token", "accuracy", "bits a byte")
 FILLERS = {"text": "held-out text", "grass": "the five sentences about grass"}
 PUZZLES = {"niah_single_1": "with a single needle in noise", "vt": "of variable tracking"}
 COLUMNS = {"loss": LOSS, "accuracy": SHARE, "bits_per_byte": LOSS}
@@ -32,7 +34,7 @@ Figures = Mapping[str, Any]
 def card_table() -> str:
     """A row for each kind of text."""
     texts = json.loads(PLACE.read_text("utf-8"))["texts"]
-    return "\n".join([HEAD, *(_row(words, texts[corpus]) for corpus, words in TEXTS.items())])
+    return table_of(HEAD, (_row(words, texts[corpus]) for corpus, words in TEXTS.items()))
 
 
 def passkeys_found() -> str:
@@ -51,13 +53,13 @@ def puzzles_solved() -> str:
     return f"Of RULER's prompts in 512 tokens it solves {' and '.join(parts)}."
 
 
-def _row(words: str, study: Figures) -> str:
+def _row(words: str, study: Figures) -> list[str]:
     projects = study["projects"]
     means = [
         crossed([study["samples"][name]], groups=projects, least=least, most=most)
         for name, (least, most) in COLUMNS.items()
     ]
-    return f"| {' | '.join([words, f'{len(projects)}{of_projects(projects)}', *map(_interval, means)])} |"
+    return [words, f"{len(projects)}{of_projects(projects)}", *map(_interval, means)]
 
 
 def _interval(estimate: Estimate) -> str:

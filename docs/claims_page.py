@@ -16,10 +16,11 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 from generated_part import has_part, with_part
+from markdown_table import table_of
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from PIL import Image
-from results_tables import TABLES, table_of
+from results_tables import TABLES
 from unmeasured_claims import UNMEASURED
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -170,17 +171,13 @@ def _counts(verdicts: Sequence[str]) -> str:
 
 
 def _summary_of(study: Study, records: Sequence[Record]) -> str:
-    lines = [
-        "| claim | source | its figures | bound | ours, minus the bound [95 %] | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for record in records:
         name = f"[{record['claim']}](claims/{page_name(study, record)})"
         ours = f"{'; '.join(record['intervals'])} {record['unit']}" if record["intervals"] else ""
         bound = f"{record['bound']:g}" if record["intervals"] else ""
-        cells = (name, record["source"], record["theirs"], bound, ours, record["verdict"])
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((name, record["source"], record["theirs"], bound, ours, record["verdict"]))
+    return table_of(("claim", "source", "its figures", "bound", "ours, minus the bound [95 %]", "verdict"), rows)
 
 
 def results_page(results: Path = RESULTS) -> str:
@@ -230,8 +227,8 @@ def _theirs(record: Record) -> str:
 
 def _sums(record: Record) -> str:
     """What is compared with the bound, and how far above it the figures are."""
-    rows = [f"| {one} | {gap} |" for one, gap in zip(record["sums"], record["intervals"], strict=True)]
-    return "\n".join([f"| what is compared | how far above, {record['unit']} [95 %] |", "|---|---|", *rows])
+    head = "what is compared", f"how far above, {record['unit']} [95 %]"
+    return table_of(head, zip(record["sums"], record["intervals"], strict=True))
 
 
 def _heading(record: Record) -> str:
@@ -244,11 +241,11 @@ def _table(record: Record) -> str:
     every = _places(record)
     shown = every if len(every) <= LENGTHS else every[:: len(every) // LENGTHS]
     digits = 1 if record["unit"] == "points" else 3
-    lines = [f"| | {' | '.join(f'{x:g}' for x in shown)} |", "|" + "---|" * (1 + len(shown))]
+    rows = []
     for label, points in record["curves"].items():
         at = {x: f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for x, value, low, high in points}
-        lines.append(f"| {label} | {' | '.join(at.get(x, '') for x in shown)} |")
-    return "\n".join(lines)
+        rows.append([label, *(at.get(x, "") for x in shown)])
+    return table_of(["", *(f"{x:g}" for x in shown)], rows)
 
 
 def draw_claims(results: Path = RESULTS) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import typer
+from markdown_table import table_of
 
 from ropewalk.cli.exit_status import MEANINGS
 from ropewalk.cli.parser import EXAMPLES, app
@@ -34,8 +35,8 @@ def command_line_page() -> str:
 
 
 def _exit_statuses() -> list[str]:
-    rows = [f"| {status} | {_capital(meaning)}. |" for status, meaning in MEANINGS.items()]
-    return ["## Exit status", "\n".join(["| status | meaning |", "|---|---|", *rows])]
+    rows = [(str(status), f"{_capital(meaning)}.") for status, meaning in MEANINGS.items()]
+    return ["## Exit status", table_of(("status", "meaning"), rows)]
 
 
 def _verb(verb: Any, example: str) -> list[str]:
@@ -44,16 +45,15 @@ def _verb(verb: Any, example: str) -> list[str]:
     parts = [f"## {verb.name}", _as_text(verb.help), f"```text\n{usage}\n```", f"Example: `{example}`"]
     options = [parameter for parameter in verb.params if parameter.param_type_name == "option"]
     rows = [
-        f"| `{_name(parameter)}` | {_default(parameter)} | {_cell(parameter.help)} |"
-        for parameter in (*arguments, *options)
+        (f"`{_name(parameter)}`", _default(parameter), _cell(parameter.help)) for parameter in (*arguments, *options)
     ]
-    parts.append("\n".join(["| argument or option | default | meaning |", "|---|---|---|", *rows]))
+    parts.append(table_of(("argument or option", "default", "meaning"), rows))
     return parts + [table for name in KEYS if name.split()[0] == verb.name for table in _keys(name)]
 
 
 def _keys(name: str) -> list[str]:
-    rows = [f"| `{key}` | {_cell(meaning)} |" for key, meaning in KEYS[name].items()]
-    return [f"`{name} --json`:", "\n".join(["| key | value |", "|---|---|", *rows])]
+    rows = [(f"`{key}`", _cell(meaning)) for key, meaning in KEYS[name].items()]
+    return [f"`{name} --json`:", table_of(("key", "value"), rows)]
 
 
 def _usage(argument: Any) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from generated_part import with_part
+from markdown_table import table_of
 
 from ropewalk.evaluation.metrics.intervals import crossed
 
@@ -33,7 +34,7 @@ def collected(place: Path, length: int) -> dict[str, Any]:
     return {name: result[name] for name in ("command", "made", "marks", "projects")} | {"lines": lines}
 
 
-def row(length: str, corpus: str, lines: dict[str, Any], projects: list[str]) -> str:
+def row(length: str, corpus: str, lines: dict[str, Any], projects: list[str]) -> list[str]:
     """One length and corpus; intervals are over projects, or over books, since texts of one are alike."""
     mine = lines[OURS]["losses"]
     gaps = [
@@ -45,16 +46,16 @@ def row(length: str, corpus: str, lines: dict[str, Any], projects: list[str]) ->
     keys = f"{' / '.join(f'{sum(one):g}' for one in asked)} of {len(asked[0])}" if asked[0] else ""
     mean = sum(mine) / len(mine)
     texts = f"{len(mine)} of {len(set(projects))} {CORPORA[corpus]}"
-    return f"| {length} | {texts} | {mean:.3f} | {' | '.join(cells)} | {keys} |"
+    return [length, texts, f"{mean:.3f}", *cells, keys]
 
 
 def table(measured: dict[str, Any]) -> str:
     """All of them, shorter texts first."""
-    head = ["| tokens | texts | nats | " + " | ".join(f"minus `{rival}`" for rival in RIVALS) + " | passkeys |"]
+    head = ["tokens", "texts", "nats", *(f"minus `{rival}`" for rival in RIVALS), "passkeys"]
     names = [(length, corpus) for length in LENGTHS for corpus in CORPORA if f"{corpus}-{length}" in measured]
     studies = [(length, corpus, measured[f"{corpus}-{length}"]) for length, corpus in names]
     rows = [row(length, corpus, study["lines"], study["projects"]) for length, corpus, study in studies]
-    return "\n".join([*head, "|---|---|---|---|---|---|", *rows])
+    return table_of(head, rows)
 
 
 def compositions_page() -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from markdown_table import table_of
 
 RESULTS = Path(__file__).parent / "results" / "engines"
 HEAD = """# Engines
@@ -16,7 +18,7 @@ ours, token by token. A figure is the largest difference within the trained leng
 these models are off by 1 to 20. `default` is the model that Ropewalk carries, trained on 512 tokens; the others are
 small, with random weights. A half precision is compared with our own model in that precision, and engines round
 elsewhere. `make engines` runs all of it again and fails where a figure is not below its bound."""
-RAN = "| model | extension | kind | precision | tokens | within | beyond | bound |"
+RAN = ("model", "extension", "kind", "precision", "tokens", "within", "beyond", "bound")
 Row = Mapping[str, Any]
 
 
@@ -28,26 +30,18 @@ def engines_page(folder: Path = RESULTS) -> str:
         ran = [row for row in record["rows"] if "refused" not in row]
         refused = [row for row in record["rows"] if "refused" in row]
         parts.append(f"## {record['engine']} {record['version']}")
-        parts.append(_table(RAN, map(_ran, ran)))
+        parts.append(table_of(RAN, map(_ran, ran)))
         if refused:
             parts.append("Refused, with the sentence of the export:")
-            parts.append(_table("| model | extension | reason |", map(_refused, refused)))
+            parts.append(table_of(("model", "extension", "reason"), map(_refused, refused)))
     return "\n\n".join(parts) + "\n"
 
 
-def _table(head: str, rows: Any) -> str:
-    return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *rows])
-
-
-def _ran(row: Row) -> str:
+def _ran(row: Row) -> list[str]:
     note = f" {row['note']}" if "note" in row else ""
     cells = [row["architecture"], f"`{row['method']}`", row.get("kind", ""), row["dtype"], f"{row['tokens']:,}"]
-    return _line([*cells, f"{row['inside']:.1e}", f"{row['beyond']:.1e}", f"{row['bound']:g}{note}"])
+    return [*cells, f"{row['inside']:.1e}", f"{row['beyond']:.1e}", f"{row['bound']:g}{note}"]
 
 
-def _refused(row: Row) -> str:
-    return _line([row["architecture"], f"`{row['method']}`", row["refused"].replace("|", "\\|")])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _refused(row: Row) -> list[str]:
+    return [row["architecture"], f"`{row['method']}`", row["refused"].replace("|", "\\|")]

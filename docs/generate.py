@@ -17,6 +17,7 @@ from claims_page import RESULTS, claim_pages, draw_claims, results_page
 from compositions_page import compositions_page
 from demo_table import demo_table
 from generated_part import with_part
+from markdown_table import table_of
 
 from ropewalk import presets
 from ropewalk.evaluation import tasks
@@ -57,8 +58,8 @@ def methods_page() -> str:
         for method in methods:
             parts += _method(slot, method)
     parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each consists of."]
-    rows = [f"| `{preset.__name__}` | {page_of(preset).idea} | {page_of(preset).source} |" for preset in presets.ALL]
-    return "\n\n".join([*parts, "\n".join(["| preset | what it is | source |", "|---|---|---|", *rows])]) + "\n"
+    rows = [(f"`{preset.__name__}`", page_of(preset).idea, page_of(preset).source) for preset in presets.ALL]
+    return "\n\n".join([*parts, table_of(("preset", "what it is", "source"), rows)]) + "\n"
 
 
 def tasks_page() -> str:
@@ -85,8 +86,8 @@ def _method(slot: str, method: type[Spec]) -> list[str]:
 
 def _parameters(spec: type[Spec]) -> list[str]:
     """A table, where there are any."""
-    rows = [f"| `{row.name}` | {row.default} | {row.rule} | {row.meaning} |" for row in parameter_rows(spec)]
-    return ["\n".join(["| parameter | default | must be | meaning |", "|---|---|---|---|", *rows])] if rows else []
+    rows = [(f"`{row.name}`", row.default, row.rule, row.meaning) for row in parameter_rows(spec)]
+    return [table_of(("parameter", "default", "must be", "meaning"), rows)] if rows else []
 
 
 def methods_table(meanings: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ from ropewalk.hf.probe.probed_layer import ProbedLayer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from markdown_table import table_of
 from sweep.families import FAMILIES
 from sweep.verdict import TEXT, Verdict, verdict
 
@@ -54,10 +55,7 @@ is probed in the same way.
 with attention. *Static* is the mode of a static schedule: the model's rotary tables, or our attention where the tables
 cannot express it. The notes say what is refused, and in which ways the base model itself gives other logits; these are
 not compared."""
-HEADER = [
-    "| architecture | verdict | rotating | pairs | windows | no rotation | static | notes |",
-    "|---|---|---|---|---|---|---|---|",
-]
+HEADER = ("architecture", "verdict", "rotating", "pairs", "windows", "no rotation", "static", "notes")
 
 
 def main() -> None:
@@ -72,7 +70,7 @@ def main() -> None:
         names = [name for name in family.names if not asked.only or name in asked.only]
         for result in verdicts(family.title, names, asked.seed, asked.processes):
             tables.setdefault(family.title, []).append(result)
-            print(row(result), flush=True)
+            print(" | ".join(row(result)), flush=True)
     if not asked.only and not asked.seed:
         PAGE.write_text(models_page(tables))
     wrong = [result.name for results in tables.values() for result in results if result.word == "wrong"]
@@ -97,14 +95,13 @@ def models_page(tables: dict[str, list[Verdict]]) -> str:
     for title, results in tables.items():
         words = Counter(result.word for result in results)
         counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
-        parts += [f"## {title}", f"Of {len(results)}: {counts}.", "\n".join([*HEADER, *map(row, results)])]
+        parts += [f"## {title}", f"Of {len(results)}: {counts}.", table_of(HEADER, map(row, results))]
     return "\n\n".join(parts) + "\n"
 
 
-def row(result: Verdict) -> str:
+def row(result: Verdict) -> list[str]:
     """The line of a table."""
-    cells = [result.name, result.word, *_rotation(result.layers), result.static or "-", result.notes or "-"]
-    return f"| {' | '.join(cells)} |"
+    return [result.name, result.word, *_rotation(result.layers), result.static or "-", result.notes or "-"]
 
 
 def _rotation(layers: tuple[ProbedLayer, ...]) -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from markdown_table import table_of
+
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.lab.claims import Unit
 from ropewalk.lab.recipes.zoo.figures import ACCURACY, FAR, PLAIN, AccuracyTerm, ZooFigures
@@ -118,9 +120,3 @@ def _loss(models: Sequence[Mapping[str, Any]], name: str, steps: int) -> str:
 
 def _highest_first(rows: Sequence[list[str]]) -> list[list[str]]:
     return sorted(rows, key=lambda row: -float(row[1]))
-
-
-def table_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of a page."""
-    first, *others = (f"| {' | '.join(row)} |" for row in (head, *rows))
-    return "\n".join([first, f"|{'---|' * len(head)}", *others])
