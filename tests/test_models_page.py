@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 from markdown_table import table_of  # noqa: E402
+
 from models import HEADER, PAGE, row, sample  # noqa: E402
 
 TABLES = {part.partition("\n")[0]: part for part in PAGE.read_text().split("\n## ")[1:]}
