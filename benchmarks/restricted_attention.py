@@ -130,7 +130,7 @@ BOUNDED = Claim(
     f"{ARTICLE_2} on arXiv:2310.06825",
     (("bytes after 512 tokens over bytes after 4,096",),),
     1 / 1.01,
-    note="Counted, not drawn, so the interval has no width.",
+    note="Counted, not drawn, so the interval has no width. The cache has its full size from the first token on.",
 )
 
 

@@ -119,8 +119,8 @@ STUDIES = (
         "switches",
         "switches/switches.json",
         "small models, trained on 64 tokens and then on 512",
-        "ropewalk train zoo --out FOLDER --set methods=longer_from_20,longer_from_40,longer_from_80 --set seeds=1 && "
-        "python docs/switch_claims.py FOLDER",
+        "ropewalk train zoo --out FOLDER --set methods=longer_from_40,longer_from_80 --set steps=1500 --set "
+        "log_every=5 --set texts=4 && python docs/switch_claims.py FOLDER",
         TABLE.split(". ", 1)[1],
     ),
     Study(

@@ -33,6 +33,7 @@ SOURCE = "kexue.fm/9617"
 
 EVERY, MORE, RETRIEVAL = "answers under every rule", "more answers", "beside retrieval"
 Figures = Mapping[str, Any]
+NOTHING: Figures = {"answers": []}
 
 
 class AnswerTerm(NamedTuple):
@@ -154,7 +155,7 @@ def _by_rule(answers: Sequence[Figures]) -> dict[tuple[str, int], Sequence[Figur
 
 def verdicts(kept: Figures) -> list[JudgedClaim]:
     """What the answers say of every claim."""
-    ours, beside = Answers(kept[EVERY], kept[MORE]), Answers(kept[RETRIEVAL]["answers"], ())
+    ours, beside = Answers(kept[EVERY], kept[MORE]), Answers(kept.get(RETRIEVAL, NOTHING)["answers"], ())
     retrieval = retrieval_claims(beside.counts) if beside.counts else []
     return [
         *(_verdict(claim, ours) for claim in claims_for(ours.counts)),
@@ -184,7 +185,7 @@ def collect(folder: Path, more: Path) -> Figures:
     kept = {name: every[name] for name in ("command", "made", "marks")}
     named_as = ((every, "FOLDER"), (questions, "MORE"))
     kept["command"] = " && ".join(re.sub(r"--out \S+", f"--out {name}", one["command"]) for one, name in named_as)
-    retrieval = _stored()[RETRIEVAL] if PLACE.is_file() else {"answers": []}
+    retrieval = _stored().get(RETRIEVAL, NOTHING) if PLACE.is_file() else NOTHING
     return {**kept, EVERY: answers_of(every), MORE: answers_of(questions), RETRIEVAL: retrieval}
 
 
@@ -213,5 +214,7 @@ if __name__ == "__main__":
             write(collect_retrieval(Path(folder)))
         case [folder, more]:
             write(collect(Path(folder), Path(more)))
-        case _:
+        case []:
             write(_stored())
+        case _:
+            sys.exit(__doc__)

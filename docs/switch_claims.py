@@ -1,5 +1,8 @@
 """Whether the loss falls when rows become longer during training: what an article says, judged by logs of the zoo.
 
+The loss falls during training anyway. So the fall at a switch is compared with the fall over the same steps in another
+training of the same seed, whose rows become longer at another time.
+
 python docs/switch_claims.py FOLDER   collect the logs of `ropewalk train zoo --out FOLDER`
 python docs/switch_claims.py          judge what was collected again, after a change of the claims
 """
@@ -14,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
-from ropewalk.lab.claims import ARTICLE_2, NATS, Claim, JudgedClaim, judge
+from ropewalk.lab.claims import ARTICLE_2, NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
 from ropewalk.lab.recipes.building_blocks import LOGGED
 from ropewalk.lab.recipes.zoo.methods import LONGER, METHODS
 
@@ -23,13 +26,13 @@ NEAR = 0.05  # share of the steps: what is compared before and after a switch
 TRAININGS = "trainings"
 CLAIM = Claim(
     "loss-at-switch",
-    f"The training loss falls when rows become {LONGER} times longer: in the {NEAR:.0%} of the steps after it is lower "
-    f"than in the {NEAR:.0%} before.",
+    f"The training loss falls when rows become {LONGER} times longer: from the {NEAR:.0%} of the steps before to the "
+    f"{NEAR:.0%} after, more than in a training of the same seed which switches at another time.",
     f"{ARTICLE_2} on arXiv:2309.16039",
-    (("loss before the switch, minus loss after it",),),
+    (("fall of the loss at the switch, minus its fall over the same steps without a switch",),),
     theirs="a picture, from 4,096 to 32,768 tokens",
     note="The base becomes 500,000 at the same step. Losses are means over all tokens of a row; a later token of a "
-    "longer row has more context.",
+    "longer row has more context. Each seed counts once, with the mean over its switches.",
 )
 
 
@@ -47,20 +50,41 @@ def collect(folder: Path) -> dict[str, Any]:
     return {TRAININGS: trained}
 
 
-def drop(training: Mapping[str, Any]) -> float:
-    """The mean loss just before the switch, less that just after it."""
+def fall(training: Mapping[str, Any], share: float) -> float:
+    """The mean loss just before a share of the steps, less that just after it."""
     last = training["losses"][-1][0]
-    switch, near = METHODS[training["method"]].longer_from * last, NEAR * last
-    before = [loss for step, loss in training["losses"] if switch - near < step <= switch]
-    after = [loss for step, loss in training["losses"] if switch < step <= switch + near]
+    at, near = share * last, NEAR * last
+    before = [loss for step, loss in training["losses"] if at - near < step <= at]
+    after = [loss for step, loss in training["losses"] if at < step <= at + near]
+    if not before or len(before) != len(after):
+        sys.exit(f"log the loss more often: --set log_every={max(1, round(near / 15))}")
     return fmean(before) - fmean(after)
+
+
+def falls(trainings: Sequence[Mapping[str, Any]]) -> list[float]:
+    """For each seed the fall at its switches, less that of its other trainings over the same steps."""
+    found = []
+    for seed in sorted({one["seed"] for one in trainings}):
+        mine = [one for one in trainings if one["seed"] == seed]
+        pairs = [(one, other, _share(one)) for one in mine for other in mine if _share(one) != _share(other)]
+        if pairs:
+            found.append(fmean(fall(one, share) - fall(other, share) for one, other, share in pairs))
+    return found
+
+
+def _share(training: Mapping[str, Any]) -> float:
+    share = METHODS[training["method"]].longer_from
+    assert share is not None
+    return share
 
 
 def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the logs say."""
-    fallen = mean([drop(one) for one in kept[TRAININGS]])
+    by_seed = falls(kept[TRAININGS])
+    if len(by_seed) < 2:
+        return [JudgedClaim(claim=CLAIM, word=ONE_SEED if by_seed else NOT_MEASURED, unit=NATS)]
     curves = {f"{one['method']}, seed {one['seed']}": _curve(one["losses"]) for one in kept[TRAININGS]}
-    return [judge(CLAIM, [fallen], NATS, ("step", "training loss, nats"), curves)]
+    return [judge(CLAIM, [mean(by_seed)], NATS, ("step", "training loss, nats"), curves)]
 
 
 def _curve(losses: Sequence[Sequence[float]]) -> list[tuple[float, Estimate]]:
@@ -76,4 +100,10 @@ def write(kept: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    write(collect(Path(sys.argv[1])) if len(sys.argv) > 1 else json.loads(PLACE.read_text("utf-8")))
+    match sys.argv[1:]:
+        case [place]:
+            write(collect(Path(place)))
+        case [] if PLACE.is_file():
+            write(json.loads(PLACE.read_text("utf-8")))
+        case _:
+            sys.exit(__doc__)

@@ -44,7 +44,6 @@ NOT_NEGATIVE = Rule("at least 0", lambda value: value >= 0)
 AT_LEAST_ONE = Rule("at least 1", lambda value: value >= 1)
 ABOVE_ONE = Rule("above 1", lambda value: value > 1)
 A_SHARE = Rule("above 0 and at most 1", lambda value: 0 < value <= 1)
-A_POWER_OF_TWO = Rule("a power of two, at least 2", lambda value: value > 1 and value & (value - 1) == 0)
 EVEN = Rule("a positive even number", lambda value: value > 0 and value % 2 == 0)
 
 

@@ -10,50 +10,74 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import switch_claims as module
 
 
-def logged(folder, name, loss):
-    """A log of 1,000 steps, every 10; `loss` is a function of the step."""
+def logged(folder, name, loss, every=10):
+    """A log of 1,000 steps; `loss` is a function of the step."""
     place = folder / "models" / name
     place.mkdir(parents=True)
-    rows = [{"step": step, "loss": loss(step), "grad_norm": 1.0} for step in range(10, 1010, 10)]
+    rows = [{"step": step, "loss": loss(step), "grad_norm": 1.0} for step in range(every, 1000 + every, every)]
     (place / "losses.json").write_text(json.dumps({"rows": rows}))
 
 
-def collected(folder, drops):
-    """Three trainings, which switch after 200, 400 and 800 steps; each falls by one of `drops` there."""
-    for number, (share, fall) in enumerate(zip((20, 40, 80), drops, strict=True)):
-        logged(folder, f"longer_from_{share}-{number}", lambda step, at=10 * share, fall=fall: 3 - fall * (step > at))
+def collected(folder, falls, slope=0.001):
+    """Two trainings for each seed, after 40 and 80 % of the steps; each falls by one of `falls` there, and all of them
+    fall steadily besides."""
+    for seed, fall in enumerate(falls):
+        for share in (40, 80):
+            loss = lambda step, at=10 * share, fall=fall: 5 - slope * step - fall * (step > at)  # noqa: E731
+            logged(folder, f"longer_from_{share}-{seed}", loss)
     logged(folder, "longer_from_0-0", lambda step: 9.0)  # it has no switch
     return module.collect(folder)
 
 
-def test_the_drop_is_that_at_the_switch(tmp_path):
+def test_a_steady_fall_is_no_fall_at_a_switch(tmp_path):
+    kept = collected(tmp_path, (0.0, 0.0, 0.0))
+    assert len(kept[module.TRAININGS]) == 6
+    assert module.fall(kept[module.TRAININGS][0], 0.4) == pytest.approx(0.05)
+    assert module.falls(kept[module.TRAININGS]) == pytest.approx([0, 0, 0], abs=1e-4)
+    assert module.verdicts(kept)[0].word == "not settled"
+
+
+def test_the_fall_is_that_at_the_switches_by_seed(tmp_path):
     kept = collected(tmp_path, (0.1, 0.2, 0.3))
-    assert [(one["method"], one["seed"]) for one in kept[module.TRAININGS]] == [
-        ("longer_from_20", 0), ("longer_from_40", 1), ("longer_from_80", 2),
-    ]  # fmt: skip
-    assert [module.drop(one) for one in kept[module.TRAININGS]] == pytest.approx([0.1, 0.2, 0.3])
+    assert module.falls(kept[module.TRAININGS]) == pytest.approx([0.1, 0.2, 0.3], abs=1e-4)
     (judged,) = module.verdicts(kept)
-    assert judged.above[0].value == pytest.approx(0.2)
-    assert list(judged.curves) == ["longer_from_20, seed 0", "longer_from_40, seed 1", "longer_from_80, seed 2"]
+    assert judged.above[0].value == pytest.approx(0.2, abs=1e-4)
+    assert judged.above[0].of == 3
+    assert list(judged.curves)[:2] == ["longer_from_40, seed 0", "longer_from_40, seed 1"]
 
 
 def test_only_the_steps_near_it_count(tmp_path):
-    """Five hundredths of the steps on either side."""
-    logged(tmp_path, "longer_from_40-0", lambda step: {350: 100.0, 360: 4.0, 450: 1.0, 460: 100.0}.get(step, 2.0))
+    """Five hundredths of the steps on either side, as many logs on each."""
+    losses = {350: 100.0, 360: 4.0, 450: 1.0, 460: 100.0}
+    logged(tmp_path, "longer_from_40-0", lambda step: losses.get(step, 2.0))
     (training,) = module.collect(tmp_path)[module.TRAININGS]
-    assert module.drop(training) == pytest.approx((4 + 4 * 2) / 5 - (1 + 4 * 2) / 5)
+    assert module.fall(training, 0.4) == pytest.approx((4 + 4 * 2) / 5 - (1 + 4 * 2) / 5)
 
 
 @pytest.mark.parametrize(
-    ("drops", "word"),
+    ("falls", "word"),
     [
         ((0.10, 0.11, 0.12), "reproduced"),
         ((-0.10, -0.11, -0.12), "not reproduced"),
         ((-0.3, 0.1, 0.4), "not settled"),
+        ((0.1,), "not judged: a single seed"),
     ],
 )
-def test_the_verdict(tmp_path, drops, word):
-    assert module.verdicts(collected(tmp_path, drops))[0].word == word
+def test_the_verdict(tmp_path, falls, word):
+    assert module.verdicts(collected(tmp_path, falls))[0].word == word
+
+
+def test_a_training_without_another_to_compare_with_is_not_judged(tmp_path):
+    for seed in range(3):
+        logged(tmp_path, f"longer_from_40-{seed}", lambda step: 2.0)
+    assert module.verdicts(module.collect(tmp_path))[0].word == "not measured"
+
+
+def test_logs_that_are_too_coarse_are_refused(tmp_path):
+    logged(tmp_path, "longer_from_40-0", lambda step: 2.0, every=100)
+    (training,) = module.collect(tmp_path)[module.TRAININGS]
+    with pytest.raises(SystemExit, match="log the loss more often: --set log_every=3"):
+        module.fall(training, 0.45)
 
 
 def test_a_folder_without_logs_is_refused(tmp_path):

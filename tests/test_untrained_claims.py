@@ -115,3 +115,10 @@ def test_figures_at_16_trained_lengths_are_of_their_own_texts(tmp_path, monkeypa
     module.PLACE.write_text(json.dumps(kept))
     monkeypatch.setattr(module, "largest_logits", lambda _: {})
     assert module.collect(tmp_path)[module.FAR] == kept[module.FAR]
+
+
+def test_without_the_farthest_length_the_others_are_judged():
+    near = module.figures_of({"trained_len": 512, "contenders": []}, {})
+    figures = {what: {line: {str(t): [1.0] * 3 for t in LENGTHS} for line in LINES} for what in near}
+    kept = {module.FIGURES: figures, "projects": "abc"}
+    assert [one.claim for one in module.verdicts(kept)] == list(module.CLAIMS)

@@ -177,8 +177,8 @@ def fit(
     so far.
     `lengths` are shorter ones whose loss counts as much as the target's (512 and "1k", say): the search then minimises
     the mean over all, and tries schedules with a table for each row's length too. `space="schedules"` searches those
-    alone, without reaches and windows, and compares with such rivals. `space="compositions"` searches what
-    composes (a reach, a schedule, scales, which layers read the whole text) by children of the best.
+    and scales alone, and compares with such rivals: every token attends to the whole text. `space="compositions"`
+    searches what composes (a reach, a schedule, scales, which layers read the whole text) by children of the best.
     """
     pace, began = QUICK if quick else USUAL, time.time()
     _require_known(deployable, objective, space)

@@ -81,7 +81,7 @@ def _require_same(study: optuna.Study, name: str, marks: dict[str, str]) -> None
     other = sorted(key for key in {*known, *marks} if known.get(key) != marks.get(key))
     if other:
         rule = "of the same model, text, goal and code"
-        got = ", ".join(f"{key} {known.get(key)} (now {marks.get(key)})" for key in other)
+        got = ", ".join(f"{key} {known.get(key)} (now {marks.get(key, 'the default')})" for key in other)
         raise DoesNotFit(f"study {name}", rule, got, remedy="name another study, or another folder")
 
 

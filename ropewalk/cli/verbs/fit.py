@@ -79,7 +79,7 @@ Searched = Annotated[
         "--space",
         metavar="SPACE",
         autocompletion=completion.one_of(SPACES),
-        help="usual: schedules, reaches, windows; schedules: those alone, static and dynamic; compositions: a reach, a "
+        help="usual: schedules, reaches, windows; schedules: those and scales alone; compositions: a reach, a "
         "schedule, scales, local layers",
     ),
 ]

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 K, B = 1.2, 0.75
+SINGLE = "\u3040-\u30ff\u3400-\u9fff"
 
 
 def scores(question: str, texts: Sequence[str]) -> list[float]:
@@ -33,4 +34,5 @@ def scores(question: str, texts: Sequence[str]) -> list[float]:
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
+    """Of letters and digits; of Chinese and Japanese, which put no spaces between words, single characters."""
+    return re.findall(rf"[{SINGLE}]|[^\W{SINGLE}]+", text.lower())

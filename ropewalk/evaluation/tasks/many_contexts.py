@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.decoding import NBCE, Decoding, MaxPooling, MeanPooling
+from ropewalk.errors import Conflict
 from ropewalk.evaluation.material.bm25 import scores
 from ropewalk.evaluation.material.prompts import Prompt, tokenised, with_needle
 from ropewalk.evaluation.material.subject import Subject
@@ -30,6 +31,7 @@ from ropewalk.spec import Json
 
 FEWEST = 2  # contexts
 AT_ONCE = 16  # rows in a batch
+BETA = 0.25
 WITHOUT_BETA = ("product", "retrieved")
 MOST = 20.0  # nats: the loss of a token that NBCE's filter leaves no probability
 
@@ -43,16 +45,27 @@ class ManyContexts(AtDepths):
         "context that BM25 finds for the question",
     ] = "entropy"
     beta: Annotated[
-        float,
+        float | None,
         NOT_NEGATIVE,
-        "how strongly the context-free guess is discounted; a product of n contexts has n - 1, a retrieved context 0",
-    ] = 0.25
+        "how strongly the context-free guess is discounted, by default 0.25; not for product, where it is n - 1, and "
+        "retrieved, where it is 0",
+    ] = None
     piece: Annotated[int | None, AT_LEAST_ONE, "tokens of a context; the trained length if nothing"] = None
+
+    def check(self) -> None:
+        super().check()
+        if self.beta is not None and self.pooling in WITHOUT_BETA:
+            raise Conflict("beta", f"left out where pooling is {self.pooling}", self.beta, remedy="or take entropy")
+
+    @property
+    def discount(self) -> float:
+        """Beta, or its default."""
+        return BETA if self.beta is None else self.beta
 
     @property
     def title(self) -> str:
         """With the rule."""
-        return f"{self.name}_{self.pooling}" + ("" if self.pooling in WITHOUT_BETA else f"_{self.beta:g}")
+        return f"{self.name}_{self.pooling}" + ("" if self.pooling in WITHOUT_BETA else f"_{self.discount:g}")
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One passkey in one of the contexts."""
@@ -75,10 +88,10 @@ class ManyContexts(AtDepths):
     def rule(self, contexts: int) -> Decoding:
         """How the predictions of so many contexts become one."""
         if self.pooling == "entropy":
-            return NBCE(beta=self.beta)
+            return NBCE(beta=self.discount)
         if self.pooling == "max":
-            return MaxPooling(beta=self.beta)
-        return MeanPooling(beta=contexts - 1 if self.pooling == "product" else self.beta)
+            return MaxPooling(beta=self.discount)
+        return MeanPooling(beta=contexts - 1 if self.pooling == "product" else self.discount)
 
     def holder(self, subject: Subject, length: int, sample: int) -> int:
         """The context that has the passkey, from 0."""

@@ -300,6 +300,18 @@ def test_where_nothing_can_be_measured_the_run_stops_and_says_in_which_task(monk
         straw(monkeypatch, tmp_path, lambda name, cell: cell is not None)
 
 
+def test_a_node_on_which_no_worker_loads_does_not_end_the_run(monkeypatch, tmp_path):
+    """As long as another one measures; no further worker is sent there after a while."""
+    fake, done, _ = straw(monkeypatch, tmp_path, lambda name, cell: cell is None and name > 0)
+    assert sorted(map(str, done)) == sorted(map(str, CELLS))
+    assert len(fake.gone) == crew.TRIES + 2  # places for two
+
+
+def test_a_death_without_a_message_is_named_by_its_kind(monkeypatch, tmp_path):
+    with pytest.raises(DoesNotFit, match="die in loading the model: RayError"):
+        straw(monkeypatch, tmp_path, lambda name, cell: Straw.exceptions.RayError(""))
+
+
 def test_workers_that_never_load_are_not_replaced_for_ever(monkeypatch, tmp_path):
     with pytest.raises(DoesNotFit, match="the workers of the cluster die in loading the model"):
         straw(monkeypatch, tmp_path, lambda name, cell: cell is None)

@@ -21,6 +21,11 @@ def test_by_hand():
     assert scores("Key? Oak!", texts) == pytest.approx([first, 0, third])
 
 
+def test_chinese_is_read_by_its_characters():
+    found = scores("密码是什么？", ["天气很好", "密码是 123", "Password 123"])
+    assert found[1] > found[0] == found[2] == 0
+
+
 @given(TEXTS, st.lists(WORDS, min_size=1, max_size=5).map(" ".join))
 def test_more_of_what_is_asked_for_is_better_and_what_has_none_of_it_has_no_score(texts, question):
     found = scores(question, texts)

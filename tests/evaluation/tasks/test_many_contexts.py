@@ -6,6 +6,7 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.decoding import NBCE, MeanPooling
+from ropewalk.errors import Conflict
 from ropewalk.evaluation.material.prompts import Prompt
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks import ManyContexts
@@ -85,7 +86,10 @@ def test_a_product_is_exact_naive_bayes():
 def test_the_rule_is_in_the_title():
     assert TASK.title == "many_contexts_entropy_0.25"
     assert ManyContexts(samples=1, pooling="mean", beta=0).title == "many_contexts_mean_0"
-    assert ManyContexts(samples=1, pooling="product", beta=0).title == "many_contexts_product"
+    assert ManyContexts(samples=1, pooling="product").title == "many_contexts_product"
+    for pooling in ("product", "retrieved"):
+        with pytest.raises(Conflict, match=f"beta must be left out where pooling is {pooling}, got 1"):
+            ManyContexts(samples=1, pooling=pooling, beta=1)
     assert ManyContexts(samples=1, pooling="retrieved").title == "many_contexts_retrieved"
 
 

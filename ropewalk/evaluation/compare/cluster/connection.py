@@ -31,7 +31,7 @@ def reachable(address: str) -> str:
     try:
         _greet(match[1], int(match[2]))
     except (OSError, OverflowError, UnicodeError) as reason:
-        raise _no_cluster(place, reason) from reason
+        raise _no_cluster(place, reason, met=False) from reason
     return place
 
 
@@ -41,7 +41,8 @@ def _greet(host: str, port: int) -> None:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
             return  # a greeting in the clear would not be answered
         there.sendall(GREETING)
-        frame = there.recv(9)
+        with there.makefile("rb") as answer:
+            frame = answer.read(9)
     if len(frame) < 4 or frame[3] != SETTINGS:
         raise ConnectionError("what listens there is no Ray head")
 
@@ -67,7 +68,7 @@ def connected(address: str) -> Iterator[None]:
         try:
             ray.init(**options)
         except (Exception, SystemExit) as reason:  # Ray raises a plain Exception on time-outs, or ends the process
-            raise _no_cluster(address, reason) from reason
+            raise _no_cluster(address, reason, met=True) from reason
         yield
 
 
@@ -88,11 +89,12 @@ def ray_package() -> Any:
     return ray
 
 
-def _no_cluster(address: str, reason: BaseException) -> Unreadable:
+def _no_cluster(address: str, reason: BaseException, *, met: bool) -> Unreadable:
     words = next(iter(str(reason).splitlines()), type(reason).__name__).rstrip(".")
     words = f"Ray ended with status {words}" if isinstance(reason, SystemExit) else words
     if address == LOCAL:
         remedy = f"{words}; try again when the machine is less busy, or leave out --ray"
         return Unreadable("--ray", "a cluster that starts on this machine", address, remedy=remedy)
-    remedy = f"{words}; {TOKEN}; or {RUNNING}"
+    asked = f"{TOKEN}; or " if met else ""
+    remedy = f"{words}; {asked}{RUNNING}"
     return Unreadable("--ray", "the address of a running Ray cluster", address, remedy=remedy)

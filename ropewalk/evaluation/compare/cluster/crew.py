@@ -148,7 +148,6 @@ class _Crew:
             except self._ray.exceptions.RayError as death:
                 self._ray.kill(job.worker)  # it may be unreachable and alive
                 yield from self._after(death, job)
-                self._hire()
                 continue
             self._free.append(job)
             self._deaths.pop(_group(job.cell), None)
@@ -179,26 +178,33 @@ class _Crew:
         self._jobs[job.worker.measure.remote(cell)] = _Job(job.worker, cell)
 
     def _after(self, death: Exception, job: _Job) -> Generator[Finished, None, None]:
-        """The cell of a dead worker: marked, or handed out again. Deaths while loading are only counted."""
+        """The cell of a dead worker is marked, or handed out again; and another worker comes, if there is hope."""
         if job.cell is not None and self._for_memory(death):
             yield job.cell, {FAILED: OUT_OF_MEMORY}
-            return
-        too_many = self._count(job, death)
-        if job.cell is not None and too_many:
+        elif self._too_many(job):
+            others = self._measured if job.cell else bool(self._jobs or self._free)
+            if not others:
+                raise _hopeless(job, death)
+            if job.cell is None:
+                return  # the others go on, and no further worker is sent to where they die
             yield job.cell, {FAILED: WORKER_DIED}
         elif job.cell is not None:
             self._waiting.put_back(job.cell)
+        self._hire()
 
-    def _count(self, job: _Job, death: Exception) -> bool:
-        """Whether too many died over cells alike. While loading, or before any cell is measured, that ends the run."""
+    def _too_many(self, job: _Job) -> bool:
+        """Whether too many died over this cell, over cells alike, or while loading."""
         over = {job.cell, _group(job.cell)}
         self._deaths.update(over)
-        too_many = max(self._deaths[each] for each in over) >= TRIES + (0 if job.cell else self._size)
-        if too_many and not (job.cell and self._measured):
-            job_name = job.cell.task.name if job.cell else "loading the model"
-            sentence = f"the workers of the cluster die in {job_name}: {str(death).splitlines()[-1].strip()}"
-            raise DoesNotFit.because("--ray", sentence, remedy="give its nodes more memory, and the same packages")
-        return too_many
+        return max(self._deaths[each] for each in over) >= TRIES + (0 if job.cell else self._size)
+
+
+def _hopeless(job: _Job, death: Exception) -> DoesNotFit:
+    """Nothing was measured, or nobody is left."""
+    what = job.cell.task.name if job.cell else "loading the model"
+    *_, last = [type(death).__name__, *str(death).splitlines()]
+    sentence = f"the workers of the cluster die in {what}: {last.strip()}"
+    return DoesNotFit.because("--ray", sentence, remedy="give its nodes more memory, and the same packages")
 
 
 def _group(cell: Cell | None) -> Group | None:

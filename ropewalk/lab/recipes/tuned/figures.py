@@ -29,14 +29,14 @@ class LossTerm(NamedTuple):
 
 
 class SpikeTerm(NamedTuple):
-    """How far the largest gradient of a training is above the median, in a sum: of a method, with all steps."""
+    """How far the largest logged gradient of a training is above the median, in a sum: of a method, with all steps."""
 
     weight: float
     method: str
 
     def __str__(self) -> str:
         """Without its weight."""
-        return f"log10 of the largest norm of {self.method}'s gradients over their median"
+        return f"log10 of the largest logged norm of {self.method}'s gradients over their median"
 
 
 class TunedFigures:
@@ -51,7 +51,7 @@ class TunedFigures:
         self._gradients = {
             (model["method"], model["steps"], model["seed"]): model["training"]["grad_norm"]
             for model in results["models"]
-            if "training" in model
+            if any(model.get("training", {}).get("grad_norm", ()))
         }
         self._projects = results.get("projects") or None  # of the texts; where they are not known, each text is one
         self.methods = list(dict.fromkeys(model["method"] for model in results["models"]))
@@ -81,16 +81,14 @@ class TunedFigures:
         return crossed([list(self._of_texts(terms, seed)) for seed in seeds], groups=self._projects, least=least)
 
     def spikes(self, terms: Sequence[SpikeTerm]) -> Estimate | None:
-        """A sum of what gradients do, with its interval over the seeds that all have; None without two."""
-        steps = self._steps[ALL]
-        seeds = set.intersection(*(set(self.seeds(term.method, steps)) for term in terms))
-        keys = [[(term.method, steps, seed) for term in terms] for seed in sorted(seeds)]
-        logged = [each for each in keys if all(key in self._gradients for key in each)]
-        sums = [
-            math.fsum(term.weight * _spike(self._gradients[key]) for term, key in zip(terms, each, strict=True))
-            for each in logged
-        ]
-        return mean(sums) if len(sums) > 1 else None
+        """A sum of what gradients do, with its interval over the seeds that all have; None without."""
+        steps, found = self._steps[ALL], []
+        for seed in sorted(set.intersection(*(set(self.seeds(term.method, steps)) for term in terms))):
+            keys = [(term.method, steps, seed) for term in terms]
+            if all(key in self._gradients for key in keys):
+                spikes = [_spike(self._gradients[key]) for key in keys]
+                found.append(math.fsum(term.weight * one for term, one in zip(terms, spikes, strict=True)))
+        return mean(found) if found else None
 
     def single(self, terms: Sequence[LossTerm]) -> bool:
         """Whether the sum is of models that were trained with one seed only."""

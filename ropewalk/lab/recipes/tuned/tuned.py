@@ -34,9 +34,11 @@ from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
 from ropewalk.lab.training.checkpoints import changed_settings
 from ropewalk.lab.training.train import LONGER, PLAN
 from ropewalk.plain_json import finite_json
-from ropewalk.record import A_POWER_OF_TWO, AT_LEAST_ONE
+from ropewalk.record import AT_LEAST_ONE, Rule
 
 SHOWN = ("step", "loss", "grad_norm")
+MOST = 256
+A_TABLE = Rule(f"a power of two from 4 to {MOST}", lambda value: value in {2**power for power in range(2, 9)})
 MEASURED = "measured"  # the folder of the measurements, one file for each model
 OWN, HALF, WHOLE = "own", "half", "whole"  # rows of the trained length, half the longest length, the longest length
 
@@ -99,7 +101,7 @@ class TunedSettings(RecipeSettings):
     model: Model = "default"
     methods: Annotated[str, "names, separated by commas"] = BY_DEFAULT
     seeds: Annotated[int, AT_LEAST_ONE, "models of each method and budget"] = 3
-    longest: Annotated[int, A_POWER_OF_TWO, "trained lengths of the longest texts, and of most methods' rows"] = LONGEST
+    longest: Annotated[int, A_TABLE, "trained lengths of the longest texts, and of most methods' rows"] = LONGEST
     texts: Annotated[int, AT_LEAST_ONE, "held-out texts of the longest length"] = 24
     passkeys: Annotated[int, AT_LEAST_ONE, "passkeys for each length"] = 12
     corpus: Corpus = "python"
