@@ -36,6 +36,13 @@ SCHEDULES = {
     "pi": "PI",
     "drope": "DroPE",
 }
+FAR_SCHEDULES = {
+    "yarn_beyond": "YaRN, set to 32x",
+    "yarn_half": "YaRN, set to 16x",
+    "yarn_half_dynamic": "the same, with dynamic scaling",
+    "ntk_half": "NTK, set to 16x",
+    "pi_half": "PI, set to 16x",
+}  # all trained at 16x
 
 
 def beyond_a_window(results: Path) -> str:
@@ -67,6 +74,17 @@ def tuned(study: str) -> Callable[[Path], str]:
     return table
 
 
+def tuned_far(results: Path) -> str:
+    """The loss after all steps, at every length, as the mean over seeds and texts; and that of the base model."""
+    read = json.loads((results / "tuned-far" / "tuned.json").read_text("utf-8"))
+    steps = read["plan"]["steps"]
+    lengths = [row["times"] for row in read["models"][0]["figures"]]
+    rows = [["base model", *(_loss(read["models"], "base", 0, times) for times in lengths)]]
+    for name, words in FAR_SCHEDULES.items():
+        rows.append([words, *(_loss(read["models"], name, steps, times) for times in lengths)])
+    return table_of(["", *(f"{times}x" for times in lengths)], rows)
+
+
 def larger(results: Path) -> str:
     """The loss of the larger model, at its own length and at 8x."""
     read = json.loads((results / "larger" / "results.json").read_text("utf-8"))
@@ -84,6 +102,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "from afar": from_afar,
     "tuned-zoo": tuned("tuned-zoo"),
     "tuned-default": tuned("tuned-default"),
+    "tuned-far": tuned_far,
     "larger": larger,
 }
 
@@ -107,13 +126,13 @@ def _steps(count: int) -> str:
     return f"{count:,} steps" if count else "untrained"
 
 
-def _loss(models: Sequence[Mapping[str, Any]], name: str, steps: int) -> str:
+def _loss(models: Sequence[Mapping[str, Any]], name: str, steps: int, times: int = FARTHEST) -> str:
     losses = [
         fmean(figures["losses"])
         for model in models
         if (model["method"], model["steps"]) == (name, steps)
         for figures in model["figures"]
-        if figures["times"] == FARTHEST
+        if figures["times"] == times
     ]
     return f"{fmean(losses):.2f}"
 

@@ -31,6 +31,15 @@ def test_the_page_has_every_table():
     assert page == claims_page.results_page()
 
 
+def test_losses_of_the_far_table_are_those_of_its_page():
+    names = ["base", *module.FAR_SCHEDULES]
+    for name, (_, *losses) in zip(names, rows(module.tuned_far(RESULTS)), strict=True):
+        for column, loss in enumerate(losses, start=2):
+            steps = "0 | -" if name == "base" else "1,000 | 3"
+            expected = of_page("tuned-far/tuned.md", "## Loss", f"{name} | {steps}", column - 2)
+            assert float(loss) == pytest.approx(expected, abs=0.0051)
+
+
 @pytest.mark.parametrize("study", ["tuned-zoo", "tuned-default"])
 def test_losses_are_those_of_the_tuning_tables(study):
     table = module.tuned(study)(RESULTS)
