@@ -61,8 +61,12 @@ def excess(fit: FitResult, tested: FinalTest) -> str:
 
 def _searched(fit: FitResult) -> str:
     """The number of trials."""
-    by_hand = sum(trial.seed for trial in fit.history)
-    return f"{by_hand} hand-set and {len(fit.history) - by_hand} proposed extensions"
+    return f"{len(fit.history) - _proposed(fit)} hand-set and {_proposed(fit)} proposed extensions"
+
+
+def _proposed(fit: FitResult) -> int:
+    """How many trials are not set by hand."""
+    return sum(not trial.seed for trial in fit.history)
 
 
 def _over_the_rival(fit: FitResult) -> str:
@@ -70,7 +74,8 @@ def _over_the_rival(fit: FitResult) -> str:
     if rival is None:
         return ""
     if rival.extension == fit.answer.extension:
-        return "It is a hand-set extension: no proposed one is better on the fitting texts."
+        found = "no proposed one is better on the fitting texts" if _proposed(fit) else "none was proposed"
+        return f"It is a hand-set extension: {found}."
     lead = f"That is {_margin(rival.behind)} {rival.line}, the best hand-set extension on these texts"
     return f"{lead}: {_certainty(rival)}.{_kept(fit, rival)}"
 
@@ -109,9 +114,12 @@ def _over_the_search(fit: FitResult) -> str:
 
 
 def _out_of_budget(fit: FitResult) -> str:
-    """How many hand-set extensions there was no time for."""
-    if not fit.untried or fit.budget is None:
+    """How many hand-set extensions there was no time for, or that there was none for proposals."""
+    if fit.budget is None:
         return ""
+    if not fit.untried:
+        spent = f"The search had no time to propose any (the budget is {fit.budget:.0f} s): take a longer --budget."
+        return "" if _proposed(fit) else spent
     lead = f"The search had no time for {fit.untried} more hand-set extensions (the budget is"
     return f"{lead} {fit.budget:.0f} s): a longer --budget covers all of them, and proposes others."
 

@@ -87,6 +87,16 @@ def test_nothing_better_than_by_hand(fit):
     assert "no proposed one is better on the fitting texts" in words(same)
 
 
+def test_a_search_without_proposals_does_not_say_that_none_is_better(fit):
+    alone = replace(
+        fit, chosen=fit.history[0], answer=replace(fit.answer, line="yarn", extension=YARN), history=fit.history[:2]
+    )
+    assert "the best of 2 hand-set and 0 proposed extensions" in words(alone)
+    assert "It is a hand-set extension: none was proposed." in words(alone)
+    said = words(replace(alone, budget=90.0))
+    assert "no time to propose any (the budget is 90 s): take a longer --budget." in said
+
+
 def test_the_table_begins_with_the_lowest_loss(fit):
     rows = table(fit).rows
     assert [row[0] for row in rows] == ["pairs #3", "yarn", "pi", "base model"]
