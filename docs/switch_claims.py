@@ -26,8 +26,8 @@ NEAR = 0.05  # share of the steps: what is compared before and after a switch
 TRAININGS = "trainings"
 CLAIM = Claim(
     "loss-at-switch",
-    f"The training loss falls when rows become {LONGER} times longer: from the {NEAR:.0%} of the steps before to the "
-    f"{NEAR:.0%} after, more than in a training of the same seed which switches at another time.",
+    f"The training loss falls when rows become {LONGER} times longer: from the {100 * NEAR:g} % of the steps before to "
+    f"the {100 * NEAR:g} % after, more than in a training of the same seed which switches at another time.",
     f"{ARTICLE_2} on arXiv:2309.16039",
     (("fall of the loss at the switch, minus its fall over the same steps without a switch",),),
     theirs="a picture, from 4,096 to 32,768 tokens",
