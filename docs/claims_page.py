@@ -97,7 +97,7 @@ STUDIES = (
         "many_contexts:beta=0,many_contexts:beta=0.25,many_contexts:beta=0.5,many_contexts:beta=1 && "
         "ropewalk compare default rope --lengths 1k,8k --samples 48 --corpus python --out MORE --tasks "
         "many_contexts:beta=0.25 && python docs/contexts_claims.py FOLDER MORE && "
-        "ropewalk compare default rope --lengths 8k --samples 96 --corpus python --out BESIDE --tasks "
+        "ropewalk compare default rope --lengths 8k --samples 48 --corpus python --out BESIDE --tasks "
         "many_contexts:beta=0.25,many_contexts:pooling=retrieved && python docs/contexts_claims.py retrieval BESIDE",
         TEXTS,
     ),
