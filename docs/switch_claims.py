@@ -24,6 +24,8 @@ from ropewalk.lab.recipes.zoo.methods import LONGER, METHODS
 PLACE = Path(__file__).resolve().parent / "results" / "switches" / "switches.json"
 NEAR = 0.05  # share of the steps: what is compared before and after a switch
 TRAININGS = "trainings"
+BIN = 0.02  # share of the steps: a point of the curves
+OFFSETS = [BIN * (place + 0.5) for place in range(-5, 5)]
 CLAIM = Claim(
     "loss-at-switch",
     f"The training loss falls when rows become {LONGER} times longer: from the {100 * NEAR:g} % of the steps before to "
@@ -63,13 +65,40 @@ def fall(training: Mapping[str, Any], share: float) -> float:
 
 def falls(trainings: Sequence[Mapping[str, Any]]) -> list[float]:
     """For each seed the fall at its switches, less that of its other trainings over the same steps."""
+    return [fmean(fall(one, share) - fall(other, share) for one, other, share in pairs) for pairs in by_seed(trainings)]
+
+
+Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
+
+
+def by_seed(trainings: Sequence[Mapping[str, Any]]) -> list[list[Pair]]:
+    """For each seed that has several: a training, another, and the share of the steps after which only the first one
+    switches."""
     found = []
     for seed in sorted({one["seed"] for one in trainings}):
         mine = [one for one in trainings if one["seed"] == seed]
         pairs = [(one, other, _share(one)) for one in mine for other in mine if _share(one) != _share(other)]
-        if pairs:
-            found.append(fmean(fall(one, share) - fall(other, share) for one, other, share in pairs))
+        found += [pairs] if pairs else []
     return found
+
+
+def curve(trainings: Sequence[Mapping[str, Any]], *, switching: bool) -> list[tuple[float, Estimate]]:
+    """The loss around a switch, by the distance from it in hundredths of the steps, over seeds."""
+
+    def at(offset: float) -> Estimate:
+        losses = [
+            fmean(_around(one if switching else other, share + offset) for one, other, share in pairs)
+            for pairs in by_seed(trainings)
+        ]
+        return mean(losses)
+
+    return [(round(100 * offset, 1), at(offset)) for offset in OFFSETS]
+
+
+def _around(training: Mapping[str, Any], share: float) -> float:
+    last = training["losses"][-1][0]
+    low, high = ((share + side * BIN / 2) * last for side in (-1, 1))
+    return fmean(loss for step, loss in training["losses"] if low < step <= high)
 
 
 def _share(training: Mapping[str, Any]) -> float:
@@ -80,16 +109,14 @@ def _share(training: Mapping[str, Any]) -> float:
 
 def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the logs say."""
-    by_seed = falls(kept[TRAININGS])
-    if len(by_seed) < 2:
-        return [JudgedClaim(claim=CLAIM, word=ONE_SEED if by_seed else NOT_MEASURED, unit=NATS)]
-    curves = {f"{one['method']}, seed {one['seed']}": _curve(one["losses"]) for one in kept[TRAININGS]}
-    return [judge(CLAIM, [mean(by_seed)], NATS, ("step", "training loss, nats"), curves)]
-
-
-def _curve(losses: Sequence[Sequence[float]]) -> list[tuple[float, Estimate]]:
-    """What was logged, which has no interval."""
-    return [(step, Estimate(loss, loss, loss, 1)) for step, loss in losses]
+    fallen = falls(kept[TRAININGS])
+    if len(fallen) < 2:
+        return [JudgedClaim(claim=CLAIM, word=ONE_SEED if fallen else NOT_MEASURED, unit=NATS)]
+    curves = {
+        "with a switch": curve(kept[TRAININGS], switching=True),
+        "without": curve(kept[TRAININGS], switching=False),
+    }
+    return [judge(CLAIM, [mean(fallen)], NATS, ("steps from the switch, % of all", "training loss, nats"), curves)]
 
 
 def write(kept: Mapping[str, Any]) -> None:

@@ -43,7 +43,12 @@ def test_the_fall_is_that_at_the_switches_by_seed(tmp_path):
     (judged,) = module.verdicts(kept)
     assert judged.above[0].value == pytest.approx(0.2, abs=1e-4)
     assert judged.above[0].of == 3
-    assert list(judged.curves)[:2] == ["longer_from_40, seed 0", "longer_from_40, seed 1"]
+    (with_one, without) = (dict(points) for points in judged.curves.values())
+    assert list(with_one) == list(without) == [-9, -7, -5, -3, -1, 1, 3, 5, 7, 9]
+    # Both fall steadily, by 0.02 a point; the switching ones by 0.2 more, as the mean over seeds.
+    gaps = [with_one[place].value - without[place].value for place in with_one]
+    assert gaps[:5] == pytest.approx([gaps[0]] * 5, abs=1e-3)
+    assert [gap - gaps[0] for gap in gaps[5:]] == pytest.approx([-0.2] * 5, abs=1e-3)
 
 
 def test_only_the_steps_near_it_count(tmp_path):

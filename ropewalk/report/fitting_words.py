@@ -74,8 +74,8 @@ def _over_the_rival(fit: FitResult) -> str:
     if rival is None:
         return ""
     if rival.extension == fit.answer.extension:
-        found = "no proposed one is better on the fitting texts" if _proposed(fit) else "none was proposed"
-        return f"It is a hand-set extension: {found}."
+        outcome = "no proposed one is better on the fitting texts" if _proposed(fit) else "none was proposed"
+        return f"It is a hand-set extension: {outcome}."
     lead = f"That is {_margin(rival.behind)} {rival.line}, the best hand-set extension on these texts"
     return f"{lead}: {_certainty(rival)}.{_kept(fit, rival)}"
 

@@ -23,14 +23,14 @@ def scores(question: str, texts: Sequence[str]) -> list[float]:
     """One score for each text."""
     counts = [Counter(_words(text)) for text in texts]
     mean = sum(count.total() for count in counts) / len(texts)
-    found = [0.0] * len(texts)
+    totals = [0.0] * len(texts)
     for word in set(_words(question)):
         among = sum(word in count for count in counts)
         idf = math.log(1 + (len(texts) - among + 0.5) / (among + 0.5))
         for place, count in enumerate(counts):
             relative = count.total() / mean if mean else 1.0
-            found[place] += idf * count[word] * (K + 1) / (count[word] + K * (1 - B + B * relative))
-    return found
+            totals[place] += idf * count[word] * (K + 1) / (count[word] + K * (1 - B + B * relative))
+    return totals
 
 
 def _words(text: str) -> list[str]:

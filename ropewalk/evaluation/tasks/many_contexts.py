@@ -73,9 +73,9 @@ class ManyContexts(AtDepths):
         holder = self.holder(subject, length, sample)
         answer = prompts[1 + holder].answer_ids
         if self.pooling == "retrieved":
-            found = retrieved(prompts[1:])
-            score = combined(MeanPooling(beta=0), read(subject, [prompts[0], prompts[1 + found]]), answer)
-            score = score._replace(chosen=[1 + found] * len(answer))
+            row = 1 + retrieved(prompts[1:])
+            score = combined(MeanPooling(beta=0), read(subject, [prompts[0], prompts[row]]), answer)
+            score = score._replace(chosen=[row] * len(answer))
         else:
             score = combined(self.rule(contexts=len(prompts) - 1), read(subject, prompts), answer)
         return {
@@ -136,8 +136,8 @@ class ManyContexts(AtDepths):
 
 def retrieved(prompts: Sequence[Prompt]) -> int:
     """The context that BM25 finds for the question; the first of several that are equally good."""
-    found = scores(QUESTION, [prompt.text.removesuffix(QUESTION) for prompt in prompts])
-    return found.index(max(found))
+    matches = scores(QUESTION, [prompt.text.removesuffix(QUESTION) for prompt in prompts])
+    return matches.index(max(matches))
 
 
 @torch.no_grad()

@@ -86,12 +86,12 @@ class Recipe(NamedTuple):
 
     def defaults(self) -> dict[str, Any]:
         """The value of every setting that has one, where a user gives none."""
-        found = {
+        values = {
             parameter.name: changed.get(parameter.name, parameter.default)
             for _, record, changed in self._records()
             for parameter in parameters(record)
         }
-        return {name: default for name, default in found.items() if default is not dataclasses.MISSING}
+        return {name: default for name, default in values.items() if default is not dataclasses.MISSING}
 
     def read(self, texts: Mapping[str, str]) -> RecipeSettings:
         """The settings from what `--set` was given."""

@@ -196,7 +196,7 @@ class _Crew:
         """Whether too many died over this cell, over cells alike, or while loading."""
         over = {job.cell, _group(job.cell)}
         self._deaths.update(over)
-        return max(self._deaths[each] for each in over) >= TRIES + (0 if job.cell else self._size)
+        return max(self._deaths[kind] for kind in over) >= TRIES + (0 if job.cell else self._size)
 
 
 def _hopeless(job: _Job, death: Exception) -> DoesNotFit:

@@ -82,13 +82,13 @@ class TunedFigures:
 
     def spikes(self, terms: Sequence[SpikeTerm]) -> Estimate | None:
         """A sum of what gradients do, with its interval over the seeds that all have; None without."""
-        steps, found = self._steps[ALL], []
+        steps, sums = self._steps[ALL], []
         for seed in sorted(set.intersection(*(set(self.seeds(term.method, steps)) for term in terms))):
             keys = [(term.method, steps, seed) for term in terms]
             if all(key in self._gradients for key in keys):
                 spikes = [_spike(self._gradients[key]) for key in keys]
-                found.append(math.fsum(term.weight * one for term, one in zip(terms, spikes, strict=True)))
-        return mean(found) if found else None
+                sums.append(math.fsum(term.weight * one for term, one in zip(terms, spikes, strict=True)))
+        return mean(sums) if sums else None
 
     def single(self, terms: Sequence[LossTerm]) -> bool:
         """Whether the sum is of models that were trained with one seed only."""
