@@ -101,6 +101,14 @@ def test_one_command_trains_it_anew():
     assert second.model == "made/first/model"
     tokens = [one.plan.steps * one.plan.rows * TRAINED for one in settings]
     assert sum(tokens) == pytest.approx(32.0e6, rel=0.01)  # as the card says
-    assert "make carried OUT=FOLDER BOOKS=FOLDER" in (DEFAULT / "README.md").read_text()
+    card = (DEFAULT / "README.md").read_text()
+    assert "make carried OUT=FOLDER BOOKS=FOLDER" in card
+    on_card = [
+        shlex.split(line) for line in card.replace("\\\n", " ").splitlines() if line.startswith("    ropewalk train")
+    ]
+    values = [[word.partition("=") for word in words if "=" in word] for words in (*on_card, *lines)]
+    paths = ("corpus", "model")
+    written = [{name: value for name, _, value in one if name not in paths} for one in values]
+    assert written[:2] == written[2:]
     refused = subprocess.run(["make", "-n", "carried"], cwd=root, capture_output=True, text=True, check=False)
     assert "carried needs OUT=FOLDER and BOOKS=FOLDER" in refused.stderr

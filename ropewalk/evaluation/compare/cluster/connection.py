@@ -29,22 +29,23 @@ def reachable(address: str) -> str:
     if not match:
         raise InvalidValue("--ray", "local, auto or HOST:PORT", place)
     try:
-        _greet(match[1], int(match[2]))
+        answers = _answers(match[1], int(match[2]))
     except (OSError, OverflowError, UnicodeError) as reason:
-        raise _no_cluster(place, reason, met=False) from reason
+        raise _no_cluster(place, _words(reason)) from reason
+    if not answers:
+        raise _no_cluster(place, "what listens there is no Ray head")
     return place
 
 
-def _greet(host: str, port: int) -> None:
-    """Refuse a port of something else than a Ray head, which speaks HTTP/2; Ray would try it for minutes."""
+def _answers(host: str, port: int) -> bool:
+    """Whether a port may be a Ray head's, which speaks HTTP/2; Ray would try any other for minutes."""
     with socket.create_connection((host, port), timeout=PATIENCE) as there:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
-            return  # a greeting in the clear would not be answered
+            return True  # a greeting in the clear would not be answered
         there.sendall(GREETING)
         with there.makefile("rb") as answer:
             frame = answer.read(9)
-    if len(frame) < 4 or frame[3] != SETTINGS:
-        raise ConnectionError("what listens there is no Ray head")
+    return len(frame) > 3 and frame[3] == SETTINGS
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def connected(address: str) -> Iterator[None]:
         try:
             ray.init(**options)
         except (Exception, SystemExit) as reason:  # Ray raises a plain Exception on time-outs, or ends the process
-            raise _no_cluster(address, reason, met=True) from reason
+            raise _no_cluster(address, _words(reason), f"{TOKEN}; or ") from reason
         yield
 
 
@@ -89,12 +90,14 @@ def ray_package() -> Any:
     return ray
 
 
-def _no_cluster(address: str, reason: BaseException, *, met: bool) -> Unreadable:
-    words = next(iter(str(reason).splitlines()), type(reason).__name__).rstrip(".")
-    words = f"Ray ended with status {words}" if isinstance(reason, SystemExit) else words
+def _words(reason: BaseException) -> str:
+    """The first line of an error, or what ended the process."""
+    line = next(iter(str(reason).splitlines()), type(reason).__name__).rstrip(".")
+    return f"Ray ended with status {line}" if isinstance(reason, SystemExit) else line
+
+
+def _no_cluster(address: str, words: str, first: str = "") -> Unreadable:
     if address == LOCAL:
         remedy = f"{words}; try again when the machine is less busy, or leave out --ray"
         return Unreadable("--ray", "a cluster that starts on this machine", address, remedy=remedy)
-    asked = f"{TOKEN}; or " if met else ""
-    remedy = f"{words}; {asked}{RUNNING}"
-    return Unreadable("--ray", "the address of a running Ray cluster", address, remedy=remedy)
+    return Unreadable("--ray", "the address of a running Ray cluster", address, remedy=f"{words}; {first}{RUNNING}")
