@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from processes import ratio
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
 from ropewalk.lab.claims import Claim, JudgedClaim, Unit, judge
 
 from rounds import append, machine, ratios, rounds
@@ -67,12 +66,6 @@ def measured(quick: bool) -> Seconds:
     torch.manual_seed(0)
     steps = {name: step(kv_heads, 256 if quick else 8192) for name, kv_heads in KINDS.items()}
     return rounds(steps, 3 if quick else ROUNDS)
-
-
-def ratio(runs: list[Seconds], slow: str, fast: str) -> Estimate:
-    """The mean over processes of the median over rounds."""
-    of_rounds = [[a / b for a, b in zip(run[slow], run[fast], strict=True)] for run in runs]
-    return mean([statistics.median(one) for one in of_rounds])
 
 
 def verdicts(runs: list[Seconds]) -> list[JudgedClaim]:

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import statistics
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from processes import ratio
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache
 
 import ropewalk as rw
 from ropewalk.attention import attend
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.lab.claims import ARTICLE_1, ARTICLE_2, ARTICLE_3, Claim, JudgedClaim, Unit, judge
 from ropewalk.models import path_of
 
@@ -90,12 +90,6 @@ def held(cache: Cache) -> int:
         elif hasattr(one, "__dict__"):
             left += vars(one).values()
     return sum(tensors.values())
-
-
-def ratio(runs: list[Seconds], above: str, below: str) -> Estimate:
-    """The mean over processes of the median over rounds."""
-    of_rounds = [[a / b for a, b in zip(run[above], run[below], strict=True)] for run in runs]
-    return mean([statistics.median(one) for one in of_rounds])
 
 
 MASK = Claim(

@@ -9,14 +9,14 @@ FOLDER has every rule; MORE has more questions for NBCE, since a share of right 
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
+
+from claim_records import command_of, read, write
 
 from ropewalk.evaluation.metrics.intervals import Estimate, mean, minus, share
 from ropewalk.lab.claims import ARTICLE_1, NATS, POINTS, Claim, JudgedClaim, judge
@@ -178,43 +178,33 @@ def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
 
 def collect(folder: Path, more: Path) -> Figures:
     """What the claims follow from."""
-    every, questions = (json.loads((path / "results.json").read_text("utf-8")) for path in (folder, more))
+    every, questions = (read(path / "results.json") for path in (folder, more))
     different = [name for name, mark in every["marks"].items() if questions["marks"][name] != mark]
     if different:
         sys.exit(f"{folder} and {more} differ in {', '.join(different)}: measure both on one model and its texts")
     kept = {name: every[name] for name in ("command", "made", "marks")}
     named_as = ((every, "FOLDER"), (questions, "MORE"))
-    kept["command"] = " && ".join(re.sub(r"--out \S+", f"--out {name}", one["command"]) for one, name in named_as)
-    retrieval = _stored().get(RETRIEVAL, NOTHING) if PLACE.is_file() else NOTHING
+    kept["command"] = " && ".join(command_of(one, name) for one, name in named_as)
+    retrieval = read(PLACE).get(RETRIEVAL, NOTHING) if PLACE.is_file() else NOTHING
     return {**kept, EVERY: answers_of(every), MORE: answers_of(questions), RETRIEVAL: retrieval}
 
 
 def collect_retrieval(folder: Path) -> Figures:
     """What is stored, with NBCE beside a retrieved context."""
-    results = json.loads((folder / "results.json").read_text("utf-8"))
+    results = read(folder / "results.json")
     origin = {name: results[name] for name in ("made", "marks")}
-    origin["command"] = re.sub(r"--out \S+", "--out FOLDER", results["command"])
-    return {**_stored(), RETRIEVAL: {**origin, "answers": answers_of(results)}}
-
-
-def _stored() -> dict[str, Any]:
-    return dict(json.loads(PLACE.read_text("utf-8")))
-
-
-def write(kept: Figures) -> None:
-    """The claims, with what they follow from, into one small file."""
-    PLACE.parent.mkdir(exist_ok=True)
-    records = [verdict.record for verdict in verdicts(kept)]
-    PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
+    origin["command"] = command_of(results)
+    return {**read(PLACE), RETRIEVAL: {**origin, "answers": answers_of(results)}}
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["retrieval", folder]:
-            write(collect_retrieval(Path(folder)))
+            kept = collect_retrieval(Path(folder))
         case [folder, more]:
-            write(collect(Path(folder), Path(more)))
+            kept = collect(Path(folder), Path(more))
         case []:
-            write(_stored())
+            kept = read(PLACE)
         case _:
             sys.exit(__doc__)
+    write(PLACE, kept, verdicts(kept))

@@ -9,12 +9,13 @@ python docs/switch_claims.py          judge what was collected again, after a ch
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from claim_records import read, write
 
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
 from ropewalk.lab.claims import ARTICLE_2, NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
@@ -43,7 +44,7 @@ def collect(folder: Path) -> dict[str, Any]:
     found = list[dict[str, Any]]()
     for path in sorted(folder.glob(f"models/longer_from_*/{LOGGED}")):
         method, _, seed = path.parent.name.rpartition("-")
-        rows = json.loads(path.read_text("utf-8"))["rows"]
+        rows = read(path)["rows"]
         curve = [[row["step"], round(row["loss"], 4)] for row in rows]
         found.append({"method": method, "seed": int(seed), "losses": curve})
     trained = [one for one in found if METHODS[one["method"]].longer_from]
@@ -119,18 +120,12 @@ def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     return [judge(CLAIM, [mean(fallen)], NATS, ("steps from the switch, % of all", "training loss, nats"), curves)]
 
 
-def write(kept: Mapping[str, Any]) -> None:
-    """The claim, with what it follows from."""
-    records = [verdict.record for verdict in verdicts(kept)]
-    PLACE.parent.mkdir(exist_ok=True)
-    PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
-
-
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [place]:
-            write(collect(Path(place)))
+            kept = collect(Path(place))
         case [] if PLACE.is_file():
-            write(json.loads(PLACE.read_text("utf-8")))
+            kept = read(PLACE)
         case _:
             sys.exit(__doc__)
+    write(PLACE, kept, verdicts(kept))

@@ -9,13 +9,13 @@ Figures are losses of the last tokens of each text, after so much context.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from claim_records import command_of, read, write
 
 from ropewalk.evaluation.metrics.intervals import Estimate, crossed
 from ropewalk.lab.claims import ARTICLE_1, ARTICLE_3, ARTICLE_5, NATS, Claim, JudgedClaim, Unit, judge
@@ -79,8 +79,8 @@ CLAIMS = (
     Claim("logits-grow", "Beyond the trained length logits grow without bound: the largest one is larger at 2x than at "
           "1x, at 4x than at 2x, and at 8x than at 4x.", INFINITE_SOURCE,
           tuple((Reading(1, BASE, 2 * times, LARGEST), Reading(-1, BASE, times, LARGEST)) for times in (1, 2, 4)),
-          theirs="a theorem", note="A longer text has more keys, so a larger maximum is expected of chance too: under "
-          "NTK by parts, as a control, it stays the same. Four lengths cannot show that growth has no bound."),
+          theirs="a theorem", note="A longer text has more keys, so chance alone may raise the maximum. Under NTK by "
+          "parts it does not: there it is the same at every length. Four lengths cannot show growth without bound."),
     Claim("lm-infinite-better", "LM-Infinite reads 8x better than plain rotation.", INFINITE_SOURCE,
           (below("lm_infinite", BASE),), theirs="figures of losses and of generated text"),
     Claim("lm-infinite-flat", "LM-Infinite loses nothing at 8x: its loss is at most 0.02 above the model's at 1x.",
@@ -144,12 +144,15 @@ class Readings:
 
 def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the figures say of every claim."""
-    return [
-        _verdict(claim, Readings(one[FIGURES], one["projects"]))
-        for one, claims in ((kept, CLAIMS), (kept.get(FAR), FAR_CLAIMS))
-        if one
-        for claim in claims
-    ]
+    return [*_judged(kept, CLAIMS), *_judged(kept.get(FAR), FAR_CLAIMS)]
+
+
+def _judged(kept: Mapping[str, Any] | None, claims: Sequence[Claim]) -> list[JudgedClaim]:
+    """None of what was not measured."""
+    if kept is None:
+        return []
+    ours = Readings(kept[FIGURES], kept["projects"])
+    return [_verdict(claim, ours) for claim in claims]
 
 
 def _verdict(claim: Claim, ours: Readings) -> JudgedClaim:
@@ -203,45 +206,31 @@ def _largest(growth: Any) -> float:
 
 def collect(folder: Path) -> Mapping[str, Any]:
     """What the claims follow from; what was measured at 16 trained lengths stays."""
-    results = _results(folder)
+    results = read(folder / "results.json")
     kept = {**_origin(results), FIGURES: figures_of(results, largest_logits(results))}
-    far = _stored().get(FAR) if PLACE.is_file() else None
+    far = read(PLACE).get(FAR) if PLACE.is_file() else None
     return {**kept, FAR: far} if far else kept
 
 
 def collect_far(folder: Path) -> Mapping[str, Any]:
     """What is stored, with what was measured at 16 trained lengths."""
-    results = _results(folder)
-    return {**_stored(), FAR: {**_origin(results), FIGURES: figures_of(results, {})}}
-
-
-def _results(folder: Path) -> Mapping[str, Any]:
-    return dict(json.loads((folder / "results.json").read_text("utf-8")))
-
-
-def _stored() -> Mapping[str, Any]:
-    return dict(json.loads(PLACE.read_text("utf-8")))
+    results = read(folder / "results.json")
+    return {**read(PLACE), FAR: {**_origin(results), FIGURES: figures_of(results, {})}}
 
 
 def _origin(results: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: results[name] for name in ("made", "marks", "projects")}
-    return {**kept, "command": re.sub(r"--out \S+", "--out FOLDER", results["command"])}
-
-
-def write(kept: Mapping[str, Any]) -> None:
-    """The claims, with what they follow from, into one small file."""
-    records = [verdict.record for verdict in verdicts(kept)]
-    PLACE.parent.mkdir(exist_ok=True)
-    PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
+    return {**kept, "command": command_of(results)}
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["far", place]:
-            write(collect_far(Path(place)))
+            kept = collect_far(Path(place))
         case [place]:
-            write(collect(Path(place)))
+            kept = collect(Path(place))
         case []:
-            write(_stored())
+            kept = read(PLACE)
         case _:
             sys.exit(__doc__)
+    write(PLACE, kept, verdicts(kept))

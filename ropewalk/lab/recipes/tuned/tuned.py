@@ -38,7 +38,7 @@ from ropewalk.record import AT_LEAST_ONE, Rule
 
 SHOWN = ("step", "loss", "grad_norm")
 MOST = 256
-A_TABLE = Rule(f"a power of two from 4 to {MOST}", lambda value: value in {2**power for power in range(2, 9)})
+A_TABLE = Rule(f"a power of two from 4 to {MOST}", lambda value: 4 <= value <= MOST and value & (value - 1) == 0)
 MEASURED = "measured"  # the folder of the measurements, one file for each model
 OWN, HALF, WHOLE = "own", "half", "whole"  # rows of the trained length, half the longest length, the longest length
 
