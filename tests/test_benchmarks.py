@@ -262,3 +262,33 @@ def test_outcomes_of_tests_that_are_interrupted_are_kept(gpu, tmp_path):
     row = gpu("tests").counted("some", outcomes)
     assert (row["passed"], row["failed"], row["skipped"]) == (1, 1, 1)
     assert row["failures"] == ["test_wrong: assert 1 == 2"]
+    assert row["reasons"] == {"assert 1 == 2": 1}
+
+
+BREAKS = """
+import os, pytest
+from benchmarks.gpu import kept_outcomes
+broken = False
+kept_outcomes.cuda_is_broken = lambda: broken
+
+def test_breaks_the_device():
+    global broken
+    broken = True
+    raise RuntimeError("an illegal memory access")
+
+@pytest.mark.parametrize("after", range(3))
+def test_of_something_else(after):
+    assert not broken
+"""
+
+
+def test_a_test_that_breaks_the_device_fails_alone(gpu, tmp_path):
+    """CUDA stays broken for the whole process: the tests after it need another."""
+    (tmp_path / "test_some.py").write_text(BREAKS)
+    outcomes = tmp_path / "outcomes.jsonl"
+    environment = {**os.environ, gpu("kept_outcomes").FILE: str(outcomes), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "test_some.py", "-n", "1", "-p", "benchmarks.gpu.kept_outcomes"]
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    row = gpu("tests").counted("some", outcomes)
+    assert (row["passed"], row["failed"]) == (3, 1)
+    assert row["failures"] == ["test_breaks_the_device: RuntimeError: an illegal memory access"]

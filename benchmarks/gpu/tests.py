@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,8 +27,10 @@ FILES = {
     "the Triton kernels": ("tests/attention/backends/triton/test_launch.py",),
 }
 AT_ONCE = 14  # processes: most of the time kernels are compiled
+RESTARTS = 200  # of processes that a kernel broke
 END = 15  # seconds that are left for its end
 SHOWN = 20  # failures that a record holds
+REASON = 80  # letters of an error that tell it from others
 
 
 def cases(place: Place) -> list[Case]:
@@ -44,26 +45,16 @@ def measured(name: str, chosen: Sequence[str], place: Place, left: float) -> lis
     """Run the tests that pytest chooses by these arguments. A dry run only collects: the suite runs them on the CPU."""
     if importlib.util.find_spec("pytest") is None:
         raise Skipped("pytest is not installed")
-    with tempfile.TemporaryDirectory() as folder:
-        outcomes = Path(folder) / "outcomes.jsonl"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            *chosen,
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "benchmarks.gpu.older_torch",
-            "-p",
-            "benchmarks.gpu.kept_outcomes",
-        ]
-        command += ["-W", "default", "-o", "addopts=--import-mode=importlib"]
-        command += ["--collect-only"] if place.dry else in_parallel()
-        seconds = left if place.dry else max(0.6 * left, left - END)
-        complete = finish(command, seconds, {kept_outcomes.FILE: str(outcomes)})
-        rows = [] if place.dry else [counted(name, outcomes)]
+    outcomes = ROOT / "build" / f"gpu_{name.replace(' ', '_')}.jsonl"  # stays, for whoever mends what failed
+    outcomes.parent.mkdir(exist_ok=True)
+    outcomes.unlink(missing_ok=True)
+    plugins = ("no:cacheprovider", "benchmarks.gpu.older_torch", "benchmarks.gpu.kept_outcomes")
+    command = [sys.executable, "-m", "pytest", *chosen, "-q", *(f"-p{plugin}" for plugin in plugins)]
+    command += ["-W", "default", "-o", "addopts=--import-mode=importlib"]
+    command += ["--collect-only"] if place.dry else in_parallel()
+    seconds = left if place.dry else max(0.6 * left, left - END)
+    complete = finish(command, seconds, {kept_outcomes.FILE: str(outcomes)})
+    rows = [] if place.dry else [counted(name, outcomes)]
     if not complete:
         raise OutOfTime("the tests did not end; those that did are counted", rows)
     return rows
@@ -72,7 +63,8 @@ def measured(name: str, chosen: Sequence[str], place: Place, left: float) -> lis
 def in_parallel() -> list[str]:
     """Options for several processes, where pytest can have them."""
     known = importlib.util.find_spec("xdist") is not None
-    return ["-n", str(min(AT_ONCE, os.cpu_count() or 1)), "--dist", "worksteal"] if known else []
+    processes = ["-n", str(min(AT_ONCE, os.cpu_count() or 1)), "--dist", "worksteal"]
+    return [*processes, f"--max-worker-restart={RESTARTS}"] if known else []
 
 
 def finish(command: list[str], seconds: float, environment: Mapping[str, str]) -> bool:
@@ -101,11 +93,12 @@ def path_of_tests() -> str:
 
 
 def counted(name: str, outcomes: Path) -> Row:
-    """How many tests passed, failed and were skipped, and the first failures."""
+    """How many tests passed, failed and were skipped, the first failures, and how many failed for which reason."""
     tests = list(kept_outcomes.kept(outcomes).values())
     count = Counter(test["outcome"] for test in tests)
     failed = [test for test in tests if test["outcome"] == "failed"]
     row = {"method": name, **{outcome: count[outcome] for outcome in ("passed", "failed", "skipped")}}
+    row["reasons"] = dict(Counter(test["why"][:REASON] for test in failed).most_common(SHOWN))
     return {**row, "failures": [told(test) for test in failed[:SHOWN]], **goal("failed", 0)}
 
 

@@ -5,7 +5,7 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,9 +16,11 @@ from torch import Tensor
 from ropewalk.attention.layout.segments import Segment, SpanKeys
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, rotated_copies
+from ropewalk.biases.signature import Bias
 from ropewalk.extension import Extension
 from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.inputs import in_force
+from ropewalk.scales.signature import Scale
 from ropewalk.spec import Weights
 
 # The sum of the biases at these effective distances, [heads, distances], float64
@@ -49,6 +51,7 @@ class LayerTerms(NamedTuple):
     def bias(self, distance: Tensor, query: Tensor) -> Tensor:
         """The sum of the biases for queries that see keys at an effective distance: a head dimension first, float64."""
         specs = self.extension.biases
+        distance, query = self._beside_numbers(specs, distance, query)
         terms = [spec.bias(distance, query, self.facts, self.weights.get(spec.name, {})) for spec in specs]
         return torch.stack(terms).sum(0)
 
@@ -66,10 +69,17 @@ class LayerTerms(NamedTuple):
 
     def scale(self, i: Tensor) -> Tensor:
         """The product of the scales, [heads or 1, queries], float64."""
+        (i,) = self._beside_numbers(self.extension.scales, i)
         scale_hi = torch.ones_like(i, dtype=torch.float64)[None]
         for spec in self.extension.scales:
             scale_hi = scale_hi * spec.scale(i, self.facts, self.weights.get(spec.name, {}))
         return scale_hi
+
+    def _beside_numbers(self, specs: Iterable[Bias | Scale], *positions: Tensor) -> Iterator[Tensor]:
+        """Positions on the device of what these methods learned. A cache plans on the CPU, wherever the model is."""
+        learned = (x for spec in specs for x in self.weights.get(spec.name, {}).values())
+        device = next((x.device for x in learned), positions[0].device)
+        return (at.to(device) for at in positions)
 
     def scaled(self, q_bhid: Tensor, i: Tensor) -> Tensor:
         """The queries numbered i, multiplied by the scales."""

@@ -94,6 +94,15 @@ def test_the_backends_are_the_expected_ones():
         assert f": {way}: " in explain(*inputs, parse(text), FACTS)
 
 
+@pytest.fixture
+def deterministic():
+    """As a user asks for sums in a fixed order."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic")
 def test_the_same_inputs_give_the_same_bits():
     inputs = tensors(1025, LARGE, dtype=torch.bfloat16)
     for text in ("rerope:window=300", "window:window=200", "biases.alibi"):

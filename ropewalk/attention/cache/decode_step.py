@@ -161,7 +161,9 @@ def _masks(session: Session, views: list[_View], i: Tensor, count: int) -> list[
 
 
 def _hidden(mask_bhn: Tensor, view: _View) -> Tensor:
-    return mask_bhn if view.inside_bn is None else mask_bhn.masked_fill(~view.inside_bn[:, None], -torch.inf)
+    if view.inside_bn is None:
+        return mask_bhn
+    return mask_bhn.masked_fill(~view.inside_bn[:, None].to(mask_bhn.device), -torch.inf)
 
 
 def _read(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 BLOCK = 128
 FEWEST = 2  # entries of a list: a size of 1 would be compiled separately
@@ -37,9 +38,16 @@ def block_lists(start: Tensor, stop: Tensor, keys: int) -> BlockLists:
     row, column = (torch.cat(parts) for parts in zip(before, after, strict=True))
     full_row, full_column = _pairs(full_first, full_end)
     return BlockLists(
-        *(*_listed(row, column, size[0]), *_listed(full_row, full_column, size[0])),
-        *(*_listed(column, row, size[1]), *_listed(full_column, full_row, size[1])),
+        *_of_one_width(_listed(row, column, size[0]), _listed(full_row, full_column, size[0])),
+        *_of_one_width(_listed(column, row, size[1]), _listed(full_column, full_row, size[1])),
     )
+
+
+def _of_one_width(partial: tuple[Tensor, Tensor], full: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """Both lists with rows of one length: FlexAttention's kernels step through both by the length of the first."""
+    widths = [listed.shape[-1] for _, listed in (partial, full)]
+    padded = [(count, pad(listed, (0, max(widths) - listed.shape[-1]))) for count, listed in (partial, full)]
+    return (*padded[0], *padded[1])
 
 
 def _edges(start: Tensor, stop: Tensor, keys: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

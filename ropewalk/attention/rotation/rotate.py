@@ -241,9 +241,10 @@ def _rotated_queries(
     if len(specs) == 1 and len(specs[0].positions) == q_bhid.shape[2]:
         return rotate(q_bhid, rotation_for(specs[0]), interleaved)
     size = (q_bhid.shape[2], len(segments[0].table.inv_freq))
-    whole = Rotation(torch.ones(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64))
-    for segment, spec in zip(segments, specs, strict=True):
-        for column, part in zip(whole, rotation_for(spec), strict=True):
+    parts = [rotation_for(spec) for spec in specs]
+    whole = Rotation(parts[0].cos.new_ones(size), parts[0].sin.new_zeros(size))
+    for segment, rotation in zip(segments, parts, strict=True):
+        for column, part in zip(whole, rotation, strict=True):
             column[segment.rows] = part
     return rotate(q_bhid, whole, interleaved)
 

@@ -202,7 +202,7 @@ def test_the_limit_of_recompilations_is_an_error(monkeypatch):
 
 
 def as_wide_as_the_keys(start, stop, keys):
-    """The lists of blocks as torch's C++ kernel needs them; the cuda kernel reads them by their strides."""
+    """The lists of blocks as torch's C++ kernel needs them: as wide as all the keys."""
     lists = block_lists(start, stop, keys)
     wide = [pad(indices, (0, 8 - indices.shape[-1])) for indices in (lists.kv_indices, lists.full_kv_indices)]
     return lists._replace(kv_indices=wide[0], full_kv_indices=wide[1])
