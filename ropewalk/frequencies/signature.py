@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.spec import Spec
 
@@ -112,6 +113,17 @@ def trained(facts: Facts) -> Tensor:
 def formula(facts: Facts) -> Tensor:
     """base^(-2i/d), whatever the model's own schedule is."""
     return facts.base ** (-2 * pair_index(facts) / facts.rotating)
+
+
+def with_base(facts: Facts, new_base: float) -> Tensor:
+    """The trained frequencies, each slowed as by another base."""
+    return trained(facts) * formula(replace(facts, base=new_base)) / formula(facts)
+
+
+def require_another_base(facts: Facts, new_base: float) -> None:
+    """Refuse the model's own base, which would change nothing."""
+    if new_base == facts.base:
+        raise DoesNotFit("new_base", "another than the model's own base", new_base)
 
 
 def without_decay(inv_freq: Tensor) -> Table:

@@ -6,6 +6,8 @@
 
 Source: Sun et al. 2022, arXiv:2212.10554, eq. 14 and alg. 1; microsoft/torchscale, xpos_relative_position.py.
 
+A larger base goes with it in Llama 2 Long's comparison (XPOS ABF; Xiong et al. 2023, arXiv:2309.16039, sec. 4.1).
+
 Deviation: the authors centre the exponents on the middle of the text to delay overflow, which changes no product; here
 the table has the rate, and the code that applies it chooses the origin. Causal attention only.
 """
@@ -18,8 +20,15 @@ from typing import Annotated
 import torch
 
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, pair_index, trained
-from ropewalk.record import POSITIVE
+from ropewalk.frequencies.signature import (
+    Frequencies,
+    Table,
+    pair_index,
+    require_another_base,
+    trained,
+    with_base,
+)
+from ropewalk.record import ABOVE_ONE, POSITIVE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +36,13 @@ class XPos(Frequencies):
     name = "xpos"
     scale_base: Annotated[float, POSITIVE, "distance over which pair i shrinks by zeta_i"] = 512.0
     gamma: Annotated[float, POSITIVE, "keeps the decay factor of the fastest pair above zero"] = 0.4
+    new_base: Annotated[float | None, ABOVE_ONE, "another base, as in abf; none keeps the model's frequencies"] = None
+
+    def check_against(self, facts: Facts) -> None:
+        if self.new_base is not None:
+            require_another_base(facts, self.new_base)
 
     def table(self, facts: Facts, length: int) -> Table:
         zeta = (2 * pair_index(facts) / facts.rotating + self.gamma) / (1 + self.gamma)
-        return Table(trained(facts), torch.log(zeta) / self.scale_base)
+        inv_freq = trained(facts) if self.new_base is None else with_base(facts, self.new_base)
+        return Table(inv_freq, torch.log(zeta) / self.scale_base)

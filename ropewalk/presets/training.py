@@ -79,12 +79,14 @@ def gau_bias() -> Extension:
     return Extension(biases=(GAURotary(),))
 
 
-def xpos() -> Extension:
+def xpos(*, new_base: float | None = None) -> Extension:
     """Rotation with decay; the authors add blockwise attention at inference (write xpos+bca).
+
+    With `new_base` the base is replaced too, as by `abf`.
 
     Source: Sun et al. 2022, arXiv:2212.10554.
     """
-    return Extension(frequencies=XPos())
+    return Extension(frequencies=XPos(new_base=new_base))
 
 
 def randomized(*, limit: int | None = None, target_len: Length = None) -> Extension:

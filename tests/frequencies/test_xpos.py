@@ -5,7 +5,8 @@ import torch
 
 from ropewalk import Facts
 from ropewalk.equation import grow, rotate
-from ropewalk.frequencies import XPos
+from ropewalk.errors import DoesNotFit
+from ropewalk.frequencies import ABF, XPos
 
 from golden_tables import golden
 
@@ -37,3 +38,15 @@ def test_growth_is_the_real_part(interleaved):
     zeta = torch.tensor(TABLE["scale(zeta)"], dtype=torch.float64)
     expected = (zeta ** (700 / 512)).repeat_interleave(2) if interleaved else (zeta ** (700 / 512)).repeat(2)
     torch.testing.assert_close(grow(x, torch.tensor([[700]]), table, interleaved)[0, 0, 0], expected, rtol=1e-6, atol=0)
+
+
+def test_a_larger_base_turns_as_abf_does_and_decays_as_before():
+    ours, abf = XPos(new_base=500_000.0).table(FACTS, 1), ABF(new_base=500_000.0).table(FACTS, 1)
+    assert torch.equal(ours.inv_freq, abf.inv_freq)
+    assert torch.equal(ours.log_decay, XPos().table(FACTS, 1).log_decay)
+    assert not torch.equal(ours.inv_freq, XPos().table(FACTS, 1).inv_freq)
+
+
+def test_the_model_s_own_base_is_refused():
+    with pytest.raises(DoesNotFit, match="new_base must be another than the model's own base"):
+        XPos(new_base=FACTS.base).check_against(FACTS)

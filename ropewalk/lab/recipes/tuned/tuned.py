@@ -89,9 +89,13 @@ METHODS: Mapping[str, TunedMethod] = {
         "yarn:factor={half}", "dynamic_yarn", rows=HALF, untrained=False, weights_of="yarn_half"
     ),
     "yarn_beyond": TunedMethod("yarn:factor={longest}", rows=HALF),  # read at twice the length of its rows
+    "xpos_abf": TunedMethod("xpos:new_base=500000"),
+    "abf_half": TunedMethod("abf:new_base=500000", rows=HALF, untrained=False),
+    "abf_short": TunedMethod("abf:new_base=500000", rows=OWN, untrained=False),
 }
 FARTHER = ("base", "pi_half", "ntk_half", "yarn_half", "yarn_half_dynamic", "yarn_beyond")  # for a table of its own
-BY_DEFAULT = ",".join(name for name in METHODS if name not in FARTHER)
+OF_LLAMA_LONG = ("xpos_abf", "abf_half", "abf_short")  # what one source compares with a larger base
+BY_DEFAULT = ",".join(name for name in METHODS if name not in (*FARTHER, *OF_LLAMA_LONG))
 
 
 @dataclass(frozen=True, kw_only=True)
