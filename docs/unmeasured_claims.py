@@ -19,18 +19,12 @@ class Unmeasured(NamedTuple):
 
 
 UNMEASURED = (
-    Unmeasured("A larger base is better than XPos with a larger base.", f"{ARTICLE_2} on {LLAMA_LONG}", "a picture",
-               "XPos is not in the tuned studies"),
     Unmeasured("Better data matter more than more long texts, and more long texts do not keep helping.",
                f"{ARTICLE_2} on {LLAMA_LONG}", "", "needs corpora of several qualities and lengths"),
-    Unmeasured("Further training on texts of limited length helps long reading too.", f"{ARTICLE_2} on {LLAMA_LONG}",
-               "a picture", "needs long rows of short texts beside long rows of long ones"),
     Unmeasured("Generated text stays good under LM-Infinite.", f"{ARTICLE_2} on arXiv:2308.16137", "BLEU and ROUGE",
                "needs models that write well"),
     Unmeasured("NBCE fails where an answer needs several contexts at once.", f"{ARTICLE_1} on {NBCE}", "",
                "needs a model that answers from two facts of one context"),
-    Unmeasured("Grouped queries are faster since fewer bytes are read, and by more than expected.", ARTICLE_2, "",
-               "the speed is measured (claims on key heads, above), not its cause"),
     Unmeasured("The gain by biases on queries and keys depends on the model's structure and settings.",
                "kexue.fm/9577", "", "one structure in the zoo; with three layers biases helped ([log](../log.md))"),
     Unmeasured("In large models biases have no special effect.", "kexue.fm/9577 on T5 and PaLM", "",
