@@ -13,7 +13,7 @@ MEANINGS = {
     NOT_THE_SAME: "`check`: the engine computes something else, refuses the checkpoint, or nobody knows."
     " From any other verb a traceback: a bug",
     REFUSED: "refused: one line on the error stream says what is wrong, and what to do",
-    STOPPED: "ended by Ctrl-C, `train` by SIGTERM too."
+    STOPPED: "ended by Ctrl-C, `train` and `compare --ray` by SIGTERM too."
     " `train`, `compare` and `fit` continue when the same command is run again",
     READER_GONE: "what read the output went away, as in `ropewalk show | head`",
 }

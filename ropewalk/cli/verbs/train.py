@@ -30,7 +30,7 @@ def train(
     """Train a model by a recipe; the same command again resumes it where it stopped."""
     from ropewalk.lab.recipes import listing
     from ropewalk.lab.recipes.running import run
-    from ropewalk.lab.training.stopping import as_interrupt
+    from ropewalk.signals import as_interrupt
 
     if listed:
         recipes = [listing.recipe(recipe)] if recipe else list(listing.recipes().values())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl
 
 from ropewalk.lab.training.processes import any_of_us
+from ropewalk.signals import handling
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,29 +33,8 @@ class StopOnSignal(TrainerCallback):
 
 
 @contextmanager
-def as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, as long as there is no step to finish."""
-    with _handling((signal.SIGTERM,), signal.default_int_handler):
-        yield
-
-
-@contextmanager
 def recording_signals() -> Iterator[StopOnSignal]:
     """Record signals within a block."""
     callback = StopOnSignal()
-    with _handling(SIGNALS, callback.note):
+    with handling(SIGNALS, callback.note):
         yield callback
-
-
-@contextmanager
-def _handling(signals: Sequence[signal.Signals], handler: Callable[[int, Any], Any]) -> Iterator[None]:
-    """Handle signals within a block; only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in signals}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

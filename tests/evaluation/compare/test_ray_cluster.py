@@ -5,6 +5,7 @@ import pickle
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -549,3 +550,34 @@ def test_a_connection_of_the_callers_is_used_and_stays(monkeypatch):
         assert ray.get(stored) == 42
     assert not ray.is_initialized()
     assert not places[0].exists()
+
+
+CONNECTED = """
+import time
+from ropewalk.cli.main import main
+from ropewalk.evaluation.compare.cluster.connection import connected
+from ropewalk.cli import main as command
+
+def run():
+    with connected("local"):
+        print("connected", flush=True)
+        time.sleep(120)
+
+command.run = run
+main()
+"""
+
+
+@pytest.mark.timeout(180)
+def test_sigterm_ends_a_cluster_of_this_machine_as_ctrl_c_does():
+    """Ray would print its own stack, and leave its folder."""
+    pytest.importorskip("ray", reason="the extra cluster is not installed")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with TemporaryDirectory(prefix="t") as short:  # Ray's sockets need short paths
+        environment = {**os.environ, "TMPDIR": short}
+        with subprocess.Popen([sys.executable, "-c", CONNECTED], env=environment, **pipes) as process:
+            assert process.stdout.readline() == "connected\n"
+            process.terminate()
+            _, said = process.communicate(timeout=60)
+        assert (process.returncode, said) == (130, "ropewalk: stopped\n")
+        assert not list(Path(short).glob("ray-*"))

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ropewalk.errors import Conflict, InvalidValue, Unreadable, not_installed
+from ropewalk.signals import as_interrupt
 
 LOCAL = "local"  # a cluster on this machine, for this command only
 PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
@@ -61,7 +62,7 @@ def connected(address: str) -> Iterator[None]:
         return
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-    with ExitStack() as after:
+    with as_interrupt(), ExitStack() as after:
         if address == LOCAL:
             place = after.enter_context(TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
             options |= {"include_dashboard": False, "_temp_dir": place}
@@ -70,6 +71,7 @@ def connected(address: str) -> Iterator[None]:
             ray.init(**options)
         except (Exception, SystemExit) as reason:  # Ray raises a plain Exception on time-outs, or ends the process
             raise _no_cluster(address, _words(reason), f"{TOKEN}; or ") from reason
+        after.enter_context(as_interrupt())  # again: Ray takes SIGTERM for itself, and prints its own stack
         yield
 
 
