@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ropewalk.corpora import WHOLE
 from ropewalk.errors import InvalidValue, UnknownName
@@ -107,6 +107,15 @@ def training_rows(
     )
 
 
+def train_logged(model: PreTrainedModel, rows: Dataset[Row], plan: TrainingPlan, folder: Path) -> Trainer:
+    """Train, and keep what was logged of it in the run's folder."""
+    trainer = train(model, rows, plan, folder)
+    if trainer.is_world_process_zero():
+        logged = [row for row in trainer.state.log_history if "loss" in row]
+        write_whole(folder / LOGGED, json.dumps({"rows": logged}, indent=1) + "\n")
+    return trainer
+
+
 def train_and_save(
     rows: Dataset[Row],
     model: PreTrainedModel,
@@ -119,10 +128,7 @@ def train_and_save(
 ) -> PreTrainedModel:
     """Train a model, or LoRA adapters of rank `lora` that are merged at the end, and save it."""
     wrapped: Any = _with_adapters(model, lora, plan.seed) if lora else model
-    trainer = train(wrapped, rows, plan, folder)
-    if trainer.is_world_process_zero():
-        logged = [row for row in trainer.state.log_history if "loss" in row]
-        write_whole(folder / LOGGED, json.dumps({"rows": logged}, indent=1) + "\n")
+    trainer = train_logged(wrapped, rows, plan, folder)
     if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
         if lora:
             wrapped.merge_and_unload()  # changes the weights of `model` itself

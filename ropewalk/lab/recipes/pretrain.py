@@ -25,11 +25,10 @@ from ropewalk.lab.data.numbering import NumberedRows
 from ropewalk.lab.data.packs import PackedRows
 from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.data.vocabulary import train_tokenizer
-from ropewalk.lab.recipes.building_blocks import keep, training_rows
+from ropewalk.lab.recipes.building_blocks import keep, train_logged, training_rows
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Packed, RecipeSettings
 from ropewalk.lab.recipes.same_logits import changes_nothing
 from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.lab.training.train import train
 from ropewalk.parsing import parse
 from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE
 from ropewalk.surgery import QKBias
@@ -77,7 +76,7 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
         marked=settings.marked,
     )
     model = new_model(shape, extension, end=tokenizer.eos_token_id, seed=plan.seed)
-    trainer = train(model, _numbered(rows, extension, plan.seed), plan, folder)
+    trainer = train_logged(model, _numbered(rows, extension, plan.seed), plan, folder)
     if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
         run_under(model, attention_of(extension))
         keep(model, tokenizer, folder / "model")

@@ -99,9 +99,15 @@ def test_the_same_call_changes_nothing_and_a_longer_one_replaces_the_model(tmp_p
     first = logits(run(tmp_path, "kerple", steps=3))
     run(tmp_path, "kerple", steps=3)
     assert torch.equal(logits(rw.load(tmp_path / "run" / "model")), first)
+    assert steps_logged(tmp_path / "run") == [1, 2, 3]
     longer = logits(run(tmp_path, "kerple", steps=6))
     assert torch.equal(logits(rw.load(tmp_path / "run" / "model")), longer)
     assert not torch.equal(longer, first)
+    assert steps_logged(tmp_path / "run") == [1, 2, 3, 4, 5, 6]
+
+
+def steps_logged(place):
+    return [row["step"] for row in json.loads((place / "losses.json").read_text())["rows"]]
 
 
 def test_rerope_is_for_running_and_not_for_training():
