@@ -11,16 +11,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 THERE = torch.device("cuda", 0)
 CPU = torch.device("cpu")
-MAY_DIFFER = (
-    "to",
-    "copy_",
-    "cpu",
-    "type",
-    "type_as",
-    "view_as",
-    "expand_as",
-    "reshape_as",
-)  # copies, and uses of a shape
+# Copies, uses of a shape, and a parameter that gets other data.
+MAY_DIFFER = ("to", "copy_", "cpu", "type", "type_as", "view_as", "expand_as", "reshape_as", "__deepcopy__", "__set__")
 
 
 class _There(torch.Tensor):
@@ -50,6 +42,8 @@ class _AnotherDevice(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
+        if function is torch.device:
+            return function(*args, **kwargs)
         if function == torch.Tensor.device.__get__:
             return THERE if isinstance(args[0], _There) else CPU
         if function == torch.Tensor.is_cuda.__get__:
