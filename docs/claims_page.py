@@ -131,6 +131,13 @@ STUDIES = (
         TEXTS,
     ),
     Study(
+        "thresholds",
+        "thresholds/thresholds.json",
+        "the model that Ropewalk carries, under YaRN with other thresholds",
+        "python docs/threshold_claims.py",
+        TEXTS,
+    ),
+    Study(
         "computed",
         "computed/computed.json",
         "formulas, computed in float64",

@@ -31,6 +31,4 @@ UNMEASURED = (
                "our models are small"),
     Unmeasured("Networks learn high frequencies badly from few dimensions, so what PI compresses is lost.",
                f"{ARTICLE_5} on {YARN}", "", "the consequence is judged: PI blurs what is near"),
-    Unmeasured("A searched threshold of turns is better than one that is set by hand.", ARTICLE_5, "",
-               "none was found that is clearly better than YaRN's: [searched schedules](fit/README.md)"),
 )  # fmt: skip

@@ -24,6 +24,7 @@ import computed_claims
 import contexts_claims
 import order_claims
 import switch_claims
+import threshold_claims
 import untrained_claims
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -144,6 +145,7 @@ def said(records):
         ("untrained/untrained.json", untrained_claims.verdicts),
         ("contexts/contexts.json", contexts_claims.verdicts),
         ("order/order.json", order_claims.verdicts),
+        ("thresholds/thresholds.json", threshold_claims.verdicts),
         ("computed/computed.json", lambda _: computed_claims.verdicts()),
         ("kv-heads/kv-heads.json", lambda kept: kv_heads.verdicts(kept[kv_heads.SECONDS])),
         (
