@@ -25,8 +25,6 @@ UNMEASURED = (
                f"{ARTICLE_2} on {LLAMA_LONG}", "", "needs corpora of several qualities and lengths"),
     Unmeasured("Further training on texts of limited length helps long reading too.", f"{ARTICLE_2} on {LLAMA_LONG}",
                "a picture", "needs long rows of short texts beside long rows of long ones"),
-    Unmeasured("Generated text stays good under LM-Infinite.", f"{ARTICLE_2} on arXiv:2308.16137", "BLEU and ROUGE",
-               "needs models that write well"),
     Unmeasured("NBCE fails where an answer needs several contexts at once.", f"{ARTICLE_1} on {NBCE}", "",
                "needs a model that answers from two facts of one context"),
     Unmeasured("Grouped queries are faster since fewer bytes are read, and by more than expected.", ARTICLE_2, "",

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import claims_page
 import computed_claims
 import contexts_claims
+import generation_claims
 import order_claims
 import switch_claims
 import untrained_claims
@@ -144,6 +145,7 @@ def said(records):
         ("untrained/untrained.json", untrained_claims.verdicts),
         ("contexts/contexts.json", contexts_claims.verdicts),
         ("order/order.json", order_claims.verdicts),
+        ("generation/generation.json", generation_claims.verdicts),
         ("computed/computed.json", lambda _: computed_claims.verdicts()),
         ("kv-heads/kv-heads.json", lambda kept: kv_heads.verdicts(kept[kv_heads.SECONDS])),
         (
