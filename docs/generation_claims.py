@@ -39,7 +39,7 @@ PLACE = Path(__file__).resolve().parent / "results" / "generation" / "generation
 TRAINED, TIMES, WRITTEN = 512, 8, 64  # tokens of the trained length, of which texts have so many; tokens of a piece
 NEAR = TRAINED - WRITTEN  # tokens of a text that the reader reads before a piece
 TEXTS, CORPUS = 24, "python"
-PIECES, FEW = 24, 4  # that are written after a text; few by writers that attend to all of it, which takes longer
+PIECES, FEW = 24, 4  # that are written after a text; few by yarn and rope at 8x, which take longer
 EDGES = (0, 16, 32, 48, 64)  # of the parts of a piece
 LOSSES, OVERLAPS = "losses of parts of pieces", "overlaps of beginnings of pieces"
 MARGIN_NATS, MARGIN_OVERLAP = 0.1, 0.02
@@ -63,7 +63,7 @@ WRITERS = {
 }
 TRUTH, CHANCE = "the text itself", "rope at 1x, with another text"
 NOTE = (
-    f"The carried model samples {PIECES} pieces of {WRITTEN} tokens after every text, {FEW} where it attends to all. "
+    f"The carried model samples {PIECES} pieces of {WRITTEN} tokens after every text, {FEW} where all is attended to. "
     f"The reader is the same model without an extension, after the last {NEAR} tokens of the text. A repeated or dull "
     "piece is likely too: a loss below that of the reference is no praise."
 )
@@ -194,8 +194,8 @@ def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
 
 
 AXES = {
-    LOSSES: ("tokens of a piece, up to", "mean loss of the last 16 of them, nats"),
-    OVERLAPS: ("tokens of a piece, up to", "ROUGE-L of these, percent"),
+    LOSSES: ("last token of a part of a piece", "loss of the part, nats"),
+    OVERLAPS: ("first tokens of a piece", "their ROUGE-L, percent"),
 }
 UNITS: Mapping[str, Unit] = {LOSSES: NATS, OVERLAPS: POINTS}
 
