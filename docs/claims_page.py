@@ -138,6 +138,13 @@ STUDIES = (
         TEXTS,
     ),
     Study(
+        "generation",
+        "generation/generation.json",
+        "the model that Ropewalk carries, which writes after texts of 4,096 tokens",
+        "python docs/generation_claims.py",
+        TEXTS,
+    ),
+    Study(
         "computed",
         "computed/computed.json",
         "formulas, computed in float64",

@@ -21,8 +21,6 @@ class Unmeasured(NamedTuple):
 UNMEASURED = (
     Unmeasured("Better data matter more than more long texts, and more long texts do not keep helping.",
                f"{ARTICLE_2} on {LLAMA_LONG}", "", "needs corpora of several qualities and lengths"),
-    Unmeasured("Generated text stays good under LM-Infinite.", f"{ARTICLE_2} on arXiv:2308.16137", "BLEU and ROUGE",
-               "needs models that write well"),
     Unmeasured("NBCE fails where an answer needs several contexts at once.", f"{ARTICLE_1} on {NBCE}", "",
                "needs a model that answers from two facts of one context"),
     Unmeasured("The gain by biases on queries and keys depends on the model's structure and settings.",

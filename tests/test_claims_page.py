@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 import claims_page
 import computed_claims
 import contexts_claims
+import generation_claims
 import order_claims
 import switch_claims
 import threshold_claims
@@ -146,6 +147,7 @@ def said(records):
         ("contexts/contexts.json", contexts_claims.verdicts),
         ("order/order.json", order_claims.verdicts),
         ("thresholds/thresholds.json", threshold_claims.verdicts),
+        ("generation/generation.json", generation_claims.verdicts),
         ("computed/computed.json", lambda _: computed_claims.verdicts()),
         ("kv-heads/kv-heads.json", lambda kept: kv_heads.verdicts(kept[kv_heads.SECONDS])),
         (
