@@ -56,7 +56,8 @@ STUDIES = (
         "tuned-zoo",
         "tuned-zoo/tuned.json",
         "a small model, trained on 64 tokens and then on 512",
-        "ropewalk train tuned --out docs/results/tuned-zoo --set model=docs/results/zoo/models/rope-0/model",
+        "ropewalk train tuned --out docs/results/tuned-zoo --set model=docs/results/zoo/models/rope-0/model --set "
+        "methods=none,pi,ntk,yarn,abf,dynamic,drope,short,dynamic_yarn,yarn_4x,xpos_abf,abf_half,abf_short",
         f"{TABLE} The base model is one of the zoo: train that first.",
     ),
     Study(

@@ -117,7 +117,7 @@ def formula(facts: Facts) -> Tensor:
 
 def with_base(facts: Facts, new_base: float) -> Tensor:
     """The trained frequencies, each slowed as by another base."""
-    return trained(facts) * formula(replace(facts, base=new_base)) / formula(facts)
+    return trained(facts) * (formula(replace(facts, base=new_base)) / formula(facts))
 
 
 def require_another_base(facts: Facts, new_base: float) -> None:
