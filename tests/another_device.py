@@ -1,6 +1,7 @@
 """A device that this machine lacks, played by the CPU: its tensors do not mix with the CPU's, as on a GPU.
 
-Only calls from Python are seen. What torch computes by itself runs on the CPU.
+Only calls from Python are seen. What torch computes by itself runs on the CPU. A device is named as an object
+(`torch.device`), not as text.
 """
 
 from contextlib import contextmanager
@@ -44,27 +45,38 @@ class _AnotherDevice(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if function is torch.device:
             return function(*args, **kwargs)
-        if function == torch.Tensor.device.__get__:
-            return THERE if isinstance(args[0], _There) else CPU
-        if function == torch.Tensor.is_cuda.__get__:
-            return isinstance(args[0], _There)
+        if function in ANSWERS:
+            return ANSWERS[function](isinstance(args[0], _There))
         leaves = tree_flatten((args, kwargs))[0]
-        asked = next((x for x in leaves if isinstance(x, torch.device)), None) or named(kwargs.get("device"))
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
-        on = any(isinstance(x, _There) for x in tensors)
         require_one_device(function, args, tensors)
-        moved = tree_map(lambda x: CPU if isinstance(x, torch.device) else x, (args, kwargs))
-        with torch._C.DisableTorchFunctionSubclass():
-            plain_args, plain_kwargs = tree_map(here, moved)
-            got = function(*plain_args, **plain_kwargs)
+        got = computed_here(function, args, kwargs)
         if in_place(function) and tensors:
             return args[0] if args else tensors[0]
-        goes = asked.type == "cuda" if asked else on and function is not torch.Tensor.cpu
-        return tree_map(lambda x: there(x) if isinstance(x, torch.Tensor) else x, got) if goes else got
+        return (
+            tree_map(lambda x: there(x) if isinstance(x, torch.Tensor) else x, got) if goes(function, leaves) else got
+        )
 
 
-def named(device):
-    return torch.device(device) if isinstance(device, str) else device
+ANSWERS = {
+    torch.Tensor.device.__get__: lambda on: THERE if on else CPU,
+    torch.Tensor.is_cuda.__get__: lambda on: on,
+}
+
+
+def computed_here(function, args, kwargs):
+    """The same call on the CPU."""
+    plain = tree_map(lambda x: CPU if isinstance(x, torch.device) else here(x), (args, kwargs))
+    with torch._C.DisableTorchFunctionSubclass():
+        return function(*plain[0], **plain[1])
+
+
+def goes(function, leaves):
+    """Whether the result is on the other device: it is asked for there, or else what it is made of is."""
+    asked = next((x for x in leaves if isinstance(x, torch.device)), None)
+    if asked is not None:
+        return asked.type == THERE.type
+    return function is not torch.Tensor.cpu and any(isinstance(x, _There) for x in leaves)
 
 
 def in_place(function):
