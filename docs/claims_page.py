@@ -58,7 +58,7 @@ STUDIES = (
         "a small model, trained on 64 tokens and then on 512",
         "ropewalk train tuned --out docs/results/tuned-zoo --set model=docs/results/zoo/models/rope-0/model --set "
         "methods=none,pi,ntk,yarn,abf,dynamic,drope,short,dynamic_yarn,yarn_4x,xpos_abf,abf_half,abf_short",
-        f"{TABLE} The base model is one of the zoo: train that first.",
+        f"{TABLE} The base model is one of the zoo, and is there.",
     ),
     Study(
         "tuned-default",
@@ -74,7 +74,7 @@ STUDIES = (
         "ropewalk train tuned --out docs/results/tuned-far --set model=docs/results/zoo/models/rope-0/model --set "
         "longest=32 --set rows=1 --set log_every=5 --set methods=base,pi_half,ntk_half,yarn_half,yarn_half_dynamic,"
         "yarn_beyond",
-        f"{TABLE} The base model is one of the zoo: train that first.",
+        f"{TABLE} The base model is one of the zoo, and is there.",
     ),
     Study(
         "untrained",

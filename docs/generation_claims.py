@@ -63,9 +63,10 @@ WRITERS = {
 }
 TRUTH, CHANCE = "the text itself", "rope at 1x, with another text"
 NOTE = (
-    f"The carried model samples {PIECES} pieces of {WRITTEN} tokens after every text, {FEW} where all is attended to. "
-    f"The reader is the same model without an extension, after the last {NEAR} tokens of the text. A repeated or dull "
-    "piece is likely too: a loss below that of the reference is no praise."
+    f"After every text the carried model samples {PIECES} pieces of {WRITTEN} tokens, {FEW} where it attends to all; at "
+    f"temperature 1, from the whole vocabulary. *{REFERENCE}* writes after the last {NEAR} tokens of the text. The reader "
+    f"is the same model without an extension, after the same {NEAR} tokens. A repeated piece is likely too, so a lower "
+    "loss than that of *rope at 1x* is no sign of quality."
 )
 SOURCE = f"{ARTICLE_2} on arXiv:2308.16137"
 
@@ -94,8 +95,8 @@ CLAIMS = (
           f"rotation writes at 1x: its ROUGE-L is at most {100 * MARGIN_OVERLAP:g} points lower.", SOURCE,
           ((Figure(1, LM_INFINITE, OVERLAPS), Figure(-1, REFERENCE, OVERLAPS)),), -MARGIN_OVERLAP,
           theirs="a picture of BLEU and ROUGE; the bound is ours",
-          note=f"{PIECES} sampled pieces of {WRITTEN} tokens after every text; ROUGE-L of tokens. The row *{CHANCE}* "
-          "is what pieces have in common with a text of another project."),
+          note=f"{NOTE} ROUGE-L is that of tokens. The row *{CHANCE}* is what pieces have in common with a text of "
+          "another project."),
 )  # fmt: skip
 
 

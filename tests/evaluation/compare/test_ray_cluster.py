@@ -170,6 +170,8 @@ def test_ray_ending_the_process_is_one_line(monkeypatch):
     monkeypatch.setattr(connection, "ray_package", lambda: fake)
     with pytest.raises(Unreadable, match="got 'h:1'; Ray ended with status 15; "), connected("h:1"):
         pass
+    with pytest.raises(KeyboardInterrupt), connected("local"):  # nobody but the user sends it there
+        pass
 
 
 # What a node needs

@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from signal import SIGTERM
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -70,6 +71,8 @@ def connected(address: str) -> Iterator[None]:
         try:
             ray.init(**options)
         except (Exception, SystemExit) as reason:  # Ray raises a plain Exception on time-outs, or ends the process
+            if address == LOCAL and isinstance(reason, SystemExit) and reason.code == SIGTERM:
+                raise KeyboardInterrupt from reason  # it came while Ray had the signal for itself
             raise _no_cluster(address, _words(reason), f"{TOKEN}; or ") from reason
         after.enter_context(as_interrupt())  # again: Ray takes SIGTERM for itself, and prints its own stack
         yield

@@ -64,12 +64,14 @@ def _setting(results: Mapping[str, Any]) -> str:
 def _special(results: Mapping[str, Any], longest: int) -> str:
     """What some of the methods have of their own."""
     length, methods = results["trained_len"], list(dict.fromkeys(model["method"] for model in results["models"]))
-    halves = [f"`{name}`" for name in methods if "_half" in name]
+    halves = [f"`{name}`" for name in methods if "_half" in name and name != "abf_half"]
     words = {
         "drope": f"DroPE is trained at {length:,} tokens, on as many a step, and reads longer texts under log-n. ",
         "short": "`short` is trained in the same way without a schedule: what the texts alone teach. ",
         "yarn_half_dynamic": "`yarn_half_dynamic` has the weights of `yarn_half`, and dynamic scaling beyond. ",
         "yarn_beyond": f"`yarn_beyond` is set to {longest:,} tokens and trained at {longest // 2:,}. ",
+        "abf_half": f"`abf_half` is `abf`, trained in rows of {longest // 2:,} tokens. ",
+        "abf_short": f"`abf_short` is `abf`, trained in rows of {length:,} tokens. ",
     }
     named = f"Set to {longest // 2:,} tokens and trained at that length: {', '.join(halves)}. " if halves else ""
     return named + "".join(sentence for name, sentence in words.items() if name in methods)
