@@ -65,8 +65,8 @@ TRUTH, CHANCE = "the text itself", "rope at 1x, with another text"
 NOTE = (
     f"After every text the carried model samples {PIECES} pieces of {WRITTEN} tokens, {FEW} where it attends to all; "
     f"at temperature 1, from the whole vocabulary. *{REFERENCE}* writes after the last {NEAR} tokens of the text. The "
-    f"reader is the same model without an extension, after the same {NEAR} tokens. A repeated piece is likely too, so a "
-    f"lower loss than that of *{REFERENCE}* is no sign of quality."
+    f"reader is the same model without an extension, after the same {NEAR} tokens. A repeated piece is likely too, so "
+    f"a lower loss than that of *{REFERENCE}* is no sign of quality."
 )
 SOURCE = f"{ARTICLE_2} on arXiv:2308.16137"
 

@@ -131,8 +131,8 @@ def how(search: Mapping[str, Any]) -> str:
     projects, place = search["projects"], 1 + ranked(search[LOSSES]).index(BY_HAND)
     upper = sum(pair.low == BY_HAND.low for pair in GRID)
     return (
-        "Pairs of dimensions with fewer turns than the lower threshold within the trained length are interpolated, those "
-        "with more than the upper one (the article's r) stay. With 2 and 32 the line is "
+        "Pairs of dimensions with fewer turns than the lower threshold within the trained length are interpolated; "
+        "those with more than the upper one (the article's r) stay. With 2 and 32 the line is "
         f"`{Turns(2, 32).line}`. {len(GRID)} pairs of thresholds, {upper} of them with YaRN's lower one, were tried on "
         f"{len(projects)} texts of {len(set(projects))} projects, in bfloat16, and the loss at 8x alone chose. YaRN's, "
         f"{BY_HAND}, was number {place} of {len(GRID)} there. The best of the others is judged here on texts of other "
