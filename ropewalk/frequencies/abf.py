@@ -15,8 +15,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import Frequencies, Table, require_another_base, with_base, without_decay
+from ropewalk.frequencies.signature import Frequencies, Table, formula, trained, without_decay
 from ropewalk.record import ABOVE_ONE
 
 
@@ -26,10 +27,11 @@ class ABF(Frequencies):
     new_base: Annotated[float, ABOVE_ONE, "the base that replaces the trained one"] = 500_000.0
 
     def check_against(self, facts: Facts) -> None:
-        require_another_base(facts, self.new_base)
+        if self.new_base == facts.base:  # would change nothing
+            raise DoesNotFit("new_base", "another than the model's own base", self.new_base)
 
     def table(self, facts: Facts, length: int) -> Table:
-        return without_decay(with_base(facts, self.new_base))
+        return without_decay(trained(facts) * (formula(facts, self.new_base) / formula(facts)))
 
     @property
     def stretch(self) -> float:

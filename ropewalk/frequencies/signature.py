@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
 from ropewalk.spec import Spec
 
@@ -110,20 +109,9 @@ def trained(facts: Facts) -> Tensor:
     return formula(facts) if facts.inv_freq is None else torch.tensor(facts.inv_freq, dtype=torch.float64)
 
 
-def formula(facts: Facts) -> Tensor:
-    """base^(-2i/d), whatever the model's own schedule is."""
-    return facts.base ** (-2 * pair_index(facts) / facts.rotating)
-
-
-def with_base(facts: Facts, new_base: float) -> Tensor:
-    """The trained frequencies, each slowed as by another base."""
-    return trained(facts) * (formula(replace(facts, base=new_base)) / formula(facts))
-
-
-def require_another_base(facts: Facts, new_base: float) -> None:
-    """Refuse the model's own base, which would change nothing."""
-    if new_base == facts.base:
-        raise DoesNotFit("new_base", "another than the model's own base", new_base)
+def formula(facts: Facts, base: float | None = None) -> Tensor:
+    """base^(-2i/d), of the model's base or of another, whatever the model's own schedule is."""
+    return (base or facts.base) ** (-2 * pair_index(facts) / facts.rotating)
 
 
 def without_decay(inv_freq: Tensor) -> Table:

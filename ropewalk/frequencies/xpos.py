@@ -19,15 +19,9 @@ from typing import Annotated
 
 import torch
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import (
-    Frequencies,
-    Table,
-    pair_index,
-    require_another_base,
-    trained,
-    with_base,
-)
+from ropewalk.frequencies.signature import Frequencies, Table, formula, pair_index, trained
 from ropewalk.record import ABOVE_ONE, POSITIVE
 
 
@@ -39,10 +33,10 @@ class XPos(Frequencies):
     new_base: Annotated[float | None, ABOVE_ONE, "another base, as in abf; none keeps the model's frequencies"] = None
 
     def check_against(self, facts: Facts) -> None:
-        if self.new_base is not None:
-            require_another_base(facts, self.new_base)
+        if self.new_base == facts.base:  # would change nothing
+            raise DoesNotFit("new_base", "another than the model's own base", self.new_base)
 
     def table(self, facts: Facts, length: int) -> Table:
         zeta = (2 * pair_index(facts) / facts.rotating + self.gamma) / (1 + self.gamma)
-        inv_freq = trained(facts) if self.new_base is None else with_base(facts, self.new_base)
-        return Table(inv_freq, torch.log(zeta) / self.scale_base)
+        slowing = formula(facts, self.new_base) / formula(facts)
+        return Table(trained(facts) * slowing, torch.log(zeta) / self.scale_base)

@@ -11,7 +11,7 @@ from architecture.tree import FACTORS, FILES, factor_of, imports, module_of
 RANKS = [
     ("errors",),
     ("models", "scoped", "near_copies", "plain_json"),
-    ("files", "trust", "trained_to", "revision", "placement"),
+    ("files", "trust", "trained_to", "revision", "placement", "signals"),
     ("record", "pages", "notation", "folders"),
     ("facts",),
     ("spec",),

@@ -49,7 +49,7 @@ MUTATIONS = (
     Mutation("xpos without its real part", "frequencies/xpos.py", "torch.log(zeta) / self.scale_base", "torch.zeros_like(zeta)", FREQUENCIES),
     Mutation("dynamic rows one short", "frequencies/dynamic.py", "facts.stretch(length, self.steps)", "facts.stretch(length - 1, self.steps)", FREQUENCIES),
     Mutation("dynamic steps rounded down", "facts.py", "while self._step_end(step, steps) < length:", "while False:", FREQUENCIES),
-    Mutation("a base that is forgotten", "frequencies/abf.py", "base=self.new_base", "base=facts.base", FREQUENCIES),
+    Mutation("a base that is forgotten", "frequencies/abf.py", "formula(facts, self.new_base)", "formula(facts)", FREQUENCIES),
     Mutation("stopped pairs that move a ramp", "frequencies/by_parts.py", "theta[moving(theta)]", "theta[theta > 0]", FREQUENCIES),
     Mutation("CoPE that never stands still", "frequencies/wrappers/cope.py", "max(int(slow.sum()) - 1, 1)", "max(int(slow.sum()), 1)", WRAPPERS),
     Mutation("CoPE by the schedule's rotations", "frequencies/wrappers/cope.py", "facts.trained_len * usual", "facts.trained_len * theta", WRAPPERS),

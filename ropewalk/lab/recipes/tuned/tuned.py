@@ -28,7 +28,7 @@ from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
 from ropewalk.lab.recipes.drope import DroPESettings, drope
 from ropewalk.lab.recipes.held_out import held_out_in
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
-from ropewalk.lab.recipes.tuned.claims import verdicts
+from ropewalk.lab.recipes.tuned.claims import OF_LLAMA_LONG, verdicts
 from ropewalk.lab.recipes.tuned.figures import FEW, LONGEST
 from ropewalk.lab.recipes.tuned.tuned_page import tuned_page
 from ropewalk.lab.training.checkpoints import changed_settings
@@ -94,7 +94,6 @@ METHODS: Mapping[str, TunedMethod] = {
     "abf_short": TunedMethod("abf:new_base=500000", rows=OWN, untrained=False),
 }
 FARTHER = ("base", "pi_half", "ntk_half", "yarn_half", "yarn_half_dynamic", "yarn_beyond")  # for a table of its own
-OF_LLAMA_LONG = ("xpos_abf", "abf_half", "abf_short")  # what one source compares with a larger base
 BY_DEFAULT = ",".join(name for name in METHODS if name not in (*FARTHER, *OF_LLAMA_LONG))
 
 

@@ -15,6 +15,8 @@ Ropewalk.methods.frequencies = (() => {
   const slowed = (facts, divisor) => withoutDecay(trained(facts).map((theta, pair) => theta / divisor(pair)));
   const mixed = (facts, keep, factor) =>
     withoutDecay(trained(facts).map((theta, pair) => keep[pair] * theta + ((1 - keep[pair]) * theta) / factor));
+  const withBase = ({ new_base }, facts) =>
+    slowed(facts, (pair) => (new_base / facts.base) ** ((2 * pair) / rotating(facts)));
   const turns = (facts) => trained(facts).map((theta) => (facts.trained_len * theta) / (2 * Math.PI));
   const tableOf = (spec, facts, length) => methods[spec.name].table(spec.values, facts, length);
 
@@ -77,6 +79,10 @@ Ropewalk.methods.frequencies = (() => {
     return { ...facts, rotary_dim: Math.floor(Math.floor(values.share * facts.head_dim) / 2) * 2 };
   };
   const movingPairs = ({ share }, facts) => Math.floor(Math.floor(share * rotating(facts)) / 2);
+
+  function requireAnotherBase({ new_base }, facts) {
+    if (new_base === facts.base) throw must("new_base", "another than the model's own base", float(new_base));
+  }
 
   function requireShare(values, facts) {
     let dims = facts.head_dim,
@@ -171,11 +177,8 @@ Ropewalk.methods.frequencies = (() => {
       },
     },
     abf: {
-      checkAgainst({ new_base }, facts) {
-        if (new_base === facts.base) throw must("new_base", "another than the model's own base", float(new_base));
-      },
-      table: ({ new_base }, facts) =>
-        slowed(facts, (pair) => (new_base / facts.base) ** ((2 * pair) / rotating(facts))),
+      checkAgainst: requireAnotherBase,
+      table: withBase,
       stretch: () => Infinity,
     },
     llama3: {
@@ -211,9 +214,11 @@ Ropewalk.methods.frequencies = (() => {
       stretch: () => Infinity,
     },
     xpos: {
-      table({ scale_base, gamma }, facts) {
+      checkAgainst: requireAnotherBase,
+      table({ scale_base, gamma, new_base }, facts) {
         const zeta = pairs(facts).map((pair) => ((2 * pair) / rotating(facts) + gamma) / (1 + gamma));
-        return { invFreq: trained(facts), logDecay: zeta.map((share) => Math.log(share) / scale_base) };
+        const { invFreq } = withBase({ new_base: new_base ?? facts.base }, facts);
+        return { invFreq, logDecay: zeta.map((share) => Math.log(share) / scale_base) };
       },
     },
     partial: {

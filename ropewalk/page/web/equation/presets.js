@@ -153,7 +153,7 @@ Ropewalk.presets = (() => {
     t5: () => unrotated("t5"),
     fire: () => unrotated("fire"),
     gau_bias: () => make({ biases: [build("biases", "gau_rotary")] }),
-    xpos: () => make({ frequencies: schedule("xpos") }),
+    xpos: ({ new_base }) => make({ frequencies: schedule("xpos", { new_base }) }),
     randomized: ({ limit, target_len }) =>
       make({
         positions: build("positions", "randomized", { limit: targetOr("randomized", "limit", limit, target_len, 4) }),
