@@ -36,6 +36,7 @@ from ropewalk.lab.training.train import LONGER, PLAN
 from ropewalk.plain_json import finite_json
 from ropewalk.record import AT_LEAST_ONE, Rule
 
+NOT_OF_THE_TABLE = ("seed", "progress", "report_to", "workers", "save_every")  # what may differ between two calls
 SHOWN = ("step", "loss", "grad_norm")
 MOST = 256
 A_TABLE = Rule(f"a power of two from 4 to {MOST}", lambda value: 4 <= value <= MOST and value & (value - 1) == 0)
@@ -263,7 +264,7 @@ def _report(folder: Path, settings: TunedSettings, projects: Sequence[str], leng
     results = {
         "ropewalk": version("ropewalk"),
         "torch": torch.__version__,
-        "plan": {name: value for name, value in asdict(settings.plan).items() if name != "seed"},
+        "plan": {name: value for name, value in asdict(settings.plan).items() if name not in NOT_OF_THE_TABLE},
         "trained_len": length,
         "longest": settings.longest,
         "read": {**material, "puzzles": settings.puzzles.shares()},
