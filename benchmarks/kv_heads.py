@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from processes import ratio
+from processes import ratio, store
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from ropewalk.lab.claims import ARTICLE_2, Claim, JudgedClaim, Unit, judge
@@ -111,8 +111,7 @@ PAIRS = (
     Pair(Claim("fewer-bytes", "Fewer key heads are faster since fewer bytes are read: with the arithmetic of 16 key "
                "heads, attention to 16 views of one is faster than to 16 heads of their own.", ARTICLE_2,
                (("time with 16 key heads over time with 16 views of one",),), 1.0, "'faster than one would imagine'",
-               f"Of attention alone, by four calls of torch's, which is a tenth of what a step gains. For the rest, "
-               f"{COPIED}"),
+               f"Only attention is timed here (four calls of torch's). It is a tenth of what a step gains; {COPIED}"),
          APART, SHARED, {APART: HEADS, SHARED: 1}),
 )  # fmt: skip
 
@@ -132,26 +131,23 @@ def main() -> None:
     """Measure process by process and append the ratios, or judge again; write the claims with their seconds."""
     if "judge" in sys.argv:
         kept = json.loads(RECORDS.read_text("utf-8"))
-        return store(kept["made"], kept[SECONDS])
+        store(RECORDS, kept, verdicts(kept[SECONDS]))
+    else:
+        measure("--quick" in sys.argv)
+
+
+def measure(quick: bool) -> None:
+    """Print the ratios, and keep them if they are not of a quick run."""
     torch.set_num_threads(1)  # also on record
-    quick = "--quick" in sys.argv
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as one_by_one:
         runs = one_by_one.map(measured, [quick] * (2 if quick else PROCESSES), chunksize=1)
-    seconds = {name: [second for run in runs for second in run[name]] for name in (*KINDS, APART, SHARED)}
+    seconds = {name: [second for run in runs for second in run[name]] for name in runs[0]}
     rows: list[dict[str, Any]] = [{"case": name, **row} for name, row in ratios(seconds, ALL).items()]
     for row in rows:
         print(row)
     if not quick:
         print(f"stored in {append('kv_heads', rows)}")
-        store(machine(), runs)
-    return None
-
-
-def store(made: Mapping[str, Any], runs: list[Seconds]) -> None:
-    """The claims with the seconds that they follow from."""
-    RECORDS.parent.mkdir(exist_ok=True)
-    kept = {"made": made, SECONDS: runs, "claims": [one.record for one in verdicts(runs)]}
-    RECORDS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        store(RECORDS, {"made": machine(), SECONDS: runs}, verdicts(runs))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ carries, after texts of 512 to 4,096 tokens.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from processes import ratio
+from processes import ratio, store
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache
@@ -160,10 +159,7 @@ def main() -> None:
     if not quick:
         sizes = cached()
         print(f"stored in {append('restricted_attention', rows)}")
-        RECORDS.parent.mkdir(exist_ok=True)
-        claims = [one.record for one in verdicts(runs, sizes)]
-        kept = {"made": machine(), SECONDS: runs, BYTES: sizes, "claims": claims}
-        RECORDS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        store(RECORDS, {"made": machine(), SECONDS: runs, BYTES: sizes}, verdicts(runs, sizes))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ before: by how many nats?
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from claim_records import read, write
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -135,10 +135,8 @@ def _sum(terms: Sequence[Increase], figures: Figures, projects: Sequence[str]) -
 
 def main() -> None:
     """Write the claims, with the figures that they follow from."""
-    kept = json.loads(PLACE.read_text("utf-8")) if sys.argv[1:] == ["judge"] else measured()
-    PLACE.parent.mkdir(exist_ok=True)
-    records = [one.record for one in verdicts(kept)]
-    PLACE.write_text(json.dumps({**kept, "claims": records}, indent=1) + "\n", "utf-8")
+    kept = read(PLACE) if sys.argv[1:] == ["judge"] else measured()
+    write(PLACE, kept, verdicts(kept))
 
 
 if __name__ == "__main__":

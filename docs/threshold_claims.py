@@ -19,9 +19,9 @@ import torch
 from claim_records import read, write
 from torch import Tensor
 from transformers import PreTrainedModel
-from untrained_claims import LOSS, SMALL, TIMES, Reading, Readings, below
+from untrained_claims import LOSS, SMALL, TIMES, Reading, Readings, below, verdict
 
-from ropewalk.lab.claims import ARTICLE_5, NATS, Claim, JudgedClaim, judge
+from ropewalk.lab.claims import ARTICLE_5, Claim, JudgedClaim
 
 PLACE = Path(__file__).resolve().parent / "results" / "thresholds" / "thresholds.json"
 CORPUS, FACTOR = "python", max(TIMES)
@@ -144,18 +144,7 @@ def how(search: Mapping[str, Any]) -> str:
 def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the texts that were not searched on say."""
     ours = Readings({LOSS: kept[FINAL][LOSSES]}, kept[FINAL]["projects"])
-    return [_verdict(claim, ours) for claim in claims_of(kept[SEARCH])]
-
-
-def _verdict(claim: Claim, ours: Readings) -> JudgedClaim:
-    lines = dict.fromkeys(term.line for terms in claim.sums for term in terms)
-    return judge(
-        claim,
-        [ours.sum(terms) for terms in claim.sums],
-        NATS,
-        ("length of the text, in trained lengths", "loss of the last tokens, nats"),
-        {line: ours.curve(line, LOSS) for line in lines},
-    )
+    return [verdict(claim, ours) for claim in claims_of(kept[SEARCH])]
 
 
 def main() -> None:

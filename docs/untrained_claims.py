@@ -152,10 +152,11 @@ def _judged(kept: Mapping[str, Any] | None, claims: Sequence[Claim]) -> list[Jud
     if kept is None:
         return []
     ours = Readings(kept[FIGURES], kept["projects"])
-    return [_verdict(claim, ours) for claim in claims]
+    return [verdict(claim, ours) for claim in claims]
 
 
-def _verdict(claim: Claim, ours: Readings) -> JudgedClaim:
+def verdict(claim: Claim, ours: Readings) -> JudgedClaim:
+    """What the readings say of one claim."""
     what = claim.sums[0][0].what
     lines = dict.fromkeys(term.line for terms in claim.sums for term in terms)
     return judge(

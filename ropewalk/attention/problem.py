@@ -51,7 +51,7 @@ class LayerTerms(NamedTuple):
     def bias(self, distance: Tensor, query: Tensor) -> Tensor:
         """The sum of the biases for queries that see keys at an effective distance: a head dimension first, float64."""
         specs = self.extension.biases
-        distance, query = self._beside_numbers(specs, distance, query)
+        distance, query = self._on_device_of_weights(specs, distance, query)
         terms = [spec.bias(distance, query, self.facts, self.weights.get(spec.name, {})) for spec in specs]
         return torch.stack(terms).sum(0)
 
@@ -69,13 +69,13 @@ class LayerTerms(NamedTuple):
 
     def scale(self, i: Tensor) -> Tensor:
         """The product of the scales, [heads or 1, queries], float64."""
-        (i,) = self._beside_numbers(self.extension.scales, i)
+        (i,) = self._on_device_of_weights(self.extension.scales, i)
         scale_hi = torch.ones_like(i, dtype=torch.float64)[None]
         for spec in self.extension.scales:
             scale_hi = scale_hi * spec.scale(i, self.facts, self.weights.get(spec.name, {}))
         return scale_hi
 
-    def _beside_numbers(self, specs: Iterable[Bias | Scale], *positions: Tensor) -> Iterator[Tensor]:
+    def _on_device_of_weights(self, specs: Iterable[Bias | Scale], *positions: Tensor) -> Iterator[Tensor]:
         """Positions on the device of what these methods learned. A cache plans on the CPU, wherever the model is."""
         learned = (x for spec in specs for x in self.weights.get(spec.name, {}).values())
         device = next((x.device for x in learned), positions[0].device)

@@ -30,7 +30,7 @@ class XPos(Frequencies):
     name = "xpos"
     scale_base: Annotated[float, POSITIVE, "distance over which pair i shrinks by zeta_i"] = 512.0
     gamma: Annotated[float, POSITIVE, "keeps the decay factor of the fastest pair above zero"] = 0.4
-    new_base: Annotated[float | None, ABOVE_ONE, "another base, as in abf; none keeps the model's frequencies"] = None
+    new_base: Annotated[float | None, ABOVE_ONE, "another base, as in abf; nothing keeps the model's own"] = None
 
     def check_against(self, facts: Facts) -> None:
         if self.new_base == facts.base:  # would change nothing

@@ -9,7 +9,7 @@ from typing import Any
 
 from ropewalk.evaluation.metrics.intervals import share
 from ropewalk.lab.claims import NATS, JudgedClaim
-from ropewalk.lab.recipes.tuned.claims import BASE, SHORT
+from ropewalk.lab.recipes.tuned.claims import BASE, OF_LLAMA_LONG, SHORT
 from ropewalk.lab.recipes.tuned.figures import ALL, FIFTH, LONGEST, LossTerm, TunedFigures
 
 RULES = (
@@ -64,7 +64,7 @@ def _setting(results: Mapping[str, Any]) -> str:
 def _special(results: Mapping[str, Any], longest: int) -> str:
     """What some of the methods have of their own."""
     length, methods = results["trained_len"], list(dict.fromkeys(model["method"] for model in results["models"]))
-    halves = [f"`{name}`" for name in methods if "_half" in name and name != "abf_half"]
+    halves = [f"`{name}`" for name in methods if "_half" in name and name not in OF_LLAMA_LONG]
     words = {
         "drope": f"DroPE is trained at {length:,} tokens, on as many a step, and reads longer texts under log-n. ",
         "short": "`short` is trained in the same way without a schedule: what the texts alone teach. ",
