@@ -1,7 +1,7 @@
 """The equation that every method fills in, and the reference that all fast code is checked against.
 
-    logit(i,j) = scale(i) * < w R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(q_at(i) - k_at(j))
-                 for every j that is within reach of i
+    logit(i,j) = scale(i) * < w T(i) R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)
+                 +  bias_h(q_at(i) - k_at(j))                 for every j that is within reach of i
 
     weight(i,j) = exp(cap(logit(i,j)) + mask(i,j))  /  ( the sum of that over j  +  exp(sink_h) )
 
@@ -10,6 +10,7 @@
     within reach     which keys a query sees                     reach/
     bias_h           what a head adds for that distance          biases/
     scale            what a row's logits are multiplied by       scales/
+    T                the same for the rotating dimensions alone  scales/ with over=rotating; 1 in all others
     i, j             how tokens are numbered                     positions/
     cap, sink_h, w   the model's own, if it has them             facts.softcap, facts.sinks, facts.weighted
     mask             what a model's layer computes of its        model_mask_bhij
@@ -23,7 +24,7 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -42,6 +43,7 @@ from ropewalk.inputs import (
     require_shapes,
 )
 from ropewalk.reach import Span
+from ropewalk.scales import Scale
 from ropewalk.spec import Weights
 
 
@@ -156,7 +158,9 @@ def reference_logits(
     k_bhjd = _per_query_head(k_bgjd, facts).masked_fill(padded_bj[:, None, :, None], 0)
 
     i_bi, j_bj = numbers_bi.clamp(min=0), numbers_bj.clamp(min=0)
-    scale_bhi, w_d = _scale(extension, i_bi, facts, learned), learned.get(MODEL, {}).get(AFTER_ROTATION)
+    scale_bhi = _scale([spec for spec in extension.scales if not spec.of_rotation], i_bi, facts, learned)
+    warmth_bhi = _scale([spec for spec in extension.scales if spec.of_rotation], i_bi, facts, learned)
+    w_d = learned.get(MODEL, {}).get(AFTER_ROTATION)
     turns_p = extension.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
     logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
     for table, rows_bi in _rows_by_table(extension.theta, facts, i_bi):
@@ -173,6 +177,7 @@ def reference_logits(
                 places = _places_of_pairs(span, positions[:, before:], positions, turns_p)
                 rotated_q = rotate(q_bhid, places[0], table, facts.interleaved)
                 rotated_k = rotate(k_bhjd, places[1], table, facts.interleaved)
+            rotated_q = _warmed(rotated_q, warmth_bhi, table)
             rotated_q = rotated_q if w_d is None else rotated_q * w_d.to(rotated_q)
             product_bhij = scale_bhi[..., None] * (rotated_q @ rotated_k.mT) / math.sqrt(facts.head_dim)
             distance_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
@@ -226,10 +231,16 @@ def _places_of_pairs(span: Span, i_bip: Tensor, j_bjp: Tensor, turns_p: Tensor) 
     return span.pairs.q_at(i_bip, turns_p), span.pairs.k_at(j_bjp, turns_p)
 
 
-def _scale(extension: Extension, i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]) -> Tensor:
-    """The product of the scales, [batch, heads or 1, queries]."""
+def _warmed(rotated_q: Tensor, warmth_bhi: Tensor, table: Table) -> Tensor:
+    """T(i): the rotating dimensions of queries times the temperatures of the rotation; the others unchanged."""
+    rotating = 2 * len(table.inv_freq)
+    return torch.cat([rotated_q[..., :rotating] * warmth_bhi[..., None], rotated_q[..., rotating:]], -1)
+
+
+def _scale(scales: Sequence[Scale], i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]) -> Tensor:
+    """The product of scales, [batch, heads or 1, queries]."""
     total = torch.ones_like(i_bi, dtype=torch.float64)[:, None]
-    for spec in extension.scales:
+    for spec in scales:
         total = total * spec.scale(i_bi, facts, learned.get(spec.name, {})).movedim(0, 1)
     return total
 

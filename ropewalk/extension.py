@@ -213,9 +213,13 @@ class Extension:
 
     def describe(self) -> str:
         """The resulting formula, and every part of it."""
-        scale = "".join(f"{spec.name}(i) * " for spec in self.scales)
+        scale = "".join(f"{spec.name}(i) * " for spec in self.scales if not spec.of_rotation)
+        warmth = "".join(f"{spec.name}(i) * " for spec in self.scales if spec.of_rotation)
         bias = "".join(f" + {spec.name}_h(q_at(i) - k_at(j))" for spec in self.biases)
-        lines = [f"logit(i,j) = {scale}< R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d){bias}", ""]
+        lines = [f"logit(i,j) = {scale}< {warmth}R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d){bias}"]
+        if warmth:
+            lines.append(f"{warmth.removesuffix(' * ')} multiplies the dimensions that rotate, as transformers does")
+        lines.append("")
         shown = {"frequencies": (self.theta,), "reach": (self.spans,), **self.specs}
         for name, specs in shown.items():
             for part in (part for spec in specs for part in with_inner(spec)):

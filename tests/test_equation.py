@@ -56,6 +56,37 @@ def test_without_positions_nothing_turns():
     torch.testing.assert_close(attend(Extension(frequencies=NoPE()), q, k, v), expected)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rotary_dim", [6, 16])
+def test_a_temperature_of_the_rotation_is_the_square_of_what_transformers_multiplies_cos_and_sin_by(
+    interleaved, rotary_dim
+):
+    """Over the head it multiplies the whole logit. Where all dimensions rotate, both are the same."""
+    facts, f = replace(FACTS, rotary_dim=rotary_dim, interleaved=interleaved), 0.1 * math.log(4) + 1
+    q, k, _ = tensors(facts=facts)
+    plain = reference_logits(q, k, parse("by_parts:factor=4"), facts)
+    rest = q[..., rotary_dim:] @ k[..., rotary_dim:].repeat_interleave(2, 1).mT / math.sqrt(facts.head_dim)
+    visible = torch.isfinite(plain)
+    for line, expected in (
+        ("yarn:factor=4", f**2 * (plain - rest) + rest),
+        ("yarn:factor=4,over=head", f**2 * plain),
+        ("yarn:factor=4+temperature:value=1.5", 1.5 * (f**2 * (plain - rest) + rest)),
+    ):
+        got = reference_logits(q, k, parse(line), facts)
+        torch.testing.assert_close(got[visible], expected[visible], rtol=1e-12, atol=1e-12)
+
+
+def test_a_temperature_multiplies_the_dimensions_that_the_schedule_rotates():
+    """A quarter of the head, as GPT-NeoX; the rest of what the model rotates is at rest."""
+    q, k, _ = tensors()
+    quarter = parse("partial:share=0.25+yarn_temperature:factor=4")
+    plain = reference_logits(q, k, parse("partial:share=0.25"), FACTS)
+    rest = q[..., 4:] @ k[..., 4:].repeat_interleave(2, 1).mT / math.sqrt(FACTS.head_dim)
+    got, visible = reference_logits(q, k, quarter, FACTS), torch.isfinite(plain)
+    expected = (0.1 * math.log(4) + 1) ** 2 * (plain - rest) + rest
+    torch.testing.assert_close(got[visible], expected[visible], rtol=1e-12, atol=1e-12)
+
+
 def apart_by_pair(extension, facts, numbers, apart):
     """The distances of every pair, [rows, keys, pairs]."""
     inv_freq = extension.theta.table(facts, 1).inv_freq

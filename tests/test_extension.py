@@ -89,7 +89,7 @@ def test_json_names_every_parameter():
             "mix": "frequency",
             "truncate": True,
         },
-        "scales": [{"name": "yarn_temperature", "factor": 4.0, "coefficient": 0.1}],
+        "scales": [{"name": "yarn_temperature", "factor": 4.0, "coefficient": 0.1, "over": "rotating"}],
     }
 
 
@@ -115,7 +115,7 @@ def test_weights_are_named_by_method():
 
 def test_description_is_the_resulting_formula():
     text = (parse("yarn:factor=4+log_n+biases.alibi") + MIXED).describe()
-    first = "logit(i,j) = yarn_temperature(i) * log_n(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
+    first = "logit(i,j) = log_n(i) * < yarn_temperature(i) * R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
     assert text.splitlines()[0] == f"{first} + alibi_h(q_at(i) - k_at(j))"
     assert "frequencies.by_parts:factor=4\n" in text
     assert "reach.window:window=4\n" in text

@@ -19,6 +19,7 @@ from ropewalk.attention.rotation.rotate import RotatedCopies, rotated_copies
 from ropewalk.biases.signature import Bias
 from ropewalk.extension import Extension
 from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
+from ropewalk.frequencies.signature import Frequencies
 from ropewalk.inputs import in_force
 from ropewalk.scales.signature import Scale
 from ropewalk.spec import Weights
@@ -68,12 +69,21 @@ class LayerTerms(NamedTuple):
         return self.bias(nearest, rows)
 
     def scale(self, i: Tensor) -> Tensor:
-        """The product of the scales, [heads or 1, queries], float64."""
+        """The product of the scales, [heads or 1, queries, 1 or dimensions], float64."""
         (i,) = self._on_device_of_weights(self.extension.scales, i)
-        scale_hi = torch.ones_like(i, dtype=torch.float64)[None]
+        scale_hid = torch.ones_like(i, dtype=torch.float64)[None, :, None]
         for spec in self.extension.scales:
-            scale_hi = scale_hi * spec.scale(i, self.facts, self.weights.get(spec.name, {}))
-        return scale_hi
+            scale_hid = scale_hid * self._scale_of(spec, i)
+        return scale_hid
+
+    def _scale_of(self, spec: Scale, i: Tensor) -> Tensor:
+        """One scale: a factor of all dimensions, or of each where it multiplies only some."""
+        scale_hi1 = spec.scale(i, self.facts, self.weights.get(spec.name, {}))[..., None]
+        rotating = rotating_dims(self.extension.theta, self.facts) if spec.of_rotation else self.facts.head_dim
+        if rotating == self.facts.head_dim:
+            return scale_hi1
+        rest = torch.ones_like(scale_hi1).expand(-1, -1, self.facts.head_dim - rotating)
+        return torch.cat([scale_hi1.expand(-1, -1, rotating), rest], -1)
 
     def _on_device_of_weights(self, specs: Iterable[Bias | Scale], *positions: Tensor) -> Iterator[Tensor]:
         """Positions on the device of what these methods learned. A cache plans on the CPU, wherever the model is."""
@@ -84,8 +94,7 @@ class LayerTerms(NamedTuple):
     def scaled(self, q_bhid: Tensor, i: Tensor) -> Tensor:
         """The queries numbered i, multiplied by the scales."""
         for spec in self.extension.scales:
-            scale_hi = spec.scale(i, self.facts, self.weights.get(spec.name, {}))
-            q_bhid = (q_bhid * scale_hi[:, :, None].to(compute_dtype(q_bhid.dtype))).to(q_bhid.dtype)
+            q_bhid = (q_bhid * self._scale_of(spec, i).to(compute_dtype(q_bhid.dtype))).to(q_bhid.dtype)
         return q_bhid
 
 
@@ -104,6 +113,12 @@ def _checked(extension: Extension, facts: Facts, layer: int | None, shapes: Shap
     weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
     of_layer = in_force(extension, facts, layer, weights)
     return replace(of_layer, frequencies=of_layer.theta, reach=of_layer.spans, positions=of_layer.numbering)
+
+
+@lru_cache(maxsize=256)
+def rotating_dims(theta: Frequencies, facts: Facts) -> int:
+    """How many dimensions a schedule rotates, the first of a head."""
+    return 2 * len(theta.table(facts, 1).inv_freq)
 
 
 class Problem(NamedTuple):

@@ -22,6 +22,7 @@ from ropewalk.facts import Facts
 from ropewalk.files import read_json
 from ropewalk.reach import Causal, Window
 from ropewalk.record import parameters
+from ropewalk.scales import Scale
 from ropewalk.spec import Json, Weights
 
 NUMBERS, FLAGS = ("scaling", "query_factor", "rotating_factor"), ("rotates", "norm_follows")
@@ -48,8 +49,16 @@ class LayerPlan:
 
     def row_scale(self, positions: Tensor) -> Tensor:
         """The factor of the queries at these positions, [heads or 1, positions], float64."""
-        scale_hi = torch.full_like(positions, self.query_factor, dtype=torch.float64)[None]
-        for spec in self.extension.scales:
+        whole = [spec for spec in self.extension.scales if not spec.of_rotation]
+        return self.query_factor * self._product(whole, positions)
+
+    def rotation_scale(self, positions: Tensor) -> Tensor:
+        """One more factor of their rotating dimensions."""
+        return self.rotating_factor * self._product([s for s in self.extension.scales if s.of_rotation], positions)
+
+    def _product(self, scales: Sequence[Scale], positions: Tensor) -> Tensor:
+        scale_hi = torch.ones_like(positions, dtype=torch.float64)[None]
+        for spec in scales:
             scale_hi = scale_hi * spec.scale(positions, self.facts, self.weights.get(spec.name, {}))
         return scale_hi
 
@@ -150,10 +159,14 @@ class ModelPlan:
         """What the rotary modules compute for positions below `rows`; only where `is_tables`."""
         layer = self.planned[0]
         with torch.device("cpu"):
-            scale, table = layer.row_scale(torch.arange(rows))[0], _table(layer)
+            scale, rotation = (of_rows(torch.arange(rows))[0] for of_rows in (layer.row_scale, layer.rotation_scale))
+            table = _table(layer)
+        all_rotate = layer.facts.rotating == layer.facts.head_dim  # then cos and sin reach every logit
+        if all_rotate:
+            scale, rotation = scale * rotation, torch.ones_like(rotation)
         constant = bool((scale == scale[0]).all())
-        whole = constant and layer.facts.rotating == layer.facts.head_dim  # then cos and sin reach every logit
-        amplitude = math.sqrt(layer.rotating_factor * (float(scale[0]) if whole else 1.0))
+        whole = constant and all_rotate
+        amplitude = math.sqrt(float(rotation[0]) * (float(scale[0]) if whole else 1.0))
         return RotaryPlan(table, amplitude, None if whole or (constant and scale[0] == 1) else scale)
 
 
@@ -180,6 +193,8 @@ def _why_not_tables(layer: LayerPlan, target_len: int) -> str:
     scale = layer.row_scale(torch.arange(2))
     if any(spec.weights(facts) for spec in extension.scales) or len(scale) > 1:
         return f"{_first_scale(layer)} scales heads differently"
+    if facts.rotating < facts.head_dim and any(spec.of_rotation and spec.of_row for spec in extension.scales):
+        return f"{_first_scale(layer)} scales the rotating dimensions of every row differently"
     if layer.norm_follows and (extension.scales or layer.query_factor != 1 or layer.rotating_factor != 1):
         return f"a norm after the rotation undoes {_first_scale(layer)}"
     return ""

@@ -18,6 +18,7 @@ from ropewalk.frequencies import (
 )
 from ropewalk.presets.lengths import Length, stretch
 from ropewalk.scales import DynamicTemperature, Llama4Temperature, LogN, LongRoPETemperature, YarnTemperature
+from ropewalk.scales.signature import Over
 
 
 def rope() -> Extension:
@@ -85,6 +86,7 @@ def yarn(
     target_len: Length = None,
     low_turns: float = 1.0,
     high_turns: float = 32.0,
+    over: Over = "rotating",
 ) -> Extension:
     """By-parts frequencies and a temperature that follows the factor.
 
@@ -92,10 +94,12 @@ def yarn(
     """
     times = stretch("yarn", factor, trained_len, target_len)
     schedule = by_parts(factor=times, low_turns=low_turns, high_turns=high_turns)
-    return schedule + Extension(scales=(YarnTemperature(factor=times),))
+    return schedule + Extension(scales=(YarnTemperature(factor=times, over=over),))
 
 
-def dynamic_yarn(*, low_turns: float = 1.0, high_turns: float = 32.0, steps: int | None = 4) -> Extension:
+def dynamic_yarn(
+    *, low_turns: float = 1.0, high_turns: float = 32.0, steps: int | None = 4, over: Over = "rotating"
+) -> Extension:
     """YaRN applied per row, only as far as its position needs.
 
     Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.3, per row as in frequencies/dynamic.
@@ -103,7 +107,7 @@ def dynamic_yarn(*, low_turns: float = 1.0, high_turns: float = 32.0, steps: int
     inner = ByParts(factor=1, low_turns=low_turns, high_turns=high_turns)
     return Extension(
         frequencies=Dynamic(inner=inner, steps=steps),
-        scales=(DynamicTemperature(inner=YarnTemperature(factor=1), steps=steps),),
+        scales=(DynamicTemperature(inner=YarnTemperature(factor=1, over=over), steps=steps),),
     )
 
 
@@ -156,6 +160,7 @@ def longrope(
     target_len: Length = None,
     long: tuple[float, ...] = (),
     short: tuple[float, ...] = (),
+    over: Over = "rotating",
 ) -> Extension:
     """Searched divisors per pair and their temperature; without divisors, the start of the authors' search.
 
@@ -165,4 +170,4 @@ def longrope(
     if short and not long:
         raise InvalidValue.because("long", "short needs long", remedy="give both, or long alone")
     schedule: Frequencies = LongRoPE(long=long, short=short) if long else ByParts(factor=times, mix="wavelength")
-    return Extension(frequencies=schedule, scales=(LongRoPETemperature(factor=times),))
+    return Extension(frequencies=schedule, scales=(LongRoPETemperature(factor=times, over=over),))

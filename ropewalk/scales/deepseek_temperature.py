@@ -5,8 +5,8 @@
 
 Source: DeepSeek-V2, arXiv:2405.04434, sec. 3.1.4; transformers' rope type yarn with mscale and mscale_all_dim.
 
-The released models' own code also multiplies the softmax scale by g(mscale_all_dim)^2, which undoes the division: in
-any other model mscale_all_dim = 0 gives the same result as theirs, g(mscale)^2.
+The released models' own code also multiplies the whole logit by g(mscale_all_dim)^2, which undoes the division there.
+A model that does so and has no schedule yet gets it by one more part: +temperature:value=g(mscale_all_dim)^2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.record import NOT_NEGATIVE
-from ropewalk.scales.signature import Scale, Weights, constant
+from ropewalk.scales.signature import Over, Scale, Weights, constant
 from ropewalk.spec import Factor
 
 
@@ -31,6 +31,7 @@ class DeepSeekTemperature(Scale):
     factor: Factor
     mscale: Annotated[float, NOT_NEGATIVE, "m of the rotated dimensions"] = 1.0
     mscale_all_dim: Annotated[float, NOT_NEGATIVE, "m of all dimensions"] = 0.0
+    over: Over = "rotating"
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         value = (self._growth(self.mscale) / self._growth(self.mscale_all_dim)) ** 2

@@ -37,6 +37,10 @@ class DynamicTemperature(Scale):
         if getattr(self.inner, "factor") != 1:  # noqa: B009 - only some specs have one
             raise InvalidValue("inner", "written with factor=1: every row sets its factor", str(self.inner))
 
+    @property
+    def of_rotation(self) -> bool:
+        return self.inner.of_rotation
+
     def check_against(self, facts: Facts) -> None:
         self.inner.check_against(facts)
 

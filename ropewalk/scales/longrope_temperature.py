@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.facts import Facts
-from ropewalk.scales.signature import Scale, Weights, constant
+from ropewalk.scales.signature import Over, Scale, Weights, constant
 from ropewalk.spec import Factor
 
 
@@ -25,6 +25,7 @@ class LongRoPETemperature(Scale):
     of_row = False
     of_frequencies = True
     factor: Factor
+    over: Over = "rotating"
 
     def check_against(self, facts: Facts) -> None:
         if facts.trained_len < 2:

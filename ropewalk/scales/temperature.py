@@ -4,7 +4,8 @@
 
 Source: the temperature 1/t of Peng et al. 2023, arXiv:2309.00071, eq. 20, as a literal.
 
-Engines that take a literal attention factor put it on cos and sin; there it is the square root of this value.
+Engines that take a literal attention factor put it on cos and sin (over = rotating); there it is the square root of
+this value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.record import POSITIVE
-from ropewalk.scales.signature import Scale, Weights, constant
+from ropewalk.scales.signature import Over, Scale, Weights, constant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class Temperature(Scale):
     name = "temperature"
     of_row = False
     value: Annotated[float, POSITIVE, "factor of the logits"]
+    over: Over = "head"
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         return constant(self.value, position)

@@ -3,7 +3,7 @@
     scale(i) = (coefficient ln(factor) + 1)^2
 
 Source: Peng et al. 2023, arXiv:2309.00071, eq. 22 (sqrt(1/t) = 0.1 ln s + 1); jquesnelle/yarn multiplies cos and sin by
-the root, so that the product counts it twice.
+the root, so that the product counts it twice. The paper's eq. 20 multiplies whole logits (over = head).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ropewalk.facts import Facts
 from ropewalk.record import NOT_NEGATIVE
-from ropewalk.scales.signature import Scale, Weights, constant
+from ropewalk.scales.signature import Over, Scale, Weights, constant
 from ropewalk.spec import Factor
 
 
@@ -27,6 +27,7 @@ class YarnTemperature(Scale):
     of_frequencies = True
     factor: Factor
     coefficient: Annotated[float, NOT_NEGATIVE, "growth per e-fold of length"] = 0.1
+    over: Over = "rotating"
 
     def scale(self, position: Tensor, facts: Facts, weights: Weights) -> Tensor:
         value = (self.coefficient * math.log(self.factor) + 1) ** 2

@@ -155,7 +155,14 @@ def test_texts_of_many_blocks(text, length):
 @pytest.mark.parametrize("rotary_dim", [None, 6])
 def test_layouts_of_pairs(interleaved, rotary_dim):
     facts = dataclasses.replace(FACTS, interleaved=interleaved, rotary_dim=rotary_dim)
-    for text in ("rerope:window=5", "xpos", "dynamic_ntk", "biases.t5"):
+    for text in (
+        "rerope:window=5",
+        "xpos",
+        "dynamic_yarn",
+        "biases.t5",
+        "yarn:factor=4",
+        "partial:share=0.25+yarn_temperature:factor=4",
+    ):
         assert_equal(parse(text), tensors(50, facts), facts)
 
 

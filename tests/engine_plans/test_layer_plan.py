@@ -18,6 +18,8 @@ from examples import EXAMPLES, FACTS
 TABLES = [
     "yarn:factor=4",
     "yarn:factor=4+log_n",
+    "yarn:factor=4,over=head",
+    "yarn:factor=4+temperature:value=1.5+log_n",
     "nope+log_n",
     "ntk:factor=3",
     "pi:factor=2+temperature:value=1.5",

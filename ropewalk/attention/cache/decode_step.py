@@ -178,7 +178,7 @@ def _read(
 
 
 def _scale(session: Session, i_bn: Tensor, device: torch.device) -> Tensor | None:
-    """The product of all scales, [b, heads or 1, 1, 1]."""
+    """The product of all scales, [b, heads or 1, 1, 1 or dimensions]."""
     if not session.terms.extension.scales:
         return None
-    return torch.stack([session.terms.scale(i) for i in i_bn])[..., None].to(device)
+    return torch.stack([session.terms.scale(i) for i in i_bn]).to(device)

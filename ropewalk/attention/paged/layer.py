@@ -205,8 +205,8 @@ class PagedLayer:
         wide = to_compute_dtype(q_rhd) / math.sqrt(q_rhd.shape[-1])
         if not self.terms.extension.scales:
             return wide
-        scale_rh = batch.once((id(self), "scale"), lambda: self.terms.scale(batch.number_r).mT[:, :, None])
-        return wide * scale_rh.to(wide.device, wide.dtype)
+        scale_rhd = batch.once((id(self), "scale"), lambda: self.terms.scale(batch.number_r).transpose(0, 1))
+        return wide * scale_rhd.to(wide.device, wide.dtype)
 
     # Reading a chunk of one request.
 

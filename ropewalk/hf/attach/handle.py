@@ -29,6 +29,7 @@ MODES = (TABLES, ATTENTION)
 
 UNUSED = "windowed layers keep their windows (lift_windows=True lifts them), other layers do not rotate"
 WEIGHTED = "weights of norms come after the rotation: logits depend on the positions themselves, not on distances alone"
+OVER_HEAD = "over=head multiplies the whole logit, as in the paper"
 REPEATED = "cache: the model's own, which forgets nothing, because modules attend several times in one forward"
 FULL_KEYS = (
     "Ropewalk's attention caches the keys and values of all heads, while the model caches what they are computed from"
@@ -70,7 +71,7 @@ class Handle(NeverCopied):
 
     def describe(self) -> str:
         """The formula in force, how it is applied, and which layers differ."""
-        lines = [self.extension.describe(), "", self.own_schedule, self._applied()]
+        lines = [self.extension.describe(), "", self.own_schedule, self._applied(), *self._warmed()]
         for layer in self.layers:
             if layer.left_alone:
                 lines.append(f"layer {layer.depth}: unchanged, it keeps its {own_reach(layer.probed)}")
@@ -87,6 +88,19 @@ class Handle(NeverCopied):
         if self.mode == ATTENTION and times > 1:
             lines.append(f"cache: {times:.3g} times the model's usual size, because {FULL_KEYS}")
         return "\n".join(lines)
+
+    def _warmed(self) -> list[str]:
+        """What a temperature of the rotation multiplies, where that is not the whole logit."""
+        names = ", ".join(spec.name for spec in self.extension.scales if spec.of_rotation)
+        turning = [layer.probed for layer in self.layers if layer.probed.rotating and not layer.left_alone]
+        if not names or not turning:
+            return []
+        if turning[0].norm_follows:
+            return [f"{names}: a norm after the rotation undoes it, as in transformers ({OVER_HEAD})"]
+        if turning[0].rotating == turning[0].head_dim:
+            return []
+        some = f"the {turning[0].rotating} of {turning[0].head_dim} dimensions that rotate"
+        return [f"{names}: multiplies {some}, as in transformers and engines ({OVER_HEAD})"]
 
     def _chosen(self) -> list[str]:
         """Which layers make masks of their own, how they choose, and what that costs."""

@@ -1,9 +1,9 @@
 """Mode tables: a static schedule written into the model's own rotary modules. It costs nothing at run time.
 
 Our table of frequencies replaces the module's, and types that recompute it (dynamic, longrope) are switched off. A
-constant scale goes into the factor that an attention module applies to its logits, so that it also reaches dimensions
-and layers that do not rotate. Modules with unusual names or shapes, and layers that share a table but must differ, are
-refused: mode attention remains.
+temperature of the rotation goes into cos and sin. A constant scale of whole logits goes into the factor that an
+attention module applies to them, so that it also reaches dimensions and layers that do not rotate. Modules with unusual
+names or shapes, and layers that share a table but must differ, are refused: mode attention remains.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TableEdit(NamedTuple):
 def identity_edit(base: Sequence[ExtendedLayer]) -> TableEdit:
     """Every table as it is, computed by us: with these the model's logits must not change."""
     rotating = [layer for layer in base if layer.probed.rotating]
-    return TableEdit({_place(layer.probed): _content(layer) for layer in rotating}, {})
+    return TableEdit({_place(layer.probed): _content(layer, 1.0) for layer in rotating}, {})
 
 
 def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
@@ -76,7 +76,7 @@ def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: 
             raise DoesNotFit.because("windows", "lifted windows need Ropewalk's attention")
         content, scale = (None, 1.0) if layer.left_alone else _new_content(extension, layer)
         if scale != 1 and layer.probed.inline:
-            content, scale = _with_scale(layer, content or _content(layer), scale), 1.0
+            content, scale = _with_scale(layer, content or _content(layer, 1.0), scale), 1.0
         if layer.probed.rotating:
             place = _place(layer.probed)
             if tables.setdefault(place, content) != content:
@@ -152,13 +152,16 @@ def _new_content(extension: Extension, layer: ExtendedLayer) -> tuple[TableConte
     local = replace(layer.extension, reach=None) if layer.keeps_window else layer.extension
     static_table(local, layer.facts)
     stated = extension.at_layer(layer.depth, layer.facts)
-    changes = (stated.frequencies is not None or stated.instead) and layer.probed.rotating
-    scale = constant_scale(local, layer.facts) * layer.scaling / layer.probed.scaling
-    return _content(layer) if changes else None, scale
+    scale = constant_scale(local, layer.facts)
+    changes = (stated.frequencies is not None or stated.instead or scale.rotation != 1) and layer.probed.rotating
+    content = _content(layer, scale.rotation) if changes else None
+    return content, scale.logits * layer.scaling / layer.probed.scaling
 
 
-def _content(layer: ExtendedLayer) -> TableContent:
-    return TableContent(tuple(layer.extension.theta.table(layer.facts, 1).inv_freq.tolist()), layer.temperature)
+def _content(layer: ExtendedLayer, rotation: float) -> TableContent:
+    """The layer's table; `rotation` is the factor of the products of queries and keys that cos and sin have."""
+    table = tuple(layer.extension.theta.table(layer.facts, 1).inv_freq.tolist())
+    return TableContent(table, layer.temperature * math.sqrt(rotation))
 
 
 def _place(layer: ProbedLayer) -> TableSlot:

@@ -102,10 +102,9 @@ def _alike_in_all(
 def require_expressible(extension: Extension, layers: Sequence[ExtendedLayer]) -> None:
     """Refuse a temperature that a config cannot hold: it multiplies cos and sin only."""
     ruled = [layer.probed for layer in layers if not layer.left_alone]
-    if extension.scales and any(layer.norm_follows or not layer.rotating for layer in ruled):
-        sentence = (
-            f"{extension.scales[0].name} (temperature) is lost in a config where layers do not rotate, or before a norm"
-        )
+    whole = [spec.name for spec in extension.scales if not spec.of_rotation]
+    if whole and any(layer.norm_follows or not layer.rotating for layer in ruled):
+        sentence = f"{whole[0]} (temperature) is lost in a config where layers do not rotate, or before a norm"
         raise DoesNotFit.because("temperature", sentence)
 
 
@@ -194,11 +193,11 @@ def temperature_of(extension: Extension, layer: ExtendedLayer) -> float:
 def constant_temperature(extension: Extension, facts: Facts) -> float:
     """The factor of cos and sin by the extension, for queries and keys each; refused where it is not constant."""
     static_table(extension, facts)
-    total = constant_scale(extension, facts)
-    if total != 1 and facts.rotating < facts.head_dim:
-        rule = "1 in a config where only some dimensions rotate, since it multiplies those only"
-        raise DoesNotFit("temperature", rule, math.sqrt(total))
-    return math.sqrt(total)
+    scale = constant_scale(extension, facts)
+    if scale.logits != 1 and facts.rotating < facts.head_dim:
+        rule = "over the rotating dimensions in a config where only some rotate (over=rotating)"
+        raise DoesNotFit("temperature", rule, f"{math.sqrt(scale.logits):.4f} over the whole head")
+    return math.sqrt(scale.logits * scale.rotation)
 
 
 def _target(extension: Extension, facts: Facts, target_len: int | None) -> int:

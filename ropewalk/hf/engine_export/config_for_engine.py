@@ -56,9 +56,12 @@ def _kinds(config: Any, turning: Sequence[ExtendedLayer]) -> tuple[str, ...]:
 
 
 def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
+    """Whether cos and sin carry every temperature. One of whole logits and one of the rotation cannot be told apart."""
     try:
         require_expressible(extension, layers)
     except DoesNotFit:
+        if any(spec.of_rotation for spec in extension.scales):
+            raise
         return False
     return True
 

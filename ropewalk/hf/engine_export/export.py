@@ -252,7 +252,7 @@ def _weights(
     """The changed weights for the engine; None where they are the model's own."""
     if reading.folded == 1 and not reading.divisors:
         return None
-    weights = folded_weights(host, handle.layers, reading.folded)
+    weights = folded_weights(host, handle.layers, reading.folded, whole=not config.reaches_all)
     return {**weights, TENSOR: torch.tensor(config.divisors)} if reading.divisors else weights
 
 

@@ -15,23 +15,42 @@ from ropewalk.hf.checkpoint.weights import whole_state
 from ropewalk.hf.runtime.layer import ExtendedLayer
 
 
-def folded_weights(host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float) -> dict[str, Tensor]:
-    """All weights of the model, with the queries of the extended layers multiplied."""
+def folded_weights(
+    host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float, *, whole: bool
+) -> dict[str, Tensor]:
+    """All weights of the model, with the queries of the extended layers multiplied.
+
+    `whole` multiplies whole queries, otherwise the dimensions that rotate.
+    """
     state = whole_state(host)
     names = {module: name for name, module in host.named_modules()}
     for layer in _extended(layers):
         maker, name = layer.probed.module, names[layer.probed.module]
+        by_d, heads = _by_dimension(layer, factor, whole), layer.probed.heads
         if hasattr(maker, "q_norm"):
             key = f"{name}.q_norm.weight"
             one = float(_adds_one(maker.q_norm))
-            state[key] = (state[key] + one) * factor - one
+            by = by_d.repeat(state[key].numel() // len(by_d)).view_as(state[key])
+            state[key] = ((state[key] + one) * by - one).to(state[key].dtype)
         elif hasattr(maker, "q_proj"):
             for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
-                state |= {key: state[key] * factor} if key in state else {}
+                state |= {key: _rows_times(state[key], by_d.repeat(heads))} if key in state else {}
         else:
-            key, rows = f"{name}.qkv_proj.weight", layer.probed.heads * layer.probed.head_dim
-            state[key] = torch.cat([state[key][:rows] * factor, state[key][rows:]])
+            key, rows = f"{name}.qkv_proj.weight", heads * layer.probed.head_dim
+            state[key] = torch.cat([_rows_times(state[key][:rows], by_d.repeat(heads)), state[key][rows:]])
     return state
+
+
+def _by_dimension(layer: ExtendedLayer, factor: float, whole: bool) -> Tensor:
+    """The factor of each dimension of a query."""
+    size, first = layer.probed.head_dim, layer.probed.first
+    by_d = torch.full((size,), factor if whole else 1.0, dtype=torch.float64)
+    by_d[first : first + layer.probed.rotating] = factor
+    return by_d
+
+
+def _rows_times(weight: Tensor, by: Tensor) -> Tensor:
+    return (weight * by.to(weight.device).view(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
 
 
 def require_foldable(layers: Sequence[ExtendedLayer]) -> None:

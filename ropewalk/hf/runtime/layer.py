@@ -31,6 +31,7 @@ from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
 from ropewalk.hf.runtime.image_blocks import in_numbers, last_seen_of
 from ropewalk.hf.runtime.own_masks import model_mask
 from ropewalk.reach import Reach
+from ropewalk.scales import Scale
 from ropewalk.spec import Weights
 
 NAME = "ropewalk"  # of our attention function in transformers' registry
@@ -105,7 +106,7 @@ def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension,
     if not local.instead:
         schedule = on_own_tables(schedule, layer)
     # Random positions are for training, and come with each forward pass.
-    local = replace(local, positions=None, frequencies=schedule)
+    local = replace(local, positions=None, frequencies=schedule, scales=_felt_scales(local, layer))
     local.check_against(facts)
     facts = local.ground(facts)
     learning = local.weights(facts, torch.Generator().manual_seed(depth))
@@ -118,6 +119,15 @@ def _within(reach: Reach | None, extension: Extension) -> Extension:
     """The part of an extension that replaces the schedule of a windowed layer: frequencies with their temperature."""
     scales = tuple(spec for spec in extension.scales if spec.of_frequencies)
     return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, instead=True)
+
+
+def _felt_scales(extension: Extension, layer: ProbedLayer) -> tuple[Scale, ...]:
+    """The scales without those of the rotation where the layer does not rotate, or where a norm undoes them."""
+    rest = tuple(spec for spec in extension.scales if not spec.of_rotation)
+    if len(rest) < len(extension.scales) and layer.norm_follows and layer.rotating < layer.head_dim:
+        sentence = "a norm after the rotation mixes the dimensions that rotate with those that do not"
+        raise DoesNotFit.because("scales", sentence, remedy="say over=head, or leave it out")
+    return extension.scales if layer.rotating and not layer.norm_follows else rest
 
 
 def mark_module(layer: ExtendedLayer) -> ExitStack:

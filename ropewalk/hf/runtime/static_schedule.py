@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,13 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 
 FIRST = torch.tensor([0])
+
+
+class ConstantScale(NamedTuple):
+    """The factors of every row: of whole logits, and of the products of rotating dimensions beyond that."""
+
+    logits: float
+    rotation: float
 
 
 def static_table(extension: Extension, facts: Facts) -> Tensor:
@@ -29,14 +38,15 @@ def static_table(extension: Extension, facts: Facts) -> Tensor:
     return table.inv_freq
 
 
-def constant_scale(extension: Extension, facts: Facts) -> float:
-    """The factor of all logits; refused where it is not constant."""
-    total = 1.0
+def constant_scale(extension: Extension, facts: Facts) -> ConstantScale:
+    """The factors of all rows; refused where they are not constant."""
+    logits = rotation = 1.0
     for spec in extension.scales:
         if spec.weights(facts):
             raise DoesNotFit("scales", "constant, not learned", spec.name)
         if spec.of_row:
             sentence = f"{spec.name} (scales) differs from row to row; one factor for all rows cannot express it"
             raise DoesNotFit.because("scales", sentence)
-        total *= float(spec.scale(FIRST, facts, {}))
-    return total
+        value = float(spec.scale(FIRST, facts, {}))
+        logits, rotation = (logits, rotation * value) if spec.of_rotation else (logits * value, rotation)
+    return ConstantScale(logits, rotation)

@@ -90,7 +90,7 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
     layer = extension.at_layer(0, goal.facts)
     if extension.layers:
         raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.overrides])
-    warmth = constant_scale(layer, goal.facts)
+    warmth = math.prod(constant_scale(layer, goal.facts))
     table = static_table(layer, layer.ground(goal.facts))
     times = torch.where(table > 0, trained(goal.facts) / table, 1.0)  # a pair that is not rotated cannot be slowed
     stretch = times.log() / math.log(goal.factor)

@@ -116,5 +116,5 @@ def stretched(goal: Goal, values: Values) -> float:
 
 def scheduled(frequencies: Frequencies, value: float) -> Extension:
     """A schedule with a temperature."""
-    scales: tuple[Scale, ...] = () if value == 1 else (Temperature(value=value),)
+    scales: tuple[Scale, ...] = () if value == 1 else (Temperature(value=value, over="rotating"),)
     return Extension(frequencies=frequencies, scales=scales)

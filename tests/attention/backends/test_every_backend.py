@@ -140,7 +140,8 @@ def test_the_last_queries_of_many_keys(backend, text, queries):
 @pytest.mark.parametrize(("interleaved", "rotary_dim"), [(True, None), (False, 8), (True, 8)])
 def test_layouts_of_pairs(backend, interleaved, rotary_dim):
     facts = facts_of(HEADS[0], interleaved=interleaved, rotary_dim=rotary_dim)
-    assert_right(f"rerope:window={WIDTH}", facts, drawn(facts, torch.float32))
+    for text in (f"rerope:window={WIDTH}", "yarn:factor=4"):
+        assert_right(text, facts, drawn(facts, torch.float32))
 
 
 def test_vectors_that_do_not_lie_as_kernels_like_them(backend):

@@ -100,7 +100,13 @@ def test_grouped_heads(groups, text):
 @pytest.mark.parametrize("rotary_dim", [None, 4])
 def test_layouts_of_pairs(interleaved, rotary_dim):
     facts = Facts(trained_len=16, head_dim=8, heads=2, interleaved=interleaved, rotary_dim=rotary_dim)
-    for text in ("self_extend:window=5,group=3", "streaming:window=6,n_sink=2", "xpos"):
+    for text in (
+        "self_extend:window=5,group=3",
+        "streaming:window=6,n_sink=2",
+        "xpos",
+        "yarn:factor=4",
+        "dynamic_yarn",
+    ):
         assert_reads(parse(text), tensors(40, facts), [9] + [1] * 31, facts)
 
 

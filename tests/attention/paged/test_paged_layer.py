@@ -127,10 +127,11 @@ def test_lower_precision(text, dtype):
 def test_sinks_factors_cap_partial_rotation_and_neighbours():
     facts = replace(FACTS, rotary_dim=4, interleaved=True, softcap=3.0, sinks=True, weighted=True)
     of_model = {"sinks": torch.randn(4), "after_rotation": 0.5 + torch.rand(8)}
-    server = Server(line("rerope:window=8"), facts, weights={"model": of_model})
-    server.add(70)
-    for counts in ([50], [1], [1], [3]):
-        server.check(counts)
+    for text in ("rerope:window=8", "yarn:factor=4", "dynamic_yarn"):
+        server = Server(line(text), facts, weights={"model": of_model})
+        server.add(70)
+        for counts in ([50], [1], [1], [3]):
+            server.check(counts)
 
 
 @pytest.mark.parametrize("text", LINES)

@@ -63,7 +63,7 @@ def read(text, target, multiple, own="plain"):
     extension, length = rw.parse(text, trained_len=TRAINED, layers=1), int(TRAINED * multiple)
     said = stated(model, extension, attached_all(layers, facts, extension), length)
     reading = ENGINES[target].read(said)
-    scale = constant_scale(extension, facts[0]) * layers[0].temperature ** 2  # the model's own stays
+    scale = math.prod(constant_scale(extension, facts[0])) * layers[0].temperature ** 2  # the model's own stays
     wanted = static_table(extension, facts[0]), scale
     return wanted, said, reading, said.config.to_dict()
 
@@ -148,7 +148,7 @@ def test_llama_cpp_has_its_own_temperature_and_the_rest_is_folded(name, text):
     computed = 0.1 * math.log(4) + 1
     assert (left["rope_type"], left["attn_factor"]) == ("yarn", 1.0)
     assert left["attention_factor"] == pytest.approx(computed)
-    assert computed**2 * reading.folded == pytest.approx(constant_scale(extension, facts[0]))
+    assert computed**2 * reading.folded == pytest.approx(math.prod(constant_scale(extension, facts[0])))
 
 
 @pytest.mark.parametrize("name", ["gemma", "stablelm", "phi3", "gpt_neox"])

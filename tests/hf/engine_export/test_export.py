@@ -63,7 +63,7 @@ def test_a_temperature_stands_where_engines_look_for_it(tmp_path, name, target):
     require_reloaded(tmp_path / "out", expected)
 
 
-@pytest.mark.parametrize("text", [LOWERED, "yarn:factor=4"])
+@pytest.mark.parametrize("text", [LOWERED, "yarn:factor=4,over=head"])
 def test_a_temperature_that_cos_and_sin_do_not_carry_everywhere_is_folded(tmp_path, text):
     """Every other layer of this model turns nothing, and bears the temperature all the same."""
     model = tiny("smollm3", num_hidden_layers=2, no_rope_layers=[1, 0])
@@ -106,10 +106,22 @@ def test_queries_that_nothing_known_makes_bear_no_temperature():
 
 def test_queries_of_one_matrix_for_all_are_its_first_rows():
     with extended(tiny("phi3", num_hidden_layers=1), "pi:factor=4") as handle:
-        state, before = folded_weights(handle.model, handle.layers, 2.0), handle.model.state_dict()
+        state, before = folded_weights(handle.model, handle.layers, 2.0, whole=True), handle.model.state_dict()
     key = "model.layers.0.self_attn.qkv_proj.weight"
     torch.testing.assert_close(state[key][:64], 2 * before[key][:64], rtol=0, atol=0)
     torch.testing.assert_close(state[key][64:], before[key][64:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["glm", "phi", "stablelm", "qwen3_next"])
+def test_a_temperature_of_the_rotation_is_folded_into_what_rotates(name):
+    """With the folded weights the model computes what cos and sin would, where only some dimensions rotate."""
+    model, factor = tiny(name), 1.5
+    with extended(model, f"temperature:value={factor},over=rotating") as handle:
+        expected = logits(model, IDS)
+        state = folded_weights(handle.model, handle.layers, factor, whole=False)
+    twin = type(model)(model.config).eval()
+    twin.load_state_dict(state)
+    torch.testing.assert_close(logits(twin, IDS), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
 def test_folding_in_half_precision_is_said_to_round(tmp_path):

@@ -146,8 +146,10 @@ def test_layers_that_do_not_rotate_have_a_plan_where_something_changes_them(tmp_
     """vLLM 0.32 has no code of its own for the one such architecture here; the plan is tested all the same."""
     monkeypatch.setattr(plugin, "why_not_reached", lambda model_type: "")
     model = tiny("smollm3", num_hidden_layers=2, no_rope_layers=[1, 0])
-    _, config, _ = exported(model, tmp_path / "schedule", "yarn:factor=4,high_turns=16", plugin=True)
+    _, config, _ = exported(model, tmp_path / "schedule", "yarn:factor=4,high_turns=16,over=head", plugin=True)
     assert plan_of(config["rope_parameters"]).why_not_tables == "yarn_temperature scales layers that do not rotate"
+    _, config, _ = exported(model, tmp_path / "rotation", "yarn:factor=4,high_turns=16", plugin=True)
+    assert plan_of(config["rope_parameters"]).is_tables
     _, config, _ = exported(model, tmp_path / "table", "frequencies.ntk_mixed:factor=4", plugin=True)
     plan = plan_of(config["rope_parameters"])
     assert plan.layers[1] is None

@@ -169,7 +169,12 @@ def test_what_attention_does_is_left_to_ones_own_script(saved, tmp_path, target,
         ("torchtitan", "mistral", "by_parts:factor=4", "a plain llama or qwen3 or qwen3_moe for torchtitan"),
         ("torchtitan", "llama", "window:window=16", "a plain llama or qwen3"),
         ("axolotl", "llama", "window:window=16", "and no window; write a folder with --target transformers"),
-        ("axolotl", "smollm3", "yarn:factor=4", "folded into weights.*write a folder with --target transformers"),
+        (
+            "axolotl",
+            "smollm3",
+            "yarn:factor=4,over=head",
+            "folded into weights.*write a folder with --target transformers",
+        ),
     ],
 )
 def test_what_settings_cannot_say_is_refused(target, name, text, why):

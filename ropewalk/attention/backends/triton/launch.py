@@ -339,8 +339,10 @@ def _shared(x_hn: Tensor) -> StridedNumbers:
 
 def _run(inputs: AttentionInputs) -> Tensor:
     k_bgjd, v_bgjd, *_ = inputs.keys[0]
-    scale_hi = inputs.terms.scale(inputs.i)
-    return triton_attention(inputs.q_bhid, k_bgjd, v_bgjd, _plan(inputs), scale_hi, inputs.bias_at, inputs.sink_h)
+    q_bhid, scale_hid = inputs.q_bhid, inputs.terms.scale(inputs.i)
+    if scale_hid.shape[-1] > 1:  # the kernel takes one factor a row
+        q_bhid, scale_hid = inputs.terms.scaled(q_bhid, inputs.i), torch.ones_like(scale_hid[..., :1])
+    return triton_attention(q_bhid, k_bgjd, v_bgjd, _plan(inputs), scale_hid[..., 0], inputs.bias_at, inputs.sink_h)
 
 
 def _plan(inputs: AttentionInputs) -> LaunchPlan:

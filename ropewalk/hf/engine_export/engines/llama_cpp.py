@@ -44,9 +44,9 @@ def read(stated: StatedModel) -> EngineReading:
     if stated.text.model_type in READS_DIVISORS and not stated.kinds:
         lower(stated)
         return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_FREQS)
-    if stated.type == "yarn" and not (stated.reaches_all and _all_rotate(stated)):
-        sentence = f"llama.cpp gives YaRN's temperature to layers that rotate, and {stated.text.model_type} has others"
-        raise DoesNotFit.because("temperature", sentence, remedy="use pi, ntk or abf")
+    if stated.type == "yarn" and not stated.reaches_all:
+        sentence = "llama.cpp gives YaRN's temperature to what rotates, and this one multiplies whole logits"
+        raise DoesNotFit.because("temperature", sentence, remedy="say over=rotating, or use pi, ntk or abf")
     if temperature is None:
         rule = "linear, another base, or yarn with betas 32 and 1, truncated, "
         raise DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
@@ -59,11 +59,6 @@ def command(place: str, stated: StatedModel) -> str:
     if stated.text.model_type in ARCHITECTURES:
         return f"llama-server -m {place}/{FILE} {served}"
     return f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf && llama-server -m {place}.gguf {served}"
-
-
-def _all_rotate(stated: StatedModel) -> bool:
-    """Whether all layers rotate, so that a factor of all queries makes up for one of cos and sin."""
-    return 0 not in (getattr(stated.text, "no_rope_layers", None) or ())
 
 
 def _temperature(stated: StatedModel) -> float | None:

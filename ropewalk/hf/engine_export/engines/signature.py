@@ -31,7 +31,7 @@ class StatedModel:
     table: Tensor  # radians per position of every pair in these layers
     length: int
     interleaved: bool  # whether neighbours make a pair
-    reaches_all: bool  # whether the factor of cos and sin reaches every logit
+    reaches_all: bool  # whether cos and sin carry the temperature: it multiplies what they reach, and nothing else
     window: int | None = None
 
     @property

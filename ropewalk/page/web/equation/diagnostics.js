@@ -60,9 +60,14 @@ Ropewalk.diagnostics = (() => {
     });
   }
 
-  // The factor of the logits of a row, in the first head.
-  function scaleAt({ extension, facts, weights }, position) {
-    return extension.scales.reduce((total, spec) => {
+  // The factor of the logits of a row, in the first head, where all dimensions rotate.
+  const scaleAt = (shown, position) => productAt(shown, position, () => true);
+
+  const ofRotation = ({ values }) => (values.inner ?? { values }).values.over === "rotating";
+
+  // The product of some scales.
+  function productAt({ extension, facts, weights }, position, isCounted) {
+    return extension.scales.filter(isCounted).reduce((total, spec) => {
       const method = Ropewalk.methods.scales[spec.name];
       return total * method.scale(spec.values, position, facts, weights[spec.name])[0];
     }, 1);
@@ -75,12 +80,13 @@ Ropewalk.diagnostics = (() => {
     const effective = Ropewalk.reach.distance(spans, row, row - distance);
     if (Number.isNaN(effective)) return NaN;
     const { invFreq, logDecay } = (shown.table ??= tableOf(theta(extension), facts, length));
+    const warmth = productAt(shown, row, ofRotation);
     let total = facts.head_dim / 2 - invFreq.length; // pairs that do not rotate
     invFreq.forEach((angle, pair) => {
       const place = Ropewalk.reach.distanceOfPair(spans, row, row - distance, turns, pair);
-      total += Math.cos(place * angle) * Math.exp(place * logDecay[pair]);
+      total += warmth * Math.cos(place * angle) * Math.exp(place * logDecay[pair]);
     });
-    const logit = (scaleAt(shown, row) * 2 * total) / facts.head_dim;
+    const logit = (productAt(shown, row, (spec) => !ofRotation(spec)) * 2 * total) / facts.head_dim;
     return extension.biases.reduce((sum, spec) => {
       const method = Ropewalk.methods.biases[spec.name];
       return sum + method.bias(spec.values, effective, row, facts, weights[spec.name])[0];

@@ -102,9 +102,9 @@ Ropewalk.presets = (() => {
 
   function yarn(values) {
     const factor = stretch("yarn", values),
-      { low_turns, high_turns } = values;
+      { low_turns, high_turns, over } = values;
     const frequencies = schedule("by_parts", { factor, low_turns, high_turns });
-    return make({ frequencies, scales: [scale("yarn_temperature", { factor })] });
+    return make({ frequencies, scales: [scale("yarn_temperature", { factor, over })] });
   }
 
   const turnsOf = ({ low_turns, high_turns }) => ({ low_turns, high_turns });
@@ -120,10 +120,10 @@ Ropewalk.presets = (() => {
     by_parts: (values) =>
       make({ frequencies: schedule("by_parts", { factor: stretch("by_parts", values), ...turnsOf(values) }) }),
     yarn,
-    dynamic_yarn: ({ steps, ...values }) =>
+    dynamic_yarn: ({ steps, over, ...values }) =>
       make({
         frequencies: schedule("dynamic", { inner: schedule("by_parts", { factor: 1, ...turnsOf(values) }), steps }),
-        scales: [scale("dynamic", { inner: scale("yarn_temperature", { factor: 1 }), steps })],
+        scales: [scale("dynamic", { inner: scale("yarn_temperature", { factor: 1, over }), steps })],
       }),
     ministral3(values) {
       const frequencies = schedule("by_parts", { factor: stretch("ministral3", values), ...turnsOf(values) });
@@ -143,7 +143,7 @@ Ropewalk.presets = (() => {
       }
       const searched = long?.length ? schedule("longrope", { long, short: shorter }) : null;
       const frequencies = searched ?? schedule("by_parts", { factor, mix: "wavelength" });
-      return make({ frequencies, scales: [scale("longrope_temperature", { factor })] });
+      return make({ frequencies, scales: [scale("longrope_temperature", { factor, over: values.over })] });
     },
     nope: () => make({ frequencies: schedule("none") }),
     p_rope: ({ share }) => make({ frequencies: schedule("partial", { share, over: "head" }) }),

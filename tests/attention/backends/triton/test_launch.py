@@ -153,7 +153,8 @@ def test_what_fills_vectors_up_is_not_what_lies_behind_them(by_triton, size):
 @pytest.mark.parametrize(("interleaved", "rotary_dim"), [(True, None), (True, 6), (False, 6)])
 def test_layouts_of_pairs(by_triton, interleaved, rotary_dim):
     facts = dataclasses.replace(FACTS, interleaved=interleaved, rotary_dim=rotary_dim)
-    assert_equal(parse("xpos"), short(facts=facts), facts)
+    for text in ("xpos", "yarn:factor=4", "dynamic_yarn+log_n"):
+        assert_equal(parse(text), short(facts=facts), facts)
 
 
 def test_padding_packing_and_strides(by_triton):
