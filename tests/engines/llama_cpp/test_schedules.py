@@ -119,12 +119,7 @@ def test_carried_in_bfloat16(tmp_path, record, text):
 @pytest.mark.parametrize("text", ANYWHERE)
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_architectures(tmp_path, record, name, text):
-    """SmolLM3 has layers that do not rotate, which YaRN's temperature does not reach in llama.cpp."""
-    if name == "smollm3" and text in ("yarn:factor=4", "by_parts:factor=4"):
-        with pytest.raises(DoesNotFit, match="temperature to layers that rotate") as refused:
-            served(models.small(name), text, models.random_prompt(TOKENS), tmp_path)
-        record.refused(name, text, str(refused.value))
-        return
+    """SmolLM3 has layers that do not rotate, which YaRN's temperature does not reach, here and there."""
     gap, said = served(models.small(name), text, models.random_prompt(TOKENS), tmp_path)
     record.ran(name, text, "float32", gap, EXACT, kind=said.kind, tokens=TOKENS)
     assert gap.largest < EXACT
