@@ -2,9 +2,7 @@
 
 import statistics
 
-import pytest
-
-from architecture.tree import FILES, code_lines, factor_of, functions, module_of
+from architecture.tree import FILES, assert_none, code_lines, factor_of, functions, module_of
 
 METHOD_FILE, PACKAGE_FILE, FUNCTION, MEDIAN_FUNCTION = 120, 400, 60, 12
 
@@ -13,14 +11,21 @@ def lines(path):
     return len(path.read_text().splitlines())
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_files_are_small(path):
-    assert lines(path) <= (METHOD_FILE if factor_of(path) else PACKAGE_FILE)
+def test_files_are_small():
+    assert_none(
+        f"{module_of(path)} has {lines(path)} lines"
+        for path in FILES
+        if lines(path) > (METHOD_FILE if factor_of(path) else PACKAGE_FILE)
+    )
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_functions_are_small(path):
-    assert [function.name for function in functions(path) if code_lines(function) > FUNCTION] == []
+def test_functions_are_small():
+    assert_none(
+        f"{module_of(path)}.{function.name} has {code_lines(function)} lines"
+        for path in FILES
+        for function in functions(path)
+        if code_lines(function) > FUNCTION
+    )
 
 
 def test_most_functions_are_of_a_dozen_lines():

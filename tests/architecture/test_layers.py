@@ -3,9 +3,7 @@
 import subprocess
 import sys
 
-import pytest
-
-from architecture.tree import FACTORS, FILES, factor_of, imports, module_of
+from architecture.tree import FACTORS, FILES, assert_none, factor_of, imports, module_of
 
 # From the ground up. A module may import from lower ranks and, outside the factors, from its own.
 RANKS = [
@@ -38,6 +36,7 @@ KERNELS = {"ropewalk.attention.backends.triton.tiles", "ropewalk.attention.backe
 # A plugin knows its engine, which may be missing, and nothing else knows it.
 PLUGINS = {"vllm": "ropewalk.engines.vllm"}
 RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
+TRANSFORMERS = {"transformers", "accelerate", "peft", "safetensors", "tokenizers", "huggingface_hub"}
 
 
 def part_of(module: str) -> str:
@@ -49,53 +48,76 @@ def own_imports(path):
     return {name for name in imports(path) if name.split(".")[0] == "ropewalk"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_run_one_way(path):
-    mine = part_of(module_of(path))
-    if not mine:
-        return  # the package's __init__ collects the public names
-    assert mine in RANK, f"{mine} has no rank: give it its place in RANKS"
-    for theirs in {part_of(name) for name in own_imports(path)}:
-        allowed = theirs == mine or RANK[theirs] < RANK[mine]
-        assert allowed, f"{module_of(path)} imports {theirs}"
+def packages(path):
+    return {name.split(".")[0] for name in imports(path)}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if factor_of(path)], ids=module_of)
-def test_methods_import_their_signature_and_nothing_beside_it(path):
-    if path.name == "__init__.py":
-        return
-    folder = factor_of(path)
-    inside = {name for name in own_imports(path) if part_of(name) == folder}
-    assert inside <= {f"ropewalk.{folder}.signature"}
+def below_hf():
+    return [path for path in FILES if RANK.get(part_of(module_of(path)), 0) < RANK["hf"]]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_only_hf_and_above_know_transformers(path):
-    if RANK.get(part_of(module_of(path)), 0) < RANK["hf"]:
-        foreign = {name.split(".")[0] for name in imports(path)}
-        assert not foreign & {"transformers", "accelerate", "peft", "safetensors", "tokenizers", "huggingface_hub"}
+def test_every_part_has_its_rank():
+    parts = {part_of(module_of(path)) for path in FILES} - {""}
+    assert_none(f"{part} has no rank: give it its place in RANKS" for part in sorted(parts - RANK.keys()))
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_the_core_needs_torch_alone(path):
-    if RANK.get(part_of(module_of(path)), 0) < RANK["hf"]:
-        mine = module_of(path)
-        engines = {engine for engine, folder in PLUGINS.items() if mine.startswith(f"{folder}.")}
-        allowed = {"ropewalk", "torch", *(["triton"] if mine in KERNELS else []), *engines}
-        foreign = {name.split(".")[0] for name in imports(path)} - allowed
-        assert foreign <= set(sys.stdlib_module_names)
+def test_imports_run_one_way():
+    """The package's __init__ apart, which collects the public names."""
+    assert_none(
+        f"{module_of(path)} imports {name}"
+        for path in FILES
+        if (mine := part_of(module_of(path)))
+        for name in sorted(own_imports(path))
+        if part_of(name) != mine and RANK[part_of(name)] >= RANK[mine]
+    )
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_an_engine_is_imported_by_its_plugin_alone(path):
-    for engine, folder in PLUGINS.items():
-        known = engine in {name.split(".")[0] for name in imports(path)}
-        assert not known or module_of(path).startswith(f"{folder}.")
+def test_methods_import_their_signature_and_nothing_beside_it():
+    assert_none(
+        f"{module_of(path)} imports {name}"
+        for path in FILES
+        if (folder := factor_of(path)) and path.name != "__init__.py"
+        for name in sorted(own_imports(path) - {f"ropewalk.{folder}.signature"})
+        if part_of(name) == folder
+    )
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_kernels_are_imported_by_kernels_alone(path):
-    assert module_of(path) in KERNELS or not own_imports(path) & KERNELS
+def test_only_hf_and_above_know_transformers():
+    assert_none(
+        f"{module_of(path)} imports {name}" for path in below_hf() for name in sorted(packages(path) & TRANSFORMERS)
+    )
+
+
+def test_the_core_needs_torch_alone():
+    assert_none(
+        f"{module_of(path)} imports {name}"
+        for path in below_hf()
+        for name in sorted(packages(path) - allowed_in_the_core(module_of(path)))
+    )
+
+
+def allowed_in_the_core(module):
+    engines = {engine for engine, folder in PLUGINS.items() if module.startswith(f"{folder}.")}
+    kernels = {"triton"} if module in KERNELS else set()
+    return {"ropewalk", "torch"} | kernels | engines | set(sys.stdlib_module_names)
+
+
+def test_an_engine_is_imported_by_its_plugin_alone():
+    assert_none(
+        f"{module_of(path)} imports {engine}"
+        for path in FILES
+        for engine, folder in PLUGINS.items()
+        if engine in packages(path) and not module_of(path).startswith(f"{folder}.")
+    )
+
+
+def test_kernels_are_imported_by_kernels_alone():
+    assert_none(
+        f"{module_of(path)} imports {name}"
+        for path in FILES
+        if module_of(path) not in KERNELS
+        for name in sorted(own_imports(path) & KERNELS)
+    )
 
 
 def run(code: str) -> str:

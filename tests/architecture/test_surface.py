@@ -9,10 +9,28 @@ import pytest
 import ropewalk
 from ropewalk import errors
 
-from architecture.tree import FILES, PACKAGE, functions, module_of, parsed
+from architecture.tree import FILES, PACKAGE, assert_none, functions, module_of, nodes, parsed
 
 REFUSALS = {name for name, each in vars(errors).items() if isinstance(each, type)}
 TESTS = PACKAGE.parent / "tests"
+SAY_NOTHING = {"utils", "common", "helpers", "manager", "handler", "misc", "base"}
+# What every method has, documented once in its signature.
+OF_SIGNATURES = {
+    "table",
+    "spans",
+    "bias",
+    "scale",
+    "number",
+    "combine",
+    "convert",
+    "weights",
+    "check",
+    "check_against",
+    "stages",
+    "knobs",
+    "example",
+    "extension",
+}
 
 
 def test_public_names():
@@ -36,73 +54,88 @@ def test_the_version_is_said_once():
     ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_names_say_something(path):
-    assert not {"utils", "common", "helpers", "manager", "handler", "misc", "base"} & set(module_of(path).split("."))
+def test_names_say_something():
+    assert_none(module_of(path) for path in FILES if SAY_NOTHING & set(module_of(path).split(".")))
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_modules_and_public_functions_are_documented(path):
-    assert ast.get_docstring(parsed(path))
-    methods = {
-        "table",
-        "spans",
-        "bias",
-        "scale",
-        "number",
-        "combine",
-        "convert",
-        "weights",
-        "check",
-        "check_against",
-        "stages",
-        "knobs",
-        "example",
-        "extension",
-    }
-    for function in functions(path):
-        public = not function.name.startswith("_") and function.name not in methods
-        nested = function not in [
-            node for each in ast.walk(parsed(path)) if isinstance(each, ast.Module | ast.ClassDef) for node in each.body
-        ]
-        overridden = any(isinstance(d, ast.Name) and d.id == "property" for d in function.decorator_list)
-        assert not public or nested or overridden or ast.get_docstring(function), function.name
+def test_modules_are_documented():
+    assert_none(module_of(path) for path in FILES if not ast.get_docstring(parsed(path)))
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_only_named_errors_are_raised_and_nothing_is_warned_or_asserted(path):
-    for node in ast.walk(parsed(path)):
-        assert not isinstance(node, ast.Assert), f"line {node.lineno}: assert"
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
-            raised = node.exc.func.id
-            assert raised in {*REFUSALS, "AttributeError"} or not hasattr(builtins, raised), (
-                f"line {node.lineno}: raise {raised}"
-            )
-        if isinstance(node, ast.Attribute):
-            assert node.attr != "warn", f"line {node.lineno}: a wrong number is refused, not warned about"
+def test_public_functions_are_documented():
+    assert_none(
+        f"{module_of(path)}.{function.name}"
+        for path in FILES
+        for function in public_functions(path)
+        if not ast.get_docstring(function)
+    )
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_modules_keep_no_state(path):
+def public_functions(path):
+    """Functions of the module and methods of its classes; not what is inside of one, and no properties."""
+    for place in nodes(path):
+        if isinstance(place, ast.Module | ast.ClassDef):
+            for node in place.body:
+                if isinstance(node, ast.FunctionDef) and not is_property(node) and is_public(node.name):
+                    yield node
+
+
+def is_property(function):
+    return any(isinstance(each, ast.Name) and each.id == "property" for each in function.decorator_list)
+
+
+def is_public(name):
+    return not name.startswith("_") and name not in OF_SIGNATURES
+
+
+def test_only_named_errors_are_raised_and_nothing_is_warned_or_asserted():
+    assert_none(
+        f"{module_of(path)}, line {node.lineno}: {fault}"
+        for path in FILES
+        for node in nodes(path)
+        if (fault := fault_of(node))
+    )
+
+
+def fault_of(node):
+    match node:
+        case ast.Assert():
+            return "assert"
+        case ast.Attribute(attr="warn"):
+            return "a wrong number is refused, not warned about"
+        case ast.Raise(exc=ast.Call(func=ast.Name(id=raised))) if is_unnamed(raised):
+            return f"raise {raised}"
+    return ""
+
+
+def is_unnamed(raised):
+    return hasattr(builtins, raised) and raised not in {*REFUSALS, "AttributeError"}
+
+
+def test_modules_keep_no_state():
     """No module-level dict or list that is filled later: constants are written in capitals or with dunders."""
+    assert_none(f"{module_of(path)}.{name}" for path in FILES for name in state_of(path))
+
+
+def state_of(path):
     for node in parsed(path).body:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict | ast.List | ast.Set):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 name = getattr(target, "id", "")
-                mutable = isinstance(node.value, ast.Dict | ast.List | ast.Set)
-                assert not mutable or name.isupper() or name.startswith("__"), name
+                if not name.isupper() and not name.startswith("__"):
+                    yield name
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.parent == PACKAGE], ids=module_of)
-def test_every_module_has_its_tests(path):
-    if path.stem.startswith("__"):
-        return
-    assert (TESTS / f"test_{path.stem}.py").exists()
+def test_every_module_has_its_tests():
+    modules = [path.stem for path in FILES if path.parent == PACKAGE and not path.stem.startswith("__")]
+    assert_none(module for module in modules if not (TESTS / f"test_{module}.py").exists())
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: path.relative_to(TESTS).as_posix())
-def test_a_test_file_tests_something(path):
+def test_a_test_file_tests_something():
     """An emptied file passes as quietly as a good one."""
-    names = [node.name for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef)]
-    assert any(name.startswith("test_") for name in names)
+    files = sorted(TESTS.rglob("test_*.py"))
+    assert_none(
+        str(path.relative_to(TESTS))
+        for path in files
+        if not any(function.name.startswith("test_") for function in functions(path))
+    )

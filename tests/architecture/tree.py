@@ -1,6 +1,7 @@
 """The package as source text: files, imports, functions."""
 
 import ast
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,12 @@ import ropewalk
 PACKAGE = Path(ropewalk.__file__).parent
 FACTORS = ("frequencies", "reach", "biases", "scales", "positions", "decoding", "surgery")
 FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def assert_none(offenders: Iterable[str]) -> None:
+    """Fails with all offenders, one a line: a rule is one test, over however many files."""
+    listed = list(offenders)
+    assert not listed, "\n".join(listed)
 
 
 def module_of(path: Path) -> str:
@@ -27,10 +34,17 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Walked once for all rules."""
+    return list(ast.walk(parsed(path)))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, wherever in it, names that are modules resolved."""
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -45,7 +59,7 @@ def _resolved(module: str, name: str) -> str:
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef)]
+    return [node for node in nodes(path) if isinstance(node, ast.FunctionDef)]
 
 
 def code_lines(function: ast.FunctionDef) -> int:
