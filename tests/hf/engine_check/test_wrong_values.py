@@ -15,6 +15,8 @@ from ropewalk.cli.main import run
 from ropewalk.hf.engine_check.engines import ENGINES
 from ropewalk.hf.engine_check.valid_rope import RULES
 
+from architecture.tree import assert_none
+
 PLAIN = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -52,26 +54,35 @@ def written(folder, **changes):
 
 def refused(folder, capsys, engine="vllm@0.32"):
     """What is printed, in one line."""
-    assert run(["check", str(folder), "--engine", engine]) == 2
+    assert run(["check", str(folder), "--engine", engine]) == 2, (folder / "config.json").read_text()
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Traceback" not in shown.err
     return " ".join(shown.err.split())
 
 
-@pytest.mark.parametrize(("part", "key", "value"), WRONG, ids=lambda value: str(value)[:30])
-def test_a_wrong_value_is_one_sentence(tmp_path, part, key, value, capsys):
-    assert key in refused(written(tmp_path, rope_parameters={**part, key: value}), capsys)
+def test_a_wrong_value_is_one_sentence(tmp_path, capsys):
+    said = [
+        (refused(written(tmp_path, rope_parameters={**part, key: value}), capsys), key) for part, key, value in WRONG
+    ]
+    assert_none(sentence for sentence, key in said if key not in sentence)
 
 
-@pytest.mark.parametrize(("part", "key", "value"), WRONG, ids=lambda value: str(value)[:30])
 @pytest.mark.parametrize("engine", sorted(ENGINES))
-def test_a_config_in_memory_is_checked_too(part, key, value, engine):
+def test_a_config_in_memory_is_checked_too(engine):
     """transformers checks a config when it is made, and not what is set afterwards."""
+    said = [(answer({**part, key: value}, engine), key) for part, key, value in WRONG]
+    assert_none(sentence for sentence, key in said if key not in sentence)
+
+
+def answer(parameters, engine):
+    """The refusal of a config in memory, or what was let through."""
     config = llama()
-    config.head_dim, config.max_position_embeddings, config.rope_parameters = 16, 128, {**part, key: value}
-    with pytest.raises(RopewalkError, match=key):
-        rw.check(config, engine=engine)
+    config.head_dim, config.max_position_embeddings, config.rope_parameters = 16, 128, parameters
+    try:
+        return f"let through: {list(parameters.values())} as {rw.check(config, engine=engine).verdict}"
+    except RopewalkError as refusal:
+        return str(refusal)
 
 
 @pytest.mark.parametrize("value", ["4", None, math.nan, 0])
