@@ -1,14 +1,22 @@
 # Two commands for a fresh machine: `make demo` and `make test`. Both install what they need into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
+TWO := -n 2 --dist worksteal
 
-.PHONY: demo test sweep engines lint bench gpu docs site dist carried clean
+.PHONY: demo test nightly sweep engines lint bench gpu docs site dist carried clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
 
+# What a change is worked on with: a mutant for each file of formulas, a sample of each large matrix. `.ci/run` adds the tenth
+# of the nightly tests that the commit draws: TENTH_OF=$(git rev-parse HEAD).
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest $(TWO) $(if $(TENTH_OF),--tenth-of $(TENTH_OF),-m "not nightly")
+
+# Everything that `make test` and the engines' smoke leave out: all mutants, whole matrices, long servings.
+nightly: .venv/installed .venv-llama/installed .venv-vllm/installed
+	$(BIN)/python -m pytest $(TWO) -m nightly
+	$(BIN)/python -m pytest $(TWO) -m nightly tests/engines
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -20,10 +28,10 @@ lint: .venv/installed
 sweep: .venv/installed
 	$(BIN)/python docs/models.py --seed $(or $(SEED),0)
 
-# The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes. `make engines WRITE=--write` also
-# writes what was measured into docs/results/engines (in one process, for there is one file for each engine).
+# The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes, fewer with TENTH_OF. `make engines
+# WRITE=--write` also writes what was measured into docs/results/engines (in one process: there is one file for each engine).
 engines: .venv/installed .venv-llama/installed .venv-vllm/installed
-	$(BIN)/python -m pytest tests/engines $(if $(WRITE),$(WRITE),-n 2 --dist worksteal)
+	$(BIN)/python -m pytest tests/engines $(if $(WRITE),$(WRITE),$(TWO)) $(if $(TENTH_OF),--tenth-of $(TENTH_OF))
 
 # Ratios against plain attention, measured side by side; appended to benchmarks/results.
 bench: .venv/installed

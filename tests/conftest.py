@@ -1,4 +1,4 @@
-"""What has to be settled before torch and triton are used.
+"""What has to be settled before torch and triton are used, and which tests run by day.
 
 One thread a process: small tensors gain nothing from more, and pytest-xdist already uses every core. Triton's kernels
 run in its interpreter where there is no GPU.
@@ -9,11 +9,35 @@ import os
 import pytest
 import torch
 
+import nightly
 from browser import browser
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--tenth-of", metavar="COMMIT", help="of the nightly tests only the tenth that a commit draws")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    nightly.mark_the_rest_of_samples(items)
+    if commit := config.getoption("--tenth-of"):
+        left = nightly.left_out(items, commit)
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """The names of the tenth, from the reports: with pytest-xdist no other process tells."""
+    if commit := config.getoption("--tenth-of"):
+        reports = [each for listed in terminalreporter.stats.values() for each in listed]
+        ran = {each.nodeid for each in reports if "nightly" in getattr(each, "keywords", ())}
+        terminalreporter.section(f"the tenth of the nightly tests that {commit} draws: {len(ran)}")
+        for line in nightly.told(ran):
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ import ropewalk as rw
 from ropewalk import DoesNotFit
 from ropewalk.hf.engine_export.gguf.architectures import ARCHITECTURES
 
+from nightly import first_of_each
+
 EXACT = 5e-3
 FITTED = models.ROOT / "docs" / "results" / "fit" / "static-8x" / "extension.json"
 LONGROPE = "longrope:factor=8"
@@ -96,8 +98,9 @@ def record(records):
     return records("llama.cpp", "b11739")
 
 
-@pytest.mark.parametrize(("text", "kind", "tokens"), CARRIED, ids=lambda value: name_of(str(value)))
-def test_carried(tmp_path, record, text, kind, tokens):
+@pytest.mark.parametrize("case", first_of_each(CARRIED, lambda case: case[1], lambda case: name_of(case[0])))
+def test_carried(tmp_path, record, case):
+    text, kind, tokens = case
     ids = models.prompt(tokens)
     gap, said = served(models.carried(), text, ids, tmp_path, to=models.LONGEST)
     bound = max(EXACT, 2 * rounding_of_angles(text, ids)) if text in BROKEN else EXACT
@@ -106,6 +109,7 @@ def test_carried(tmp_path, record, text, kind, tokens):
     assert gap.largest < bound
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", IN_HALF, ids=name_of)
 def test_carried_in_bfloat16(tmp_path, record, text):
     """By llama.cpp's defaults: keys and values in float16."""
@@ -116,6 +120,7 @@ def test_carried_in_bfloat16(tmp_path, record, text):
     assert gap.largest < bound
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ANYWHERE)
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_architectures(tmp_path, record, name, text):
@@ -125,6 +130,7 @@ def test_architectures(tmp_path, record, name, text):
     assert gap.largest < EXACT
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", DIVISORS)
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_divisors(tmp_path, record, name, text):

@@ -12,6 +12,8 @@ from engines.vllm.test_exports import measured_or_refused
 import ropewalk as rw
 from ropewalk import DoesNotFit
 
+from nightly import first_of_each
+
 METHODS = [
     "rerope+log_n",
     "leaky_rerope",
@@ -41,12 +43,13 @@ def test_the_carried_model_under_every_method_of_attention(tmp_path, records):
     assert [(pair.method, pair.exported.kind) for pair in pairs] == [(method, "plugin") for method in METHODS]
 
 
-@pytest.mark.parametrize("method", ["rerope+log_n", "dynamic_yarn", "streaming:window=200"])
+@pytest.mark.parametrize("method", first_of_each(["rerope+log_n", "dynamic_yarn", "streaming:window=200"]))
 def test_architectures_under_attention(method, tmp_path, records):
     pairs = measured_or_refused([(name, method, "float32") for name in SMALL], tmp_path, records)
     assert [pair.architecture for pair in pairs] == SMALL
 
 
+@pytest.mark.nightly
 def test_bfloat16_under_attention(tmp_path, records):
     pairs = measured_or_refused([("carried", method, "bfloat16") for method in SERVED], tmp_path, records)
     assert [pair.method for pair in pairs] == SERVED
@@ -75,6 +78,7 @@ def require_equal(answers, others):
         assert (one.decoded_values[:count] - other.decoded_values).abs().max() < 1e-4
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # 32 requests one after the other, on machines that do other work too
 @pytest.mark.parametrize(
     ("method", "decoded"), [("rerope+log_n", 128), ("dynamic_yarn", 64), ("streaming", 64), ("dual_chunk", 64)]
@@ -101,6 +105,7 @@ def test_32_requests_served_alone_and_together(method, decoded, tmp_path):
     assert cached == 0 if method == "streaming" else cached > 0  # pages.py says why
 
 
+@pytest.mark.nightly
 def test_a_window_with_sinks_needs_constant_memory(tmp_path):
     """100,000 tokens of one request in 24 pages of 128 tokens; the last answers are those of our own streaming."""
     length, model = 100_000, models.carried()

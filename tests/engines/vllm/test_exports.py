@@ -12,6 +12,8 @@ from engines.vllm.asking import Job, ask
 import ropewalk as rw
 from ropewalk import DoesNotFit
 
+from nightly import first_of_each
+
 TARGET = 2048
 CARRIED = {
     "yarn": "native",
@@ -106,17 +108,19 @@ def test_the_carried_model_under_every_method(tmp_path, records):
     assert {pair.method: pair.exported.kind for pair in pairs} == CARRIED
 
 
-@pytest.mark.parametrize("names", SMALL, ids=" ".join)
+@pytest.mark.parametrize("names", first_of_each(SMALL, name=" ".join))
 def test_small_models_of_other_architectures(tmp_path, records, names):
     pairs = measured_or_refused([(name, method, "float32") for name in names for method in METHODS], tmp_path, records)
     assert {pair.architecture for pair in pairs if pair.exported.kind == "plugin"} == {*names} - {"phi3", *WITHOUT_CODE}
 
 
+@pytest.mark.nightly
 def test_half_precision_differs_by_its_rounding(tmp_path, records):
     wanted = [(name, method, "bfloat16") for name in ("carried", "qwen3", "gemma3_text") for method in HALF]
     measured_or_refused(wanted, tmp_path, records)
 
 
+@pytest.mark.nightly
 def test_every_static_schedule_is_exact_by_the_plugin(tmp_path, records):
     """vLLM's own angles are in float32; the plugin's are rounded once."""
     methods = [method for method, kind in CARRIED.items() if kind != "plugin" and not method.startswith("window")]

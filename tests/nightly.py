@@ -1,0 +1,68 @@
+"""What `make test` leaves to `make nightly`, and the tenth of it that a commit draws for `.ci/run`.
+
+Two markers say so. `nightly` is on a test, or on a case of it. `sampled` is on a test with parameters: by day, cases in
+which each value of each parameter is at least once; the others are nightly.
+"""
+
+import collections
+import hashlib
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+
+def first_of_each(
+    cases: Iterable[Any],
+    of: Callable[[Any], Hashable] = lambda case: "all of one kind",
+    name: Callable[[Any], str] = str,
+) -> Iterator[Any]:
+    """Values of a parameter: by day the first of each kind, by night the others and those whose kind is None."""
+    seen: set[Hashable] = {None}
+    for case in cases:
+        yield pytest.param(case, id=name(case), marks=pytest.mark.nightly if of(case) in seen else ())
+        seen.add(of(case))
+
+
+def mark_the_rest_of_samples(items: Iterable[pytest.Item]) -> None:
+    """Cases outside the sample of their test become nightly."""
+    tests: dict[str, dict[Any, set]] = collections.defaultdict(dict)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            tests[test_of(item.nodeid)][item] = set(item.callspec.indices.items())
+    for cases in tests.values():
+        for item in cases.keys() - covering(cases):
+            item.add_marker("nightly")
+
+
+def covering(cases: dict[Any, set]) -> set[Any]:
+    """Few cases, among them each value of all: one after the other, whichever brings most that is new."""
+    missing, chosen = set[Any]().union(*cases.values()), set[Any]()
+    while missing:
+        best = max(cases, key=lambda case: len(cases[case] & missing))
+        chosen.add(best)
+        missing -= cases[best]
+    return chosen
+
+
+def left_out(items: Iterable[pytest.Item], commit: str) -> list[pytest.Item]:
+    """The nightly tests outside a commit's tenth."""
+    return [item for item in items if item.get_closest_marker("nightly") and not draws(commit, item.nodeid)]
+
+
+def draws(commit: str, name: str) -> bool:
+    """Whether a test is in a commit's tenth."""
+    return int(hashlib.sha256(f"{commit} {name}".encode()).hexdigest(), 16) % 10 == 0
+
+
+def test_of(nodeid: str) -> str:
+    return nodeid.partition("[")[0]
+
+
+def told(nodeids: Collection[str]) -> list[str]:
+    """A line a test, with its cases."""
+    tests = collections.defaultdict(list)
+    for nodeid in sorted(nodeids):
+        test, _, case = nodeid.partition("[")
+        tests[test].append(case.removesuffix("]"))
+    return [f"{test}: {', '.join(cases)}".removesuffix(": ") for test, cases in tests.items()]

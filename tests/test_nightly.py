@@ -1,0 +1,86 @@
+"""What runs by day, what by night, and that a commit's tenth is one: the same each time, and each test is in some."""
+
+import itertools
+from types import SimpleNamespace
+
+import nightly
+
+NAMES = [f"tests/test_{i}.py::test_it[{j}]" for i in range(40) for j in range(25)]
+
+
+class Item:
+    """As much of pytest's item as is asked for."""
+
+    def __init__(self, nodeid, indices=None, marks=()):
+        self.nodeid, self.marks = nodeid, set(marks)
+        self.callspec = SimpleNamespace(indices=indices)
+
+    def get_closest_marker(self, name):
+        return name if name in self.marks else None
+
+    def add_marker(self, name):
+        self.marks.add(name)
+
+
+def matrix(**sizes):
+    for index in itertools.product(*(range(size) for size in sizes.values())):
+        indices = dict(zip(sizes, index, strict=True))
+        yield Item(f"tests/test_a.py::test_it[{'-'.join(map(str, index))}]", indices, ["sampled"])
+
+
+def test_a_sample_has_every_value_of_every_parameter_and_few_cases():
+    items = list(matrix(method=5, dtype=3, device=2))
+    nightly.mark_the_rest_of_samples(items)
+    by_day = [item.callspec.indices for item in items if "nightly" not in item.marks]
+    assert len(by_day) == 5
+    assert {(name, value) for indices in by_day for name, value in indices.items()} == {
+        (name, value) for item in items for name, value in item.callspec.indices.items()
+    }
+
+
+def test_values_that_stand_only_together_are_all_in_it():
+    items = [item for item in matrix(a=4, b=4) if item.callspec.indices["a"] <= item.callspec.indices["b"]]
+    nightly.mark_the_rest_of_samples(items)
+    by_day = [item.callspec.indices for item in items if "nightly" not in item.marks]
+    assert {indices["a"] for indices in by_day} == {indices["b"] for indices in by_day} == {0, 1, 2, 3}
+
+
+def test_the_first_of_each_kind_runs_by_day():
+    cases = nightly.first_of_each(["a1", "a2", "b1", "x", "b2"], lambda case: {"x": None}.get(case, case[0]), str.upper)
+    assert [(*case.values, case.id, bool(case.marks)) for case in cases] == [
+        ("a1", "A1", False),
+        ("a2", "A2", True),
+        ("b1", "B1", False),
+        ("x", "X", True),
+        ("b2", "B2", True),
+    ]
+
+
+def test_tests_without_a_marker_stay_as_they_are():
+    items = [Item("tests/test_a.py::test_b"), Item("tests/test_a.py::test_c", marks=["nightly"])]
+    nightly.mark_the_rest_of_samples(items)
+    assert [item.marks for item in items] == [set(), {"nightly"}]
+
+
+def test_a_commit_draws_a_tenth_and_the_same_again():
+    tenth = [name for name in NAMES if nightly.draws("c0ffee", name)]
+    assert 60 < len(tenth) < 140
+    assert tenth == [name for name in NAMES if nightly.draws("c0ffee", name)]
+
+
+def test_other_commits_draw_others_and_leave_none_out_for_ever():
+    drawn = [{name for name in NAMES if nightly.draws(f"commit {i}", name)} for i in range(120)]
+    assert len(set(map(frozenset, drawn))) == 120
+    assert set().union(*drawn) == set(NAMES)
+
+
+def test_what_runs_by_day_is_never_left_out():
+    day, night = [Item("tests/test_a.py::test_day")], [Item(name, marks=["nightly"]) for name in NAMES]
+    left = nightly.left_out(day + night, "c0ffee")
+    assert left == [item for item in night if not nightly.draws("c0ffee", item.nodeid)]
+    assert 0 < len(left) < len(night)
+
+
+def test_what_was_drawn_is_told_by_test():
+    lines = nightly.told(["tests/b.py::test_it[two]", "tests/a.py::test_it", "tests/b.py::test_it[one-1]"])
+    assert lines == ["tests/a.py::test_it", "tests/b.py::test_it: one-1, two"]
