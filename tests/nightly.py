@@ -36,12 +36,16 @@ def mark_the_rest_of_samples(items: Iterable[pytest.Item]) -> None:
 
 
 def covering(cases: dict[Any, set]) -> set[Any]:
-    """Few cases, among them each value of all: one after the other, whichever brings most that is new."""
-    missing, chosen = set[Any]().union(*cases.values()), set[Any]()
+    """Few cases, among them each value of all: one after the other, whichever has most that is new or rare so far.
+
+    So a long parameter is spread evenly over a short one.
+    """
+    missing, used, chosen = set[Any]().union(*cases.values()), collections.Counter[Any](), set[Any]()
     while missing:
-        best = max(cases, key=lambda case: len(cases[case] & missing))
+        best = max(cases, key=lambda case: (len(cases[case] & missing), -sum(used[value] for value in cases[case])))
         chosen.add(best)
         missing -= cases[best]
+        used.update(cases[best])
     return chosen
 
 

@@ -13,6 +13,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.nightly
 def test_a_dry_run_takes_every_step(tmp_path):
     """Every name and shape is right; nothing is added to the results of the repository."""
     pytest.importorskip("triton")

@@ -15,6 +15,8 @@ from sweep.verdict import verdict
 
 from ropewalk.hf.attach.handle import handle_of
 
+from nightly import first_of_each
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
@@ -30,10 +32,6 @@ def rows_of(family):
     """Its rows, by the architecture."""
     table = TABLES[family.title].split(table_of(HEADER, []))[1]
     return {line.split(" | ")[0].removeprefix("| "): line for line in table.strip().splitlines()}
-
-
-def str_of(value):
-    return value if isinstance(value, str) else value.title
 
 
 def word_of(line):
@@ -62,10 +60,14 @@ def test_none_is_wrong_and_the_counts_are_those_of_the_rows(family):
         assert works or line.rstrip(" |").split(" | ")[-1] != "-"  # what is not taken has a reason
 
 
+ROWS = [(family, name) for family in FAMILIES for name in sample(family.names)]
+
+
 @pytest.mark.parametrize(
-    ("family", "name"), [(family, name) for family in FAMILIES for name in sample(family.names)], ids=str_of
+    "made", first_of_each(ROWS, lambda made: made[0].title, lambda made: f"{made[0].title}-{made[1]}")
 )
-def test_a_row_made_anew_is_the_same(family, name):
+def test_a_row_made_anew_is_the_same(made):
+    family, name = made
     assert f"| {' | '.join(row(verdict(family, name)))} |" == rows_of(family)[name]
 
 

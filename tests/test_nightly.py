@@ -1,6 +1,7 @@
 """What runs by day, what by night, and that a commit's tenth is one: the same each time, and each test is in some."""
 
 import itertools
+from collections import Counter
 from types import SimpleNamespace
 
 import nightly
@@ -36,6 +37,13 @@ def test_a_sample_has_every_value_of_every_parameter_and_few_cases():
     assert {(name, value) for indices in by_day for name, value in indices.items()} == {
         (name, value) for item in items for name, value in item.callspec.indices.items()
     }
+
+
+def test_a_long_parameter_is_spread_over_a_short_one():
+    items = list(matrix(method=12, length=3))
+    nightly.mark_the_rest_of_samples(items)
+    by_day = [item.callspec.indices for item in items if "nightly" not in item.marks]
+    assert Counter(indices["length"] for indices in by_day) == {0: 4, 1: 4, 2: 4}
 
 
 def test_values_that_stand_only_together_are_all_in_it():

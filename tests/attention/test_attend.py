@@ -73,12 +73,14 @@ def assert_equal(extension, tensors, facts=FACTS, **kwargs):
         assert error <= CLOSE[got.dtype] * max(1.0, float(other.abs().max())), float(error)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("length", [1, 2, 63, 150])
 def test_equals_the_oracle_in_float64(extension, length):
     assert_equal(extension, tensors(length))
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_equals_the_oracle_in_the_models_precision(extension, dtype):
@@ -126,6 +128,7 @@ def test_whole_in_chunks_and_token_by_token(extension):
         torch.testing.assert_close(torch.cat(parts, 2), whole, rtol=0, atol=1e-11)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("groups", [1, 2, 4, 8])
 @pytest.mark.parametrize("head_dim", [8, 64, 128])
 @pytest.mark.parametrize("text", ["rerope:window=7", "dual_chunk:chunk=9,local=4", "biases.alibi", "dynamic_ntk"])
@@ -144,6 +147,7 @@ LONG = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", LONG)
 @pytest.mark.parametrize("length", [500, 1025])
 def test_texts_of_many_blocks(text, length):

@@ -49,6 +49,7 @@ def assert_equal(line, tensors, **kwargs):
         assert error <= CLOSE[got.dtype] * max(1.0, float(other.detach().abs().max())), float(error)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize(("length", "queries"), [(1, 1), (63, 63), (150, 150), (140, 7), (90, 1)])
 @pytest.mark.parametrize("heads", [1, FACTS.heads])

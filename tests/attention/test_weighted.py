@@ -18,12 +18,14 @@ from attention.test_attend import CLOSE, FACTS, assert_equal, every, learned, te
 WEIGHTED = dataclasses.replace(FACTS, weighted=True)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_equals_the_oracle(extension, dtype):
     assert_equal(extension, tensors(97, dtype=dtype), WEIGHTED)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text", ["rope", "rerope:window=7", "dynamic_yarn+log_n", "streaming:window=6,n_sink=2", "xpos", "biases.alibi"]
 )

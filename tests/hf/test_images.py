@@ -136,6 +136,7 @@ def test_images_under_our_attention_equal_the_models_own(name):
     assert torch.equal(read(model, given), bare)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", OTHERS)
 @pytest.mark.parametrize("name", SEVERAL)
 def test_images_are_read_on_through_a_cache(name, text):
@@ -231,6 +232,7 @@ def test_the_part_that_sees_is_left_alone():
         extend(tower, "yarn:factor=4")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*SEVERAL, "llava", "gemma3"])
 @pytest.mark.parametrize("text", ["pi:factor=4", "rerope:window=8"])
 def test_a_model_that_sees_images_is_saved_and_loaded_by_its_own_class(name, text, tmp_path):
@@ -247,6 +249,7 @@ def test_a_model_that_sees_images_is_saved_and_loaded_by_its_own_class(name, tex
             assert off(read(plain, given), read(model, given)) < CLOSE
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*SEVERAL, "gemma3", "llava"])
 @pytest.mark.parametrize("more", [[5, 6, 7], [5]])
 def test_a_chat_goes_on_after_an_image_in_one_cache(name, more):
@@ -274,6 +277,7 @@ def second_turn(model, given, more):
     return answer.logits[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("text", [None, "pi:factor=4", "rerope:window=8"])
 def test_text_is_scored_and_written_alike_before_and_after_an_image(name, text):

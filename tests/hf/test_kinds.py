@@ -39,6 +39,7 @@ def pieces(model, cache=None, **given):
     return torch.cat(parts, 1), cache
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*HYBRIDS, "llama4_text", "deepseek_v2", "gemma4_unified"])
 @pytest.mark.parametrize("text", ["yarn:factor=4", "dynamic_yarn", "rerope:window=16", "streaming:window=30,n_sink=4"])
 def test_hybrids_shared_keys_chunks_and_complex_tables_read_on_through_a_cache(name, text):
@@ -135,6 +136,7 @@ def test_what_is_asked_is_bounded_by_what_it_costs():
     assert count(model, 127) == 127
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("begin", [0, 1, 7])
 @pytest.mark.parametrize(
     "text", ["self_extend:window=16,group=8", "streaming:window=30,n_sink=4", "yarn:factor=4", "log_n"]

@@ -90,6 +90,7 @@ def test_the_probe_sees_it_and_nothing_without_the_extension_changes(name):
         assert torch.equal(logits(model, IDS, use_cache=False), bare)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("line", LINES)
 def test_chunks_and_padded_rows_equal_the_whole(name, line):
@@ -131,6 +132,7 @@ def test_what_keeps_near_distances_keeps_near_logits(name):
         assert off(got[:, near:], bare[:, near:]) > 0.01
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", INDEXED)
 @pytest.mark.parametrize("line", ["dynamic_yarn", "rerope:window=16", "log_n"])
 def test_an_indexer_chooses_as_trained(name, line):
@@ -366,6 +368,7 @@ def test_windows_are_read_on_through_the_models_caches(lift):
             assert off(pieces(model, cache=cache)[0], whole) < 1e-3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_is_accepted_and_a_mistake_is_not(name, dtype, monkeypatch):

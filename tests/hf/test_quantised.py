@@ -55,6 +55,7 @@ def error(got, expected):
     return float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", [TABLES, ATTENTION])
 def test_an_empty_extension_changes_nothing(model, mode):
     bare = logits(model)
@@ -63,6 +64,7 @@ def test_an_empty_extension_changes_nothing(model, mode):
     assert torch.equal(logits(model), bare)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", LINES)
 def test_extended_read_in_chunks_generated_scored_and_removed(model, line):
     bare, before = logits(model), trace(model, numbers=False)
@@ -148,6 +150,7 @@ def test_exported_with_the_plugin_and_made_static(kind, model, tmp_path):
     assert (plugin, static) in {("plugin", "frozen"), (REFUSES, REFUSES)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("surgery", ["gqa:kv_heads=1", "qk_bias"])
 def test_surgery_is_refused(model, surgery):
     with pytest.raises(rw.DoesNotFit, match=r"surgery computes with weights, and these are quantised .*before quant"):

@@ -44,6 +44,7 @@ def test_however_large_logits_are(size, monkeypatch):
         extend(model, "rerope:window=8")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", EXTENSIONS)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_whole_or_in_pieces_under_every_extension(model, text, cuts):
@@ -53,6 +54,7 @@ def test_whole_or_in_pieces_under_every_extension(model, text, cuts):
             assert error(in_pieces(model, cuts, cache)[0], whole) < CLOSE
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", EXTENSIONS)
 def test_a_row_does_not_depend_on_its_mates_or_its_padding(model, text):
     with extended(model, text, lift_windows=True):
@@ -99,6 +101,7 @@ def test_sinks_that_are_no_parameter_are_refused():
         extend(model, "rerope:window=8")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ["rerope:window=8+log_n", "streaming:window=10,n_sink=2", "biases.alibi"])
 def test_generating(model, text):
     given = {"attention_mask": MASK, "max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
@@ -119,6 +122,7 @@ def test_half_precision(name):
     assert float((error / size).sqrt()) < 0.1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ["yarn:factor=4", "rerope:window=8+log_n", "biases.kerple_log"])
 def test_saved_and_loaded(model, text, tmp_path):
     before = trace(model)

@@ -21,6 +21,7 @@ def model(request):
     return small(request.param)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", WORKING)
 @torch.no_grad()
 def test_what_needs_no_rotation_works(model, line):
@@ -40,6 +41,7 @@ def test_a_window_hides_what_is_before_it():
     torch.testing.assert_close(one, two)  # two layers see seven tokens back
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", ["yarn:factor=4", "dynamic_yarn", "rerope:window=8", "self_extend:window=8", "nope"])
 def test_what_only_changes_the_rotation_is_refused(model, line):
     with pytest.raises(DoesNotFit, match="no layer of this model rotates them"):

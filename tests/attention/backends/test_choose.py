@@ -225,6 +225,7 @@ def test_a_learned_bias_in_a_fixed_order_is_not_for_flex(gpu):
         torch.set_deterministic_debug_mode(before)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 @pytest.mark.parametrize("dtype", [torch.float32, HALF, torch.float64], ids=str)

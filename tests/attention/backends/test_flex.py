@@ -84,6 +84,7 @@ def test_equals_the_oracle(by_flex, extension):
     assert_equal(extension, tensors(63, batch=2))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("extension", CARRIED, ids=name)
 @pytest.mark.parametrize("brought", [{"softcap": 1.5}, {"sinks": True}, {"softcap": 1.5, "sinks": True}], ids=str)
 def test_a_cap_and_sinks(by_flex, extension, brought):
@@ -105,12 +106,14 @@ def assert_learns(extension, facts=FACTS, length=63, dtype=torch.float64):
         torch.testing.assert_close(one, other, rtol=0, atol=close * max(1, float(other.abs().max())))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bias", ALONE, ids=str)
 @pytest.mark.parametrize("reach", REACH, ids=str)
 def test_every_bias_learns_under_every_reach(by_flex, reach, bias):
     assert_learns(Extension(reach=reach, biases=(bias,)), length=31)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text", ["rerope:window=140", "biases.t5+streaming:window=150", "dynamic_yarn", "bca:block=150"]
 )

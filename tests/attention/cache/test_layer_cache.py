@@ -39,18 +39,21 @@ def assert_reads(extension, x, cuts, facts=FACTS, begins=(0,)):
     assert error <= CLOSE[got.dtype] * max(1.0, float(expected.abs().max())), error
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_equals_the_oracle_however_it_is_cut(extension, cuts):
     assert_reads(extension, tensors(60, batch=2), cuts)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_rows_padded_on_the_left(extension, cuts):
     assert_reads(extension, tensors(60, batch=3), cuts, begins=(0, -25, -7))
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_in_the_models_precision(extension, dtype):
@@ -66,6 +69,7 @@ BY_KERNEL = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", BY_KERNEL)
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("sinks", [False, True])
@@ -89,6 +93,7 @@ def test_what_the_fused_kernel_cannot_do_is_two_products(monkeypatch, text, dtyp
     assert_reads(parse(text), tensors(60, facts, dtype=dtype), CUTS["token by token"], facts)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("groups", [1, 2, 4, 8])
 @pytest.mark.parametrize("text", ["rerope:window=7", "streaming:window=6,n_sink=2", "biases.alibi", "dynamic_ntk"])
 def test_grouped_heads(groups, text):
@@ -172,6 +177,7 @@ def test_layers_share_a_session():
             torch.testing.assert_close(got, reference_attention(*upto, extension, FACTS), rtol=0, atol=1e-11)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("begins", [(0,), (0, -25)], ids=["plain", "padded"])
 def test_tokens_are_removed(extension, begins):

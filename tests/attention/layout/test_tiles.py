@@ -27,6 +27,7 @@ def wanted(start, stop, keys):
     return ((start[:, None] <= j) & (j < stop[:, None])).long()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("spec", REACH, ids=str)
 @pytest.mark.parametrize("rows", [1, 2, 7, 64, 101])
 @pytest.mark.parametrize("before", [0, 1, 30])

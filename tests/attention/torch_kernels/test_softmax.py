@@ -23,12 +23,14 @@ each_model = pytest.mark.parametrize("facts", MODELS.values(), ids=MODELS)
 ABROAD = ["rope", "rerope:window=5", "window:window=9", "streaming:window=6,n_sink=2", "alibi", "biases.t5", "fire"]
 
 
+@pytest.mark.sampled
 @every
 @each_model
 def test_equals_the_oracle_in_float64(extension, facts):
     assert_equal(extension, tensors(63, facts), facts)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_equals_the_oracle_in_the_models_precision(extension, dtype):
@@ -36,6 +38,7 @@ def test_equals_the_oracle_in_the_models_precision(extension, dtype):
     assert_equal(extension, tensors(97, dtype=dtype), MODELS["with sinks"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ABROAD)
 @each_model
 def test_padding_and_packing(text, facts):
@@ -48,6 +51,7 @@ def test_padding_and_packing(text, facts):
     assert_equal(parse(text), x, facts, positions_bj=positions)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("groups", [1, 2, 4, 8])
 @pytest.mark.parametrize("text", ["rerope:window=7", "biases.alibi"])
 def test_grouped_heads(groups, text):
@@ -56,6 +60,7 @@ def test_grouped_heads(groups, text):
         assert_equal(parse(text), tensors(65, model, batch=2), model)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ["biases.alibi", "biases.kerple_log", "rerope:window=300", "window:window=200"])
 @pytest.mark.parametrize("capped", [None, 1.5])
 def test_texts_of_many_blocks(text, capped):
@@ -78,6 +83,7 @@ def assert_learns(extension, facts, x):
         assert float((one - other).abs().max()) <= CLOSE[x[0].dtype] * max(1.0, float(other.abs().max()))
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("name", ["with sinks", "both"])
 def test_sinks_learn_as_the_oracles_do(extension, name):
@@ -127,6 +133,7 @@ def test_rows_that_see_nothing_give_zeros(facts):
 CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "pieces": [20, 1, 17, 1, 1, 20]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("extension", [tensor for tensor in EVERY if tensor.numbering.name == "sequential"], ids=str)
 @each_model
 def test_a_cache_reads_the_same_in_any_chunks(extension, facts):

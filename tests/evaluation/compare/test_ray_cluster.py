@@ -415,6 +415,7 @@ def cluster(monkeypatch):
         made.shutdown()
 
 
+@pytest.mark.nightly
 def test_a_slow_node_and_the_death_of_another(cluster, tmp_path):
     """The model's folder was on the driver alone, and is gone."""
     made, add = cluster
@@ -454,6 +455,7 @@ importlib.metadata.version = lambda name: "0.0.1" if name == "ropewalk" else ins
 """
 
 
+@pytest.mark.nightly
 def test_a_node_whose_install_differs_is_refused(cluster, tmp_path):
     """Its Python begins with a module of its own, by which one package is older."""
     made, add = cluster
@@ -517,6 +519,7 @@ class Killed(Task):
         return {}
 
 
+@pytest.mark.nightly
 def test_what_the_kernel_kills_is_marked_and_the_rest_is_measured(tmp_path):
     ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])

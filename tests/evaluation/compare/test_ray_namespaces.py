@@ -144,6 +144,7 @@ def cluster(monkeypatch):
         pytest.skip("no network namespaces here")
 
 
+@pytest.mark.nightly
 def test_a_slow_node_and_one_without_network(cluster, tmp_path):
     """What was measured is what one process measures; the lost node's cells are measured by the others."""
     script, nodes = tmp_path / "driver.py", [address(number) for number in range(NODES)]

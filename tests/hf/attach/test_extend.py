@@ -76,6 +76,7 @@ def test_the_identity_gives_the_models_own_logits(name):
     assert float((got - expected)[real].abs().max() / expected.abs().max()) < CLOSE
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", EXTENSIONS)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_whole_or_in_pieces_under_every_extension_and_cache(llama, text, cuts):
@@ -320,6 +321,7 @@ GENERATION = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", GENERATION)
 @pytest.mark.parametrize("text", ["rerope:window=8+log_n", "streaming:window=10,n_sink=2", "dynamic_yarn"])
 def test_generating(llama, way, text):

@@ -67,6 +67,7 @@ def llama():
     return tiny("llama", num_hidden_layers=2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", STATIC)
 @pytest.mark.parametrize("name", CARRIED)
 def test_both_ways_are_one_model(name, text):
@@ -304,6 +305,7 @@ def test_removed_on_another_type_the_table_is_what_it_was():
     assert model.model.rotary_emb.inv_freq is table
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
 @pytest.mark.parametrize("where", ["write", "require_written", "probe", "require_identity"])
 def test_whatever_fails_leaves_no_trace(name, where, monkeypatch):
@@ -369,6 +371,7 @@ GENERATION = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", GENERATION)
 @pytest.mark.parametrize("mode", ["tables", "attention"])
 def test_generating(llama, mode, form):
@@ -396,6 +399,7 @@ def test_whole_or_in_pieces(llama, cache):
 PACKED, GAPS = torch.cat([torch.arange(25), torch.arange(35)]), torch.arange(LENGTH) + 9 * (torch.arange(LENGTH) > 20)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("given", [{}, {"use_cache": False}], ids=["by default", "without a cache"])
 @pytest.mark.parametrize("positions", [PACKED, GAPS, GAPS[20:][:30]], ids=["packed", "gaps", "from further on"])
 @pytest.mark.parametrize("mates", [1, 2])

@@ -127,6 +127,7 @@ def test_turns_are_counted_on_the_own_table():
     assert not got[20:].any()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", ["yarn:factor=2", "pi:factor=2", "abf:new_base=4000000", "yarn:factor=2+instead"])
 @pytest.mark.parametrize("name", RUN)
 def test_both_ways_are_one_model(name, line):
@@ -182,6 +183,7 @@ def test_undoing_the_own_schedule(name):
         assert error(logits(model, IDS, use_cache=False), logits(plain, IDS, use_cache=False)) < CLOSE
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", RUN)
 @pytest.mark.parametrize("line", ["yarn:factor=2", "pi:factor=2", "yarn:factor=2+instead", "dynamic_yarn"])
 def test_saved_and_loaded_it_is_the_same(name, line, tmp_path):

@@ -76,6 +76,7 @@ def test_every_preset_through_every_cache(name):
     assert_one_answer(model_of("llama"), preset(name))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", HANDFUL)
 @pytest.mark.parametrize("name", CARRIED)
 def test_every_architecture_through_its_caches(name, text):
@@ -84,6 +85,7 @@ def test_every_architecture_through_its_caches(name, text):
     assert_one_answer(model_of(name), parse(text, **LENGTHS), caches)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["mistral", "gemma3_text", "cohere2"])
 @pytest.mark.parametrize("kind", CACHES)
 def test_windows_that_are_lifted(name, kind):
@@ -134,6 +136,7 @@ class Stream:
     __enter__ = __exit__ = wait_stream = lambda *_: None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", HANDFUL)
 @pytest.mark.parametrize("make", [DynamicCache, functools.partial(StaticCache, max_cache_len=80)], ids=["", "static"])
 def test_offloaded(text, make, monkeypatch):
