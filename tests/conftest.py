@@ -25,9 +25,9 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     nightly.mark_the_rest_of_samples(items)
     if commit := config.getoption("--tenth-of"):
-        left = nightly.left_out(items, commit)
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        left = set(nightly.left_out(items, commit))
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_terminal_summary(terminalreporter, config):

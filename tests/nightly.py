@@ -6,7 +6,7 @@ which each value of each parameter is at least once; the others are nightly.
 
 import collections
 import hashlib
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
 import pytest
@@ -16,12 +16,13 @@ def first_of_each(
     cases: Iterable[Any],
     of: Callable[[Any], Hashable] = lambda case: "all of one kind",
     name: Callable[[Any], str] = str,
-) -> Iterator[Any]:
+) -> list[Any]:
     """Values of a parameter: by day the first of each kind, by night the others and those whose kind is None."""
-    seen: set[Hashable] = {None}
+    seen, values = {None}, []
     for case in cases:
-        yield pytest.param(case, id=name(case), marks=pytest.mark.nightly if of(case) in seen else ())
+        values.append(pytest.param(case, id=name(case), marks=pytest.mark.nightly if of(case) in seen else ()))
         seen.add(of(case))
+    return values
 
 
 def mark_the_rest_of_samples(items: Iterable[pytest.Item]) -> None:
