@@ -30,7 +30,7 @@ def mark_the_rest_of_samples(items: Iterable[pytest.Item]) -> None:
     tests: dict[str, dict[Any, set]] = collections.defaultdict(dict)
     for item in items:
         if item.get_closest_marker("sampled"):
-            tests[test_of(item.nodeid)][item] = set(item.callspec.indices.items())
+            tests[test_of(item.nodeid)][item] = {(name, id(value)) for name, value in item.callspec.params.items()}
     for cases in tests.values():
         for item in cases.keys() - covering(cases):
             item.add_marker("nightly")

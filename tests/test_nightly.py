@@ -4,6 +4,8 @@ import itertools
 from collections import Counter
 from types import SimpleNamespace
 
+import pytest
+
 import nightly
 
 NAMES = [f"tests/test_{i}.py::test_it[{j}]" for i in range(40) for j in range(25)]
@@ -12,9 +14,9 @@ NAMES = [f"tests/test_{i}.py::test_it[{j}]" for i in range(40) for j in range(25
 class Item:
     """As much of pytest's item as is asked for."""
 
-    def __init__(self, nodeid, indices=None, marks=()):
+    def __init__(self, nodeid, params=None, marks=()):
         self.nodeid, self.marks = nodeid, set(marks)
-        self.callspec = SimpleNamespace(indices=indices)
+        self.callspec = SimpleNamespace(params=params)
 
     def get_closest_marker(self, name):
         return name if name in self.marks else None
@@ -32,24 +34,51 @@ def matrix(**sizes):
 def test_a_sample_has_every_value_of_every_parameter_and_few_cases():
     items = list(matrix(method=5, dtype=3, device=2))
     nightly.mark_the_rest_of_samples(items)
-    by_day = [item.callspec.indices for item in items if "nightly" not in item.marks]
+    by_day = [item.callspec.params for item in items if "nightly" not in item.marks]
     assert len(by_day) == 5
     assert {(name, value) for indices in by_day for name, value in indices.items()} == {
-        (name, value) for item in items for name, value in item.callspec.indices.items()
+        (name, value) for item in items for name, value in item.callspec.params.items()
     }
+
+
+MATRIX = """
+import pytest
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("long", [[1], [2], "c", None])
+@pytest.mark.parametrize("short", [True, False])
+def test_it(short, long):
+    pass
+"""
+
+
+def test_the_items_of_pytest_itself_are_sampled(tmp_path):
+    (tmp_path / "test_matrix.py").write_text(MATRIX)
+    collected = []
+
+    class Marking:
+        def pytest_collection_modifyitems(self, items):
+            nightly.mark_the_rest_of_samples(items)
+            collected.extend(items)
+
+    options = ["--collect-only", "-q", "--rootdir", str(tmp_path), "-W", "ignore", "-p", "no:cacheprovider"]
+    pytest.main([*options, str(tmp_path / "test_matrix.py")], plugins=[Marking()])
+    by_day = [item.callspec.params for item in collected if not item.get_closest_marker("nightly")]
+    assert (len(collected), len(by_day)) == (8, 4)
+    assert Counter(params["short"] for params in by_day) == {True: 2, False: 2}
 
 
 def test_a_long_parameter_is_spread_over_a_short_one():
     items = list(matrix(method=12, length=3))
     nightly.mark_the_rest_of_samples(items)
-    by_day = [item.callspec.indices for item in items if "nightly" not in item.marks]
+    by_day = [item.callspec.params for item in items if "nightly" not in item.marks]
     assert Counter(indices["length"] for indices in by_day) == {0: 4, 1: 4, 2: 4}
 
 
 def test_values_that_stand_only_together_are_all_in_it():
-    items = [item for item in matrix(a=4, b=4) if item.callspec.indices["a"] <= item.callspec.indices["b"]]
+    items = [item for item in matrix(a=4, b=4) if item.callspec.params["a"] <= item.callspec.params["b"]]
     nightly.mark_the_rest_of_samples(items)
-    by_day = [item.callspec.indices for item in items if "nightly" not in item.marks]
+    by_day = [item.callspec.params for item in items if "nightly" not in item.marks]
     assert {indices["a"] for indices in by_day} == {indices["b"] for indices in by_day} == {0, 1, 2, 3}
 
 
