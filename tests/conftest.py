@@ -33,8 +33,8 @@ def pytest_collection_modifyitems(config, items):
 def pytest_terminal_summary(terminalreporter, config):
     """The names of the tenth, from the reports: with pytest-xdist no other process tells."""
     if commit := config.getoption("--tenth-of"):
-        reports = [each for listed in terminalreporter.stats.values() for each in listed]
-        ran = {each.nodeid for each in reports if "nightly" in getattr(each, "keywords", ())}
+        told = [each for listed in terminalreporter.stats.values() for each in listed]
+        ran = {each.nodeid for each in told if isinstance(each, pytest.TestReport) and "nightly" in each.keywords}
         terminalreporter.section(f"the tenth of the nightly tests that {commit} draws: {len(ran)}")
         for line in nightly.told(ran):
             terminalreporter.line(line)
