@@ -1,7 +1,7 @@
 """Folders and files that appear whole or not at all.
 
-Files are written to a temporary folder beside their place until they are whole. The writing process locks that folder;
-the lock ends with the process, however it ends, so the next writer knows what a killed one has left.
+Files are written to a temporary folder beside their place until they are whole and on the disk. The writing process
+locks that folder; the lock ends with the process, however it ends, so the next writer knows what a killed one has left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, why
 
 try:
@@ -35,6 +35,7 @@ WORDS = (
     "disk I/O error",
 )
 LEFT = ".ropewalk-{machine}-{mark}.part"  # a lock may hold on one machine only
+_HELD: set[Path] = set()  # the folders that this process keeps others out of
 Failures = tuple[type[Exception], ...]
 
 
@@ -112,8 +113,10 @@ def replacing(folder: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
     with _refusing(folder, failures), _part_in(folder) as place:
         yield place
         _open_to_others(place)
+        _store(place)
         for path in sorted(place.iterdir()):
             path.replace(folder / path.name)
+        _store_names(folder)
 
 
 @contextmanager
@@ -123,9 +126,11 @@ def appearing(directory: Path, failures: Failures = (OSError,)) -> Iterator[Path
     with _refusing(directory, failures), _part_in(directory.parent) as place:
         yield place
         _open_to_others(place)
+        _store(place)
         if directory.exists():
             directory.rmdir()
         place.rename(directory)
+        _store_names(directory.parent)
 
 
 @contextmanager
@@ -204,6 +209,35 @@ def locked(place: Path) -> int | None:
     return opened
 
 
+@contextmanager
+def held(folder: Path, sentence: str, remedy: str) -> Iterator[None]:
+    """Keep other processes out of a folder, which is made if need be; refused where another one has it.
+
+    Blocks within each other may hold the same folder. One that was made and is still empty is removed after the block.
+    """
+    with _refusing(folder):
+        made = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder.resolve()
+    if place in _HELD:
+        yield
+        return
+    try:
+        lock = locked(place)
+    except BlockingIOError:
+        raise Conflict.because("folder", sentence, remedy=remedy) from None
+    _HELD.add(place)
+    try:
+        yield
+    finally:
+        _HELD.discard(place)
+        if made:
+            with suppress(OSError):
+                place.rmdir()
+        if lock is not None:
+            os.close(lock)
+
+
 def _machine() -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname()[:64])
 
@@ -214,3 +248,29 @@ def _open_to_others(place: Path) -> None:
     for path in place.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.chmod(path.stat().st_mode | readable)
+
+
+def _store(place: Path) -> None:
+    """Have everything in a folder on the disk before it moves: a name may outlive a power cut that its bytes do not."""
+    for path in place.rglob("*"):
+        if path.is_symlink():
+            continue
+        if path.is_dir():
+            _store_names(path)
+        else:
+            _synced(path, os.O_RDONLY if fcntl else os.O_RDWR)  # Windows flushes what may be written only
+    _store_names(place)
+
+
+def _store_names(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system can do that for folders."""
+    with suppress(OSError):
+        _synced(folder, os.O_RDONLY)
+
+
+def _synced(path: Path, how: int) -> None:
+    opened = os.open(path, how)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

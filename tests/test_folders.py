@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from full_disk import room
 
-from ropewalk import InvalidValue
-from ropewalk.folders import appearing, replacing, require_writable, write_whole
+from ropewalk import Conflict, InvalidValue
+from ropewalk.folders import appearing, held, replacing, require_writable, write_whole
 
 
 def names(folder):
@@ -63,6 +63,73 @@ def test_files_that_belong_together_come_together(tmp_path):
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "1", "b": "1", "other": "mine"}
     both("3", "3")
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "3", "b": "3", "other": "mine"}
+
+
+@pytest.fixture
+def order(monkeypatch):
+    """What is brought onto the disk and what moves, in this order, by inodes."""
+    events, sync, replace, rename = [], os.fsync, Path.replace, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda opened: (events.append(("sync", os.fstat(opened).st_ino)), sync(opened)))
+
+    def moving(how):
+        def move(path, target):
+            events.append(("move", path.stat().st_ino))
+            return how(path, target)
+
+        return move
+
+    monkeypatch.setattr(Path, "replace", moving(replace))
+    monkeypatch.setattr(Path, "rename", moving(rename))
+    return events
+
+
+def test_what_moves_is_on_the_disk_before_and_its_name_after(tmp_path, order):
+    """A power cut after the move must not leave a name without its bytes."""
+
+    def write(place):
+        (place / "inner").mkdir()
+        for name in ("a", "inner/b"):
+            (place / name).write_text(name)
+
+    with replacing(tmp_path / "some") as place:
+        write(place)
+    with appearing(tmp_path / "new") as place:
+        write(place)
+    for folder, moved, parent in (("some", ("a", "inner"), "some"), ("new", ("",), "")):
+        synced = [(tmp_path / folder / name).stat().st_ino for name in ("a", "inner", "inner/b")]
+        moves = [order.index(("move", (tmp_path / folder / name).stat().st_ino)) for name in moved]
+        assert all(order.index(("sync", inode)) < min(moves) for inode in synced)
+        assert ("sync", (tmp_path / parent).stat().st_ino) in order[max(moves) :]
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from ropewalk.folders import held
+with held(Path(sys.argv[1]), "another one writes here", "wait"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_folder_is_held_by_one_process_however_it_ends(tmp_path):
+    place, said = tmp_path / "out", "another one writes here"
+    running = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert running.stdout.readline() == "held\n"
+        with pytest.raises(Conflict, match=f"{said}; wait"), held(place, said, "wait"):
+            pass
+    finally:
+        running.kill()
+        running.communicate()
+    with held(place, "", ""), held(place, "", ""):
+        (place / "file").touch()
+    assert names(place) == ["file"]
+    with held(tmp_path / "empty", "", ""):
+        pass
+    assert not (tmp_path / "empty").exists()
 
 
 WRITING = """

@@ -35,3 +35,14 @@ def test_nothing_is_handled_in_another_thread():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_what_this_process_ignores_stays_ignored():
+    """As nohup has it: whoever began the process wants no signal to end it."""
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with handling((signal.SIGUSR1,), lambda number, frame: pytest.fail("heard")):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGUSR1, before)

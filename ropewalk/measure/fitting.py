@@ -180,7 +180,7 @@ def fit(
     and scales alone, and compares with such rivals: every token attends to the whole text. `space="compositions"`
     searches what composes (a reach, a schedule, scales, which layers read the whole text) by children of the best.
     """
-    pace, began = QUICK if quick else USUAL, time.time()
+    pace, began = QUICK if quick else USUAL, time.monotonic()
     _require_known(deployable, objective, space)
     _require_room_for(workers, model, device)
     limit = seconds("budget", budget) or pace.budget  # a budget of 0 is refused
@@ -276,7 +276,7 @@ def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
 
 def _search(fitting: Fitting, progress: WorkProgress) -> bool:
     """Whether it was interrupted."""
-    began, end = time.time(), fitting.end
+    began, end = time.monotonic(), fitting.end
     if end is not None and end <= began:
         more = fitting.deadline and began - end  # what the final test needs beyond the budget
         late = f"the budget is about {more:.0f} s too short for the final test: it takes longer, and little is searched"
@@ -289,7 +289,7 @@ def _search(fitting: Fitting, progress: WorkProgress) -> bool:
         if trial.keeps and trial.figures:
             best.append(trial.figures.loss)
         label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
-        progress(time.time() - began, max(1.0, (end or began) - began), label)
+        progress(time.monotonic() - began, max(1.0, (end or began) - began), label)
 
     interrupted = fitting.search(watch=watch)
     if interrupted:

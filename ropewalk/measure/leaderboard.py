@@ -98,7 +98,7 @@ def leaderboard(
     whole round counts; the first is always finished. In a `folder` the numbers are kept: the same call continues
     there. All other parameters are those of `rw.compare`.
     """
-    began = time.time()
+    began = time.monotonic()
     limit, samples = seconds("time_limit", time_limit), whole_number("samples", samples, least=FEWEST)
     deadline = None if limit is None else began + limit
     lines = lines_of(extensions) if extensions else []
@@ -142,7 +142,7 @@ class RaceClock:
 
     def counted(self, _: Cell) -> tuple[int, int, str]:
         """One more cell is there."""
-        if self._deadline is not None and time.time() > self._deadline:
+        if self._deadline is not None and time.monotonic() > self._deadline:
             raise TimeIsUp
         self._done += 1
         return self._done, self._total, self._label

@@ -47,7 +47,7 @@ class Fitting:
     folder: Path
     storage: str | None = None
     name: str = STUDY
-    deadline: float | None = None  # of the whole run, by time.time()
+    deadline: float | None = None  # of the whole run, by time.monotonic()
     budget: float | None = None  # seconds from start to deadline
     workers: int = 1
     most: int | None = None  # hand-set extensions that are tested beside the answer
@@ -216,6 +216,6 @@ class Fitting:
         parent = multiprocessing.parent_process()
         if self.stopped() or (parent is not None and not parent.is_alive()):
             raise KeyboardInterrupt  # the main process was interrupted, or has died
-        over = self._until is not None and time.time() > self._until
+        over = self._until is not None and time.monotonic() > self._until
         if over and any(trial.figures for trial in tried(self.study)):
             raise OutOfTime

@@ -47,3 +47,15 @@ def test_files_are_opened_where_it_is_seen_to():
 def opens(name, of):
     roots = ROOTS.get(name)
     return roots is None or (isinstance(of, ast.Name) and of.id in roots)
+
+
+def test_waiting_is_measured_by_a_clock_that_nobody_sets():
+    """`time.time` is for what people read; a deadline by it moves when the clock is set."""
+    shown = {"ropewalk.serve.api.responses.shapes", "ropewalk.serve.api.routes.models"}
+    asked = {
+        module_of(path)
+        for path in FILES
+        for name, of, _ in calls(path)
+        if name == "time" and isinstance(of, ast.Name) and of.id == "time"
+    }
+    assert asked <= shown

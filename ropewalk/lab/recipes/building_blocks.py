@@ -25,6 +25,7 @@ from ropewalk.lab.data.packs import PackedRows, Row
 from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.data.tokens import end_token, tokenised
+from ropewalk.lab.training.stopping import recording_signals
 from ropewalk.lab.training.train import TrainingPlan, train
 from ropewalk.models import path_of
 
@@ -128,11 +129,12 @@ def train_and_save(
 ) -> PreTrainedModel:
     """Train a model, or LoRA adapters of rank `lora` that are merged at the end, and save it."""
     wrapped: Any = _with_adapters(model, lora, plan.seed) if lora else model
-    trainer = train_logged(wrapped, rows, plan, folder)
-    if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
-        if lora:
-            wrapped.merge_and_unload()  # changes the weights of `model` itself
-        keep(model, tokenizer, folder / "model", target_len=target_len)
+    with recording_signals():  # until the model is whole
+        trainer = train_logged(wrapped, rows, plan, folder)
+        if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
+            if lora:
+                wrapped.merge_and_unload()  # changes the weights of `model` itself
+            keep(model, tokenizer, folder / "model", target_len=target_len)
     return model
 
 

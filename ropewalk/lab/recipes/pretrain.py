@@ -29,6 +29,7 @@ from ropewalk.lab.recipes.building_blocks import keep, train_logged, training_ro
 from ropewalk.lab.recipes.recipe import Characters, Corpus, Packed, RecipeSettings
 from ropewalk.lab.recipes.same_logits import changes_nothing
 from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.lab.training.stopping import recording_signals
 from ropewalk.parsing import parse
 from ropewalk.reach import Causal, LeakyReRoPE, ReRoPE
 from ropewalk.surgery import QKBias
@@ -76,10 +77,11 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
         marked=settings.marked,
     )
     model = new_model(shape, extension, end=tokenizer.eos_token_id, seed=plan.seed)
-    trainer = train_logged(model, _numbered(rows, extension, plan.seed), plan, folder)
-    if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
-        run_under(model, attention_of(extension))
-        keep(model, tokenizer, folder / "model")
+    with recording_signals():  # until the model is whole
+        trainer = train_logged(model, _numbered(rows, extension, plan.seed), plan, folder)
+        if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
+            run_under(model, attention_of(extension))
+            keep(model, tokenizer, folder / "model")
     return model
 
 

@@ -13,7 +13,7 @@ from ropewalk.errors import Conflict, InvalidValue, RopewalkError
 from ropewalk.folders import write_whole
 from ropewalk.lab.recipes.recipe import Recipe
 from ropewalk.lab.training.checkpoints import changed_settings, steps_done
-from ropewalk.lab.training.processes import together
+from ropewalk.lab.training.processes import alone_in, together
 
 RECIPE = "recipe.json"
 
@@ -24,7 +24,7 @@ def run(recipe: Recipe, out: str | Path, texts: Mapping[str, str]) -> Path | Non
     fixed = {name: value for name, value in settings.written().items() if name not in settings.changeable}
     if not settings.plan.progress:
         _hide_bars()
-    with _undone_if_refused(folder, settings.costly):
+    with alone_in(folder), _undone_if_refused(folder, settings.costly):
         _require_same(folder, {"recipe": recipe.name, **fixed}, recipe.defaults())
         result = recipe.run(out, settings)
     if isinstance(result, Path):

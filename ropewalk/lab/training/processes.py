@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
 import torch
 from accelerate import PartialState
 from torch import distributed
+
+from ropewalk.folders import held
 
 
 def any_of_us(yes: bool) -> bool:
@@ -24,3 +29,11 @@ def is_main() -> bool:
 def together() -> None:
     """Wait for all processes."""
     PartialState().wait_for_everyone()
+
+
+def alone_in(folder: Path) -> AbstractContextManager[None]:
+    """Keep other trainings out of a folder: the processes of one training write there by turns."""
+    if not is_main():
+        return nullcontext()
+    sentence = f"another training writes to {folder}"
+    return held(folder, sentence, remedy="wait until it ends, or name another folder")

@@ -37,7 +37,7 @@ from ropewalk.lab.training.checkpoints import (
 )
 from ropewalk.lab.training.checkpoints import last_checkpoint as last_checkpoint
 from ropewalk.lab.training.parallel import checked_rows, processes_per_row, require_divisible
-from ropewalk.lab.training.processes import any_of_us, is_main, together
+from ropewalk.lab.training.processes import alone_in, any_of_us, is_main, together
 from ropewalk.lab.training.stopping import recording_signals
 from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked
 
@@ -146,7 +146,7 @@ def train(
         * training_arguments.gradient_accumulation_steps
         * training_arguments.world_size
     )
-    with reporting_full_disk(out), _caching_as_before(model), recording_signals() as stopping:
+    with alone_in(out), reporting_full_disk(out), _caching_as_before(model), recording_signals() as stopping:
         _require_same_plan(plan, out, getattr(rows, "record", {}))
         trainer = _NaNGuardTrainer(
             model=model,

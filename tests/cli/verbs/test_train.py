@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,25 @@ def test_a_folder_with_somebodys_model_is_left_alone(tmp_path):
     with pytest.raises(InvalidValue, match="out must be new, or a folder where a recipe was begun"):
         within("pretrain", "--out", tmp_path, *settings(steps=1))
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "NOTES.txt"]
+
+
+def test_two_trainings_in_one_folder_are_one(tmp_path):
+    """The second is refused at once, and leaves the folder as it is."""
+    corpus, place = folder_of(tmp_path / "texts"), tmp_path / "run"
+    begun = ["train", "pretrain", "--out", str(place), *settings(corpus=corpus, steps=10**6, progress="false")]
+    first = subprocess.Popen([sys.executable, "-m", "ropewalk", *begun], stderr=subprocess.PIPE)
+    try:
+        while not (place / "plan.json").is_file():
+            assert first.poll() is None, first.stderr.read()
+            time.sleep(0.05)
+        for more in ([], ["--set", "seed=1"]):
+            with pytest.raises(Conflict, match=f"another training writes to {place}; wait until it ends, or name"):
+                within(*begun[1:], *more)
+    finally:
+        first.terminate()
+        first.communicate()
+    assert first.returncode == 130
+    assert len(list(place.glob("checkpoint-*"))) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
