@@ -48,9 +48,11 @@ def export(
     fitted = fitting(model, line or extension, to)
     from ropewalk.hf import export as write
     from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.checkpoint.own_files import require_own_files
     from ropewalk.hf.engine_export.export import require_directory
 
     require_directory(out or None, engine, "--out")
+    require_own_files(model if out else None)
     tokenizer, host = tokenizer_of(model) if out else None, weights_of(model)
     taken_off(host).put_on(host, fitted, target_len=target_len)
     result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)

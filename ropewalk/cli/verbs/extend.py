@@ -16,10 +16,13 @@ def extend(model: Model, extension: Extension, out: Out, to: To = "", as_json: A
     target_len = target(to)
     require_new(Path(out))
     line = require_plausible(model, extension)
-    fitted, tokenizer = fitting(model, line or extension, to), tokenizer_of(model)
+    fitted = fitting(model, line or extension, to)
     from ropewalk.hf import save
     from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.checkpoint.own_files import require_own_files
 
+    require_own_files(model)
+    tokenizer = tokenizer_of(model)
     host = weights_of(model)
     handle = taken_off(host).put_on(host, fitted, target_len=target_len)
     how = save(host, out, target_len=target_len, tokenizer=tokenizer)

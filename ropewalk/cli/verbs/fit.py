@@ -133,7 +133,10 @@ def fit(
         duration(budget, "--budget")
     require_plausible(model)
     if save:
+        from ropewalk.hf.checkpoint.own_files import require_own_files
+
         require_new(Path(out) / "model")
+        require_own_files(model)
     from ropewalk.measure.fitting import fit as measured
 
     result = measured(

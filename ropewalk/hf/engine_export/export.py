@@ -32,6 +32,7 @@ from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.model_card import copy_papers
+from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.weights import whole_state
 from ropewalk.hf.engine_export.config_for_engine import stated
 from ropewalk.hf.engine_export.engines import ENGINES, EngineReading, StatedModel, vllm
@@ -97,6 +98,8 @@ def export(
     require_directory(directory, target)
     host, handle = extended_host(model)
     place = None if directory is None else Path(directory)
+    if place:
+        require_own_files(*sources_of(host, tokenizer))
     plans = _plans(host, handle, target, target_len, plugin)
     if plans and place:
         return _with_plugin(host, plans, place, tokenizer)

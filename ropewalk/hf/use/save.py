@@ -20,6 +20,7 @@ from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, close
 from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, loadable, loader_of, runs_own_code
+from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.weights import first_difference
 from ropewalk.hf.probe.identity import allowed_error
 from ropewalk.hf.probe.probe import device_of, quiet
@@ -49,6 +50,7 @@ def save(
         return _save_adapter(model, Path(directory), target_len, tokenizer)
     host, handle = extended_host(model)
     require_savable(host)
+    require_own_files(*sources_of(host, tokenizer))
     with appearing(Path(directory), FAILURES) as place:
         save_weights(host, place)
         try:
@@ -72,6 +74,7 @@ def save(
 def _save_adapter(model: nn.Module, directory: Path, target_len: int | None, tokenizer: Any | None) -> str:
     """Write the adapter of a wrapped model with the extension beside it."""
     host, handle = host_of(model), _handle(host_of(model))
+    require_own_files(*sources_of(host, tokenizer))
     with appearing(directory, FAILURES) as place:
         write_adapter(model, place)
         handle.keep(place, target_len=target_len)

@@ -19,6 +19,7 @@ from ropewalk.folders import appearing, write_whole
 from ropewalk.hf import load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
 from ropewalk.lab.data.packs import PackedRows, Row
@@ -49,6 +50,7 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
     model = path_of(str(model))
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
+    require_own_files(model)
     loaded, tokenizer = load(model, dtype=torch.float32), fetch_tokenizer(model)
     end_token(tokenizer)  # refused now, and not when a corpus has been read
     return loaded, tokenizer
@@ -164,6 +166,7 @@ def keep(
             target_len = target_len or handle.facts.trained_len
         save(model, folder, target_len=target_len, tokenizer=tokenizer)
         return
+    require_own_files(*sources_of(model, tokenizer))
     with appearing(folder, FAILURES) as place:
         model.save_pretrained(place)
         save_tokenizer(tokenizer, place)
