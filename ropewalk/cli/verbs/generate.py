@@ -49,8 +49,7 @@ Seed = Annotated[int, typer.Option(help="random seed of sampling")]
 class GenerateRequest(NamedTuple):
     """What to generate, and from what."""
 
-    prompt: str
-    chat: bool
+    ids: Any  # of the prompt, [tokens]; None with contexts
     contexts: list[str]
     question: str
     endless: bool
@@ -97,11 +96,12 @@ def generate(
     sampling = _sampling(max_new_tokens, stream, temperature, top_p, seed)
     texts = _texts(Path(contexts)) if contexts else []
     text = _text(Path(prompt_file)) if prompt_file else prompt
-    request = GenerateRequest(text, chat, texts, question, stream, sampling)
     if target(to) and not extension:
         raise InvalidValue.because("EXTENSION", "--to needs an extension", remedy="pass yarn, or leave --to out")
     line = require_plausible(model, extension)
     tokenizer = tokenizer_of(model)
+    ids = None if contexts else _prompt_ids(tokenizer, text, chat=chat)
+    request = GenerateRequest(ids, texts, question, stream, sampling)
     read = _length(tokenizer, request)
     if to and read > (target(to) or 0):
         raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target(to))
@@ -159,23 +159,23 @@ def _texts(folder: Path) -> list[str]:
 def _length(tokenizer: Any, request: GenerateRequest) -> int:
     """Tokens before the first generated one: of the longest context, where there are several."""
     if not request.contexts:
-        return len(_prompt_ids(tokenizer, request))
+        return len(request.ids)
     rows = [len(tokenizer(context, verbose=False)["input_ids"]) for context in request.contexts]
     return max(rows) + len(tokenizer(request.question, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def _prompt_ids(tokenizer: Any, request: GenerateRequest) -> list[int]:
+def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> Any:
     """The tokens of the prompt; of a chat, as the model's template writes it."""
-    if not request.chat:
-        ids: list[int] = tokenizer(request.prompt, verbose=False)["input_ids"]
-        return ids
-    if not getattr(tokenizer, "chat_template", None):
+    from ropewalk.hf.checkpoint.chat_template import as_chat
+    from ropewalk.hf.checkpoint.token_ids import prompt_ids, token_ids
+
+    if chat and not getattr(tokenizer, "chat_template", None):
         sentence = "the model has no chat template"
         raise DoesNotFit.because("--chat", sentence, remedy="leave --chat out: the prompt is continued as it is")
-    message = [{"role": "user", "content": request.prompt}]
-    text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids
+    with showing_progress("tokenising") as progress:
+        if chat:
+            return token_ids(tokenizer, as_chat(tokenizer, prompt), progress=progress)
+        return prompt_ids(tokenizer, prompt, progress=progress)
 
 
 def _decoding(request: GenerateRequest, extension: extensions.Extension | None) -> Any:
@@ -243,17 +243,15 @@ def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, prog
 
 def _continuation(host: Any, tokenizer: Any, request: GenerateRequest, _: Any, progress: Any) -> Iterator[int]:
     """Tokens up to the model's end token, or without end."""
-    import torch
-
     from ropewalk.hf import stream
     from ropewalk.hf.probe.probe import device_of
     from ropewalk.hf.use.contexts import end_tokens
 
-    ids = torch.tensor([_prompt_ids(tokenizer, request)], device=device_of(host))
+    ids = request.ids[None].to(device_of(host))
     vocabulary = len(host.get_input_embeddings().weight)
     if ids.numel() and int(ids.max()) >= vocabulary:
         rule, remedy = f"the model's, with {vocabulary} tokens", "put the model's own tokenizer into its folder"
         raise DoesNotFit("tokenizer", rule, f"token {int(ids.max())}", remedy=remedy)
-    tokens = (int(token) for token in stream(host, ids.long(), progress=progress, **request.sampling))
+    tokens = (int(token) for token in stream(host, ids, progress=progress, **request.sampling))
     ends = set() if request.endless else end_tokens(host, tokenizer)
     return itertools.takewhile(lambda token: token not in ends, tokens)

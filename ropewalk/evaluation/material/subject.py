@@ -29,6 +29,7 @@ from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
+from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.probe.facts import corrected
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.runtime.layer import PREFIX
@@ -153,13 +154,13 @@ class Subject:
             searched["read"] += 1
             if len(document.text.encode()) >= self.longest:
                 searched["tokenised"] += 1
-                ids = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-                if len(ids) >= self.longest and not self._left_out(ids[: self.longest]):
-                    yield document.project, torch.tensor(ids[: self.longest])
+                ids = token_ids(self.tokenizer, document.text, self.longest)
+                if len(ids) >= self.longest and not self._left_out(ids):
+                    yield document.project, ids
 
-    def _left_out(self, ids: list[int]) -> bool:
+    def _left_out(self, ids: Tensor) -> bool:
         """Whether this passage is one of those to leave out."""
-        return bool(self.without) and _mark(json.dumps(ids)) in self.without
+        return bool(self.without) and _mark(json.dumps(ids.tolist())) in self.without
 
     def _has(self, count: int) -> str:
         """How many long documents were found, and in which if others were not read."""

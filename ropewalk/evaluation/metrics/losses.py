@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from ropewalk.corpora import Document, projects_in_turn
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens
+from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.positions import Positions
 
 BINS = 64  # of a text, for curves
@@ -95,10 +96,10 @@ def _middles(
 ) -> Iterator[tuple[str, Tensor]]:
     """The middle of every document that is long enough, with the document's project."""
     for document in documents:
-        tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
-        first = (len(tokens) - length) // 2
+        ids = token_ids(tokenizer, document.text)
+        first = (len(ids) - length) // 2
         if first >= 0:
-            yield document.project, torch.tensor(tokens[first : first + length])
+            yield document.project, ids[first : first + length].clone()  # a view would keep the whole text
 
 
 def repeated(ids_bn: Tensor, length: int) -> Tensor:

@@ -26,6 +26,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.metrics.losses import bits_per_byte, edges, text_bytes
 from ropewalk.hf import read
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
+from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.use.long_text import PIECE, Progress, ReadChunk
 from ropewalk.spec import Json
 
@@ -79,9 +80,8 @@ def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> He
     texts: list[Tensor] = []
     total = 0
     for document in documents(corpus, "held out"):
-        ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-        texts.append(torch.tensor(ids, dtype=torch.long))
-        total += len(ids)
+        texts.append(token_ids(tokenizer, document.text))
+        total += len(texts[-1])
         if total >= count:
             break
     whole, begin = torch.cat(texts).repeat(-(-count // total)), begin_tokens(tokenizer)

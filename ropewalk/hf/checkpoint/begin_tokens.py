@@ -14,11 +14,17 @@ from torch import Tensor
 
 def begin_tokens(tokenizer: Any) -> tuple[int, ...]:
     """What stands before a letter when special tokens are added to it."""
+    return around(tokenizer)[0]
+
+
+def around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What stands before and behind a letter when special tokens are added to it."""
     plain, whole = (
         list(tokenizer("a", add_special_tokens=added, verbose=False)["input_ids"]) for added in (False, True)
     )
     places = range(len(whole) - len(plain) + 1)
-    return tuple(whole[: next((place for place in places if whole[place:][: len(plain)] == plain), 0)])
+    place = next((place for place in places if whole[place:][: len(plain)] == plain), None)
+    return ((), ()) if place is None else (tuple(whole[:place]), tuple(whole[place + len(plain) :]))
 
 
 def begun(ids_n: Tensor, begin: Sequence[int], length: int) -> Tensor:

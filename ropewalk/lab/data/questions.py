@@ -21,6 +21,8 @@ from ropewalk.errors import Unreadable
 from ropewalk.files import read_json, read_text, why
 from ropewalk.folders import refusing_full, write_whole
 from ropewalk.hf import stream
+from ropewalk.hf.checkpoint.chat_template import as_chat
+from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.spec import Json
 
 Ask = Callable[[str], str]
@@ -47,7 +49,7 @@ def asker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
 
     def ask(prompt: str) -> str:
         special = not tokenizer.chat_template  # which writes the special tokens itself
-        asked = tokenizer.encode(_as_chat(prompt, tokenizer), add_special_tokens=special)
+        asked = tokenizer.encode(prompt if special else as_chat(tokenizer, prompt), add_special_tokens=special)
         ids = torch.tensor([asked], device=model.device)
         answer: list[int] = []
         for token in stream(model, ids, max_new_tokens=ANSWER):
@@ -58,14 +60,6 @@ def asker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
         return str(tokenizer.decode(answer, skip_special_tokens=True)).strip().partition("\n")[0].strip()
 
     return ask
-
-
-def _as_chat(prompt: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """In the model's chat template, where it has one."""
-    if not tokenizer.chat_template:
-        return prompt
-    turn = [{"role": "user", "content": prompt}]
-    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
 
 
 def pairs_of(
@@ -109,11 +103,11 @@ def _pairs_in(line: Any, file: Path) -> tuple[str, list[QuestionAnswer]]:
 
 
 def _make(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, passage: int) -> list[QuestionAnswer]:
-    tokens = tokenizer.encode(document.text, add_special_tokens=False, verbose=False)
+    tokens = token_ids(tokenizer, document.text)
     if len(tokens) <= passage:
         return []
     begin = Random(document.name).randrange(len(tokens) - passage)
-    text = str(tokenizer.decode(tokens[begin : begin + passage]))
+    text = str(tokenizer.decode(tokens[begin : begin + passage].tolist()))
     question = ask(QUESTION.format(passage=text))
     answer = ask(REPLY.format(passage=text, question=question))
     pair = QuestionAnswer(document.name, begin, question, answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,12 @@ from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refusing_full
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
+from ropewalk.hf.checkpoint.token_ids import token_ids
 
-BATCH, CHARACTERS = 256, 4_000_000  # documents and their characters that are tokenised at a time, or one document
+BATCH, CHARACTERS = (
+    256,
+    1_000_000,
+)  # documents and their characters that are tokenised at a time
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -85,11 +89,11 @@ def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterat
     waiting: list[str] = []
     characters = 0
     for document in documents(source, split, most=most):
-        waiting.append(document.text)
-        characters += len(document.text)
-        if len(waiting) == BATCH or characters >= CHARACTERS:
+        if waiting and (len(waiting) == BATCH or characters + len(document.text) > CHARACTERS):
             yield from _encoded(waiting, tokenizer)
             waiting, characters = [], 0
+        waiting.append(document.text)
+        characters += len(document.text)
     yield from _encoded(waiting, tokenizer)
 
 
@@ -106,6 +110,14 @@ def _encoded(texts: list[str], tokenizer: Any) -> Iterator[dict[str, Any]]:
     if not texts:
         return
     begin, end = begin_tokens(tokenizer), end_token(tokenizer)
-    for tokens in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
-        whole = np.asarray([*begin, *tokens, end], dtype=np.int32)
+    for tokens in _ids(texts, tokenizer):
+        whole = np.concatenate([begin, tokens, [end]]).astype(np.int32)
         yield {"tokens": whole, "length": len(whole)}
+
+
+def _ids(texts: list[str], tokenizer: Any) -> Iterable[Any]:
+    """Of a single text in pieces, since it may be long; of several at once, which uses all cores."""
+    if len(texts) == 1:
+        return [token_ids(tokenizer, texts[0]).numpy()]
+    ids: list[list[int]] = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids

@@ -22,6 +22,7 @@ from ropewalk.corpora import Document, documents
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
+from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.lab.data.packs import IGNORED, Row, row_of
 from ropewalk.lab.data.questions import Ask, QuestionAnswer, asker, pairs_of
 from ropewalk.lab.data.tokens import Numbers, end_token
@@ -136,7 +137,7 @@ class AnsweredRows(Dataset[Row]):
         return question, [*self._encoded(f" {pair.answer}"), end_token(self._tokenizer)]
 
     def _encoded(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
+        return token_ids(self._tokenizer, text).tolist()
 
     def _text(self, pair: QuestionAnswer, random: Random, left: int) -> tuple[list[int], int]:
         """As much of the document as fits, with the passage at any depth, then question and answer; and the answer's
