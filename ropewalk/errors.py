@@ -46,7 +46,7 @@ class RopewalkError(ValueError):
     """The root: catch it to catch every error that this library raises on purpose."""
 
     def __init__(self, field: str, rule: str, got: object, *, known: Iterable[str] = (), remedy: str = "") -> None:
-        super().__init__(_joined(f"{field} must be {rule.rstrip(',')}, got {_shown(got)}", known, remedy))
+        super().__init__(_joined(f"{field} must be {rule.rstrip(',')}, got {shown(got)}", known, remedy))
         self.field = field
 
     @classmethod
@@ -70,7 +70,7 @@ class UnknownName(RopewalkError):
         self, kind: str, name: object, *, known: Iterable[str] | None = None, owner: str = "", remedy: str = ""
     ) -> None:
         names = list(known or ())
-        sentence = f"{owner} has no {kind} {_shown(name)}" if owner else f"there is no {kind} {_shown(name)}"
+        sentence = f"{owner} has no {kind} {shown(name)}" if owner else f"there is no {kind} {shown(name)}"
         close = get_close_matches(str(name), names, n=1)
         sentence += f"; did you mean {close[0]!r}?" if close else "."
         if names:
@@ -97,7 +97,7 @@ class NotInstalled(RopewalkError, ImportError):
     """A package that is missing, with the command that installs it."""
 
 
-def _shown(got: object) -> str:
+def shown(got: object) -> str:
     """A value as Python writes it, cut where it is too long; its type where it cannot be written."""
     try:
         written = repr(got)

@@ -7,7 +7,7 @@
 A list of terms (`context,needle:samples=8,depths=5,passkey`) also has commas between terms: a part with a key but no
 name belongs to the term before it.
 
-A length may be written 32k or 1m (times 1,024 and 1,048,576), a time 90s, 20m or 2h.
+A length may be written 32k or 1m (times 1,024 and 1,048,576), a time 90s, 20m or 2h. Lines have at most 10,000 characters.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from ropewalk.errors import Unreadable
+from ropewalk.errors import Unreadable, shown
 
 BARE = "bare"  # the name of the model without an extension, among lines
 CONSTANTS = {"true": True, "false": False, "nothing": None}
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
-LONGEST_NUMBER, DEEPEST = 30, 8
+LONGEST_LINE, LONGEST_NUMBER, DEEPEST = 10_000, 30, 8
 LENGTH = r"([+-]?\d+)([kKmM]?)"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 FILE = ".py"  # ends the name of a task that is a file
 OPEN, CLOSE = "([", ")]"
+SIGNED_EXPONENT = re.compile(r"[=,\[]\s*[\d.]+[eE]\+")  # in 1e+5 the sign is not a separator
 
 
 class Term(NamedTuple):
@@ -38,9 +39,11 @@ def read(text: str) -> list[Term]:
     """The terms of an extension."""
     if not isinstance(text, str):
         raise Unreadable("extension", "text", text)
+    _require_short(text, "extension", remedy="name a file of an extension, extension.json, instead")
     parts = _split(text, "+")
     if not all(part.strip() for part in parts):
-        sentence = f"a part of the extension {text!r} is empty" if text.strip() else f"the extension {text!r} is empty"
+        extension = f"the extension {shown(text)}"
+        sentence = f"a part of {extension} is empty" if text.strip() else f"{extension} is empty"
         raise Unreadable.because("extension", sentence, remedy="write name:key=value,...+name...")
     return [_term(part) for part in parts]
 
@@ -52,14 +55,20 @@ def listed(text: str, field: str) -> list[Term]:
 
 def separated(text: str, field: str) -> list[str]:
     """The lines of a list, `yarn:factor=4,low_turns=1,rerope+log_n`: a part with a key but no name continues a line."""
-    lines = list[str]()
+    _require_short(text, field)
+    lines = list[list[str]]()
     for part in _split(text, ",", field):
         continues = "=" in part and ":" not in part.partition("=")[0]
         if continues and lines:
-            lines[-1] += f",{part}"
+            lines[-1].append(part)
         else:
-            lines.append(part)
-    return lines
+            lines.append([part])
+    return [",".join(parts) for parts in lines]
+
+
+def _require_short(text: str, field: str, remedy: str = "") -> None:
+    if len(text) > LONGEST_LINE:
+        raise Unreadable(field, f"a line of at most {LONGEST_LINE:,} characters", len(text), remedy=remedy)
 
 
 def _term(text: str, field: str = "extension") -> Term:
@@ -74,7 +83,7 @@ def _term(text: str, field: str = "extension") -> Term:
         if not equals or not key.strip() or not content.strip():
             raise Unreadable(f"parameter of {name.strip()}", "written key=value", part)
         if key.strip() in values:
-            sentence = f"{name.strip()} has {key.strip()} twice in {text!r}"
+            sentence = f"{name.strip()} has {key.strip()} twice in {shown(text)}"
             raise Unreadable.because(f"{name.strip()}:{key.strip()}", sentence)
         values[key.strip()] = value(content.strip())
     return Term(name.strip(), values)
@@ -119,13 +128,13 @@ def duration(text: str, field: str = "time") -> int:
 
 def _split(text: str, separator: str, field: str = "extension") -> list[str]:
     """Parts between separators outside brackets; the sign of an exponent (1e+5) is not a separator."""
+    signs = {number.end() - 1 for number in SIGNED_EXPONENT.finditer(text)}
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in OPEN) - (character in CLOSE)
         if depth > DEEPEST:
             raise Unreadable(field, f"nested at most {DEEPEST} deep", text[:80])
-        exponent = character == "+" and re.search(r"[=,\[]\s*[\d.]+[eE]$", text[start:place]) is not None
-        if character == separator and depth == 0 and not exponent:
+        if character == separator and depth == 0 and place not in signs:
             parts.append(text[start:place])
             start = place + 1
         if depth < 0:

@@ -71,12 +71,14 @@ DIGITS = "9" * 5000
         json.dumps({"layers": {"1": {"layers": {"1": {}}}}}),
         json.dumps({"frequencies": nested(500)}),
         {"frequencies": nested(100_000)},
+        json.dumps({"frequencies": {"name": "longrope", "long": [1.5] * 1_000_000}}),
+        " " * 5_000_000 + "{}",
         {5: 1},
         {"layers": {True: {}}},
         b"{}",
         None,
     ],
-    ids=range(31),
+    ids=range(33),
 )
 def test_whatever_is_no_extension_is_refused(text):
     with pytest.raises(RopewalkError) as refused:

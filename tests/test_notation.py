@@ -1,9 +1,11 @@
 """The one-line notation, without knowing any method."""
 
+from contextlib import suppress
+
 import pytest
 
 from ropewalk.errors import Unreadable
-from ropewalk.notation import Term, duration, length, listed, read
+from ropewalk.notation import DEEPEST, LONGEST_LINE, Term, duration, length, listed, read
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,69 @@ def test_times(text, seconds):
 def test_times_that_are_none(text):
     with pytest.raises(Unreadable, match="--budget must be a time above 0 such as 90s, 20m or 2h"):
         duration(text, "--budget")
+
+
+class Copied(str):
+    """A text that counts the characters that are copied from it."""
+
+    characters = 0
+
+    def _copy(self, part):
+        Copied.characters += len(part)
+        return Copied(part)
+
+    def __getitem__(self, place):
+        return self._copy(super().__getitem__(place))
+
+    def __add__(self, other):
+        return self._copy(super().__add__(other))
+
+    def strip(self, *characters):
+        return self._copy(super().strip(*characters))
+
+    def partition(self, separator):
+        return tuple(map(self._copy, super().partition(separator)))
+
+
+def repeated(before, part, after=""):
+    """The longest line of a part that is repeated."""
+    return before + part * ((LONGEST_LINE - len(before + after)) // len(part)) + after
+
+
+LONG_LINES = [
+    repeated("yarn:factor=(", "+", ")"),
+    repeated("longrope:long=[1", ",1e+1", "]"),
+    repeated("a:x=1", ",y=1e+1"),
+    repeated("a:x=1e+1", "e+1"),
+    repeated("a:x=[1", ",[[[1]]]", "]"),
+    repeated("a:x=", "(", ")"),
+    repeated("a:x=", "1", ".5"),
+    repeated("", "+"),
+    repeated("log_n", "+log_n"),
+    repeated("a:x=1", ", y = 1"),
+    repeated("", "a"),
+]
+
+
+@pytest.mark.parametrize("line", LONG_LINES, ids=lambda line: line[:20])
+@pytest.mark.parametrize("reader", [read, lambda line: listed(line, "tasks")], ids=["line", "list"])
+def test_what_a_line_costs_does_not_grow_with_its_square(line, reader, monkeypatch):
+    """At most four copies at each of eight depths, however many separators there are; by the square it is thousands."""
+    monkeypatch.setattr(Copied, "characters", 0)
+    with suppress(Unreadable):
+        reader(Copied(line))
+    assert 0 < Copied.characters <= 4 * DEEPEST * LONGEST_LINE
+
+
+@pytest.mark.parametrize(("reader", "field"), [(read, "extension"), (lambda line: listed(line, "tasks"), "tasks")])
+def test_lines_are_not_longer_than_somebody_writes(reader, field):
+    with pytest.raises(Unreadable, match=f"{field} must be a line of at most 10,000 characters, got 10001"):
+        reader("a" * (LONGEST_LINE + 1))
+
+
+@pytest.mark.parametrize("line", LONG_LINES, ids=lambda line: line[:20])
+def test_a_refusal_shows_the_beginning_of_a_long_line(line):
+    try:
+        read(line)
+    except Unreadable as refused:
+        assert len(str(refused)) < 600

@@ -98,6 +98,7 @@ REFUSED = (
     *("yarn+cope+pi", "yarn+cope+cope:clip=hard", "resonance+cope+resonance", "cope:turns=1,pairs=3", "cope:pairs=65"),
     *("cope:turns=0.001", "cope:pairs=1", "partial:share=0.5+cope:turns=30", "p_rope:share=0.01", "cope:clip=firm"),
     *("log_n:clipped=1", "log_n+log_n:clipped=false", "hwfa:layers=1", "head_scale:start=0", "yarn:original_len=3"),
+    *("yarn:factor=(" + "+" * 9_000 + ")", "+" * 9_000, "y" * 10_001, "log_n+" * 2_000 + "log_n", "a:x=1e+1e+1"),
 )
 
 

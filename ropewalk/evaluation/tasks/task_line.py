@@ -5,6 +5,7 @@ A name is that of a task of the package or of an installed one; a file has all i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ropewalk.errors import Conflict, UnknownName
@@ -25,9 +26,9 @@ def tasks_named(line: str, samples: int) -> tuple[Task, ...]:
 
 def checked(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
     """The tasks, with `context` added, which every verdict needs; no two may have one name."""
-    titles = [task.title for task in tasks]
-    for title in titles:
-        if titles.count(title) > 1:
+    titles = Counter(task.title for task in tasks)
+    for title, times in titles.items():
+        if times > 1:
             raise Conflict.because("tasks", f"the task {title} is named twice", remedy="name every task once")
     return (*([] if Context.name in titles else [Context(samples=samples)]), *tasks)
 

@@ -8,8 +8,10 @@ Ropewalk.notation = (() => {
     ["nothing", null],
   ]);
   const UNITS = { "": 1, k: 1024, m: 1024 ** 2 };
-  const LONGEST_NUMBER = 30,
+  const LONGEST_LINE = 10_000,
+    LONGEST_NUMBER = 30,
     DEEPEST = 8;
+  const SIGNED_EXPONENT = /[=,[]\s*[\d.]+[eE]\+/g; // in 1e+5 the sign is not a separator
   const FLOAT = /^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[+-]?\d+(_\d+)*)?$/i;
   const SPECIAL = /^([+-]?)(inf(inity)?|nan)$/i;
 
@@ -21,6 +23,10 @@ Ropewalk.notation = (() => {
   }
 
   function read(text) {
+    if (text.length > LONGEST_LINE) {
+      const remedy = "name a file of an extension, extension.json, instead";
+      throw must("extension", `a line of at most ${LONGEST_LINE.toLocaleString("en")} characters`, text.length, remedy);
+    }
     const parts = split(text, "+");
     if (!parts.every((part) => part.trim())) {
       const said = Ropewalk.errors.shown(text);
@@ -78,14 +84,14 @@ Ropewalk.notation = (() => {
   // Parts between separators outside brackets; the sign of an exponent (1e+5) is not a separator.
   function split(text, separator) {
     const parts = [];
+    const signs = new Set([...text.matchAll(SIGNED_EXPONENT)].map((found) => found.index + found[0].length - 1));
     let depth = 0,
       start = 0;
     for (let place = 0; place < text.length && depth >= 0; place++) {
       const character = text[place];
       depth += "([".includes(character) - ")]".includes(character);
       if (depth > DEEPEST) throw must("extension", `nested at most ${DEEPEST} deep`, text.slice(0, 80));
-      const exponent = character === "+" && /[=,[]\s*[\d.]+[eE]$/.test(text.slice(start, place));
-      if (character === separator && depth === 0 && !exponent) {
+      if (character === separator && depth === 0 && !signs.has(place)) {
         parts.push(text.slice(start, place));
         start = place + 1;
       }
