@@ -30,6 +30,7 @@ PIECE = 4096  # tokens of a chunk; over several chunks a model's own attention a
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
 CLOSE = 2e-2  # relative to the largest logit, for half precision
+LEAST_TEMPERATURE = float(torch.finfo(torch.float32).tiny)  # smaller ones are the likeliest token as well
 
 Progress = Callable[[int, int], None]  # called after each chunk with the tokens read so far, and all tokens
 
@@ -276,7 +277,7 @@ def sampler(temperature: float, top_k: int, top_p: float, generator: torch.Gener
     for name, value, rule in (("top_k", top_k, top_k >= 0), ("top_p", top_p, 0 < top_p <= 1)):
         if not rule:
             raise InvalidValue(name, "0 (all) or above" if name == "top_k" else "above 0 and at most 1", value)
-    warpers = LogitsProcessorList([TemperatureLogitsWarper(float(temperature))])
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(max(float(temperature), LEAST_TEMPERATURE))])
     if top_k:
         warpers.append(TopKLogitsWarper(top_k))
     if top_p < 1:
@@ -284,7 +285,9 @@ def sampler(temperature: float, top_k: int, top_p: float, generator: torch.Gener
 
     def draw(logits_bv: Tensor) -> Tensor:
         previous: Any = None  # no warper here uses the tokens before
-        share = warpers(previous, logits_bv.float()).softmax(-1)
+        logits_bv = logits_bv.float()
+        logits_bv = logits_bv - logits_bv.amax(-1, keepdim=True)  # so that a small temperature makes no infinity
+        share = warpers(previous, logits_bv).softmax(-1)
         return torch.multinomial(share, 1, generator=generator)[:, 0]
 
     return draw

@@ -1,4 +1,4 @@
-"""How long a connection may take: to send its headers, and to read what is written to it."""
+"""How long a connection may take, to send its headers and to read what is written to it, and what it may not send."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ropewalk.serve.api.responses.errors import Refusal
 
+LONGEST_HEAD = 64 * 2**10  # bytes of a request line with its headers, as uvicorn has it
+
 
 def patient(header_seconds: float, write_seconds: float) -> type[H11Protocol]:
     """uvicorn's protocol with limits of time, and with its own refusals in OpenAI's shape."""
@@ -21,14 +23,32 @@ def patient(header_seconds: float, write_seconds: float) -> type[H11Protocol]:
     return Patient
 
 
+class _OneLength(h11.Connection):
+    """Refuses two statements of a body's length: a proxy before us may believe the other one."""
+
+    refused = ""  # why
+
+    def next_event(self) -> Any:
+        """The next part of a request."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                self.refused = "a request has either Content-Length or Transfer-Encoding, not both"
+                raise h11.RemoteProtocolError(self.refused)
+        return event
+
+
 class _Patient(H11Protocol):
     headers_within, reads_within = 0.0, 0.0
     _heading: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
+    conn: _OneLength
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.access_log = False  # paths have names of sessions
+        self.conn = _OneLength(h11.SERVER, LONGEST_HEAD)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The headers are waited for."""
@@ -63,7 +83,8 @@ class _Patient(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's answer to what is no HTTP."""
-        body = json.dumps(Refusal(400, f"{msg.rstrip('.')}; send HTTP/1.1", code="http").body()).encode()
+        sentence = self.conn.refused or f"{msg.rstrip('.')}; send HTTP/1.1"
+        body = json.dumps(Refusal(400, sentence, code="http").body()).encode()
         length = str(len(body)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")]
         events: list[Any] = [h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()]

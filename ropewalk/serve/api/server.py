@@ -124,6 +124,7 @@ class HttpServer:
         if loaded is not None:
             await loaded.engine.close(drain=max(self._drain - waited, 0))
             loaded.texts.close()
+        self.service.body.close()
         self._server.should_exit = True
         await serving
 

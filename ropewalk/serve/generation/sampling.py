@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.decoding import Decoding
+from ropewalk.errors import InvalidValue
 from ropewalk.hf.use.long_text import sampler
 from ropewalk.serve.generation.request import Sampling, Token
 
@@ -37,6 +38,9 @@ class Chooser:
         """The rule wants the text without a context first."""
         logp_bv = logits_bv.float().log_softmax(-1).roll(1, 0)
         combined = decoding.combine(logp_bv.cpu(), self._last)
+        if combined.logp.isnan().any():
+            sentence = "log-probabilities leave the range of numbers by this rule"
+            raise InvalidValue.because("decoding", sentence, remedy="take a smaller beta")
         self._last = combined.chosen
         return combined.logp.to(logits_bv.device)
 

@@ -130,6 +130,27 @@ def test_a_connection_that_begins_a_second_request(server):
         assert time.monotonic() - begun < 5
 
 
+LENGTHS = (b"Content-Length: 15", b"Transfer-Encoding: chunked")
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS[::-1], (b"TRANSFER-encoding:  chunked", b"content-LENGTH: 0")])
+def test_two_lengths_of_one_body_are_refused(server, lengths):
+    """A proxy may believe the other one, and take the rest of the body for another client's request."""
+    chunked = b'f\r\n{"prompt": "x"}\r\n0\r\n\r\n'
+    with connected(server) as connection:
+        connection.sendall(
+            HEAD + b"\r\n".join(lengths) + b"\r\n\r\n" + chunked + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
+        answer = everything(connection)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"either Content-Length or Transfer-Encoding, not both" in answer
+    assert answer.count(b"HTTP/1.1") == 1
+    for length, body in zip(LENGTHS, (b'{"prompt": "x"}', chunked), strict=True):
+        with connected(server) as connection:
+            connection.sendall(HEAD + length + b"\r\nConnection: close\r\n\r\n" + body)
+            assert everything(connection).startswith(b"HTTP/1.1 200")
+
+
 def test_what_is_no_http_is_refused_in_json(server):
     with connected(server) as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")

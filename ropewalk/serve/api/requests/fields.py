@@ -42,16 +42,17 @@ class RequestFields(Checked):
     stop: Annotated[tuple[str, ...], _STOP, "texts that end the answer"] = ()
     ignore_eos: Annotated[bool, "write on after the model's end token"] = False
     session: Annotated[str | None, _SESSION, "continue this session; only what is new is sent"] = None
+    new_session: Annotated[bool, "begin this session, which must not be there yet"] = False
     contexts: Annotated[tuple[str, ...] | None, "texts that are read separately, and answer together"] = None
     decoding: Annotated[str | None, "how contexts answer together, such as nbce:beta=0.25 or mean_pooling"] = None
 
     def check(self) -> None:
         """Rules between fields."""
-        if len(self.stop) > MOST_STOPS:
-            raise InvalidValue("stop", f"a list of at most {MOST_STOPS} texts", f"{len(self.stop)} texts")
         if self.include_usage and not self.stream:
             sentence = "stream_options are for streamed answers, which stream asks for"
             raise InvalidValue.because("stream_options", sentence, remedy="set stream to true, or leave them out")
+        if self.new_session and self.session is None:
+            raise InvalidValue.because("new_session", "new_session begins a session", remedy="name it by session")
         if self.session is not None and self.n > 1:
             raise InvalidValue("n", "1 under a session, which continues with one answer", self.n)
         self._check_contexts()
@@ -62,8 +63,8 @@ class RequestFields(Checked):
             raise InvalidValue.because("decoding", sentence, remedy="send contexts, or leave decoding out")
         if self.contexts is None:
             return
-        if not 1 <= len(self.contexts) <= MOST_CONTEXTS:
-            raise InvalidValue("contexts", f"a list of 1 to {MOST_CONTEXTS} texts", f"{len(self.contexts)} texts")
+        if not self.contexts:
+            raise InvalidValue("contexts", "a list of at least one text", "none")
         if not all(self.contexts):
             raise InvalidValue("contexts", "texts that are not empty", "")
         if self.session is not None:
@@ -92,6 +93,9 @@ def unpacked(values: Mapping[str, Any]) -> dict[str, Any]:
     fields = dict(values)
     if isinstance(fields.get("stop"), str):
         fields["stop"] = (fields["stop"],)
+    for name, most in (("stop", MOST_STOPS), ("contexts", MOST_CONTEXTS)):
+        if isinstance(fields.get(name), list) and len(fields[name]) > most:  # before any item is looked at
+            raise InvalidValue(name, f"a list of at most {most} texts", f"{len(fields[name]):,} texts")
     seed = fields.get("seed")
     if type(seed) is int and not -SEEDS <= seed < SEEDS:
         raise InvalidValue("seed", "a whole number of at most 62 bits", seed)

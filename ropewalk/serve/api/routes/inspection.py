@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from ropewalk.errors import InvalidValue
-from ropewalk.serve.api.requests.body import Receive, disconnected
+from ropewalk.serve.api.requests.body import unless_gone
 from ropewalk.serve.api.requests.parameters import accepted
 from ropewalk.serve.api.requests.texts import Texts
-from ropewalk.serve.api.responses.errors import ClientGone
 from ropewalk.serve.api.routes.parts import json_of, ready_of, reply
 from ropewalk.serve.api.routes.tokens import text, text_or_none
 
 router = APIRouter()
 MOST_LOSSES, MOST_ATTENTION, MOST_MODELS = 32_768, 512, 8  # tokens, tokens, models
-Result = TypeVar("Result")
 
 
 @router.post("/api/losses")
@@ -27,7 +24,7 @@ async def losses(request: Request) -> Response:
     ready = ready_of(request)
     fields = accepted(await json_of(request), ["text", "models"])
     models = {name: ready.names.resolve(name) for name in _names(fields.get("models"))}
-    ids = await _ids(ready.texts, text(fields, "text"), MOST_LOSSES)
+    ids = await unless_gone(_ids(ready.texts, text(fields, "text"), MOST_LOSSES), request.receive)
     wanted = [ready.engine.losses(model.extension, ids) for model in models.values()]
     results = await unless_gone(asyncio.gather(*wanted), request.receive)
     trained = next(iter(models.values())).carried.facts.trained_len
@@ -44,7 +41,8 @@ async def attention(request: Request) -> Response:
     facts = model.carried.facts
     layer = _below(fields.get("layer", 0), "layer", facts.layers)
     head = _below(fields.get("head", 0), "head", facts.heads)
-    ids = (await _ids(ready.texts, text(fields, "text"), MOST_LOSSES))[-MOST_ATTENTION:]
+    read = await unless_gone(_ids(ready.texts, text(fields, "text"), MOST_LOSSES), request.receive)
+    ids = read[-MOST_ATTENTION:]
     weights = await unless_gone(ready.engine.attention(model.extension, ids, layer, head), request.receive)
     return reply({"tokens": await ready.texts.strings_of(ids), "weights": weights})
 
@@ -67,17 +65,3 @@ def _below(value: Any, field: str, count: int) -> int:
     if type(value) is not int or not 0 <= value < count:
         raise InvalidValue(field, f"a whole number from 0 to {count - 1}", value)
     return value
-
-
-async def unless_gone(wanted: Awaitable[Result], receive: Receive) -> Result:
-    """The result, unless the client closes the connection first: then the work is cancelled."""
-    work = asyncio.ensure_future(wanted)
-    gone = asyncio.ensure_future(disconnected(receive))
-    try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise ClientGone
-        return work.result()
-    finally:
-        gone.cancel()
-        work.cancel()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ropewalk.serve.api.responses.compact_json import compact_json
 from ropewalk.serve.api.service import Ready, Service
+
+Result = TypeVar("Result")
 
 
 def service_of(request: Request) -> Service:
@@ -21,9 +24,14 @@ def ready_of(request: Request) -> Ready:
     return service_of(request).require_ready()
 
 
+async def asked_of(request: Request, meaning: Callable[[dict[str, Any]], Result]) -> Result:
+    """What the request's body asks."""
+    return await service_of(request).body.read(request, meaning)
+
+
 async def json_of(request: Request) -> dict[str, Any]:
     """The object in the request's body."""
-    return await service_of(request).body.json(request)
+    return await asked_of(request, lambda values: values)
 
 
 def reply(value: Any, status: int = 200) -> Response:

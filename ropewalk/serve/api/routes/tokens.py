@@ -7,11 +7,14 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from ropewalk.errors import InvalidValue
+from ropewalk.serve.api.requests.body import unless_gone
 from ropewalk.serve.api.requests.chat import read_messages
 from ropewalk.serve.api.requests.parameters import accepted
+from ropewalk.serve.api.requests.texts import Texts
 from ropewalk.serve.api.routes.parts import json_of, ready_of, reply
 
 router = APIRouter()
+MOST = 131_072  # tokens that are written one by one
 
 
 @router.post("/tokenize")
@@ -20,14 +23,21 @@ async def tokenize(request: Request) -> Response:
     ready = ready_of(request)
     fields = accepted(await json_of(request), ["model", "prompt", "messages"])
     ready.names.resolve(text_or_none(fields, "model"))
+    return reply(await unless_gone(_read(fields, ready.texts), request.receive))
+
+
+async def _read(fields: dict[str, Any], texts: Texts) -> dict[str, Any]:
     if ("prompt" in fields) == ("messages" in fields):
         raise InvalidValue.because("prompt", "send either prompt or messages")
     if "prompt" in fields:
-        ids = await ready.texts.ids(text(fields, "prompt"))
+        ids = await texts.ids(text(fields, "prompt"), most=MOST)
     else:
-        rendered = ready.texts.rendered(read_messages(fields["messages"]).items)
-        ids = await ready.texts.ids(rendered, begins=False)
-    return reply({"count": len(ids), "tokens": ids, "strings": await ready.texts.strings_of(ids)})
+        messages = read_messages(fields["messages"]).items
+        rendered = await texts.beside(sum(len(message["content"]) for message in messages), texts.rendered, messages)
+        ids = await texts.ids(rendered, begins=False, most=MOST)
+    if len(ids) > MOST:
+        raise InvalidValue("prompt", f"at most {MOST:,} tokens", f"{len(ids):,} tokens", remedy="send it in parts")
+    return {"count": len(ids), "tokens": ids, "strings": await texts.strings_of(ids)}
 
 
 @router.post("/detokenize")

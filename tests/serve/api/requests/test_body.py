@@ -47,10 +47,51 @@ def test_a_pair_of_halves_is_a_character():
     assert parsed(rb'{"a": "\ud83d\ude00"}') == {"a": "\U0001f600"}
 
 
+MANY = {
+    "texts": b'{"stop": [' + b",".join([b'"x"'] * 600_000) + b"]}",
+    "numbers": b'{"prompt": [' + b",".join([b"1"] * 600_000) + b"]}",
+    "names": b"{" + b",".join(b'"k%d":0' % n for n in range(300_000)) + b"}",
+    "lists": b'{"a": [' + b",".join([b"[]"] * 300_000) + b"]}",
+    "deep lists": b'{"a":' + b"[" * 600_000 + b"]" * 600_000 + b"}",
+    "objects": b'{"a": [' + b",".join([b"{}"] * 300_000) + b"]}",
+    "texts with marks between": b'{"a": [' + b",".join([b'"\\",["'] * 600_000) + b"]}",
+}
+
+
+@pytest.mark.parametrize("body", MANY.values(), ids=MANY)
+def test_more_values_than_the_parser_may_make_are_refused_before_it_begins(body, monkeypatch):
+    def parse(*_):
+        raise AssertionError("the parser was called")
+
+    monkeypatch.setattr("ropewalk.serve.api.requests.body.read_json", parse)
+    with pytest.raises(RopewalkError, match="more than 300,000 values; send text instead of token ids"):
+        parsed(body)
+
+
+@pytest.mark.parametrize(
+    "text", ["a, b: [c] {d}\n" * 200_000, ',"' * 600_000, "\\" * 600_000 + ',"[' * 600_000, '","' * 600_000]
+)
+def test_marks_in_a_text_are_no_values(text):
+    assert parsed(json.dumps({"prompt": text}).encode()) == {"prompt": text}
+
+
+@given(st.lists(st.sampled_from(['"', "\\", ",", "[", "x", "\n", ":"]), max_size=30), st.integers(0, 9))
+def test_values_are_counted_as_the_parser_makes_them(parts, most):
+    """At most as many as there are, so nothing is refused that has few, and at least all but the last of each list."""
+    body = json.dumps({"".join(parts): ["".join(parts)] * most}).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ropewalk.serve.api.requests.body.MOST_VALUES", 2 * most + 5)
+        assert parsed(body)
+        if most > 2:
+            patch.setattr("ropewalk.serve.api.requests.body.MOST_VALUES", most)
+            with pytest.raises(RopewalkError, match="more than"):
+                parsed(body)
+
+
 def test_many_keys_take_no_time():
-    body = json.dumps({f"k{n}": n for n in range(200_000)})[:-1] + ', "k199999": 0}'
+    body = json.dumps({f"k{n}": n for n in range(90_000)})[:-1] + ', "k89999": 0}'
     begun = time.process_time()
-    with pytest.raises(RopewalkError, match="k199999"):
+    with pytest.raises(RopewalkError, match="k89999"):
         parsed(body.encode())
     assert time.process_time() - begun < 5  # not the square of their number: that takes an hour
 
