@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ropewalk.serve.generation.request import Answer, Request, State, Usage
+from ropewalk.serve.generation.request import Answer, Request, SessionState, State
 
 if TYPE_CHECKING:
     from ropewalk.extension import Extension  # importing it takes a second
@@ -62,8 +62,8 @@ class Answering(Protocol):
         """What the engine is doing now."""
         ...
 
-    def session_state(self, session: str) -> Usage | None:
-        """What a session has read; None where there is no such session. Refused where it was evicted."""
+    def session_state(self, session: str) -> SessionState | None:
+        """A session after its last whole turn; None where there is none. Refused where it was evicted."""
         ...
 
     def drop_session(self, session: str) -> Awaitable[bool]:

@@ -1,87 +1,91 @@
-"""What a chat's session has said so far: the messages whose rendering the engine has read."""
+"""The turns of a session: what the engine has read of it, and what is new."""
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from ropewalk.files import read_record
-from ropewalk.folders import write_whole
-from ropewalk.serve.api.requests.chat import Message
+from ropewalk.serve.api.answering import Answering
+from ropewalk.serve.api.requests.chat import ChatRequest, Message
+from ropewalk.serve.api.requests.fields import RequestFields
+from ropewalk.serve.api.requests.texts import Texts
 from ropewalk.serve.api.responses.errors import Refusal
-from ropewalk.serve.session_files import CHAT, KEYS, session_file
+from ropewalk.serve.generation.request import SessionGone, SessionState
 
-MOST = 10_000  # conversations; the engine evicts its sessions long before
+BEGIN = "begin it with new_session and all of its text"
 
 
 class Conversation(NamedTuple):
-    """Messages, and the text of them that the engine has read."""
+    """What a session keeps of a chat: the messages before its last answer, and the text that they were written as."""
 
     messages: tuple[Message, ...] = ()
-    read: str = ""  # before the last answer
-    answer: str = ""
+    text: str = ""
 
 
-class Conversations:
-    """The conversations of all sessions, those used last at the end; in a folder, where sessions outlive the server."""
+class Turn(NamedTuple):
+    """What a chat's request adds to its session, if it has one."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._of = OrderedDict[str, Conversation]()
-        self._folder = folder
+    new: str  # the text to read
+    before: SessionState | None = None  # None begins the session
+    said: Conversation | None = None  # with this turn
 
-    def get(self, session: str) -> Conversation | None:
-        """The conversation of a session, if it is one."""
-        return self._of.get(session) or self._restored(session)
 
-    def keep(self, session: str, conversation: Conversation) -> None:
-        """Store what the engine has read."""
-        self._of[session] = conversation
-        self._of.move_to_end(session)
-        while len(self._of) > MOST:
-            self._of.popitem(last=False)
-        path = self._path(session)
-        if path is not None:
-            write_whole(path, json.dumps(conversation._asdict()))
+def state_before(asked: RequestFields, engine: Answering) -> SessionState | None:
+    """The session that a request continues; None where it begins one, or has none.
 
-    def drop(self, session: str) -> None:
-        """Forget a conversation."""
-        self._of.pop(session, None)
-        path = self._path(session)
-        if path is not None:
-            path.unlink(missing_ok=True)
-
-    def _path(self, session: str, ending: str = CHAT) -> Path | None:
-        return None if self._folder is None else session_file(self._folder, session, ending)
-
-    def _restored(self, session: str) -> Conversation | None:
-        path, keys = self._path(session), self._path(session, KEYS)
-        if path is None or keys is None or not path.exists() or not keys.exists():  # a killed server saved no keys
+    A session that is not there is refused, and not begun: a server that has started again would answer without the
+    turns before.
+    """
+    if asked.session is None:
+        return None
+    try:
+        state = engine.session_state(asked.session)
+    except SessionGone:
+        if asked.new_session:
             return None
-        stored = read_record(path, "a conversation")
-        return Conversation(tuple(stored["messages"]), stored["read"], stored["answer"])
+        raise
+    if asked.new_session and state is not None:
+        sentence = f"session {asked.session!r} is there already; leave new_session out to continue it, or delete it"
+        raise Refusal(409, sentence, param="new_session", code="session_exists")
+    if state is None and not asked.new_session:
+        sentence = f"there is no session {asked.session!r}; sessions end with their server; {BEGIN}"
+        raise Refusal(404, sentence, param="session", code="no_session")
+    return state
+
+
+async def turn_of(asked: ChatRequest, engine: Answering, texts: Texts) -> Turn:
+    """What a chat's request adds to its session."""
+    before = state_before(asked, engine)
+    if before is not None and before.said is None:
+        sentence = "the session's last turn was no message, so no messages can follow"
+        raise Refusal(409, f"{sentence}; use /v1/completions, or another session", param="session", code="no_chat")
+    length = len(before.said.text) if before is not None else 0
+    length += sum(len(message["content"]) for message in asked.messages.items)
+    return await texts.beside(length, _written, asked, before, texts)
+
+
+def _written(asked: ChatRequest, before: SessionState | None, texts: Texts) -> Turn:
+    messages = asked.messages.items
+    if before is not None:
+        said, new = continued(before.said, texts.answer(before.answer), messages, texts.rendered)
+        return Turn(new, before, said)
+    text = texts.rendered(messages)
+    return Turn(text, None, None if asked.session is None else Conversation(messages, text))
 
 
 def continued(
-    before: Conversation, new: Sequence[Message], render: Callable[[Sequence[Message]], str]
-) -> tuple[tuple[Message, ...], str, str]:
-    """All messages, their text, and the end of it that the engine has not read yet.
+    before: Conversation, answer: str, new: Sequence[Message], render: Callable[[Sequence[Message]], str]
+) -> tuple[Conversation, str]:
+    """The conversation with new messages, and the end of its text that the engine has not read yet.
 
     The template writes old and new messages anew; what the engine has read must be how that begins. Many templates
     strip an answer of the white space around it.
     """
-    messages = (*before.messages, *new)
+    messages = (*before.messages, {"role": "assistant", "content": answer}, *new)
     text = render(messages)
-    for answer in (before.answer, before.answer.strip()):
-        if text.startswith(before.read + answer):
-            return messages, text, text[len(before.read + answer) :]
+    for read in (before.text + answer, before.text + answer.strip()):
+        if text.startswith(read):
+            return Conversation(messages, text), text[len(read) :]
     sentence = "the model's chat template writes the session's earlier messages in another way once new ones follow"
     remedy = "begin a new session with the whole conversation, or leave session out"
     raise Refusal(409, f"{sentence}; {remedy}", param="session", code="session_differs")
-
-
-def answered(messages: Sequence[Message], text: str, answer: str) -> Conversation:
-    """The conversation with its answer."""
-    return Conversation((*messages, {"role": "assistant", "content": answer}), text, answer)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.serve.api.answering import Answering
-from ropewalk.serve.api.conversations import Conversations
 from ropewalk.serve.api.metrics import Metrics
 from ropewalk.serve.api.names import Names
 from ropewalk.serve.api.requests.body import BodyReader
@@ -43,7 +41,6 @@ class Loaded(NamedTuple):
     engine: Answering
     start: str  # the extension that the model's name alone means
     target_len: int | None = None
-    sessions: Path | None = None  # where sessions are kept beyond the server's life
 
 
 class Ready:
@@ -52,7 +49,6 @@ class Ready:
     def __init__(self, loaded: Loaded) -> None:
         self.engine, self.texts = loaded.engine, Texts(loaded.engine.tokenizer)
         self.names = Names(loaded.engine, loaded.start, loaded.target_len)
-        self.conversations = Conversations(loaded.sessions)
 
 
 class Service:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -27,13 +26,14 @@ from ropewalk.serve.generation.model.served_extension import ServedExtension
 from ropewalk.serve.generation.model.served_model import Part, ServedModel
 from ropewalk.serve.generation.model.worker_threads import release_workers
 from ropewalk.serve.generation.request import (
+    CANCELLED,
     Answer,
     Delta,
     QueueFull,
     Request,
     Sampling,
+    SessionState,
     State,
-    Usage,
 )
 from ropewalk.serve.generation.run import Run
 from ropewalk.serve.generation.sampling import Chooser
@@ -102,12 +102,11 @@ class Engine:
         name: str,
         max_running: int = 32,
         max_waiting: int = 256,
-        sessions: Path | None = None,
     ) -> None:
         self.name, self.tokenizer, self.max_waiting = name, tokenizer, max_waiting
         self._model = model
         self._spaces = {key: PageSpace(model.pool, served.lanes) for key, served in model.extensions.items()}
-        self._sessions = Sessions(model, sessions)
+        self._sessions = Sessions()
         self._scheduler = Scheduler(model, self._spaces, max_running=max_running, evict=self._sessions.evict)
         self._ends = frozenset(end_tokens(model.host, tokenizer))
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -129,7 +128,7 @@ class Engine:
 
     def ask(self, request: Request) -> Answer:
         """Begin an answer. What cannot be answered is refused here, or by the answer's iterator."""
-        self._require_possible(request)
+        self._require_open()
         if len(self._open) >= self.capacity:
             raise QueueFull(f"{len(self._open)} requests are running or waiting, as many as may")
         writing = Writing(self, request)
@@ -152,9 +151,9 @@ class Engine:
             *(scheduler.completion_tokens, scheduler.steps),
         )
 
-    def session_state(self, session: str) -> Usage | None:
-        """How much a session has read, in memory or on disk."""
-        return self._sessions.usage(session)
+    def session_state(self, session: str) -> SessionState | None:
+        """A session after its last whole turn; None where there is none of this name."""
+        return self._sessions.state(session)
 
     async def drop_session(self, session: str) -> bool:
         """End a session; whether there was one."""
@@ -172,11 +171,11 @@ class Engine:
         for field, value, count in (("layer", layer, len(served.layers)), ("head", head, served.layers[0].facts.heads)):
             if not 0 <= value < count:
                 raise InvalidValue(field, f"from 0 to {count - 1}", value)
-        self._require_possible(Request(extension, (tuple(ids),), Sampling(0)))
+        self._require_open()
         return await self._in_thread(lambda: self._weights(extension, list(ids), layer, head))
 
     async def close(self, *, drain: float = 0.0) -> None:
-        """Refuse new questions, finish the running ones for so many seconds, save the sessions and stop."""
+        """Refuse new questions, finish the running ones for so many seconds, and stop."""
         self._closing = True
         end = time.monotonic() + drain
         while self._open and time.monotonic() < end:
@@ -199,10 +198,19 @@ class Engine:
                 self._work.get()()
             while not self._work.empty():
                 self._work.get()()
-            try:
-                self._deliver(list(self._scheduler.step()))
-            except Exception as failure:
-                self._fail(failure)
+            self._step()
+
+    def _step(self) -> None:
+        """Compute a step. What it has ended before it fails is ended all the same."""
+        deltas: list[tuple[Run, Delta | Exception]] = []
+        try:
+            for delta in self._scheduler.step():
+                deltas.append(delta)
+        except Exception as failure:
+            self._deliver(deltas)
+            self._fail(failure)
+        else:
+            self._deliver(deltas)
 
     def _begin(self, writing: Writing) -> None:
         """Take a request over into the thread."""
@@ -219,19 +227,19 @@ class Engine:
             writing.run.cancelled = True
 
     def _run(self, request: Request) -> Run:
+        for ids in request.prompts:
+            self._require_known(ids)
         sampling = request.sampling
         chooser = Chooser(sampling, request.decoding, self._model.device)
         writer = TextWriter(self.tokenizer, sampling.stop)
         texts = [self._text(request.extension, ids) for ids in request.prompts]
         if request.session is not None:
-            texts = [self._continued(request, texts[0])]
+            texts = [self._sessions.enter(request, self._text(request.extension))]
         run = Run(request, texts, chooser, writer, self._ends)
         try:
             self._require_carried(run)
         except DoesNotFit:
-            if request.session is not None:
-                del texts[0].unread[-len(request.prompts[0]) :]
-            self._finish(run)
+            self._finish(run, whole=False)
             raise
         return run
 
@@ -251,18 +259,11 @@ class Engine:
     def _text(self, extension: str, ids: Sequence[int] = ()) -> Text:
         return Text(self._spaces[extension], self._served(extension).retention, ids)
 
-    def _continued(self, request: Request, new: Text) -> Text:
-        """The text of a session with the prompt after it."""
-        ids, new.unread = new.unread, []
-        session = self._sessions.enter(str(request.session), request.extension, new, self._scheduler.make_room)
-        session.sequence.unread += ids
-        return session.sequence
-
     def _deliver(self, deltas: Sequence[tuple[Run, Delta | Exception]]) -> None:
         """Hand deltas over; finished runs release their pages."""
         for run, delta in deltas:
             if is_last(delta):
-                self._finish(run)
+                self._finish(run, whole=isinstance(delta, Delta) and delta.finish_reason != CANCELLED)
             if isinstance(delta, Delta) and delta.usage:
                 self._cached_tokens += delta.usage.cached_tokens
         self._post([(self._answers[run], delta) for run, delta in deltas])
@@ -270,10 +271,10 @@ class Engine:
             if is_last(delta):
                 del self._answers[run]
 
-    def _finish(self, run: Run) -> None:
-        """Release the pages of its texts; a session keeps them."""
+    def _finish(self, run: Run, *, whole: bool) -> None:
+        """Release the pages of its texts; a session keeps them where its answer is whole."""
         if run.request.session is not None:
-            self._sessions.leave(run.request.session)
+            self._sessions.leave(run.request.session, run.state if whole else None)
             return
         for one in run.sequences:
             one.close()
@@ -297,7 +298,7 @@ class Engine:
         self._scheduler.running.clear()
         self._scheduler.waiting.clear()
         for run in runs:
-            self._finish(run)
+            self._finish(run, whole=False)
         self._post([(self._answers.pop(run), failure) for run in runs])
 
     def _weights(self, extension: str, ids: list[int], layer: int, head: int) -> list[list[float]]:
@@ -308,6 +309,7 @@ class Engine:
             if one.depth == layer:
                 heard.append((one, q_bhid.clone(), k_bgjd.clone()))
 
+        self._require_known(ids)
         text = self._text(extension)
         try:
             with scoped(LISTENER, listen):
@@ -319,7 +321,6 @@ class Engine:
         return [[round(x, 5) for x in row[: n + 1]] for n, row in enumerate(weights.tolist())]
 
     def _stop(self) -> None:
-        self._sessions.close()
         self._stopped = True
 
     # In the event loop.
@@ -340,13 +341,14 @@ class Engine:
     def _served(self, extension: str) -> ServedExtension:
         return self._model.extensions[extension]
 
-    def _require_possible(self, request: Request) -> None:
-        """Refuse what no engine could answer."""
+    def _require_open(self) -> None:
         if self._closing:
             raise QueueFull("the server is stopping")
+
+    def _require_known(self, ids: Sequence[int]) -> None:
+        """Refuse tokens that the model does not have."""
         words = self._model.words
-        for ids in request.prompts:
-            if not ids:
-                raise InvalidValue("prompt", "at least one token", "none")
-            if not 0 <= min(ids) <= max(ids) < words:
-                raise InvalidValue("prompt", f"tokens from 0 to {words - 1}", f"{min(ids)} to {max(ids)}")
+        if not ids:
+            raise InvalidValue("prompt", "at least one token", "none")
+        if not 0 <= min(ids) <= max(ids) < words:
+            raise InvalidValue("prompt", f"tokens from 0 to {words - 1}", f"{min(ids)} to {max(ids)}")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ropewalk.decoding import Decoding  # importing it takes a second, and a server binds before that
+
+
+CANCELLED = "cancelled"  # the reason of an answer that nobody wanted any more
 
 
 @dataclass(frozen=True)
@@ -24,13 +27,23 @@ class Sampling:
     logprobs: int | None = None  # how many alternatives of every token are returned; None returns no log-probabilities
 
 
+class SessionState(NamedTuple):
+    """A session after its last whole turn. One record: what it has read, and of which conversation that is."""
+
+    tokens: int
+    forgotten: int  # of these, which no later token can see
+    said: Any = None  # what the caller keeps of the turns, such as messages
+    answer: tuple[int, ...] = ()  # the tokens of the last answer, which the session has read after that
+
+
 @dataclass(frozen=True)
 class Request:
     """One request to the engine.
 
     `extension` is one of `Engine.extensions`. `prompts` has one text as token ids; several are read separately, and
     every token is chosen from all of them by `decoding`: the last is the question without a context. Under a `session`
-    the prompt continues what the session has read before, the last answer included.
+    the prompt continues what the session has read before, the last answer included: `after` is its state then, None
+    begins it. `said` is kept with it once the answer is whole.
     """
 
     extension: str
@@ -39,6 +52,8 @@ class Request:
     session: str | None = None
     decoding: Decoding | None = None
     prompt_logprobs: bool = False  # also the log-probabilities of the prompt's tokens
+    after: SessionState | None = None
+    said: Any = None
 
 
 class Token(NamedTuple):
@@ -68,7 +83,7 @@ class Delta(NamedTuple):
 
     text: str
     tokens: tuple[Token, ...]
-    finish_reason: str | None = None  # "stop", "length" or "cancelled"
+    finish_reason: str | None = None  # "stop", "length" or CANCELLED
     usage: Usage | None = None
     prompt: tuple[Token, ...] = ()  # in the first delta, where prompt_logprobs were asked for
 
@@ -90,11 +105,11 @@ class QueueFull(Exception):
 
 
 class SessionGone(Exception):
-    """The session was evicted, and not saved."""
+    """The session was evicted, or ended."""
 
 
 class SessionBusy(Exception):
-    """The session is answering another request."""
+    """The session is answering another request, or has answered one since its state was asked for."""
 
 
 class State(NamedTuple):

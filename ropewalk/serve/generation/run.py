@@ -7,7 +7,7 @@ from collections.abc import Sequence as Many
 import torch
 from torch import Tensor
 
-from ropewalk.serve.generation.request import Delta, Request, Token, Usage
+from ropewalk.serve.generation.request import CANCELLED, Delta, Request, SessionState, Token, Usage
 from ropewalk.serve.generation.sampling import Chooser, token_of
 from ropewalk.serve.generation.sequence import Sequence
 from ropewalk.serve.generation.text import TextWriter
@@ -22,6 +22,7 @@ class Run:
         self.request, self.sequences, self._writer, self.chooser = request, sequences, writer, chooser
         self._ends = frozenset() if request.sampling.ignore_eos else ends
         self._prompt_tokens = sum(map(len, request.prompts))
+        self.answer: list[int] = []  # its tokens, without the one that ends it
         self._made: list[Token] = []
         self._count = 0
         self._prompt: list[Token] = []
@@ -43,6 +44,11 @@ class Run:
     def longest(self) -> int:
         """The length that its longest text may reach."""
         return max(one.total for one in self.sequences) + self._missing
+
+    @property
+    def held(self) -> int:
+        """How many pages its texts hold: before it runs, those of its session, which make no room for it."""
+        return sum(one.held for one in self.sequences)
 
     @property
     def pages_needed(self) -> int:
@@ -91,6 +97,7 @@ class Run:
             return self._last(self._writer.finish(), "stop")
         for sequence in self.sequences:
             sequence.unread.append(chosen.id)
+        self.answer.append(chosen.id)
         self._made.append(chosen)
         text = self._writer.push(chosen.id)
         if self._writer.stopped:
@@ -105,9 +112,15 @@ class Run:
         """The logits of its only text."""
         return self._logits[0]
 
+    @property
+    def state(self) -> SessionState:
+        """Of its session, once the answer is whole."""
+        one = self.sequences[0]
+        return SessionState(one.total, one.forgotten, self.request.said, tuple(self.answer))
+
     def cancel(self) -> Delta:
         """The last delta of an answer that nobody wants any more."""
-        return self._last("", "cancelled")
+        return self._last("", CANCELLED)
 
     def _begun(self, sequence: Sequence) -> bool:
         """Whether what is unread is the token that was chosen last."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 
 from ropewalk.serve.generation.memory.page_space import PageSpace
 from ropewalk.serve.generation.model.served_model import Part, ServedModel
-from ropewalk.serve.generation.request import Delta
+from ropewalk.serve.generation.request import Delta, QueueFull
 from ropewalk.serve.generation.run import Run
 from ropewalk.serve.generation.sequence import Sequence
 
@@ -51,7 +51,7 @@ class Scheduler:
     def step(self) -> Iterator[tuple[Run, Delta | Exception]]:
         """Compute one step; the new deltas of answers, or why an answer fails."""
         yield from self._cancelled()
-        self._admit()
+        yield from self._admit()
         work = self._work()
         if not work:
             return
@@ -68,35 +68,36 @@ class Scheduler:
         """The tokens that all memory could hold, where the run needs more."""
         space, pool = self.spaces[run.extension], self.model.pool
         most = pool.count * space.per_slab
-        return most * pool.size if run.pages_needed > most else None
-
-    def make_room(self, extension: str, pages: int) -> bool:
-        """Let sessions that rest go, until so many pages are free beside those that runs may still need."""
-        while not self._fits(self.running, {extension: pages}):
-            if not self._evict():
-                return False
-        return True
+        return most * pool.size if run.held + run.pages_needed > most else None
 
     def _cancelled(self) -> Iterator[tuple[Run, Delta]]:
         for run in [run for run in (*self.running, *self.waiting) if run.cancelled]:
             (self.running if run in self.running else self.waiting).remove(run)
             yield run, run.cancel()
 
-    def _admit(self) -> None:
+    def _admit(self) -> Iterator[tuple[Run, Exception]]:
         """Let requests join in their order, as long as there is room; sessions that rest make room."""
         while self.waiting and len(self.running) < self.max_running:
             run = self.waiting[0]
             run.reuse()
-            if not self._fits([*self.running, run]):
-                run.give_up_reuse()
-                if not self._evict():
-                    return
+            if self._fits([*self.running, run]):
+                self.running.append(self.waiting.popleft())
                 continue
-            self.running.append(self.waiting.popleft())
+            run.give_up_reuse()
+            if not self._evict():
+                yield from self._make_way(run)
+                return
 
-    def _fits(self, runs: list[Run], more: Mapping[str, int] | None = None) -> bool:
-        """Whether the pages that runs may still need, and more, can be taken, extension by extension."""
-        pool, missing, needed = self.model.pool, 0, Counter(more or {})
+    def _make_way(self, first: Run) -> Iterator[tuple[Run, Exception]]:
+        """Where nothing runs, sessions whose turns wait hold the memory: the last to come is refused, and rests."""
+        holding = [run for run in self.waiting if run is not first and run.held]
+        if holding and not self.running:
+            self.waiting.remove(holding[-1])
+            yield holding[-1], QueueFull("no memory is left beside the sessions whose requests wait")
+
+    def _fits(self, runs: list[Run]) -> bool:
+        """Whether the pages that runs may still need can be taken, extension by extension."""
+        pool, missing, needed = self.model.pool, 0, Counter[str]()
         for run in runs:
             needed[run.extension] += run.pages_needed
         for name, space in self.spaces.items():

@@ -7,6 +7,7 @@ beginning was read before.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence as Ids
 
 import torch
@@ -36,6 +37,7 @@ class Sequence:
         self._name: bytes | None = START  # of all that was read, while only whole chunks were
         self._kept_from = 0  # the first place that may hold a page, beside those of the first tokens
         self._held = 0
+        self._lent: frozenset[int] = frozenset()  # pages that the text before this turn holds as well
 
     @property
     def pages(self) -> Tensor:
@@ -48,16 +50,9 @@ class Sequence:
         return self.length + len(self.unread)
 
     @property
-    def places(self) -> list[int]:
-        """The places that hold pages."""
-        held: list[int] = (self._table != NONE).nonzero().flatten().tolist()
-        return held
-
-    @property
-    def held_pages(self) -> list[int]:
-        """The pages in these places."""
-        held: list[int] = self._table[self._table != NONE].tolist()
-        return held
+    def held(self) -> int:
+        """How many pages it holds."""
+        return self._held
 
     @property
     def forgotten(self) -> int:
@@ -84,13 +79,21 @@ class Sequence:
             self.length = self.reused = 0
             self._name = START
 
-    def restore(self, length: int, places: Ids[int], unread: Ids[int]) -> list[int]:
-        """Blank pages in these places of a text that was saved; their contents are the caller's."""
-        self._table = torch.full((-(-length // self.size) + ROOM,), NONE, dtype=torch.int32)
-        for place in places:
-            self._put(place)
-        self.length, self.unread, self._name = length, list(unread), None
-        return self.held_pages
+    def turn(self) -> Sequence:
+        """The same text, to be continued while this one stays as it is. What comes is stored in pages of its own, or
+        behind what this one has in its last page."""
+        one = copy.copy(self)
+        one.unread, one._table = list(self.unread), self._table.clone()
+        held = self._table[self._table != NONE].tolist()
+        for page in held:
+            self.space.hold(page)
+        one._lent = frozenset(held)
+        return one
+
+    def follow(self, before: Sequence) -> None:
+        """Take the place of the text before this turn."""
+        before.close()
+        self._lent = frozenset()
 
     def chunk(self) -> list[int]:
         """The next tokens to read."""
@@ -116,16 +119,17 @@ class Sequence:
         self._forget()
 
     def pages_needed(self, length: int) -> int:
-        """How many more pages it takes, at most, until the text has so many tokens."""
+        """How many more pages it takes, at most, until the text has so many tokens. Lent pages make no room."""
         first, last = self.retention
-        places = -(-length // self.size)
+        places = -(-length // self.size) - -(-self.length // self.size)
         if last is not None:
-            places = min(places, -(-first // self.size) + -(-(last + CHUNK) // self.size) + 1)
-        return max(0, places - self._held)
+            own = self._held - len(self._lent.intersection(self._table.tolist()) if self._lent else ())
+            places = min(places, -(-first // self.size) + -(-(last + CHUNK) // self.size) + 1 - own)
+        return max(0, places)
 
     def close(self) -> None:
         """Release all pages."""
-        for place in self.places:
+        for place in (self._table != NONE).nonzero().flatten().tolist():
             self._release(place)
 
     @property

@@ -23,11 +23,11 @@ START = "rerope+log_n"
 class Running:
     """A server, its engine, and a way to call into its loop."""
 
-    def __init__(self, engine, settings, *, drain=5.0, load=None, sessions=None):
+    def __init__(self, engine, settings, *, drain=5.0, load=None):
         self.engine = engine
         self.is_ready = threading.Event()
         listening = bound("127.0.0.1", 0)
-        load = load or (lambda: Loaded(engine, START, None, sessions))
+        load = load or (lambda: Loaded(engine, START))
         self.server = HttpServer(
             settings, listening, load, drain=drain, ready=lambda loaded, address: self.is_ready.set()
         )

@@ -16,6 +16,7 @@ from ropewalk.serve.generation.request import (
     QueueFull,
     SessionBusy,
     SessionGone,
+    SessionState,
     State,
     Token,
     Usage,
@@ -49,7 +50,7 @@ class FakeAnswer:
     def __init__(self, engine, question):
         self.engine, self.question = engine, question
         self.stopped = asyncio.Event()
-        self.finished = False
+        self.finished, self.made = False, []
         engine.open.add(self)
 
     def cancel(self):
@@ -82,11 +83,16 @@ class FakeAnswer:
                 yield Delta("", (), "cancelled", self.usage(n))
                 return
             token = self.token(says[n % len(says)])
+            self.made.append(token.id)
             engine.written += 1
             yield Delta(engine.tokenizer.decode([token.id]), (token,), prompt=prompt if n == 0 else ())
             await self.wait(engine.pace)
         reason = "length" if engine.answer is None else "stop"
-        yield Delta("", (), reason, self.usage(count), prompt=prompt if count == 0 else ())
+        usage = self.usage(count)
+        if question.session is not None:
+            state = SessionState(usage.session_tokens, usage.forgotten_tokens, question.said, tuple(self.made))
+            engine.sessions[question.session] = state
+        yield Delta("", (), reason, usage, prompt=prompt if count == 0 else ())
 
     def token(self, id):
         wanted = self.question.sampling.logprobs
@@ -99,8 +105,7 @@ class FakeAnswer:
         read = len(question.prompts[0])
         if question.session is None:
             return Usage(read, written, self.engine.cached)
-        total = self.engine.sessions.get(question.session, 0) + read + written
-        self.engine.sessions[question.session] = total
+        total = (question.after.tokens if question.after else 0) + read + written
         return Usage(read, written, 0, total, max(0, total - 256))
 
     async def wait(self, seconds):
@@ -139,8 +144,9 @@ class FakeEngine:
     def ask(self, question):
         if len(self.open) >= self.room:
             raise QueueFull("full")
-        if question.session in self.gone:
+        if question.session in self.gone and question.after:
             raise SessionGone(question.session)
+        self.gone.discard(question.session)
         if question.session and any(answer.question.session == question.session for answer in self.open):
             raise SessionBusy(question.session)
         most = self.extensions[question.extension].carried
@@ -156,8 +162,7 @@ class FakeEngine:
     def session_state(self, session):
         if session in self.gone:
             raise SessionGone(session)
-        total = self.sessions.get(session)
-        return None if total is None else Usage(0, 0, 0, total, max(0, total - 256))
+        return self.sessions.get(session)
 
     async def drop_session(self, session):
         return self.sessions.pop(session, None) is not None

@@ -46,6 +46,7 @@ NAMES = (
         "top_logprobs",
         "echo",
         "session",
+        "new_session",
         "contexts",
         "decoding",
         "tools",
@@ -130,7 +131,7 @@ def server(request):
 def require_nothing_held(server):
     """Without the sessions that were begun, no page is in use."""
     engine = server.engine
-    for name in list(engine._sessions._resting):
+    for name in list(engine._sessions._known):
         assert asyncio.run_coroutine_threadsafe(engine.drop_session(name), server.loop).result(5)
     assert sum(space.held for space in engine._spaces.values()) == 0
 

@@ -87,6 +87,26 @@ def test_a_part_is_bit_for_bit_the_same_among_any_others(packs, monkeypatch):
     model.close()
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt_neox"])
+def test_closing_leaves_nothing_behind(kind):
+    """Neither in a module, nor in its configuration: an attribute that stays is found by the next server."""
+    host = tiny(kind)
+    before = traces_in(host)
+    for _ in range(2):
+        model = ServedModel(host, served_extensions(host, {"rerope": "rerope:window=16"}), size=SIZE, limit=2**24)
+        assert traces_in(host) != before
+        model.close()
+        assert traces_in(host) == before
+
+
+def traces_in(host):
+    """The attributes of every module, the hooks on it, and the attention that its configuration names."""
+    return {
+        name: ([*module.__dict__, *module._forward_hooks, *module._forward_pre_hooks], type(module))
+        for name, module in host.named_modules()
+    } | {"attention": host.config._attn_implementation}
+
+
 def test_dynamic_schedules_give_the_logits_of_the_base_model_within_the_trained_length():
     host = tiny("llama")
     model = ServedModel(

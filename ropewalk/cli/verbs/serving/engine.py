@@ -27,7 +27,6 @@ class Serving(NamedTuple):
     max_running: int
     max_waiting: int
     cache_bytes: int
-    sessions: Path | None
 
 
 def load(wanted: Serving) -> Loaded:
@@ -56,10 +55,9 @@ def load(wanted: Serving) -> Loaded:
         name=name_of(wanted.model),
         max_running=wanted.max_running,
         max_waiting=wanted.max_waiting,
-        sessions=wanted.sessions,
     )
     engine.start()
-    return Loaded(engine, start, target_len, wanted.sessions)
+    return Loaded(engine, start, target_len)
 
 
 def name_of(model: str) -> str:

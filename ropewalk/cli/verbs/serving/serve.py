@@ -9,7 +9,6 @@ import re
 import sys
 from contextvars import copy_context
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,7 +57,6 @@ MaxRunning = Annotated[int, typer.Option(min=1, help="requests that are answered
 MaxWaiting = Annotated[int, typer.Option(min=0, help="requests that may wait; more are refused")]
 CacheMemory = Annotated[str, typer.Option(metavar="SIZE", help="memory for cached keys and values, such as 4GiB")]
 ORIGIN = re.compile(r"\*|https?://[^/\s]+")
-Sessions = Annotated[str, typer.Option(metavar="FOLDER", help="where sessions are saved; they outlive the server")]
 Drain = Annotated[float, typer.Option(min=0, help="seconds to finish answers after a signal")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="log connections and failures")]
 
@@ -76,7 +74,6 @@ def serve(
     max_running: MaxRunning = 32,
     max_waiting: MaxWaiting = 256,
     cache_memory: CacheMemory = "4GiB",
-    sessions: Sessions = "",
     drain: Drain = 30.0,
     verbose: Verbose = False,
 ) -> None:
@@ -95,14 +92,11 @@ def serve(
     if wanted_placement().is_spread:
         sentence = "serve keeps keys and values on one device, and auto is several"
         raise InvalidValue.because("--device", sentence, remedy="name one, such as cuda:1")
-    folder = Path(sessions) if sessions else None
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise InvalidValue("--sessions", "a folder", sessions)
     for origin in allow_origin or []:
         if not ORIGIN.fullmatch(origin):
             raise InvalidValue("--allow-origin", "* or an origin such as https://example.org", origin)
     size = byte_size(cache_memory, "--cache-memory")
-    wanted = Serving(model, start, lines, to, max_running, max_waiting, size, folder)
+    wanted = Serving(model, start, lines, to, max_running, max_waiting, size)
     _run(wanted, host, port, local, api_key, allow_origin or [], drain, verbose)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.serve.api.answering import Answering
+from ropewalk.serve.api.conversations import Turn
 from ropewalk.serve.api.names import NamedModel
 from ropewalk.serve.api.requests.chat import ChatRequest
 from ropewalk.serve.api.requests.completion import USUAL, CompletionRequest
 from ropewalk.serve.api.requests.fields import RequestFields
 from ropewalk.serve.api.requests.texts import Texts
-from ropewalk.serve.generation.request import Answer, Request, Sampling
+from ropewalk.serve.generation.request import Answer, Request, Sampling, SessionState
 
 if TYPE_CHECKING:
     from ropewalk.decoding import Decoding
@@ -22,15 +23,17 @@ Ids = tuple[int, ...]
 LONGEST_LINE = 200  # characters of a line of decoding
 
 
-async def of_completion(asked: CompletionRequest, model: NamedModel, texts: Texts, *, begun: bool) -> list[Request]:
-    """Requests to the engine, `n` for every prompt. `begun`: the session has read something before."""
+async def of_completion(
+    asked: CompletionRequest, model: NamedModel, texts: Texts, before: SessionState | None
+) -> list[Request]:
+    """Requests to the engine, `n` for every prompt. `before` is the session that they continue."""
     questions = []
-    for prompts in await _completion_prompts(asked, model.carried.carried, texts, begun):
+    for prompts in await _completion_prompts(asked, model.carried.carried, texts, before is not None):
         count = min(USUAL, _remaining(model, max(map(len, prompts)))) if asked.max_tokens is None else asked.max_tokens
         for choice in range(asked.n):
             sampling = asked.sampling(choice, count, asked.logprobs)
             wants = asked.echo and asked.logprobs is not None
-            questions.append(_request(asked, model, prompts, sampling, prompt_logprobs=wants))
+            questions.append(_request(asked, model, prompts, sampling, after=before, prompt_logprobs=wants))
     return questions
 
 
@@ -45,17 +48,15 @@ async def _completion_prompts(
     return [tuple([(*await texts.ids(context, most=most), *question) for context in (*asked.contexts, "")])]
 
 
-async def of_chat(asked: ChatRequest, model: NamedModel, texts: Texts, new: str, read: int) -> list[Request]:
-    """Requests to the engine, `n` for the conversation.
-
-    `new` is the text to read, `read` how many tokens the session has read before.
-    """
-    written = [new] if asked.contexts is None else _with_contexts(asked, texts)
+async def of_chat(asked: ChatRequest, model: NamedModel, texts: Texts, turn: Turn) -> list[Request]:
+    """Requests to the engine, `n` for the conversation."""
+    written = [turn.new] if asked.contexts is None else _with_contexts(asked, texts)
     prompts = tuple([await texts.ids(text, begins=False, most=model.carried.carried) for text in written])
+    read = 0 if turn.before is None else turn.before.tokens
     count = asked.most or _remaining(model, max(map(len, prompts)) + read)
     alternatives = (asked.top_logprobs or 0) if asked.logprobs else None
     samplings = [asked.sampling(choice, count, alternatives) for choice in range(asked.n)]
-    return [_request(asked, model, prompts, sampling) for sampling in samplings]
+    return [_request(asked, model, prompts, sampling, after=turn.before, said=turn.said) for sampling in samplings]
 
 
 def _with_contexts(asked: ChatRequest, texts: Texts) -> list[str]:
@@ -76,13 +77,12 @@ def _request(
     model: NamedModel,
     prompts: tuple[Ids, ...],
     sampling: Sampling,
-    *,
-    prompt_logprobs: bool = False,
+    **more: Any,
 ) -> Request:
     if not all(prompts):
         raise InvalidValue("prompt", "at least one token", "an empty text")
     decoding = decoding_of(asked.decoding) if asked.contexts is not None else None
-    return Request(model.extension, prompts, sampling, asked.session, decoding, prompt_logprobs)
+    return Request(model.extension, prompts, sampling, asked.session, decoding, **more)
 
 
 def decoding_of(line: str | None) -> Decoding:

@@ -55,10 +55,12 @@ def refusal_of(error: BaseException) -> Refusal:
             429, f"{error}; try again in a second", kind=BUSY, code="queue_full", headers={"Retry-After": "1"}
         )
     if isinstance(error, SessionGone):
-        sentence = "the session was evicted and not saved; begin a new one with the whole conversation"
+        sentence = "the session was evicted to make room, or ended; begin it again with new_session and all of its text"
         return Refusal(410, sentence, param="session", code="session_gone")
     if isinstance(error, SessionBusy):
-        sentence = "the session is answering another request; wait until that has ended"
+        sentence = (
+            "the session is answering another request, or has just answered one; send this one once that has ended"
+        )
         return Refusal(409, sentence, param="session", code="session_busy")
     if isinstance(error, RopewalkError):
         return Refusal(400, str(error), param=error.field)

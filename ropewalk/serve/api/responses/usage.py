@@ -22,10 +22,10 @@ def usage_of(usages: Sequence[Usage], n: int) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in prompts)},
     }
     if usages and usages[0].session_tokens is not None:
-        shown["session"] = session_of(usages[0])
+        shown["session"] = session_of(usages[0].session_tokens, usages[0].forgotten_tokens or 0)
     return shown
 
 
-def session_of(usage: Usage) -> dict[str, int]:
+def session_of(tokens: int, forgotten: int) -> dict[str, int]:
     """What a session has read, and what of it no later token can see."""
-    return {"tokens": usage.session_tokens or 0, "forgotten_tokens": usage.forgotten_tokens or 0}
+    return {"tokens": tokens, "forgotten_tokens": forgotten}

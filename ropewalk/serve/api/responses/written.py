@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ropewalk.serve.api.metrics import Metrics
 from ropewalk.serve.api.requests.body import Receive, disconnected
 from ropewalk.serve.api.responses.errors import ClientGone, unavailable
-from ropewalk.serve.generation.request import Answer, Delta
+from ropewalk.serve.generation.request import CANCELLED, Answer, Delta
 
 LAST = 30.0  # seconds that a cancelled answer may take to end
 
@@ -39,10 +39,8 @@ class Answers:
         answers: Sequence[Answer],
         receive: Receive,
         metrics: Metrics,
-        *,
-        keep: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
-        self._answers, self._receive, self._metrics, self._keep = answers, receive, metrics, keep
+        self._answers, self._receive, self._metrics = answers, receive, metrics
         self._waiting = asyncio.Queue[_Item]()
         self._began = time.perf_counter()
         self._first = list[_Item]()
@@ -87,14 +85,11 @@ class Answers:
 
     async def _pump(self, index: int, answer: Answer) -> None:
         """Hand on the deltas of one answer, and note when they came."""
-        last, ids = None, list[int]()
+        last = None
         try:
             async for delta in answer:
                 last = self._timed(delta, last)
-                ids += [token.id for token in delta.tokens] if self._keep else []
-                if self._keep and delta.usage is not None and delta.usage.session_tokens is not None:
-                    self._keep(ids)  # before anybody can read that the answer has ended
-                if delta.finish_reason == "cancelled":
+                if delta.finish_reason == CANCELLED:
                     self._waiting.put_nowait(unavailable("the answer was cut off: the server shuts down", seconds=30))
                 else:
                     self._waiting.put_nowait(Numbered(index, delta))

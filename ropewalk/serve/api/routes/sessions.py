@@ -10,7 +10,7 @@ from ropewalk.serve.api.responses.usage import session_of
 from ropewalk.serve.api.routes.parts import ready_of, reply
 
 router = APIRouter()
-UNKNOWN = "there is no such session; it begins with the first request that names it"
+UNKNOWN = "there is no such session; a request with new_session begins it"
 
 
 @router.get("/v1/sessions/{session}")
@@ -20,14 +20,13 @@ async def session_state(request: Request, session: str) -> Response:
     state = ready.engine.session_state(session) if SESSION.fullmatch(session) else None
     if state is None:
         raise Refusal(404, UNKNOWN, code="not_found")
-    return reply({"id": session, "object": "session", **session_of(state)})
+    return reply({"id": session, "object": "session", **session_of(state.tokens, state.forgotten)})
 
 
 @router.delete("/v1/sessions/{session}")
 async def drop_session(request: Request, session: str) -> Response:
     """Forget a session."""
     ready = ready_of(request)
-    ready.conversations.drop(session)
     dropped = bool(SESSION.fullmatch(session)) and await ready.engine.drop_session(session)
     if not dropped:
         raise Refusal(404, UNKNOWN, code="not_found")

@@ -9,7 +9,6 @@ Legend: t token of the step, h query head, g key head, d head dimension, o outpu
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -38,7 +37,7 @@ from ropewalk.serve.generation.model.served_extension import ServedExtension
 
 NAME = "ropewalk_serve"  # of our attention function in transformers' registry
 MULTIPLE = 16  # of tokens in a pass: from there on every row of a matrix product is rounded alike
-FEW = 16  # numbers of each weight that tell models apart
+FEW = 16  # tokens of a short text
 ELSEWHERE = "use rw.extend and model.generate, or export it for another engine"
 _DEPTH = "_ropewalk_depth"  # of an attention module: its number
 
@@ -88,7 +87,6 @@ class ServedModel:
             for name, served in extensions.items()
         }
         self._keeps = "logits_to_keep" in inspect.signature(host.forward).parameters
-        self.fingerprint = _fingerprint(host, size)
         self._undo = ExitStack()
         self._undo.enter_context(packed_linears(host, lambda: _few_logits(host)))
         self._undo.enter_context(self._attached(layers))
@@ -98,16 +96,6 @@ class ServedModel:
         """The size of the vocabulary."""
         vocabulary: Any = self.host.get_input_embeddings().weight
         return len(vocabulary)
-
-    def pages_of(self, extension: str) -> Sequence[Tensor]:
-        """The pages of every layer under an extension."""
-        return self._pages[extension]
-
-    def forget_tables(self, extension: str, page_n: Tensor) -> None:
-        """Rotated copies in these pages are no longer whole."""
-        for stages in self._stages[extension]:
-            if stages is not None:
-                stages.forget(page_n)
 
     def close(self) -> None:
         """Restore the model."""
@@ -214,15 +202,6 @@ def _require_only_attention(host: PreTrainedModel, layers: Sequence[ProbedLayer]
     if slots != list(range(len(layers))) or shared:
         sentence = f"{type(host).__name__} has layers without keys of their own, which pages cannot hold"
         raise DoesNotFit.because("model", sentence, remedy=ELSEWHERE)
-
-
-def _fingerprint(host: PreTrainedModel, size: int) -> str:
-    """Of the weights, by a few numbers of each, and of how pages are laid out."""
-    state = hashlib.blake2b(f"{type(host).__name__} {host.dtype} {size}".encode(), digest_size=16)
-    for name, value in host.state_dict().items():
-        few = value.detach().flatten()[:FEW].float().cpu()
-        state.update(f"{name} {tuple(value.shape)}".encode() + few.numpy().tobytes())
-    return state.hexdigest()
 
 
 def _few_logits(host: PreTrainedModel) -> Tensor:

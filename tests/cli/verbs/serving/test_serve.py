@@ -12,7 +12,6 @@ from http.client import HTTPConnection
 
 import openai
 import pytest
-from transformers import AutoTokenizer
 
 from ropewalk.cli.main import run
 from ropewalk.cli.verbs.serving.engine import name_of
@@ -139,8 +138,9 @@ def test_what_an_extension_does_not_carry_is_refused(client):
 
 def test_a_session_goes_on_and_forgets(client):
     extra = {"extra_body": {"session": "chat"}}
-    for _ in range(3):
-        done = client.completions.create(model="default@streaming", prompt=[70] * 400, max_tokens=2, **extra)
+    for turn in range(3):
+        asked = {"extra_body": {"session": "chat", "new_session": turn == 0}}
+        done = client.completions.create(model="default@streaming", prompt=[70] * 400, max_tokens=2, **asked)
     assert done.usage.session["tokens"] == 3 * 402
     assert done.usage.session["forgotten_tokens"] > 600
     with pytest.raises(openai.BadRequestError, match="cannot continue under"):
@@ -255,23 +255,23 @@ def health(port):
         return json.loads(connection.getresponse().read())
 
 
-def test_a_chat_outlives_the_server(tmp_path):
+def test_a_server_that_has_started_again_says_that_a_session_is_not_there(tmp_path):
+    """It was told `My dog is called Rex`, was killed, and would answer without it."""
     shutil.copytree(DEFAULT, tmp_path / "chatty", ignore=shutil.ignore_patterns("*.md"))
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
     (tmp_path / "chatty" / "chat_template.jinja").write_text(template)
-    line = [str(tmp_path / "chatty"), "streaming", "--port", "0", "--sessions", str(tmp_path / "sessions")]
-    message = {"role": "user", "content": "import os"}
-    read = []
-    for _ in range(2):
+    line = [str(tmp_path / "chatty"), "streaming", "--port", "0"]
+
+    def say(client, text, **more):
+        asked = {"model": "chatty", "messages": [{"role": "user", "content": text}], "max_tokens": 3}
+        return client.chat.completions.create(**asked, extra_body={"session": "dog", **more}).usage
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
         one = Server(*line).ready()
         with openai.OpenAI(base_url=f"{one.url}/v1", api_key="none", max_retries=0) as client:
-            done = client.chat.completions.create(
-                model="chatty", messages=[message], max_tokens=3, extra_body={"session": "long"}
-            )
-        read.append((done.usage.prompt_tokens, done.usage.session["tokens"]))
-        assert one.end() == (0, "", "")
-    (first, total), (second, both) = read
-    assert total == first + 3
-    assert both == total + second + 3
-    end = AutoTokenizer.from_pretrained(DEFAULT)("</>")["input_ids"]
-    assert second == first + len(end)  # the end of the answer before the new message, and nothing twice
+            with pytest.raises(openai.NotFoundError, match="sessions end with their server; begin it with new_session"):
+                say(client, "What is my dog called?")
+            first = say(client, "My dog is called Rex.", new_session=True)
+            second = say(client, "What is my dog called?")
+            assert second.session["tokens"] == first.session["tokens"] + second.total_tokens
+        one.end(number)

@@ -1,7 +1,6 @@
 """`/v1/chat/completions`, asked by OpenAI's own client over a socket."""
 
 import asyncio
-import hashlib
 
 import openai
 import pytest
@@ -151,8 +150,9 @@ def test_a_template_may_refuse():
 
 
 def ask(client, text, session, **options):
+    """The next turn of a session, which the first one begins."""
     messages = [{"role": "user", "content": text}]
-    extra = {"extra_body": {"session": session}}
+    extra = {"extra_body": {"session": session, "new_session": text == "Hello"}}
     return client.chat.completions.create(model="default", messages=messages, max_tokens=2, **extra, **options)
 
 
@@ -162,24 +162,24 @@ def test_a_session_reads_only_what_is_new(client, server):
     second = ask(client, "Bye", "new")
     assert said(server) == ["</assistant><user>Bye</user><assistant>"]
     assert server.engine.asked[-1].session == "new"
-    one, two = (done.usage.session for done in (first, second))
-    assert one == {"tokens": server.engine.sessions["new"] - second.usage.total_tokens, "forgotten_tokens": 0}
-    assert two["tokens"] == server.engine.sessions["new"]
-    conversation = server.server.service.loaded().conversations.get("new")
-    assert conversation.read.startswith(f"<user>Hello</user><assistant>{answer}</assistant><user>Bye</user>")
+    one, two = (done.usage.session["tokens"] for done in (first, second))
+    assert two == one + second.usage.total_tokens == server.engine.sessions["new"].tokens
+    conversation = server.engine.sessions["new"].said
+    assert conversation.text == f"<user>Hello</user><assistant>{answer}</assistant><user>Bye</user><assistant>"
 
 
 def test_a_streamed_session_goes_on_as_well(client, server):
     chunks = list(ask(client, "Hello", "streamed", stream=True, stream_options={"include_usage": True}))
-    assert chunks[-1].usage.session["tokens"] == server.engine.sessions["streamed"]
+    assert chunks[-1].usage.session["tokens"] == server.engine.sessions["streamed"].tokens
     ask(client, "Bye", "streamed")
     assert said(server) == ["</assistant><user>Bye</user><assistant>"]
 
 
 def test_a_session_of_texts_is_not_one_of_messages(client):
-    client.completions.create(model="default", prompt="x", max_tokens=1, extra_body={"session": "texts"})
-    with pytest.raises(openai.ConflictError, match="not begun by messages") as refused:
-        ask(client, "Hello", "texts")
+    extra = {"session": "texts", "new_session": True}
+    client.completions.create(model="default", prompt="x", max_tokens=1, extra_body=extra)
+    with pytest.raises(openai.ConflictError, match="no message, so no messages can follow") as refused:
+        ask(client, "Bye", "texts")
     assert refused.value.code == "no_chat"
 
 
@@ -187,7 +187,7 @@ def test_messages_after_texts_are_refused_too(client):
     ask(client, "Hello", "mixed")
     client.completions.create(model="default", prompt="x", max_tokens=1, extra_body={"session": "mixed"})
     with pytest.raises(openai.ConflictError):
-        ask(client, "Hello", "mixed")
+        ask(client, "Bye", "mixed")
 
 
 def test_a_template_that_rewrites_the_past_is_refused():
@@ -207,19 +207,3 @@ def test_a_template_may_strip_an_answer():
         ask(client, "Hello", "s")
         ask(client, "Bye", "s")
         assert said(stripping) == ["</assistant><user>Bye</user><assistant>"]
-
-
-def test_a_conversation_outlives_the_server(tmp_path):
-    with running(FakeEngine(template=TEMPLATE), sessions=tmp_path) as one:
-        ask(client_of(one), "Hello", "kept")
-        ask(client_of(one), "Hello", "lost")
-    kept = tmp_path / f"{hashlib.blake2b(b'kept', digest_size=16).hexdigest()}.safetensors"
-    kept.touch()  # as the engine stores it
-    with running(FakeEngine(template=TEMPLATE), sessions=tmp_path) as one:
-        ask(client_of(one), "Bye", "kept")
-        assert said(one) == ["</assistant><user>Bye</user><assistant>"]
-        ask(client_of(one), "Bye", "lost")  # whose keys were not saved: it begins anew
-        assert said(one) == ["<user>Bye</user><assistant>"]
-        client_of(one).delete("/sessions/lost", cast_to=object)
-        client_of(one).delete("/sessions/kept", cast_to=object)
-    assert list(tmp_path.glob("*.chat.json")) == []

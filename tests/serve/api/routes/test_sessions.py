@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from ropewalk.serve.generation.request import SessionBusy
+from ropewalk.serve.generation.request import SessionBusy, SessionState
 
 from serve.api.conftest import call, client_of, running
 from serve.api.fake_engine import FakeEngine
@@ -20,8 +20,8 @@ def client(server):
     return client_of(server)
 
 
-def ask(client, session, **options):
-    extra = {"extra_body": {"session": session}}
+def ask(client, session, *, new=True, **options):
+    extra = {"extra_body": {"session": session, "new_session": new}}
     return client.completions.create(model="default", prompt="hello", max_tokens=2, **extra, **options)
 
 
@@ -37,17 +37,42 @@ def test_a_session_is_counted_and_forgotten(client, server):
 
 
 def test_what_was_forgotten_is_said(client, server):
-    server.engine.sessions["long"] = 1000
-    assert ask(client, "long").usage.session == {"tokens": 1005, "forgotten_tokens": 749}
+    server.engine.sessions["long"] = SessionState(1000, 744)
+    assert ask(client, "long", new=False).usage.session == {"tokens": 1005, "forgotten_tokens": 749}
     server.engine.sessions.clear()
+
+
+def test_a_session_that_is_not_there_is_not_begun_in_silence(client, server):
+    """As after a restart: an answer without the turns before would look like any other."""
+    with pytest.raises(openai.NotFoundError, match=r"no session 'unknown'.* begin it with new_session") as refused:
+        ask(client, "unknown", new=False)
+    assert (refused.value.code, refused.value.param) == ("no_session", "session")
+    assert server.engine.sessions == {}
+
+
+def test_a_session_is_begun_once(client):
+    ask(client, "twice")
+    with pytest.raises(
+        openai.ConflictError, match="session 'twice' is there already; leave new_session out"
+    ) as refused:
+        ask(client, "twice")
+    assert refused.value.code == "session_exists"
+    client.delete("/sessions/twice", cast_to=object)
+    ask(client, "twice")
+
+
+def test_new_session_needs_a_name(client):
+    with pytest.raises(openai.BadRequestError, match="name it by session"):
+        client.completions.create(model="default", prompt="x", extra_body={"new_session": True})
 
 
 def test_an_evicted_session_is_gone(client, server):
     server.engine.gone.add("old")
     with pytest.raises(openai.APIStatusError, match="evicted") as refused:
-        ask(client, "old")
+        ask(client, "old", new=False)
     assert (refused.value.status_code, refused.value.code) == (410, "session_gone")
     assert call(server, "GET", "/v1/sessions/old").status == 410
+    assert ask(client, "old").usage.session["tokens"] == 5  # the remedy works
 
 
 def test_a_busy_session_is_named(client, server):

@@ -1,0 +1,366 @@
+"""Sessions: a turn counts whole or not at all, so what was read and what was said are always of the same turns."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.serve.generation.request import QueueFull, Request, SessionBusy, SessionGone
+from ropewalk.serve.generation.run import Run
+
+from serve.generation.small_engine import DRAW, SIZE, TEXTS, answer, ending, greedy, held, run
+
+FIRST, LONG, LAST = TEXTS[3], TEXTS[4], TEXTS[2]
+
+
+def text_of(length):
+    return tuple(DRAW.randrange(3, 101) for _ in range(length))
+
+
+async def say(engine, name, text, count=10, *, session="s", said=None, **more):
+    """The next turn of a session, whose record has what was said."""
+    before = engine.session_state(session)
+    turns = (*(before.said if before else ()), said or text)
+    sampling = greedy(count, logprobs=2, **more)
+    return await answer(engine, Request(name, (text,), sampling, session, after=before, said=turns))
+
+
+def require_agreement(engine, session="s"):
+    """What was read is as long as what was said and answered, here where a text says itself."""
+    state, stored = engine.session_state(session), engine._sessions._known[session]
+    assert stored.turn is None
+    assert stored.sequence.total == state.tokens
+    assert stored.sequence.forgotten == state.forgotten
+    return state
+
+
+@pytest.mark.parametrize("name", ["rerope", "streaming", "dynamic"])
+def test_a_session_continues_its_text(host, name):
+    async def scenario(engine):
+        one = await say(engine, name, FIRST)
+        two = await say(engine, name, LAST)
+        state = require_agreement(engine)
+        assert state.said == (FIRST, LAST)
+        assert state.answer == tuple(token.id for token in two[0])
+        whole = (*FIRST, *(token.id for token in one[0]), *LAST)
+        return two, await answer(engine, Request(name, (whole,), greedy(10)))
+
+    two, whole = run(host, scenario)
+    assert [token.id for token in two[0]] == [token.id for token in whole[0]]
+    assert two[3].session_tokens == 300 + 10 + 20 + 10
+    assert two[3].prompt_tokens == 20
+    last = 24 + 4 if name == "streaming" else two[3].session_tokens
+    assert two[3].forgotten_tokens == (max(0, 339 - last) if name == "streaming" else 0)
+
+
+def test_a_session_that_forgets_holds_constant_memory(host):
+    async def scenario(engine):
+        pages = []
+        for _ in range(12):
+            await say(engine, "streaming", FIRST, 20)
+            pages.append(held(engine))
+        return pages, engine.session_state("s")
+
+    pages, state = run(host, scenario)
+    assert max(pages[1:]) <= pages[0] + 1
+    assert state.tokens == 12 * 320
+
+
+# A turn that fails: each stage, under each kind of memory.
+
+
+async def leave(engine, name, *, at):
+    """A turn whose client goes once so many tokens were read by the model."""
+    before, steps = engine.session_state("s"), engine.state().steps
+    one = engine.ask(Request(name, (LONG,), greedy(60), "s", after=before, said=("lost",)))
+    while engine.state().steps < steps + at:
+        await asyncio.sleep(0)
+    one.cancel()
+    assert await ending(one) == "cancelled"
+
+
+async def step_fails(engine, name, monkeypatch, *, at):
+    """A turn in which the model raises at a step."""
+    whole, done = engine._model.step, []
+
+    def step(parts):
+        done.append(parts)
+        if len(done) == at:
+            raise MemoryError("no memory")
+        return whole(parts)
+
+    monkeypatch.setattr(engine._model, "step", step)
+    with pytest.raises(MemoryError):
+        await say(engine, name, LONG, 60, said="lost")
+    monkeypatch.undo()
+
+
+async def choice_fails(engine, name, monkeypatch, *, at):
+    """A turn in which a token cannot be chosen, or not be written."""
+    choose, done = Run.choose, []
+
+    def failing(self, token=None):
+        done.append(token)
+        if len(done) == at:
+            raise RuntimeError("no token")
+        return choose(self, token)
+
+    monkeypatch.setattr(Run, "choose", failing)
+    with pytest.raises(RuntimeError):
+        await say(engine, name, LONG, 60, said="lost")
+    monkeypatch.undo()
+
+
+async def waits_in_vain(engine, name):
+    """A turn whose client goes while it waits in the queue."""
+    others = [asyncio.create_task(answer(engine, Request("bare", (LONG,), greedy(40)))) for _ in range(2)]
+    while engine.state().running < 2:
+        await asyncio.sleep(0)
+    one = engine.ask(Request(name, (LONG,), greedy(60), "s", after=engine.session_state("s"), said=("lost",)))
+    one.cancel()
+    assert [delta.finish_reason async for delta in one] == ["cancelled"]
+    await asyncio.gather(*others)
+
+
+async def refused(engine, name):
+    with pytest.raises(DoesNotFit):
+        await say(engine, name, LONG, 10**7, said="lost")
+
+
+async def leaves_and_fails(engine, name, monkeypatch):
+    """A client goes before the very step that fails, which somebody else waits for."""
+    one = engine.ask(Request(name, (LONG,), greedy(60), "s", after=engine.session_state("s"), said=("lost",)))
+    whole = engine._model.step
+
+    def step(parts):
+        if len(parts) == 1 and parts[0].extension == "bare":
+            raise MemoryError("no memory")
+        one.cancel()
+        return whole(parts)
+
+    monkeypatch.setattr(engine._model, "step", step)
+    other = asyncio.create_task(answer(engine, Request("bare", (TEXTS[1],), greedy(30))))
+    assert [delta.finish_reason async for delta in one][-1] == "cancelled"
+    with pytest.raises(MemoryError):
+        await other
+    monkeypatch.undo()
+
+
+STAGES = {
+    "refused": lambda engine, name, patch: refused(engine, name),
+    "in the queue": lambda engine, name, patch: waits_in_vain(engine, name),
+    "left at the first chunk": lambda engine, name, patch: leave(engine, name, at=1),
+    "left while reading": lambda engine, name, patch: leave(engine, name, at=2),
+    "left while writing": lambda engine, name, patch: leave(engine, name, at=20),
+    "the first chunk fails": lambda engine, name, patch: step_fails(engine, name, patch, at=1),
+    "a later chunk fails": lambda engine, name, patch: step_fails(engine, name, patch, at=3),
+    "a token's step fails": lambda engine, name, patch: step_fails(engine, name, patch, at=30),
+    "the first choice fails": lambda engine, name, patch: choice_fails(engine, name, patch, at=1),
+    "a later choice fails": lambda engine, name, patch: choice_fails(engine, name, patch, at=15),
+    "left before a step that fails": leaves_and_fails,
+}
+STAGED = [(stage, name) for stage in STAGES for name in ("rerope", "streaming", "dynamic")]
+STAGED.remove(("refused", "streaming"))  # which carries any length
+
+
+@pytest.mark.parametrize(("stage", "name"), STAGED)
+def test_a_turn_that_fails_never_was(host, monkeypatch, stage, name):
+    async def scenario(engine):
+        await say(engine, name, FIRST, session="fresh")
+        await say(engine, name, FIRST)
+        before, pages = require_agreement(engine), held(engine)
+        await STAGES[stage](engine, name, monkeypatch)
+        assert require_agreement(engine) is before
+        assert held(engine) == pages
+        after = await say(engine, name, LAST)
+        state = require_agreement(engine)
+        assert (state.tokens, state.said) == (300 + 10 + 20 + 10, (FIRST, LAST))
+        return after, await say(engine, name, LAST, session="fresh")
+
+    after, fresh = run(host, scenario, max_running=2)
+    assert after == fresh
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "in the queue"])
+def test_a_first_turn_that_fails_begins_nothing(host, monkeypatch, stage):
+    async def scenario(engine):
+        await STAGES[stage](engine, "rerope", monkeypatch)
+        assert engine.session_state("s") is None
+        assert (len(engine._sessions), held(engine)) == (0, 0)
+        return await say(engine, "rerope", LAST), await say(engine, "rerope", LAST, session="fresh")
+
+    one, fresh = run(host, scenario)
+    assert one == fresh
+
+
+def test_a_prompt_continues_the_state_that_it_was_made_for(host):
+    """Two requests that saw the same session: only one of them continues it."""
+
+    async def scenario(engine):
+        await say(engine, "rerope", FIRST)
+        request = Request("rerope", (LAST,), greedy(5), "s", after=engine.session_state("s"))
+        await answer(engine, request)
+        for other in (request, replace(request, after=None)):
+            with pytest.raises(SessionBusy):
+                await answer(engine, other)
+        assert await engine.drop_session("s")
+        with pytest.raises(SessionGone):
+            await answer(engine, request)
+        return engine.session_state("s")
+
+    assert run(host, scenario) is None
+
+
+def test_a_session_answers_one_request_at_a_time_and_keeps_its_extension(host):
+    async def scenario(engine):
+        await say(engine, "rerope", TEXTS[1])
+        first = asyncio.create_task(say(engine, "rerope", LONG, 50))
+        await asyncio.sleep(0.05)
+        with pytest.raises(SessionBusy):
+            await say(engine, "rerope", TEXTS[1])
+        with pytest.raises(SessionBusy):
+            await engine.drop_session("s")
+        await first
+        with pytest.raises(Conflict, match="under rerope, and cannot continue under yarn"):
+            await say(engine, "yarn", TEXTS[1])
+        return await say(engine, "rerope", TEXTS[1])
+
+    assert run(host, scenario)[2] == "length"
+
+
+def test_a_session_is_busy_from_its_first_turn_on(host):
+    async def scenario(engine):
+        first = asyncio.create_task(say(engine, "rerope", LONG, 50))
+        while not engine.state().running:
+            await asyncio.sleep(0)
+        with pytest.raises(SessionBusy):
+            engine.session_state("s")
+        await first
+        return engine.session_state("s").tokens
+
+    assert run(host, scenario) == 650
+
+
+# Room.
+
+
+def test_sessions_that_rest_make_room_and_say_so(host):
+    async def scenario(engine):
+        names = [f"s{n}" for n in range(6)]
+        for name in names:
+            await say(engine, "rerope", text_of(600), 20, session=name)
+        await answer(engine, Request("rerope", (LONG,), greedy(20)))
+        known = [name for name in names if name not in engine._sessions._gone]
+        assert all(engine.session_state(name) for name in known)
+        with pytest.raises(SessionGone):
+            engine.session_state("s0")
+        await answer(engine, Request("rerope", (TEXTS[1],), greedy(1), session="s0"))  # begun again
+        assert engine.session_state("s0").tokens == 8
+        return known
+
+    known = run(host, scenario, limit=3 * 2**20)
+    assert known == [f"s{n}" for n in range(6 - len(known), 6)]
+    assert 0 < len(known) < 6
+
+
+def test_a_turn_for_which_there_is_no_room_beside_its_session_is_refused(host):
+    """And does not wait for ever for what its own session holds."""
+
+    async def scenario(engine):
+        most = engine._model.pool.count * engine._spaces["rerope"].per_slab * SIZE
+        await say(engine, "rerope", text_of(most - 200))
+        with pytest.raises(DoesNotFit, match="room for about"):
+            await asyncio.wait_for(say(engine, "rerope", text_of(400)), 20)
+        return require_agreement(engine).tokens - (most - 200)
+
+    assert run(host, scenario, limit=2**20) == 10
+
+
+@pytest.mark.parametrize("name", ["streaming", "rerope"])
+def test_turns_of_many_sessions_find_the_room_that_was_reserved(host, name):
+    """All at once, in a memory for a few: some are evicted, some refused for now, and nobody waits for ever."""
+
+    async def scenario(engine):
+        refusals = []
+
+        async def turns(session):
+            for length in (200, 20, 300):
+                try:
+                    await say(engine, name, text_of(length), 5, session=session)
+                except (SessionGone, QueueFull) as refusal:
+                    refusals.append(type(refusal))
+
+        await asyncio.gather(*(turns(f"s{n}") for n in range(6)))
+        for session in list(engine._sessions._known):
+            require_agreement(engine, session)
+            assert await engine.drop_session(session)
+        return held(engine), refusals
+
+    pages, refusals = run(host, scenario, limit=2**20)
+    assert pages == 0
+    assert bool(refusals) == (name == "rerope")  # which forgets nothing
+
+
+# Pages that others may take.
+
+
+def test_only_whole_chunks_from_the_beginning_are_shared(host):
+    """Sessions read in turns of any length, and what others take of their pages is what they would read alone.
+
+    A chunk that is cut, by the end of a turn, is rounded like no chunk of a whole text, so none of its pages is shared.
+    """
+    turns = [(64, 1, 400), (192, 1, 300), (200, 56, 300), (300, 12, 300), (256, 1, 300)]
+
+    async def scenario(engine):
+        among = []
+        for n, (first, written, second) in enumerate(turns):
+            one, two = text_of(first), text_of(second)
+            made = await say(engine, "rerope", one, written, session=f"{n}")
+            await say(engine, "rerope", two, 5, session=f"{n}")
+            whole = (*one, *(token.id for token in made[0]), *two)
+            for text in (whole, two, two[:257], whole[64:]):
+                request = Request("rerope", (text,), greedy(8, logprobs=3))
+                among.append((request, await answer(engine, request)))
+        return among
+
+    async def by_themselves(engine):
+        """Under prompt_logprobs, which takes nothing over."""
+        return [await answer(engine, replace(request, prompt_logprobs=True)) for request, _ in among]
+
+    among = run(host, scenario)
+    for one, (_, other) in zip(run(host, by_themselves), among, strict=True):
+        assert one[:2] == other[:2]
+        assert one[3].cached_tokens == 0
+    cached = [reply[3].cached_tokens for _, reply in among]
+    assert cached[::4] == [0, 0, 0, 256, 512]  # of the whole texts; a single token is read with the next turn
+
+
+def test_an_answer_that_fails_fails_alone(host, monkeypatch):
+    choose = Run.choose
+
+    def failing(self, token=None):
+        if self.request.session == "bad":
+            raise RuntimeError("no token")
+        return choose(self, token)
+
+    monkeypatch.setattr(Run, "choose", failing)
+
+    async def scenario(engine):
+        other = asyncio.create_task(answer(engine, Request("rerope", (LAST,), greedy(30))))
+        with pytest.raises(RuntimeError, match="no token"):
+            await say(engine, "rerope", TEXTS[1], session="bad")
+        assert not await engine.drop_session("bad")
+        return await other
+
+    assert len(run(host, scenario)[0]) == 30
+
+
+def test_what_a_turn_held_is_given_back_with_its_session(host):
+    async def scenario(engine):
+        for _ in range(3):
+            await say(engine, "dynamic", text_of(150))
+        assert await engine.drop_session("s")
+        return held(engine)
+
+    assert run(host, scenario) == 0
