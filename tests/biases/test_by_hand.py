@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ropewalk import DoesNotFit, Extension, Facts, parse
-from ropewalk.biases import T5, ALiBi, FarDiscount, GAURotary, KerplePower, Sandwich
+from ropewalk.biases import T5, ALiBi, FarDiscount, GAURotary, KerpleLog, KerplePower, Sandwich
 from ropewalk.equation import reference_weights
 
 FACTS = Facts(trained_len=64, head_dim=8, heads=2)
@@ -21,6 +21,18 @@ def test_gau_with_equal_even_vectors_is_sandwich():
     gau = GAURotary(width=16).bias(DISTANCE, DISTANCE, FACTS, {"a": even, "b": even})
     sandwich = Sandwich(width=16, first=0).bias(DISTANCE, DISTANCE, FACTS, {})
     torch.testing.assert_close(gau - gau[:, :1], sandwich)
+
+
+def test_kerple_draws_its_numbers_as_the_authors_do():
+    """layers.py: bias_p uniform up to 2, bias_a uniform up to 1."""
+    many = replace(FACTS, heads=20_000)
+    drawn = KerpleLog().weights(many, torch.Generator().manual_seed(0))
+    for name, most in (("p", 2), ("a", 1)):
+        assert drawn[name].shape == (many.heads,)
+        assert 0 <= drawn[name].min() < 0.01 * most
+        assert 0.99 * most < drawn[name].max() <= most
+        assert drawn[name].mean().item() == pytest.approx(most / 2, rel=0.02)
+    assert abs(torch.corrcoef(torch.stack([drawn["p"], drawn["a"]]))[0, 1]) < 0.05
 
 
 def test_kerple_power_of_one_is_alibi():

@@ -10,7 +10,7 @@ from hf.models import tiny
 from hf.traces import logits, trace
 from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 
-from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError
+from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError, parse
 from ropewalk.hf import extend, extended, inspect, save, score, stream
 from ropewalk.hf.probe.identity import count
 from ropewalk.hf.probe.probe import probe
@@ -210,6 +210,18 @@ def test_the_cache_of_the_model_is_what_it_holds(name):
         model(input_ids=IDS[:, :30], past_key_values=cache, use_cache=True)
     seen = inspect(model, target_len=30)
     assert seen.cache_bytes() == held_bytes(cache)
+
+
+@pytest.mark.parametrize("values", [8, 16, 24])
+def test_keys_and_values_of_two_sizes(values):
+    """Under attention of ours a cache holds both whole: what is said beforehand is what it then holds."""
+    model = tiny("deepseek_v3", v_head_dim=values)
+    assert {(layer.head_dim, layer.value_dim) for layer in probe(model)} == {(16, values)}
+    seen = inspect(model, target_len=sum(CUTS))
+    whole = len(seen.layers) * sum(CUTS) * seen.facts.groups * (16 + values) * 4
+    assert seen.cache_bytes(parse("biases.alibi")) == whole
+    with extended(model, "biases.alibi") as handle:
+        assert f"cache: {whole / seen.cache_bytes():.3g} times the model's usual size" in handle.describe()
 
 
 def test_what_latent_keys_cost_under_attention_of_ours_is_said():

@@ -62,6 +62,14 @@ def test_the_same_seed_gives_the_same_numbers():
         assert not torch.equal(spec.number(9, generator(3)), spec.number(9, generator(4)))
 
 
+@pytest.mark.parametrize("spec", [Sequential(), Randomized(limit=8), PoSE(target_len=8)], ids=str)
+@pytest.mark.parametrize("length", [-1, 2.0, True, "4", None])
+def test_only_a_number_of_tokens_is_numbered(spec, length):
+    """Not by torch.arange, which takes 2.0 for 2 and True for 1."""
+    with pytest.raises(InvalidValue, match="length must be a whole number of tokens"):
+        spec.number(length)
+
+
 @pytest.mark.parametrize("spec", [Randomized(limit=8), PoSE(target_len=8)], ids=str)
 def test_a_text_longer_than_the_range_is_refused(spec):
     with pytest.raises(InvalidValue, match="length must be at most"):

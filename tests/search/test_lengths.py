@@ -8,13 +8,15 @@ import torch
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.evaluation.compare.runner import ResultRow
 from ropewalk.evaluation.metrics.intervals import difference
 from ropewalk.evaluation.metrics.losses import token_losses
+from ropewalk.evaluation.tasks import Context
 from ropewalk.report.fitting import as_json, table
 from ropewalk.report.fitting_words import words
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal, Measurements
-from ropewalk.search.objective import text_losses
+from ropewalk.search.objective import mean_loss, text_losses
 from ropewalk.search.proposals import seeds, spaces_of
 from ropewalk.search.spaces import DynamicPairs, HandSet
 from ropewalk.search.trials import MeasuredTrial
@@ -47,6 +49,19 @@ def test_the_mean_over_the_lengths_is_minimised(fitting):
     assert text_losses(texts.rows(line)) == pytest.approx(
         [mean(column) for column in zip(*by_length, strict=True)], abs=1e-5
     )
+
+
+def test_the_mean_of_losses_ends_at_none():
+    """Of two texts that differ much: Student's interval would go on below 0, where no loss is."""
+    losses, lengths = {32: (0.2, 4.0), 64: (0.4, 5.0)}, (32, 64)
+    rows = [
+        ResultRow(rw.parse("rope"), Context(samples=2), n, {}, tuple({"loss": one} for one in losses[n]), 1.0)
+        for n in lengths
+    ]
+    together = mean_loss(rows)
+    assert together.value == pytest.approx(2.4)
+    assert together.low == 0
+    assert together.high > 4.5
 
 
 def test_slopes_are_the_mean_over_the_lengths(fitting):

@@ -31,6 +31,48 @@ def test_a_wrong_kernel_is_not_used(monkeypatch):
     assert fused.has_fused_kernel("cpu", torch.float32)
 
 
+def ignores(mask):
+    """The CPU's kernels, but that this part of a mask counts for nothing."""
+
+    def broken(kernel):
+        def call(*arguments, attn_mask=None):
+            return kernel(*arguments, attn_mask=None if attn_mask is None else mask(attn_mask))
+
+        return call
+
+    return broken
+
+
+@pytest.mark.parametrize("name", ["CPU_FORWARD", "CPU_BACKWARD"])
+@pytest.mark.parametrize("mask", [torch.zeros_like, lambda mask: mask.T], ids=["no mask", "rows for keys"])
+def test_a_kernel_that_reads_masks_otherwise_is_not_used(monkeypatch, name, mask):
+    """Blocks of a band, packed texts and padding are computed by masks."""
+    monkeypatch.setattr(fused, name, ignores(mask)(getattr(fused, name)))
+    fused.has_fused_kernel.cache_clear()
+    assert not fused.has_fused_kernel("cpu", torch.float32)
+    monkeypatch.undo()
+    fused.has_fused_kernel.cache_clear()
+    assert fused.has_fused_kernel("cpu", torch.float32)
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32], ids=str)
+def test_masks_are_read_in_both_precisions(monkeypatch, precision):
+    """Of half precision: a mask comes in the model's type and in the one that is computed with."""
+    original = fused.CPU_FORWARD
+
+    def refuses(*arguments, attn_mask=None):
+        if attn_mask is not None and attn_mask.dtype == precision:
+            raise RuntimeError("mask of a type that this kernel does not take")
+        return original(*arguments, attn_mask=attn_mask)
+
+    monkeypatch.setattr(fused, "CPU_FORWARD", refuses)
+    fused.has_fused_kernel.cache_clear()
+    assert not fused.has_fused_kernel("cpu", torch.bfloat16)
+    monkeypatch.undo()
+    fused.has_fused_kernel.cache_clear()
+    assert fused.has_fused_kernel("cpu", torch.bfloat16)
+
+
 def test_a_kernel_that_is_wrong_for_a_single_query_computes_no_steps(monkeypatch):
     """CUDA's kernel takes another path there; what is wrong with it must not cost the kernel for whole texts."""
     original = fused.CPU_FORWARD

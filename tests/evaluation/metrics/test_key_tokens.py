@@ -57,6 +57,25 @@ def test_a_model_that_reads_little_has_windows_for_the_far_context_too():
     assert got.tolist() != key_tokens(model, TEXT, near=8, gain=0.3, most=5.0).tolist()
 
 
+def windows(model, longest, step):
+    """The loss of each token in the first window of `longest` tokens that scores it; they advance by `step`."""
+    starts = [0] * longest + [begin for begin in range(step, len(TEXT), step) for _ in range(step)]
+    return torch.tensor([loss(model, TEXT[start:place], TEXT[place]) for place, start in enumerate(starts[:80], 1)])
+
+
+@pytest.mark.parametrize(("near", "near_step", "far", "far_step"), [(9, 2, 16, 4), (1, 1, 2, 1), (1, 1, 3, 1)])
+def test_windows_of_the_far_context_advance_by_a_quarter_of_it(near, near_step, far, far_step):
+    """So a token is predicted after at least three quarters of them; after all, where a quarter is below one."""
+    model = llama()
+    far_n, near_n = windows(model, far, far_step), windows(model, near + near_step - 1, near_step)
+    for gain in (-0.4, -0.2, 0.1, 0.2, 0.4):  # at 0 rounding decides where both read the same
+        expected = is_key(far_n, near_n, gain=gain, most=8.0)
+        expected[: near - 1] = False
+        got = key_tokens(model, TEXT[:81], near=near, far=far, gain=gain, most=8.0)
+        assert 2 < expected.sum() < 78
+        assert got[:78].tolist() == expected[:78].tolist()  # the last window may begin earlier
+
+
 def test_by_default_a_quarter_of_the_near_context_is_scored_at_once():
     model, how = llama(), {"gain": 0.3, "most": 5.0}
     default = key_tokens(model, TEXT, near=8, **how)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk import DoesNotFit, Facts, parse
-from ropewalk.frequencies import NTK, ByParts, Dynamic, Partial, RoPE
+from ropewalk.frequencies import NTK, ByParts, Dynamic, Partial, RoPE, XPos
 
 from golden_tables import golden
 
@@ -80,6 +80,18 @@ def test_models_that_it_does_not_fit(share, facts, sentence):
     """To stop pairs that Gemma 4 does not rotate changes nothing."""
     with pytest.raises(DoesNotFit, match=f"share must be {sentence}"):
         p_rope(share).check_against(facts)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_pairs_that_are_stopped_do_not_decay_either(share):
+    """They carry no position, by angle or by size: XPos shrinks only the pairs that rotate."""
+    facts, xpos = Facts(trained_len=64, head_dim=16), XPos(scale_base=64)
+    rotates = int(share * 8)
+    table, whole = p_rope(share, xpos).table(facts, 1), xpos.table(facts, 1)
+    assert whole.log_decay.ne(0).all()
+    for got, inside in zip(table, whole, strict=True):
+        assert torch.equal(got[:rotates], inside[:rotates])
+        assert got[rotates:].eq(0).all()
 
 
 def test_fewer_than_gemma_4_rotates():

@@ -342,6 +342,28 @@ def test_assisted_decoding(llama):
     assert got.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("text", ["biases.alibi", "dynamic_yarn"])
+def test_tokens_can_be_removed_from_a_cache_that_keeps_all(llama, text):
+    """What transformers asks before it removes tokens, as assisted decoding does; whoever read them."""
+    with extended(llama, text, mode="attention"), torch.no_grad():
+        whole = logits(llama, IDS[1:])
+        cache = llama(IDS[1:, :40], past_key_values=DynamicCache()).past_key_values
+        cache.activate_past_recording()
+        cache.crop(-15)
+        got = llama(IDS[1:, 25:], past_key_values=cache).logits
+    torch.testing.assert_close(got, whole[:, 25:], rtol=1e-4, atol=1e-4 * float(whole.abs().max()))
+
+
+def test_a_cache_that_forgot_keys_refuses_before_tokens_are_removed(llama):
+    """It must keep some keys more, from its first token on; a new one may yet do so."""
+    with extended(llama, "streaming:window=10,n_sink=2"), torch.no_grad():
+        cache = llama(IDS[1:, :40], past_key_values=DynamicCache()).past_key_values
+        with pytest.raises(InvalidValue, match="a cache for assisted decoding must begin in an assisted call"):
+            cache.activate_past_recording()
+        cache.reset()
+        cache.activate_past_recording()
+
+
 def test_training_with_and_without_checkpoints():
     gradients = []
     for checkpointing in (False, True):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from hf.models import tiny
-from hf.traces import trace
+from hf.traces import logits, trace
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.models.llama import modeling_llama
 
 from ropewalk.hf import extended
 from ropewalk.hf.probe.facts import facts_of
@@ -61,6 +62,27 @@ def test_a_norm_without_weights_turns_with_its_pairs():
     layers = probe(tiny("nanochat"))
     assert {(layer.norm_follows, layer.interleaved, layer.clockwise) for layer in layers} == {(True, False, True)}
     assert not any(layer.clockwise for layer in probe(tiny("llama")))
+
+
+@pytest.mark.parametrize("clockwise", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_pairs_of_both_kinds_that_turn_either_way(interleaved, clockwise, monkeypatch):
+    """Plain rotation by our attention is the model's own, whichever dimensions pair and whichever way they turn."""
+
+    def turned(x, cos, sin):
+        cos, sin = (part[:, None, :, :8] for part in (cos, -sin if clockwise else sin))
+        a, b = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+        pairs = torch.stack([a * cos - b * sin, b * cos + a * sin], -1 if interleaved else -2)
+        return pairs.flatten(-2)
+
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", lambda q, k, *how: (turned(q, *how), turned(k, *how)))
+    model = tiny("llama")
+    assert {(layer.interleaved, layer.clockwise) for layer in probe(model)} == {(interleaved, clockwise)}
+    ids = torch.randint(3, 97, (1, 30), generator=torch.Generator().manual_seed(3))
+    theirs = logits(model, ids)
+    for text in ("rope", "rerope:window=31"):  # within the window it is plain rotation
+        with extended(model, text, mode="attention"):
+            torch.testing.assert_close(logits(model, ids), theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
 
 
 def test_what_the_model_adds_to_the_softmax():

@@ -2,6 +2,7 @@
 
 import html
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,6 +36,18 @@ def test_windows_bound_the_cache_and_nope_layers_are_counted():
     assert seen.cache_bytes() == (3 * 12 + 256) * 2 * 32 * 4
     assert "3 layers have a window (" in str(seen)
     assert "1 layer does not rotate" in str(seen)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "cohere2", "gemma3_text"])
+def test_a_cache_that_does_not_grow_needs_no_word(name):
+    """Ropewalk's attention holds what the model's own cache does."""
+    assert "Ropewalk's cache" not in str(inspect(tiny(name), target_len=256))
+
+
+def test_what_attention_of_ours_would_cost_is_not_said_where_it_cannot_be():
+    seen = inspect(tiny("deepseek_v3"), target_len=256)
+    assert "Ropewalk's cache" in str(seen)
+    assert "Ropewalk's cache" not in str(replace(seen, carried="its attention cannot be replaced"))
 
 
 def test_why_a_method_does_not_apply():
