@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TWO := -n 2 --dist worksteal
 
-.PHONY: demo test nightly sweep engines lint bench gpu docs site dist carried clean
+.PHONY: demo test nightly mutants sweep engines lint bench gpu docs site dist carried clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
@@ -17,6 +17,11 @@ test: lint
 nightly: .venv/installed .venv-llama/installed .venv-vllm/installed
 	$(BIN)/python -m pytest $(TWO) -m nightly
 	$(BIN)/python -m pytest $(TWO) -m nightly tests/engines
+
+# A sample of small mistakes in lines drawn from the whole package, and which test notices each: half a minute of a quiet
+# core for each. It goes on where it was stopped; results are in build/mutants. `make mutants SEED=7 N=200`
+mutants: .venv/installed
+	PYTHONPATH=tests $(BIN)/python -m mutants.sample --seed $(or $(SEED),0) --count $(or $(N),200) --out build/mutants
 
 lint: .venv/installed
 	$(BIN)/ruff check .

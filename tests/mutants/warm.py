@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 gc.freeze()  # pytest collects garbage at its end: not through all that is imported here
 
 
-def tested(folder, arguments, output):
+def tested(folder, arguments, output, *plugins):
     """In the fork: what pytest says goes to a file, with the package that it tested at the end."""
     os.chdir(folder)
     os.environ["PYTHONPATH"] = folder
@@ -28,16 +28,17 @@ def tested(folder, arguments, output):
     with open(output, "w") as file:  # noqa: PTH123
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    status = pytest.main(arguments)
+    status = pytest.main(arguments, plugins=list(plugins))
     import ropewalk
 
     print("\n" + os.path.dirname(ropewalk.__file__), flush=True)  # noqa: PTH120
     os._exit(status)
 
 
-for line in sys.stdin:
-    run = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        tested(**run)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+if __name__ == "__main__":
+    for line in sys.stdin:
+        run = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            tested(**run)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

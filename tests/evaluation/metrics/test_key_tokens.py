@@ -38,7 +38,7 @@ def test_one_window_after_the_other_as_longppl_reads_them():
         for place in range(start + near, start + near + advance):
             far.append(loss(model, TEXT[:place], TEXT[place]))
             gained.append(loss(model, TEXT[start:place], TEXT[place]) - far[-1])
-    for gain in (-0.5, -0.2, 0.0, 0.1, 0.2, 0.3, 0.5):
+    for gain in (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5):  # at 0 rounding decides where both read the same
         expected = [more > gain and after < most for more, after in zip(gained, far, strict=True)]
         got = key_tokens(model, TEXT, near=near, advance=advance, gain=gain, most=most).tolist()
         assert 2 < sum(expected) < 73
