@@ -79,11 +79,11 @@ class LayerTerms(NamedTuple):
     def _scale_of(self, spec: Scale, i: Tensor) -> Tensor:
         """One scale: a factor of all dimensions, or of each where it multiplies only some."""
         scale_hi1 = spec.scale(i, self.facts, self.weights.get(spec.name, {}))[..., None]
-        rotating = rotating_dims(self.extension.theta, self.facts) if spec.of_rotation else self.facts.head_dim
-        if rotating == self.facts.head_dim:
+        dims = scaled_dims(spec, self.extension.theta, self.facts)
+        if dims == self.facts.head_dim:
             return scale_hi1
-        rest = torch.ones_like(scale_hi1).expand(-1, -1, self.facts.head_dim - rotating)
-        return torch.cat([scale_hi1.expand(-1, -1, rotating), rest], -1)
+        rest = torch.ones_like(scale_hi1).expand(-1, -1, self.facts.head_dim - dims)
+        return torch.cat([scale_hi1.expand(-1, -1, dims), rest], -1)
 
     def _on_device_of_weights(self, specs: Iterable[Bias | Scale], *positions: Tensor) -> Iterator[Tensor]:
         """Positions on the device of what these methods learned. A cache plans on the CPU, wherever the model is."""
@@ -116,9 +116,9 @@ def _checked(extension: Extension, facts: Facts, layer: int | None, shapes: Shap
 
 
 @lru_cache(maxsize=256)
-def rotating_dims(theta: Frequencies, facts: Facts) -> int:
-    """How many dimensions a schedule rotates, the first of a head."""
-    return 2 * len(theta.table(facts, 1).inv_freq)
+def scaled_dims(spec: Scale, theta: Frequencies, facts: Facts) -> int:
+    """How many dimensions a scale multiplies, the first of a head."""
+    return 2 * len(theta.table(facts, 1).inv_freq) if spec.of_rotation else facts.head_dim
 
 
 class Problem(NamedTuple):
