@@ -49,14 +49,16 @@ class Texts:
         if self._long is not None:
             self._long.close()
 
-    async def ids(self, text: str, *, begins: bool = True, most: int | None = None) -> tuple[int, ...]:
+    async def ids(
+        self, text: str, *, begins: bool = True, most: int | None = None, field: str = "prompt"
+    ) -> tuple[int, ...]:
         """The tokens of a text, with the special tokens that begin one.
 
         A text that is far longer than `most` tokens can be is refused before it is read.
         """
         most = min(MOST_TOKENS, MOST_TOKENS if most is None else most)
         if len(text) > SLACK * self._longest * most:
-            raise _too_long(text, most)
+            raise _too_long(field, text, most)
         if len(text) <= LONG or self._long is None:
             return await self.beside(len(text), self._encoded, text, begins)
         job = self._long_reader.submit(self._long.ids, text, begins, most)
@@ -66,7 +68,7 @@ class Texts:
             self._long.stop(text)
             raise
         if ids is None or len(ids) > MOST_TOKENS:
-            raise _too_long(text, most)
+            raise _too_long(field, text, most)
         return ids
 
     async def prompt_ids(
@@ -138,8 +140,8 @@ class Texts:
         return text
 
 
-def _too_long(text: str, most: int) -> DoesNotFit:
+def _too_long(field: str, text: str, most: int) -> DoesNotFit:
     remedy = "shorten it, or take another extension"
     if most == MOST_TOKENS:
         remedy = "send it in several requests of a session"
-    return DoesNotFit("prompt", f"at most {most:,} tokens", f"{len(text):,} characters", remedy=remedy)
+    return DoesNotFit(field, f"at most {most:,} tokens", f"{len(text):,} characters", remedy=remedy)

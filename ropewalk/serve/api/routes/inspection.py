@@ -55,7 +55,7 @@ def _names(value: Any) -> list[str]:
 
 
 async def _ids(texts: Texts, passage: str, most: int) -> tuple[int, ...]:
-    ids = await texts.ids(passage, most=most)
+    ids = await texts.ids(passage, most=most, field="text")
     if not 2 <= len(ids) <= most:
         raise InvalidValue("text", f"of 2 to {most:,} tokens", f"{len(ids):,} tokens")
     return ids
