@@ -73,6 +73,16 @@ def test_fewer_steps_than_are_done_are_refused(tmp_path):
     assert "Trained" in within(*asked, "--set", "steps=3")
 
 
+def test_a_place_that_cannot_be_a_folder_is_refused_before_the_work(tmp_path, monkeypatch):
+    """As every verb does that writes; in one sentence, whatever the recipe."""
+    monkeypatch.setattr("ropewalk.lab.recipes.running.run", lambda *given: pytest.fail("the recipe was begun"))
+    (tmp_path / "notes.txt").write_text("mine")
+    for out in (tmp_path / "notes.txt", tmp_path / "notes.txt" / "run"):
+        with pytest.raises(InvalidValue, match="--out must be a folder, or a new name for one"):
+            within("pretrain", "--out", out, *settings(steps=1))
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
 def test_what_was_refused_before_it_began_may_be_said_anew(tmp_path):
     asked = ["pretrain", "--out", tmp_path / "run", *settings(steps=1, progress="false")]
     with pytest.raises(RopewalkError, match="a path that exists"):

@@ -45,8 +45,10 @@ def test_a_cache_that_does_not_grow_needs_no_word(name):
 
 
 def test_what_attention_of_ours_would_cost_is_not_said_where_it_cannot_be():
-    seen = inspect(tiny("deepseek_v3"), target_len=256)
+    """Four heads of 16 + 16 numbers, against 72 latent ones and a key of 8 that rotates."""
+    seen = inspect(tiny("deepseek_v3", kv_lora_rank=72), target_len=256)
     assert "Ropewalk's cache" in str(seen)
+    assert "1.6 times as much" in str(seen)
     assert "Ropewalk's cache" not in str(replace(seen, carried="its attention cannot be replaced"))
 
 
