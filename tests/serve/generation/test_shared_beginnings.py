@@ -1,11 +1,12 @@
 """What texts have in common is read once: all of it that is whole chunks, and nothing else."""
 
 import pytest
-from serve.generation.test_page_space import pool_of
 
 from ropewalk.attention.layout.retention import Retention
 from ropewalk.serve.generation.memory.page_space import PageSpace
 from ropewalk.serve.generation.sequence import CHUNK, Sequence
+
+from serve.generation.test_page_space import pool_of
 
 TEXT = list(range(5 * CHUNK))
 
