@@ -46,14 +46,17 @@ class Reached:
 class Watch:
     """A plugin of pytest: leaves tests out, stops when the time is spent, and writes what each test reaches."""
 
-    def __init__(self, known: Reached, root: Path, seconds: float, first_cases: bool) -> None:
+    def __init__(self, known: Reached, root: Path, tests: list[str], seconds: float, first_cases: bool) -> None:
         self.known, self.root, self.seconds, self.first_cases = known, root, seconds, first_cases
+        self.places = {test.partition("::")[0]: -place for place, test in enumerate(reversed(tests))}
         self.failed = False
 
     def pytest_collection_modifyitems(self, items):
         if self.first_cases:
             first = {(item.path, item.cls, item.originalname): item for item in reversed(items)}
             items[:] = [item for item in items if item in first.values() and item.nodeid not in self.known.tests]
+        # Files are imported in the suite's order, since some put a folder before others' names, and run in ours.
+        items.sort(key=lambda item: self.places[item.nodeid.partition("::")[0]])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item):

@@ -136,8 +136,8 @@ class Bench:
             sys.path[:] = [place for place in sys.path if place not in ("", str(ROOT), str(ROOT / "tests"))]
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             spent = time.process_time()
-            watch = Watch(self.known, self.scratch, spent + seconds, first_cases)
-            warm.tested(str(self.scratch), [*PLAIN, *tests], str(output), watch)
+            watch = Watch(self.known, self.scratch, tests, spent + seconds, first_cases)
+            warm.tested(str(self.scratch), [*PLAIN, *sorted(tests)], str(output), watch)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
@@ -176,8 +176,11 @@ def main() -> None:
     results.touch()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder) / "copy", asked.out / f"{asked.seed}.reached.jsonl")
-        done = len(results.read_text().splitlines())
-        for file, mutant in drawn(asked.seed, asked.count)[done:]:
+        rows = map(json.loads, results.read_text().splitlines())
+        done = {(row["file"], row["start"], row["new"]) for row in rows}
+        for file, mutant in drawn(asked.seed, asked.count):
+            if (file, mutant.start, mutant.new) in done:
+                continue
             old = (bench.scratch / file).read_bytes()[mutant.start : mutant.stop].decode()
             row = {"file": file, **mutant._asdict(), "old": old, **bench.judged(file, mutant)}
             with results.open("a") as lines:
