@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ from ropewalk.folders import write_whole
 from ropewalk.measure.html_table import as_html
 from ropewalk.report.html_page import PageTable
 from ropewalk.spec import Json
+from ropewalk.written_tables import csv_text
 
 SHOWN, WIDTH = 5, 100  # rows and columns of a result in print
 
@@ -56,13 +55,11 @@ class MeasuredResult(ABC):
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The rows as CSV, which is also written to a file if a path is passed."""
-        text, rows = io.StringIO(), self.rows
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        rows = self.rows
+        text = csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
         if path is not None:
-            write_whole(Path(path), text.getvalue())
-        return text.getvalue()
+            write_whole(Path(path), text)
+        return text
 
     def __repr__(self) -> str:
         words = textwrap.fill(" ".join(self.sentences[:1]), WIDTH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from ropewalk.report.leaderboard_picture import RUNS, picture
 from ropewalk.report.tables import size
 from ropewalk.report.titles import of_projects
 from ropewalk.spec import Json
+from ropewalk.written_tables import code, code_block, markdown_table, prose
 
+PLAIN = re.compile(r"(?!www\.)[\w./ -]+")
 DATA, PAGE, PICTURE = "leaderboard.json", "leaderboard.md", "leaderboard.svg"
 BOARD, NAME = "leaderboard", "Leaderboard"  # the key in results.json, and the heading
 ABOUT = "The lines that were measured on all texts, the lowest loss first."
@@ -113,18 +116,18 @@ def markdown(values: Json) -> str:
     """The page, from what `leaderboard.json` holds."""
     head, rows = table(values)
     parts = [
-        f"# Leaderboard: {values['made'].get('model') or 'a model'} at {values['target_len']:,} tokens",
+        f"# Leaderboard: {_model(values)} at {values['target_len']:,} tokens",
         _about(values),
         *[f"![Loss against what is found, harm, cost and cache]({PICTURE})"] * bool(rows),
-        _table([head, *[(_code(name), *cells) for name, *cells in rows]]),
+        markdown_table([head, *[(_code(name), *map(prose, cells)) for name, *cells in rows]]),
         "\n".join(f"- {words}" for words in LEGEND),
         *_section(
-            "Not in the leaderboard", ("extension", "why"), [(_code(name), why) for name, why in stopped(values)]
+            "Not in the leaderboard", ("extension", "why"), [(_code(name), prose(why)) for name, why in stopped(values)]
         ),
         "## Run it again",
-        f"```bash\n{values['command']}\n```",
+        code_block(values["command"], "bash"),
         AGAIN,
-        _table([("what", "value"), *_provenance(values)]),
+        markdown_table([("what", "value"), *_provenance(values)]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -136,7 +139,7 @@ def _about(values: Json) -> str:
     projects = of_projects(values.get("projects", [])[:texts])
     words = (
         f"The model was trained on {values['trained_len']:,} tokens. {lines} lines read {texts} texts{projects} of"
-        f" `{values['marks'].get('corpus', '')}`, the lowest loss first. Intervals are of 95 %, each for"
+        f" {code(values['marks'].get('corpus', ''))}, the lowest loss first. Intervals are of 95 %, each for"
         " one line alone: the best of many looks better than it is."
     )
     read = " and ".join(f"{one['lines']} lines read {one['texts']} texts" for one in done[:-1])
@@ -231,23 +234,22 @@ def _provenance(values: Json) -> Iterator[tuple[str, str]]:
     made = values["made"]
     yield "when", str(made.get("when", ""))
     yield "versions", ", ".join(f"{name} {number}" for name, number in made.get("versions", {}).items())
-    yield "python", f"{made.get('python', '')}, {made.get('machine', '')}"
-    yield from ((name, f"`{mark}`") for name, mark in values["marks"].items())
-    yield "texts", " ".join(f"`{mark}`" for mark in made.get("texts", [])[: values["rounds"][-1]["texts"]])
+    yield "python", prose(f"{made.get('python', '')}, {made.get('machine', '')}")
+    yield from ((name, code(mark)) for name, mark in values["marks"].items())
+    yield "texts", " ".join(code(mark) for mark in made.get("texts", [])[: values["rounds"][-1]["texts"]])
 
 
 def _section(name: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    return [f"## {name}", _table([head, *rows])] if rows else []
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of words as Markdown; the first is the head."""
-    head, *others = [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
-    return "\n".join([head, f"|{'---|' * len(rows[0])}", *others])
+    return [f"## {name}", markdown_table([head, *rows])] if rows else []
 
 
 def _code(names: str) -> str:
     """Lines as code; what is said of one in brackets stays words."""
     lines, space, words = names.partition(" (")
-    code = ", ".join(f"`{line}`" for line in lines.split(", "))
-    return names if names == name_of(BARE) else f"{code}{space}{words}"
+    return names if names == name_of(BARE) else f"{', '.join(map(code, lines.split(', ')))}{space}{words}"
+
+
+def _model(values: Json) -> str:
+    """The model's name, as code where it is more than letters."""
+    name = values["made"].get("model") or "a model"
+    return name if PLAIN.fullmatch(name) else code(name)

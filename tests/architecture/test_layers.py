@@ -8,7 +8,7 @@ from architecture.tree import FACTORS, FILES, assert_none, factor_of, imports, m
 # From the ground up. A module may import from lower ranks and, outside the factors, from its own.
 RANKS = [
     ("errors",),
-    ("models", "scoped", "near_copies", "plain_json"),
+    ("models", "scoped", "near_copies", "plain_json", "written_tables"),
     ("files", "trust", "trained_to", "revision", "placement", "signals"),
     ("record", "pages", "notation", "folders"),
     ("facts",),

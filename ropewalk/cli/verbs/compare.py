@@ -153,7 +153,7 @@ def _board(
 def _show(result: ComparisonResult) -> None:
     from ropewalk.report.tables import advice, notes, terminal, terminal_extras, verdicts
 
-    console, comparison = Console(), result.comparison
+    console, comparison = Console(markup=False), result.comparison
     for table in (terminal(comparison), *terminal_extras(comparison), verdicts(comparison)):
         console.print(table)
         print()

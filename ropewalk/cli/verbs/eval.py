@@ -83,7 +83,7 @@ def eval(
     if as_json:
         print_json({"folder": out, **origin, **result.to_json()})
         return
-    Console().print(_table(result, extension))
+    Console(markup=False).print(_table(result, extension))
     print(f"\nAll results: {Path(out) / 'results.json'}")
 
 

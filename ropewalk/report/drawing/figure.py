@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,6 +13,7 @@ from markupsafe import Markup
 from ropewalk.folders import write_text
 from ropewalk.report.drawing.elements import element, joined
 from ropewalk.report.drawing.names import visible
+from ropewalk.written_tables import csv_text
 
 
 class Canvas(NamedTuple):
@@ -91,9 +90,7 @@ def template_file(name: str) -> str:
 
 def csv_of(figure: ReportFigure) -> str:
     """The numbers of a figure."""
-    rows = io.StringIO(newline="")
-    csv.writer(rows, lineterminator="\n").writerows([figure.head, *figure.numbers])
-    return rows.getvalue()
+    return csv_text([figure.head, *figure.numbers])
 
 
 def written(figure: ReportFigure, folder: Path) -> None:

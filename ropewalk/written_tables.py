@@ -1,0 +1,66 @@
+"""Tables in files, whose names may be anybody's: of models, folders and tasks.
+
+A spreadsheet takes a cell that begins with one of a few signs for a formula, and computes it. Markdown takes many signs
+for layout, links and HTML.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and the wide forms of these
+CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), 127)}
+TICKS = re.compile("`+")
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV. A text that a spreadsheet would compute gets an apostrophe before it; numbers stay numbers."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([list(map(_inert, row)) for row in rows])
+    return text.getvalue()
+
+
+def _inert(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    written = cell.translate(CONTROLS)
+    return f"'{written}" if written.startswith(FORMULA) and not _is_number(written) else written
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of words as Markdown; the first is the head."""
+    piped = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    head, *others = [f"| {' | '.join(row)} |" for row in piped]
+    return "\n".join([head, f"|{'---|' * len(rows[0])}", *others])
+
+
+def prose(text: str) -> str:
+    """Words in Markdown in which nothing begins HTML, code or a link."""
+    for sign in ("\\", "`", "<", "]("):
+        text = text.replace(sign, f"{sign[:-1]}\\{sign[-1]}")
+    return " ".join(text.split())
+
+
+def code(name: str) -> str:
+    """A name as code in Markdown, where nothing in it means anything."""
+    shown = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in name)
+    fence = "`" * (1 + max(map(len, TICKS.findall(shown)), default=0))
+    apart = " " if shown[:1] in ("`", "") or shown[-1:] == "`" else ""
+    return f"{fence}{apart}{shown}{apart}{fence}"
+
+
+def code_block(text: str, language: str) -> str:
+    """Lines as code in Markdown, which no line of theirs ends."""
+    fence = "`" * max(3, 1 + max(map(len, TICKS.findall(text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"
