@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from ropewalk.cli.exit_status import READER_GONE, REFUSED, STOPPED
+from ropewalk.cli.streams import make_usable
 from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
 IMPORTS = "<frozen importlib._bootstrap>"  # the file of Python's import system
@@ -21,6 +22,7 @@ def main() -> None:
     """The command."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process ignores it
         signal.signal(signal.SIGINT, interrupt)
+    make_usable()
     try:
         status = run()
     except KeyboardInterrupt:

@@ -197,8 +197,9 @@ KEYS: Mapping[str, Mapping[str, str]] = {
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """The only thing on the output stream."""
-    typer.echo(json.dumps(record_json(record), indent=2, ensure_ascii=False))
+    """The only thing on the output stream; in ASCII where that has no other letters."""
+    plain = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    typer.echo(json.dumps(record_json(record), indent=2, ensure_ascii=plain))
 
 
 @contextmanager

@@ -12,7 +12,16 @@ MAY = {
     "read_bytes": {"ropewalk.files"},
     "write_text": {"ropewalk.folders", "ropewalk.hf.checkpoint.sidecar"},
     "write_bytes": set[str](),
-    "open": {"ropewalk.files", "ropewalk.folders", "ropewalk.lab.data.questions"},
+    # The fourth copies from a model's folder and follows no link out of it; the fifth opens /dev/null.
+    "open": {
+        "ropewalk.files",
+        "ropewalk.folders",
+        "ropewalk.lab.data.questions",
+        "ropewalk.hf.checkpoint.own_files",
+        "ropewalk.cli.streams",
+    },
+    **{name: set[str]() for name in ("copyfile", "copy2", "copytree", "hardlink_to", "symlink_to")},
+    "copyfileobj": {"ropewalk.hf.checkpoint.own_files"},
     "from_pretrained": {"ropewalk.hf.checkpoint.fetch"},
     "loads": {"ropewalk.files", "ropewalk.evaluation.compare.store"},
     "load": set[str](),  # of json, torch, numpy
