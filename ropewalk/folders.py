@@ -12,8 +12,9 @@ import secrets
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, why
@@ -77,22 +78,29 @@ def _could_be_on_the_hub(model: str) -> bool:
 
 
 def require_writable(directory: Path) -> None:
-    """Refuse, before the work begins, a path that cannot be a folder; nothing is left behind."""
+    """Refuse, before the work begins, a path that cannot be a folder or in which nothing can be written.
+
+    A file without a name is written there, since permissions do not tell; nothing is left behind.
+    """
     try:
         missing = [place for place in (directory, *directory.parents) if not place.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        for place in missing:
-            place.rmdir()
+        with ExitStack() as undone:
+            for place in reversed(missing):
+                undone.callback(place.rmdir)
+            undone.enter_context(TemporaryFile(dir=directory))
     except (OSError, ValueError) as reason:
-        raise InvalidValue("folder", "a folder, or a new name for one", str(directory), remedy=str(reason)) from reason
+        rule = "a folder, or a new name for one, where files can be written"
+        raise InvalidValue("folder", rule, str(directory), remedy=str(reason)) from reason
 
 
 def require_new(directory: Path) -> None:
-    """Refuse to overwrite anything."""
+    """Refuse to overwrite anything, and a place where nothing can be written."""
     with _refusing(directory):
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     if taken:
         raise InvalidValue("directory", "new or empty", str(directory), remedy="choose another, or remove it first")
+    require_writable(directory.parent)
 
 
 def write_whole(path: Path, text: str) -> None:

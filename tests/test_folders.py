@@ -12,7 +12,7 @@ import pytest
 from full_disk import room
 
 from ropewalk import Conflict, InvalidValue
-from ropewalk.folders import appearing, held, replacing, require_writable, write_whole
+from ropewalk.folders import appearing, held, replacing, require_new, require_writable, write_whole
 
 
 def names(folder):
@@ -263,3 +263,13 @@ def test_a_place_for_results_is_tried_and_left_as_it_was(tmp_path):
         require_writable(tmp_path / "file")
     require_writable(tmp_path)
     assert [place.name for place in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_before_the_work():
+    """Permissions do not tell: they are not asked for the superuser, and a file system may be read-only."""
+    place = Path("/proc")
+    if not place.is_dir():
+        pytest.skip("a folder where nobody can write")
+    for check in (require_writable, lambda folder: require_new(folder / "new")):
+        with pytest.raises(InvalidValue, match="where files can be written, got '/proc'"):
+            check(place)

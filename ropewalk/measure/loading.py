@@ -227,6 +227,7 @@ def logging_restored() -> Iterator[None]:
 def kept(folder: str | Path | None) -> Iterator[Path]:
     """The folder of the numbers: the caller's, or one that is removed after the block."""
     if folder is not None:
+        folders.require_writable(Path(folder))
         yield Path(folder)
         return
     with TemporaryDirectory(prefix="ropewalk-") as place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
+from ropewalk.folders import require_writable
 from ropewalk.models import NAME
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def diagnose(
 ) -> None:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks."""
     require_plausible(model, extension)
+    require_writable(Path(out))
     from ropewalk.measure.diagnosing import diagnose as measured
 
     asked = length or None
@@ -50,7 +53,7 @@ def diagnose(
     if as_json:
         print_json({"folder": out, **result.to_dict(), "command": command()})
     else:
-        Console().print(_table(result.title, result.table))
+        Console(markup=False).print(_table(result.title, result.table))
         for words in result.sentences:
             print(textwrap.fill(words, 80, subsequent_indent="  "))
         print(f"\nReport: {page}")

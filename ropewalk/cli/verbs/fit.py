@@ -16,7 +16,7 @@ from ropewalk.cli.models import require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.errors import UnknownName
-from ropewalk.folders import require_new
+from ropewalk.folders import require_new, require_writable
 from ropewalk.models import NAME, path_of
 from ropewalk.notation import duration
 
@@ -132,11 +132,7 @@ def fit(
     if budget:
         duration(budget, "--budget")
     require_plausible(model)
-    if save:
-        from ropewalk.hf.checkpoint.own_files import require_own_files
-
-        require_new(Path(out) / "model")
-        require_own_files(model)
+    _require_places(model, Path(out), save=save)
     from ropewalk.measure.fitting import fit as measured
 
     result = measured(
@@ -163,6 +159,15 @@ def fit(
         progress="lines",
     )
     shown(_report(result, model, Path(out), save=save, as_json=as_json), wanted=open_)
+
+
+def _require_places(model: str, out: Path, *, save: bool) -> None:
+    require_writable(out)
+    if save:
+        from ropewalk.hf.checkpoint.own_files import require_own_files
+
+        require_new(out / "model")
+        require_own_files(model)
 
 
 def _require_known(deployable: str, objective: str, space: str) -> None:
@@ -195,5 +200,5 @@ def _print(rows: PageTable, words: str) -> None:
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
     for row in rows.rows:
         drawn.add_row(*row[:-1])
-    Console(width=WIDTH).print(drawn)
+    Console(width=WIDTH, markup=False).print(drawn)
     print("\n" + textwrap.fill(words, WIDTH))
