@@ -31,6 +31,14 @@ from ropewalk.trust import trusted
 TRUST = "trust_remote_code"
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
 LOADERS = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
+MOST_LAYERS = 10_000
+ROPE = ("rope_parameters", "rope_scaling")
+NUMBERS = (
+    "rope_theta", "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
+    "mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor", "partial_rotary_factor",
+)  # fmt: skip
+CORRECT = "correct its config.json"
 OWN_CODE = "transformers_modules"  # the package in which transformers stores the code that came with a model
 
 
@@ -41,12 +49,12 @@ def runs_own_code(model: nn.Module) -> bool:
 
 def fetch_config(model: str | Path, **kwargs: Any) -> Any:
     """The config."""
-    rule = "one whose config transformers reads"
-    return _fetched(_config, model, kwargs, rule, "correct its config.json")
+    return _fetched(_config, model, kwargs, "one whose config transformers reads", CORRECT)
 
 
 def _config(model: str | Path, **kwargs: Any) -> Any:
     """The config by transformers, opened where Ropewalk closed it."""
+    _require_plausible(PreTrainedConfig.get_config_dict(model, **kwargs)[0])
     if not is_closed(model):
         return AutoConfig.from_pretrained(model, **kwargs)
     values = opened(PreTrainedConfig.get_config_dict(model)[0])
@@ -55,6 +63,17 @@ def _config(model: str | Path, **kwargs: Any) -> Any:
     config = AutoConfig.from_pretrained(model, **kwargs)  # its own code reads it
     opened(vars(config))
     return config
+
+
+def _require_plausible(values: Any, *, in_rope: bool = False) -> None:
+    """Refuse numbers of layers that no model has, before lists of as many are made, and texts in place of numbers."""
+    for name, value in values.items():
+        if in_rope and name in NUMBERS and not isinstance(value, int | float | None):
+            raise Unreadable("config", f"one whose {name} of the rotation is a number", value, remedy=CORRECT)
+        if name in LAYERS and isinstance(value, int | float) and value > MOST_LAYERS:
+            raise Unreadable("config", f"one with at most {MOST_LAYERS:,} layers", f"{name} {value:,}", remedy=CORRECT)
+        if isinstance(value, dict):
+            _require_plausible(value, in_rope=in_rope or name in ROPE)
 
 
 def fetch_tokenizer(model: str | Path, **kwargs: Any) -> Any:
@@ -98,7 +117,9 @@ def _loader(model: str | Path, kwargs: dict[str, Any]) -> Any:
     known = kwargs.get("config")
     try:
         return loader_of(fetch_config(model, **{TRUST: kwargs.get(TRUST)}) if known is None else known)
-    except RopewalkError:
+    except RopewalkError as refused:
+        if refused.field == "config":  # loading it would not say so, but try
+            raise
         return AutoModelForCausalLM
 
 

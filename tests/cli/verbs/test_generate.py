@@ -189,3 +189,18 @@ def test_a_chat_goes_through_the_models_template(folder, tmp_path, capsys):
 def test_a_chat_needs_a_template_and_one_prompt(folder, given, said, capsys):
     assert run(["generate", str(folder), "nbce" if "--contexts" in given else "", "--chat", *given]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ raise_exception('roles must alternate') }}", "{{ 1 / 0 }}", "{% for %}", "{{ x.y.z }}"]
+)
+def test_a_chat_template_that_raises_is_one_line(folder, tmp_path, capsys, template):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template
+    shutil.copytree(folder, tmp_path / "chats")
+    tokenizer.save_pretrained(tmp_path / "chats")
+    assert run(["generate", str(tmp_path / "chats"), "--chat", "--prompt", "w8"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ropewalk: the model's chat template cannot write the message: ")
+    assert said.endswith("; correct the template beside the model\n")
+    assert said.count("\n") == 1

@@ -8,7 +8,10 @@ import gguf
 import pytest
 import torch
 from hf.models import tiny
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
@@ -179,3 +182,15 @@ def test_every_architecture_was_run():
     record = Path(__file__).resolve().parents[3] / "docs" / "results" / "engines" / "llama_cpp.json"
     rows = [row for row in json.loads(record.read_text())["rows"] if row["dtype"] == "float32"]
     assert {row["architecture"] for row in rows} - {"default"} == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize("special", [[], ["<s>"]])
+def test_a_tokenizer_without_words_is_refused(tmp_path, special):
+    """It has the rules of a name that llama.cpp knows, and no word to write."""
+    own = Tokenizer(BPE())
+    own.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    own.add_special_tokens(special)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=own)
+    with pytest.raises(DoesNotFit, match="tokenizer must be one with words, got 'none'; put the model's own"):
+        exported(tiny("llama", num_hidden_layers=1), tmp_path / "out", tokenizer=tokenizer)
+    assert not (tmp_path / "out").exists()

@@ -12,6 +12,7 @@ import gguf
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.files import read_json
+from ropewalk.hf.checkpoint.begin_tokens import around
 from ropewalk.hf.engine_export.gguf.pre_tokenizers import name_of
 
 
@@ -40,6 +41,8 @@ def _tokens(stated: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
     for token in stated["added_tokens"]:
         kind = gguf.TokenType.CONTROL if token["special"] else gguf.TokenType.USER_DEFINED
         ids[token["id"]] = (token["content"], kind)
+    if not stated["model"]["vocab"]:
+        raise DoesNotFit("tokenizer", "one with words", "none", remedy="put the model's own tokenizer into its folder")
     if max(ids) >= rows:
         raise DoesNotFit("tokenizer", f"one with ids below {rows}, the rows of the embedding", max(ids))
     listed = [ids.get(index, (f"[PAD{index}]", gguf.TokenType.UNUSED)) for index in range(rows)]
@@ -52,8 +55,8 @@ def _add_special(writer: Any, tokenizer: Any) -> None:
         index = getattr(tokenizer, f"{name}_token_id")
         if index is not None:
             getattr(writer, f"add_{name}_token_id")(index)
-    ids = tokenizer.encode("a")
-    writer.add_add_bos_token(tokenizer.bos_token_id is not None and ids[0] == tokenizer.bos_token_id)
-    writer.add_add_eos_token(tokenizer.eos_token_id is not None and ids[-1] == tokenizer.eos_token_id)
+    begin, end = around(tokenizer)
+    writer.add_add_bos_token(tokenizer.bos_token_id is not None and tokenizer.bos_token_id in begin[:1])
+    writer.add_add_eos_token(tokenizer.eos_token_id is not None and tokenizer.eos_token_id in end[-1:])
     if tokenizer.chat_template:
         writer.add_chat_template(tokenizer.chat_template)
