@@ -174,6 +174,60 @@ def test_ray_ending_the_process_is_one_line(monkeypatch):
         pass
 
 
+def faked(init, monkeypatch):
+    """Ray with another start, and an end that ends nothing; the folders of its clusters."""
+    places = []
+
+    def begin(*, _temp_dir, **_):
+        places.append(Path(_temp_dir))
+        init(_temp_dir)
+
+    fake = SimpleNamespace(is_initialized=lambda: False, init=begin, shutdown=lambda: None)
+    monkeypatch.setattr(connection, "ray_package", lambda: fake)
+    monkeypatch.setattr(connection, "GRACE", 0.3)
+    return places
+
+
+def test_what_ray_leaves_of_a_cluster_of_this_machine_is_ended(monkeypatch):
+    """Its agents, which outlive it for a while and write into its folder; one hears no signal."""
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "another's"])
+    agents = []
+
+    def init(place):
+        agents.append(subprocess.Popen([sys.executable, "-c", deaf, f"--dir={place}"], stdout=subprocess.PIPE))
+        assert agents[0].stdout.readline() == b"up\n"
+
+    places = faked(init, monkeypatch)
+    with connected("local"):
+        assert agents[0].poll() is None
+    try:
+        agents[0].wait(5)
+        assert other.poll() is None
+        assert not places[0].exists()
+    finally:
+        other.kill()
+        other.wait()
+        agents[0].stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("then", [None, ImportError, SystemExit])
+def test_an_interrupt_that_a_library_swallows_ends_the_cluster(number, then, monkeypatch):
+    """As during an import, where the command would otherwise end at once, and leave Ray's processes and its folder."""
+
+    def init(_):
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        if then:
+            raise then("in the middle")
+
+    places = faked(init, monkeypatch)
+    with pytest.raises(KeyboardInterrupt), connected("local"):
+        pass
+    assert not places[0].exists()
+
+
 # What a node needs
 
 

@@ -6,16 +6,19 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from signal import SIGTERM
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from signal import SIG_IGN, SIGINT, SIGTERM, default_int_handler, getsignal
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 from ropewalk.errors import Conflict, InvalidValue, Unreadable, not_installed
-from ropewalk.signals import as_interrupt
+from ropewalk.signals import handling
 
 LOCAL = "local"  # a cluster on this machine, for this command only
 PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
+GRACE = 5.0  # seconds for the processes of a cluster to end by themselves
 RUNNING = "start one with ray start --head, or use local"
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, with no settings
 SETTINGS = 4  # the kind of the frame that answers it
@@ -63,19 +66,61 @@ def connected(address: str) -> Iterator[None]:
         return
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-    with as_interrupt(), ExitStack() as after:
+    with _interruptible() as came, ExitStack() as after:
         if address == LOCAL:
             place = after.enter_context(TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
             options |= {"include_dashboard": False, "_temp_dir": place}
-        after.callback(ray.shutdown)  # also after a start that failed
+            after.callback(_end_local, ray, place)  # also after a start that failed
+        else:
+            after.callback(ray.shutdown)
         try:
             ray.init(**options)
         except (Exception, SystemExit) as reason:  # Ray raises a plain Exception on time-outs, or ends the process
-            if address == LOCAL and isinstance(reason, SystemExit) and reason.code == SIGTERM:
-                raise KeyboardInterrupt from reason  # it came while Ray had the signal for itself
+            if came or (address == LOCAL and isinstance(reason, SystemExit) and reason.code == SIGTERM):
+                raise KeyboardInterrupt from reason  # it came while Ray had the signal for itself, or during an import
             raise _no_cluster(address, _words(reason), f"{TOKEN}; or ") from reason
-        after.enter_context(as_interrupt())  # again: Ray takes SIGTERM for itself, and prints its own stack
+        if came:
+            raise KeyboardInterrupt
+        after.enter_context(_interruptible())  # again: Ray takes SIGTERM for itself, and prints its own stack
         yield
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """SIGTERM and Ctrl-C as KeyboardInterrupt, during imports too, where the command would end at once and leave
+    everything; yields which came, since there a library may swallow it."""
+    came: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        default_int_handler(number, frame)
+
+    with handling([SIGTERM, *[SIGINT] * (getsignal(SIGINT) is not SIG_IGN)], interrupt):
+        yield came
+
+
+def _end_local(ray: Any, place: str) -> None:
+    """End a cluster of this machine with all of its processes, of which Ray leaves some; no signal cuts that short."""
+    psutil: Any = import_module("psutil")  # Ray brings it
+    with handling((SIGTERM, SIGINT), lambda number, frame: None):
+        started = _processes(place)
+        ray.shutdown()
+        left = psutil.wait_procs(started | _processes(place), timeout=GRACE)[1]
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=GRACE)
+
+
+def _processes(place: str) -> set[Any]:
+    """The processes that have a cluster's folder in their command line, and what they started."""
+    psutil: Any = import_module("psutil")
+    found: set[Any] = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(place in word for word in process.cmdline()):
+                found |= {process, *process.children(recursive=True)}
+    return found - {psutil.Process()}
 
 
 def _require_auto(address: str) -> None:
