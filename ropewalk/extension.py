@@ -28,7 +28,7 @@ from ropewalk.surgery import Surgery
 
 WORDS = {"frequencies": "schedules", "reach": "reaches", "positions": "numberings", "decoding": "decoding methods"}
 LONG = 8  # trained lengths: a text in which reaches show what they do
-MOST_POSITIONS = 2**62  # the familiar length under an unbounded stretch
+MOST_POSITIONS = 2**62  # what a position can be, under an unbounded stretch or of an absurd trained length
 
 Layers = tuple[tuple[int, "Extension"], ...]
 
@@ -130,7 +130,7 @@ class Extension:
             for spec in specs:
                 spec.check_against(familiar if name == "reach" else facts)
         if self.biases:
-            row = torch.tensor([LONG * facts.trained_len])
+            row = torch.tensor([min(LONG * facts.trained_len, MOST_POSITIONS)])
             for bias in self.biases:
                 bias.check_reached(furthest(self.spans, int(row)), _sees_all(self.spans, row), facts)
 

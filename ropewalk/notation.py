@@ -7,7 +7,8 @@
 A list of terms (`context,needle:samples=8,depths=5,passkey`) also has commas between terms: a part with a key but no
 name belongs to the term before it.
 
-A length may be written 32k or 1m (times 1,024 and 1,048,576), a time 90s, 20m or 2h. Lines have at most 10,000 characters.
+A length may be written 32k or 1m (times 1,024 and 1,048,576), a time 90s, 20m or 2h. A line has at most 10,000
+characters.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class Term(NamedTuple):
 
     name: str
     values: dict[str, Any]
+
+    def __repr__(self) -> str:
+        values = ",".join(f"{name}={value!r}" for name, value in self.values.items())
+        return f"({self.name}:{values})" if values else f"({self.name})"
 
 
 def read(text: str) -> list[Term]:

@@ -6,8 +6,8 @@ model is known, and built once (`Line.build`), for the lengths of the model.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
+from dataclasses import MISSING
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
@@ -20,6 +20,7 @@ from ropewalk.facts import Facts
 from ropewalk.files import read_text
 from ropewalk.notation import Term, read
 from ropewalk.presets.lengths import require_whole
+from ropewalk.record import arguments
 from ropewalk.slots import INSTEAD, SLOTS, method
 from ropewalk.spec import Spec, build, require_parameters
 
@@ -112,7 +113,7 @@ def _require_known(term: Term) -> None:
     if term.name == INSTEAD:
         accepted: list[str] = []
     elif term.name in PRESETS:
-        accepted = list(inspect.signature(PRESETS[term.name]).parameters)
+        accepted = list(arguments(PRESETS[term.name]))
     else:
         slot, name = _slot_and_name(term.name)
         return _require_method(slot, Term(name, term.values))
@@ -142,7 +143,7 @@ def _extension(term: Term, context: Mapping[str, int]) -> Extension:
 
 def _preset(term: Term, context: Mapping[str, int]) -> Extension:
     preset = PRESETS[term.name]
-    parameters = inspect.signature(preset).parameters
+    parameters = arguments(preset)
     for name in CONTEXT:
         stated, known = term.values.get(name), context.get(name)
         require_whole(name, stated)
@@ -150,7 +151,7 @@ def _preset(term: Term, context: Mapping[str, int]) -> Extension:
             sentence = f"{term.name}:{name} is {stated}, but the model or the call says {known}"
             raise Conflict.because(name, sentence, remedy=f"leave {name} out")
     kwargs = {**{name: value for name, value in context.items() if name in parameters}, **term.values}
-    required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
+    required = [name for name, parameter in parameters.items() if parameter.default is MISSING]
     for name in required:
         if name not in kwargs:
             raise InvalidValue.because(name, f"{term.name} needs {name}", remedy=f"write {term.name}:{name}=...")

@@ -11,16 +11,19 @@ the table in the docs.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import numbers
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import (
     Annotated,
     Any,
     Literal,
     NamedTuple,
+    ParamSpec,
+    TypeVar,
     Union,
     cast,
     get_args,
@@ -29,6 +32,9 @@ from typing import (
 )
 
 from ropewalk.errors import InvalidValue
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,34 @@ def _read(parameter: Parameter, value: Any) -> Any:
 
 def _holds(rule: Rule, value: Any) -> bool:
     return all(map(rule.holds, value)) if isinstance(value, tuple) else rule.holds(value)
+
+
+def checked_arguments(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    """A function whose keyword arguments are refused before it runs where they are not of the declared types."""
+
+    @wraps(function)
+    def checked(*args: Given.args, **values: Given.kwargs) -> Made:
+        known = arguments(function)
+        for name, value in values.items():
+            if name in known:  # Python refuses the others
+                _read(known[name], value)
+        return function(*args, **values)
+
+    return checked
+
+
+@cache
+def arguments(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """The keyword arguments of a function. One that is nothing by default is derived then, and has the other type."""
+    hints = get_type_hints(function)
+    read = {}
+    for name, argument in inspect.signature(function).parameters.items():
+        missing = argument.default is inspect.Parameter.empty
+        default = dataclasses.MISSING if missing else argument.default
+        stated = [hint for hint in get_args(hints[name]) if hint is not type(None)] if default is None else []
+        kind = _kind(stated[0] if stated else hints[name])
+        read[name] = Parameter(name, kind, None, "", default, hints[name])
+    return read
 
 
 _WRONG = object()

@@ -135,9 +135,10 @@ def test_lines_are_not_longer_than_somebody_writes(reader, field):
         reader("a" * (LONGEST_LINE + 1))
 
 
-@pytest.mark.parametrize("line", LONG_LINES, ids=lambda line: line[:20])
+@pytest.mark.parametrize(
+    "line", [repeated("", "+"), repeated("a:x=1", ",y=1"), repeated("a:x=", "(", ")"), repeated("a:x=(", "+", ")")]
+)
 def test_a_refusal_shows_the_beginning_of_a_long_line(line):
-    try:
+    with pytest.raises(Unreadable) as refused:
         read(line)
-    except Unreadable as refused:
-        assert len(str(refused)) < 600
+    assert len(str(refused.value)) < 600

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.dispatch import attend_sequences, explain_sequences
+from ropewalk.attention.dispatch import attend_sequences, explain_sequences, zeros_of
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.layout.sequences import SequenceGroup, merge_batch, sequence_groups, split_batch, split_mask
 from ropewalk.attention.layout.shared import once
@@ -74,6 +74,8 @@ def attend(
             attend_sequences(q, group.query_numbers, _for_every_span(k, v, group, terms), terms, mask)
             for q, k, v, group, mask in zip(queries, keys, values, groups, masks, strict=True)
         ]
+    if not outputs:
+        return zeros_of(q_bhid, k_bgjd, v_bgjd, [x for group in terms.weights.values() for x in group.values()])
     return merge_batch(outputs, groups, query_slots, v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1]))
 
 

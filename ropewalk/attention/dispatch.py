@@ -5,7 +5,7 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -70,6 +70,12 @@ def explain_sequences(
     return f"{choice.backend.name}: {choice.why}"
 
 
+def zeros_of(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, learned: Iterable[Tensor] = ()) -> Tensor:
+    """The output where no query sees a key: zeros, whose gradients are zeros too."""
+    nothing = sum(x.reshape(-1)[:0].sum() for x in (q_bhid, k_bgjd, v_bgjd, *learned))
+    return v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1]) + nothing
+
+
 def keys_up_to(keys: Sequence[SpanKeys], i: Tensor) -> list[SpanKeys]:
     """The keys up to the last query. Spans that shared their keys still share them."""
     cut = {id(span_keys): span_keys.up_to(span_keys.until(i).max()) for span_keys in keys}
@@ -82,7 +88,7 @@ def _attend_rows(
     """All rows together."""
     segments = _segments(i, keys, terms)
     if not segments:
-        return q_bhid.new_zeros(*q_bhid.shape[:3], keys[0].v_bgjd.shape[-1])
+        return zeros_of(q_bhid, keys[0].k_bgjd, keys[0].v_bgjd)
     problem = problem_of(q_bhid, i, keys, segments, terms, masked=mask_bhij is not None)
     choice = choose(problem)
     if choice.double:

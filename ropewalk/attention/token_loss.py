@@ -36,7 +36,8 @@ def nll(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None 
     """
     _check(hidden, head_vd, targets, bias_v)
     if not targets.numel():
-        return torch.zeros(targets.shape, dtype=compute_dtype(hidden.dtype), device=hidden.device)
+        nothing = sum(x.reshape(-1)[:0].sum() for x in (hidden, head_vd, bias_v) if x is not None)
+        return torch.zeros(targets.shape, dtype=compute_dtype(hidden.dtype), device=hidden.device) + nothing
     with torch.autocast(hidden.device.type, enabled=False):
         flat: Tensor = TokenLossFunction.apply(  # type: ignore[no-untyped-call]
             hidden.flatten(0, -2), head_vd, bias_v, targets.flatten().long()

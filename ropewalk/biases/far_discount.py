@@ -1,13 +1,15 @@
 """Far discount: far keys weigh less as there are more of them than in training, so that their share stays.
 
-    bias = -strength ln max(1, (i - w + 1) / (L - w))    for distances of at least w
-    bias = 0                                             for nearer ones
+    bias = -strength ln max(1, (i - w + 1) / (L - w))    for distances above w - 1/2
+    bias = 0                                             for others
 
 Source: ours, 2026; for keys that leaky ReRoPE compresses (Su 2023, kexue.fm/9708).
 
 The last row of a training text has L - w keys at distances of at least w, row i has i - w + 1. Under strength 1 a head
 whose far logits are all alike gives them together the weight that they had in training; under 0 it is plain attention.
-Within the trained length nothing changes. Distances are the effective ones. Every key must be visible: all are counted.
+Within the trained length nothing changes. Distances are the effective ones, which may be fractions; the border is half
+a step below w, since a leak puts its nearest far key at w or a rounding below. Every key must be visible: all are
+counted.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ HALF = 0.5  # a step of distance
 class FarDiscount(Bias):
     name = "far_discount"
     of_distance_alone: ClassVar[bool] = False
-    window: Annotated[int | None, AT_LEAST_ONE, "w: distance from which keys are far; nothing: 3/8 L"] = None
+    window: Annotated[int | None, AT_LEAST_ONE, "w: keys are far above w - 1/2; nothing: 3/8 L"] = None
     strength: Annotated[float, POSITIVE, "1: the far keys' share stays if their logits are alike"] = 0.3
 
     def check_against(self, facts: Facts) -> None:
@@ -42,10 +44,9 @@ class FarDiscount(Bias):
         if not whole:
             sentence = "far_discount counts all keys of the text, but the reach hides some of them"
             raise DoesNotFit.because("reach", sentence, remedy="leave far_discount out")
-        if furthest < self._near(facts):
-            sentence = (
-                f"far_discount begins at a distance of {self._near(facts)}, but no key is further than {furthest:g}"
-            )
+        border = self._near(facts) - HALF
+        if furthest <= border:
+            sentence = f"far_discount begins above a distance of {border:g}, but no key is further than {furthest:g}"
             raise DoesNotFit.because("window", sentence, remedy=f"write far_discount:window={int(furthest)}")
 
     def bias(self, distance: Tensor, query: Tensor, facts: Facts, weights: Weights) -> Tensor:
@@ -59,7 +60,6 @@ class FarDiscount(Bias):
         return bool((self._far(nearest, facts) | ~self._far(furthest, facts)).all())
 
     def _far(self, distance: Tensor, facts: Facts) -> Tensor:
-        """From w on, or what rounding leaves of w under a leak."""
         return distance > self._near(facts) - HALF
 
     def _near(self, facts: Facts) -> int:

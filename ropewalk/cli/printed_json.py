@@ -34,8 +34,8 @@ COMPARED: Mapping[str, str] = {
     "projects": "of the texts whose losses are compared",
     "standard": "what the base model reads, to be compared with: `trained length` or, in pieces of it, `window`",
     "tasks": "tasks that were measured, with their parameters",
-    "contenders": "the base model first: `line`, `extension`, `change` (of the loss), `cache_bytes`, `slowdown`,"
-    " `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
+    "contenders": "the base model first: `line`, `extension`, `idle` (slots that no layer uses), `change` (of loss),"
+    " `cache_bytes`, `slowdown`, `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
     "predictions": "which loss predicts the scores: rank correlations over extensions, with intervals",
 }
 KEYS: Mapping[str, Mapping[str, str]] = {
@@ -122,7 +122,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "cache_bytes": "of one text of the target length",
         "tabled": "empty, or why a static schedule cannot go into the rotary tables",
         "carried": "empty, or why the attention cannot be replaced",
-        "methods": "every preset: `name`, `needs`, `by`, `cache_bytes`, `why_not`, `applies`",
+        "methods": "every preset: `name`, `needs`, `by`, `cache_bytes`, `why_not`, `applies`, `idle` (unused slots)",
     },
     "extend": {
         "folder": "where the model is",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import types
 from collections.abc import Callable
 from typing import Any, Literal, Union, get_args, get_origin
@@ -14,7 +13,7 @@ from ropewalk.facts import Facts
 from ropewalk.pages import page_of
 from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import needs
-from ropewalk.record import Parameter, parameters
+from ropewalk.record import Parameter, arguments, parameters
 from ropewalk.slots import SLOTS
 from ropewalk.spec import Json, Spec
 
@@ -77,20 +76,14 @@ def _type(hint: Any) -> Json:
 
 def _preset(name: str, preset: Callable[..., Extension]) -> Json:
     page = page_of(preset)
-    signature = inspect.signature(preset).parameters.values()
     return {
         "name": name,
         "idea": page.idea,
         "source": page.source,
         "needs": needs(name),
         "line": _composition(name),
-        "parameters": [_argument(argument) for argument in signature],
+        "parameters": [_parameter(argument) for argument in arguments(preset).values()],
     }
-
-
-def _argument(argument: inspect.Parameter) -> Json:
-    has_default = argument.default is not inspect.Parameter.empty
-    return {"name": argument.name, **({"default": argument.default} if has_default else {})}
 
 
 def _composition(name: str) -> str:

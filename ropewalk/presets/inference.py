@@ -21,12 +21,14 @@ from ropewalk.reach import (
     String,
     Window,
 )
+from ropewalk.record import checked_arguments
 from ropewalk.scales import LogN
 
 # The authors' for Llama 3.1, the only one of their models whose bands stay within its trained length.
 DPE_GROUPS = (2, 32, 32, 2, 2, 2, 2, 1)
 
 
+@checked_arguments
 def window(*, window: int | None = None, trained_len: Length = None) -> Extension:
     """A sliding window of the trained length.
 
@@ -35,6 +37,7 @@ def window(*, window: int | None = None, trained_len: Length = None) -> Extensio
     return Extension(reach=Window(window=share_of("window", "window", window, trained_len)))
 
 
+@checked_arguments
 def bca(*, block: int | None = None, trained_len: Length = None) -> Extension:
     """Blockwise causal attention in blocks of the trained length (rounded down to even).
 
@@ -44,6 +47,7 @@ def bca(*, block: int | None = None, trained_len: Length = None) -> Extension:
     return Extension(reach=Blockwise(block=size))
 
 
+@checked_arguments
 def streaming(*, window: int | None = None, n_sink: int = 4, trained_len: Length = None) -> Extension:
     """StreamingLLM: four sinks and a window, together the trained length.
 
@@ -53,6 +57,7 @@ def streaming(*, window: int | None = None, n_sink: int = 4, trained_len: Length
     return Extension(reach=Sinks(window=size, n_sink=n_sink))
 
 
+@checked_arguments
 def lm_infinite(*, window: int | None = None, n_sink: int = 10, trained_len: Length = None) -> Extension:
     """LM-Infinite: ten sinks at a fixed distance and a window of the trained length.
 
@@ -61,6 +66,7 @@ def lm_infinite(*, window: int | None = None, n_sink: int = 10, trained_len: Len
     return Extension(reach=LambdaMask(window=share_of("lm_infinite", "window", window, trained_len), n_sink=n_sink))
 
 
+@checked_arguments
 def rerope(*, window: int | None = None, trained_len: Length = None) -> Extension:
     """ReRoPE with a window of a quarter of the trained length; add log_n for the authors' code.
 
@@ -69,6 +75,7 @@ def rerope(*, window: int | None = None, trained_len: Length = None) -> Extensio
     return Extension(reach=ReRoPE(window=share_of("rerope", "window", window, trained_len, 1 / 4)))
 
 
+@checked_arguments
 def leaky_rerope(
     *,
     window: int | None = None,
@@ -86,6 +93,7 @@ def leaky_rerope(
     return Extension(reach=LeakyReRoPE(window=size, leak=leak))
 
 
+@checked_arguments
 def rerope_by_parts(
     *,
     window: int | None = None,
@@ -106,6 +114,7 @@ def rerope_by_parts(
     return Extension(reach=parts)
 
 
+@checked_arguments
 def long_reach(
     *,
     window: int | None = None,
@@ -123,6 +132,7 @@ def long_reach(
     return Extension(reach=parts.reach, biases=(FarDiscount(window=size),), scales=scales)
 
 
+@checked_arguments
 def self_extend(
     *,
     window: int | None = None,
@@ -140,6 +150,7 @@ def self_extend(
     return Extension(reach=SelfExtend(window=size, group=group))
 
 
+@checked_arguments
 def dpe(
     *,
     window: int | None = None,
@@ -160,6 +171,7 @@ def dpe(
     return Extension(reach=DPE(window=size, groups=groups))
 
 
+@checked_arguments
 def dual_chunk(*, chunk: int | None = None, local: int | None = None, trained_len: Length = None) -> Extension:
     """Dual chunk attention with chunks of three quarters of the trained length and an eighth kept local.
 
@@ -169,6 +181,7 @@ def dual_chunk(*, chunk: int | None = None, local: int | None = None, trained_le
     return Extension(reach=DualChunk(chunk=place, local=share_of("dual_chunk", "local", local, trained_len, 1 / 8)))
 
 
+@checked_arguments
 def string(*, shift: int | None = None, local: int | None = None, trained_len: Length = None) -> Extension:
     """STRING: keys from a third of the trained length on move nearer, down to a distance of 128.
 
@@ -181,6 +194,7 @@ def string(*, shift: int | None = None, local: int | None = None, trained_len: L
     return Extension(reach=String(shift=start, local=min(128, max(start // 4, 1)) if local is None else local))
 
 
+@checked_arguments
 def log_n(*, clipped: bool = True, strength: float = 1.0) -> Extension:
     """log-n scaling of the logits, clipped at the trained length.
 
@@ -189,6 +203,7 @@ def log_n(*, clipped: bool = True, strength: float = 1.0) -> Extension:
     return Extension(scales=(LogN(clipped=clipped, strength=strength),))
 
 
+@checked_arguments
 def nbce(*, beta: float = 0.25, eta: float = 0.1, top_p: float = 0.95) -> Extension:
     """Naive-Bayes context extension: each token from the most certain of several contexts.
 
@@ -197,6 +212,7 @@ def nbce(*, beta: float = 0.25, eta: float = 0.1, top_p: float = 0.95) -> Extens
     return Extension(decoding=NBCE(beta=beta, eta=eta, top_p=top_p))
 
 
+@checked_arguments
 def parallel_windows(*, beta: float = 0.0) -> Extension:
     """The plain average of the log-probabilities over several contexts.
 

@@ -17,10 +17,12 @@ from ropewalk.frequencies import (
     RoPE,
 )
 from ropewalk.presets.lengths import Length, stretch
+from ropewalk.record import checked_arguments
 from ropewalk.scales import DynamicTemperature, Llama4Temperature, LogN, LongRoPETemperature, YarnTemperature
 from ropewalk.scales.signature import Over
 
 
+@checked_arguments
 def rope() -> Extension:
     """The rotary embedding as trained.
 
@@ -29,6 +31,7 @@ def rope() -> Extension:
     return Extension(frequencies=RoPE())
 
 
+@checked_arguments
 def pi(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
     """Position interpolation; needs about 1,000 steps of fine-tuning.
 
@@ -37,6 +40,7 @@ def pi(*, factor: float | None = None, trained_len: Length = None, target_len: L
     return Extension(frequencies=Interpolation(factor=stretch("pi", factor, trained_len, target_len)))
 
 
+@checked_arguments
 def ntk(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
     """NTK-aware scaling; it reaches a quarter to half of its factor.
 
@@ -45,6 +49,7 @@ def ntk(*, factor: float | None = None, trained_len: Length = None, target_len: 
     return Extension(frequencies=NTK(factor=stretch("ntk", factor, trained_len, target_len)))
 
 
+@checked_arguments
 def ntk_mixed(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
     """NTK-RoPE in a mixed base with log-n, as its author runs it.
 
@@ -55,6 +60,7 @@ def ntk_mixed(*, factor: float | None = None, trained_len: Length = None, target
     )
 
 
+@checked_arguments
 def dynamic_ntk(*, steps: int | None = 4) -> Extension:
     """NTK-aware scaling, as much as each row needs: nothing changes within the trained length.
 
@@ -63,6 +69,7 @@ def dynamic_ntk(*, steps: int | None = 4) -> Extension:
     return Extension(frequencies=Dynamic(inner=NTK(factor=1), steps=steps))
 
 
+@checked_arguments
 def by_parts(
     *,
     factor: float | None = None,
@@ -79,6 +86,7 @@ def by_parts(
     return Extension(frequencies=ByParts(factor=times, low_turns=low_turns, high_turns=high_turns))
 
 
+@checked_arguments
 def yarn(
     *,
     factor: float | None = None,
@@ -97,6 +105,7 @@ def yarn(
     return schedule + Extension(scales=(YarnTemperature(factor=times, over=over),))
 
 
+@checked_arguments
 def dynamic_yarn(
     *, low_turns: float = 1.0, high_turns: float = 32.0, steps: int | None = 4, over: Over = "rotating"
 ) -> Extension:
@@ -111,6 +120,7 @@ def dynamic_yarn(
     )
 
 
+@checked_arguments
 def ministral3(
     *,
     factor: float | None = None,
@@ -128,6 +138,7 @@ def ministral3(
     return schedule + Extension(scales=(Llama4Temperature(),))
 
 
+@checked_arguments
 def abf(*, new_base: float = 500_000.0) -> Extension:
     """A larger base and continued training at the new length.
 
@@ -136,6 +147,7 @@ def abf(*, new_base: float = 500_000.0) -> Extension:
     return Extension(frequencies=ABF(new_base=new_base))
 
 
+@checked_arguments
 def llama3(
     *,
     factor: float | None = None,
@@ -153,6 +165,7 @@ def llama3(
     return Extension(frequencies=Llama3(factor=times, low_turns=low_turns, high_turns=high_turns))
 
 
+@checked_arguments
 def longrope(
     *,
     factor: float | None = None,

@@ -7,14 +7,17 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.frequencies import Interpolation, NoPE, Partial, XPos
 from ropewalk.positions import PoSE, Randomized
-from ropewalk.presets.lengths import Length, require_whole, share_of, stretch, target_or
+from ropewalk.presets.lengths import Length, share_of, stretch, target_or
 from ropewalk.reach import Causal, Chunks, Reach, ReRoPE, Window
+from ropewalk.record import checked_arguments
 from ropewalk.scales import Llama4Temperature, LogN, SSMax
 from ropewalk.surgery import MHAToGQA, QKBias, StretchPositions
 
 FEW = 16  # tokens: a window of one or two would be none
+MOST_LAYERS = 10_000  # a hundred times those of the deepest models
 
 
+@checked_arguments
 def nope() -> Extension:
     """No positions at all.
 
@@ -23,6 +26,7 @@ def nope() -> Extension:
     return Extension(frequencies=NoPE())
 
 
+@checked_arguments
 def p_rope(*, share: float = 0.75) -> Extension:
     """Rotation of the fastest three quarters of the pairs; the others carry content alone.
 
@@ -31,6 +35,7 @@ def p_rope(*, share: float = 0.75) -> Extension:
     return Extension(frequencies=Partial(share=share, over="head"))
 
 
+@checked_arguments
 def alibi() -> Extension:
     """Linear biases in place of rotation.
 
@@ -39,6 +44,7 @@ def alibi() -> Extension:
     return Extension(frequencies=NoPE(), biases=(ALiBi(),))
 
 
+@checked_arguments
 def kerple() -> Extension:
     """Learned logarithmic biases (the better of the paper's two) in place of rotation.
 
@@ -47,6 +53,7 @@ def kerple() -> Extension:
     return Extension(frequencies=NoPE(), biases=(KerpleLog(),))
 
 
+@checked_arguments
 def sandwich() -> Extension:
     """Sinusoidal biases in place of rotation.
 
@@ -55,6 +62,7 @@ def sandwich() -> Extension:
     return Extension(frequencies=NoPE(), biases=(Sandwich(),))
 
 
+@checked_arguments
 def t5() -> Extension:
     """Learned biases per bucket of distances in place of rotation.
 
@@ -63,6 +71,7 @@ def t5() -> Extension:
     return Extension(frequencies=NoPE(), biases=(T5(),))
 
 
+@checked_arguments
 def fire() -> Extension:
     """Biases from a small network of the relative distance in place of rotation.
 
@@ -71,6 +80,7 @@ def fire() -> Extension:
     return Extension(frequencies=NoPE(), biases=(FIRE(),))
 
 
+@checked_arguments
 def gau_bias() -> Extension:
     """Rotation, and a learned rotary bias on top.
 
@@ -79,6 +89,7 @@ def gau_bias() -> Extension:
     return Extension(biases=(GAURotary(),))
 
 
+@checked_arguments
 def xpos(*, new_base: float | None = None) -> Extension:
     """Rotation with decay; the authors add blockwise attention at inference (write xpos+bca).
 
@@ -89,6 +100,7 @@ def xpos(*, new_base: float | None = None) -> Extension:
     return Extension(frequencies=XPos(new_base=new_base))
 
 
+@checked_arguments
 def randomized(*, limit: int | None = None, target_len: Length = None) -> Extension:
     """Random ascending positions in training, from a range of four times the target length.
 
@@ -97,6 +109,7 @@ def randomized(*, limit: int | None = None, target_len: Length = None) -> Extens
     return Extension(positions=Randomized(limit=target_or("randomized", "limit", limit, target_len, times=4)))
 
 
+@checked_arguments
 def pose(*, target_len: Length = None, trained_len: Length = None, factor: float | None = None) -> Extension:
     """Tune on short texts numbered like long ones, with position interpolation.
 
@@ -107,6 +120,7 @@ def pose(*, target_len: Length = None, trained_len: Length = None, factor: float
     return Extension(positions=PoSE(target_len=target), frequencies=Interpolation(factor=times))
 
 
+@checked_arguments
 def hwfa(*, layers: int, window: int | None = None, trained_len: Length = None) -> Extension:
     """Windows with rotation in all layers but the last, which has full attention with log-n and without positions.
 
@@ -130,6 +144,7 @@ def hwfa_window(layers: int, trained_len: int) -> int:
     return 1 << (widest.bit_length() - 1)
 
 
+@checked_arguments
 def hwfa_rerope(
     *, layers: int, window: int | None = None, trained_len: Length = None, rerope_window: int | None = None
 ) -> Extension:
@@ -150,6 +165,7 @@ def hwfa_rerope(
     return Extension(reach=near, layers={layers // 3: full, 2 * layers // 3: full})
 
 
+@checked_arguments
 def swan(*, layers: int, every: int = 4, window: int | None = None, trained_len: Length = None) -> Extension:
     """Full attention without rotation in the first of every four layers, short windows with rotation in the others.
 
@@ -164,6 +180,7 @@ def swan(*, layers: int, every: int = 4, window: int | None = None, trained_len:
     return _interleaved(near, full, layers, range(0, layers, _period(every)))
 
 
+@checked_arguments
 def rnope_swa(*, layers: int, every: int = 4, window: int | None = None, trained_len: Length = None) -> Extension:
     """Full attention without rotation in the last of every four layers, windows with rotation in the others.
 
@@ -177,6 +194,7 @@ def rnope_swa(*, layers: int, every: int = 4, window: int | None = None, trained
     return _interleaved(near, full, layers, range(_period(every) - 1, layers, every))
 
 
+@checked_arguments
 def irope(*, layers: int, every: int = 4, chunk: int | None = None, trained_len: Length = None) -> Extension:
     """Full attention with Llama 4's temperature and without rotation in the last of every four layers, chunks with
     rotation in the others.
@@ -199,6 +217,8 @@ def _share_or_few(preset: str, name: str, value: int | None, trained_len: Length
 
 def _interleaved(near: Reach, full: Extension, layers: int, places: range) -> Extension:
     """Full layers at these places, and others; refused where there is only one kind."""
+    if layers > MOST_LAYERS:
+        raise InvalidValue("layers", f"at most {MOST_LAYERS:,}", layers)
     if not 0 < len(places) < layers:
         raise InvalidValue("layers", f"at least {max(places.start + 1, 2)}, for full layers and others", layers)
     return Extension(reach=near, layers=dict.fromkeys(places, full))
@@ -206,7 +226,6 @@ def _interleaved(near: Reach, full: Extension, layers: int, places: range) -> Ex
 
 def _period(every: int) -> int:
     """How many layers there are to one full layer."""
-    require_whole("every", every)
     if every < 2:
         raise InvalidValue("every", "at least 2, one full layer and one other", every)
     return every
@@ -222,6 +241,7 @@ def _hiding(near: Window | Chunks, trained_len: Length) -> Window | Chunks:
     return near
 
 
+@checked_arguments
 def ssmax(*, start: float | None = None) -> Extension:
     """Scalable softmax: each head learns how fast its logits grow with the logarithm of the number of keys.
 
@@ -230,6 +250,7 @@ def ssmax(*, start: float | None = None) -> Extension:
     return Extension(scales=(SSMax(start=start),))
 
 
+@checked_arguments
 def gqa(*, kv_heads: int = 8) -> Extension:
     """Grouped-query attention from multi-head weights, with eight key heads as in Llama 2 70B and Mistral.
 
@@ -238,6 +259,7 @@ def gqa(*, kv_heads: int = 8) -> Extension:
     return Extension(surgery=(MHAToGQA(kv_heads=kv_heads),))
 
 
+@checked_arguments
 def qk_bias() -> Extension:
     """Rotation, with trainable biases on queries and keys.
 
@@ -246,6 +268,7 @@ def qk_bias() -> Extension:
     return Extension(surgery=(QKBias(),))
 
 
+@checked_arguments
 def stretched_positions(*, target_len: Length = None) -> Extension:
     """Learned absolute positions, interpolated to the target length.
 

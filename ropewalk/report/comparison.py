@@ -152,6 +152,7 @@ def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
     return {
         "line": candidate.line,
         "extension": candidate.extension.to_json(),
+        "idle": list(candidate.idle),
         "change": candidate.change._asdict(),
         "over_window": candidate.over_window._asdict(),
         "change_by_length": {

@@ -22,6 +22,7 @@ from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, WORKER_DIED
 from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate, groups_of
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
+from ropewalk.hf.attach.handle import UNUSED
 from ropewalk.hf.probe.checkpoint_schedule import DROPPED
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.html_page import PageTable
@@ -135,11 +136,18 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
         other_tokens(comparison)
         + (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
+        + _idle(comparison)
         + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
         + _of_alike_texts(comparison.projects)
         + tuple(note for why, note in FAILURE_NOTES.items() if why in failed)
         + (NO_LOSS_NOTE,) * any(candidate.verdict.kind in (NAN, INFINITE) for candidate in comparison.candidates)
     )
+
+
+def _idle(comparison: Comparison) -> tuple[str, ...]:
+    """The parts of extensions that no layer of the model uses."""
+    rows = [f"{' and '.join(one.idle)} of {name_of(one.line)}" for one in comparison.candidates if one.idle]
+    return (f"Used in no layer: {'; '.join(rows)}. The reason: {UNUSED}.",) if rows else ()
 
 
 def _of_alike_texts(projects: tuple[str, ...]) -> tuple[str, ...]:

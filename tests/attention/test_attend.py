@@ -262,6 +262,34 @@ def test_an_empty_batch_gives_an_empty_answer():
     assert reference_attention(*inputs, Extension(), FACTS).shape == (0, 4, 5, 16)
 
 
+@pytest.mark.parametrize("text", ["rope", "rerope:window=5", "biases.t5", "kerple"])
+@pytest.mark.parametrize(
+    ("batch", "queries", "positions"),
+    [
+        (1, 5, [[PAD] * 5]),
+        (2, 5, [[PAD] * 5] * 2),
+        (1, 2, [[0, 1, 2, PAD, PAD]]),
+        (2, 5, [[PAD] * 5, [0, 1, 2, 3, 4]]),
+        (0, 5, torch.zeros(0, 5).tolist()),
+        (1, 2, [[3, 4, 5, 6, 7]]),
+    ],
+)
+def test_queries_that_see_nothing_give_zeros_with_gradients_of_zero(text, batch, queries, positions):
+    """Padding alone, no row or no query: a training goes on, as with any other batch."""
+    extension = parse(text)
+    q, k, v = (x.requires_grad_() for x in tensors(5, batch=batch, queries=queries))
+    weights = learned(extension)
+    leaves = [q, k, v, *(value.requires_grad_() for group in weights.values() for value in group.values())]
+    numbers = torch.tensor(positions).view(batch, 5).long()
+    out = attend(q, k, v, extension, FACTS, positions_bj=numbers, weights=weights)
+    padded = numbers[:, 5 - queries :] == PAD
+    assert not out.transpose(1, 2)[padded].any()
+    for leaf, slope in zip(leaves, torch.autograd.grad(out.sum(), leaves), strict=True):
+        assert slope.shape == leaf.shape
+        assert slope.isfinite().all()
+        assert padded.numel() > padded.sum() or not slope.any()
+
+
 def test_learned_numbers_receive_their_gradients():
     extension = parse("biases.t5+biases.fire+biases.gau_rotary+scales.head_scale")
     slopes = []

@@ -119,6 +119,14 @@ def test_nothing_to_score():
     assert torch.equal(nll(hidden, head, targets.to(torch.uint8)), nll(hidden, head, targets))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_nothing_to_score_has_gradients_of_zero(bias):
+    hidden, head, targets, words = inputs(4, 9)
+    leaves = [x.requires_grad_() for x in (hidden, head, *([words] if bias else []))]
+    loss = nll(hidden[:0], head, targets[:0], words if bias else None).sum()
+    assert all(not slope.any() for slope in torch.autograd.grad(loss, leaves))
+
+
 def test_any_leading_shape():
     hidden, head, targets, _ = inputs(24, 50)
     got = nll(hidden.view(2, 3, 4, 16), head, targets.view(2, 3, 4))

@@ -1,6 +1,7 @@
 """Facts about biases that follow from their formulas."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from ropewalk import DoesNotFit, Extension, Facts, parse
 from ropewalk.biases import T5, ALiBi, FarDiscount, GAURotary, KerpleLog, KerplePower, Sandwich
 from ropewalk.equation import reference_weights
+from ropewalk.pages import page_of
 
 FACTS = Facts(trained_len=64, head_dim=8, heads=2)
 DISTANCE = torch.arange(50)
@@ -69,6 +71,18 @@ def test_far_discount_by_hand():
         assert got.tolist() == [pytest.approx([-strength * math.log(2), 0, 0, 0])] * 2
 
 
+@pytest.mark.parametrize(("distance", "far"), [(13, False), (13.5, False), (13.51, True), (13.99, True), (14, True)])
+def test_far_discount_begins_where_its_page_says(distance, far):
+    """Above w - 1/2: distances under a leak are fractions."""
+    assert "for distances above w - 1/2" in page_of(FarDiscount).formula
+    bias = FarDiscount(window=14, strength=1)
+    got = bias.bias(torch.tensor([distance]), torch.tensor([113]), FACTS, {})
+    assert float(got[0]) == pytest.approx(-math.log(2) if far else 0)
+    reached = pytest.raises(DoesNotFit, match=r"begins above a distance of 13\.5") if not far else nullcontext()
+    with reached:
+        bias.check_reached(distance, True, FACTS)
+
+
 @pytest.mark.parametrize("reach", ["rerope:window=9", "self_extend:window=9,group=4", "leaky_rerope:window=9,leak=3"])
 def test_under_strength_1_far_keys_keep_their_share_where_all_logits_are_alike(reach):
     """Near keys 9, far keys 55 in the last row of training: 55/64 of the weight, however many there are."""
@@ -91,8 +105,11 @@ def test_far_discount_refuses_windows_beyond_training():
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("rerope:window=20", "far_discount begins at a distance of 24, but no key is further than 20"),
-        ("dual_chunk:chunk=16,local=4+log_n", "far_discount begins at a distance of 24, but no key is further than"),
+        ("rerope:window=20", "far_discount begins above a distance of 23.5, but no key is further than 20"),
+        (
+            "dual_chunk:chunk=16,local=4+log_n",
+            "far_discount begins above a distance of 23.5, but no key is further than",
+        ),
         ("streaming", "far_discount counts all keys of the text, but the reach hides some of them"),
         ("window", "far_discount counts all keys of the text, but the reach hides some of them"),
         ("bca", "far_discount counts all keys of the text, but the reach hides some of them"),

@@ -15,6 +15,7 @@ from ropewalk.hf import extend, extended, inspect, save, score, stream
 from ropewalk.hf.probe.identity import count
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime.caches import held_bytes
+from ropewalk.parsing import parse_for
 
 IDS = torch.randint(3, 90, (1, 100), generator=torch.Generator().manual_seed(4))
 CUTS = (30, 1, 40, 1, 1, 27)
@@ -253,6 +254,24 @@ def test_what_no_layer_hears_is_said(name, text):
         assert handle.idle == ()
     with extended(tiny("llama", num_hidden_layers=1), text) as handle:
         assert handle.idle == ()
+
+
+@pytest.mark.parametrize("name", ["cohere2", "exaone4", "cohere2_moe", "llama4_text"])
+def test_renumbered_keys_are_reported_where_nothing_rotates(name):
+    """Where the full layers do not rotate, a reach that hides nothing changes nothing."""
+    model = small(name)
+    with extended(model, "self_extend", target_len=256) as handle:
+        assert handle.idle == ("reach",)
+        assert "reach: used in no layer" in handle.describe()
+    with extended(model, "long_reach", target_len=256) as handle:
+        assert handle.idle == ()  # its bias sees the distances
+    seen = inspect(model, target_len=256)
+    idle = {advice.name for advice in seen.methods if advice.idle == ("reach",)}
+    assert idle == {"rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dpe", "dual_chunk", "string"}
+    assert all(seen.changes_nothing(parse_for(preset, seen.facts, 256)) for preset in idle)
+    assert "rerope, leaky_rerope, rerope_by_parts, self_extend" in " ".join(
+        str(seen).split("used in no layer:")[1].split()
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ropewalk import Facts
 from ropewalk.errors import RopewalkError
 from ropewalk.parsing import PRESETS, parse_for
-from ropewalk.record import Rule, parameters
+from ropewalk.record import Rule, arguments, parameters
 from ropewalk.slots import SLOTS
 
 from page.vectors import as_facts, composed
@@ -149,7 +149,10 @@ def test_models_that_do_not_fit_are_refused_in_the_same_words(scripts, line, fac
 
 NAMES = sorted({*PRESETS, *(f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods)})
 KEYS = sorted({parameter.name for slot in SLOTS.values() for spec in slot.methods for parameter in parameters(spec)})
-VALUES = st.sampled_from(["4", "8.5", "512", "nothing", "true", "turns", "(ntk:factor=1)", "[1,2]", "-1", "1e400", "0"])
+VALUES = st.sampled_from(
+    ["4", "8.5", "512", "nothing", "true", "turns", "x", "(ntk:factor=1)", "[1,2]", "-1", "1e400", "-inf", "0"]
+)
+LENGTHS = st.integers(1, 2**20)
 
 
 @st.composite
@@ -161,29 +164,33 @@ def misspelt(draw, names):
 
 
 @st.composite
-def lines(draw):
+def lines(draw, names):
+    """Methods with values, whose parameters are their own, those of others, or mistyped."""
     terms = []
     for _ in range(draw(st.integers(1, 3))):
-        pairs = draw(st.lists(st.tuples(misspelt(KEYS), VALUES), max_size=2))
-        terms.append(
-            draw(misspelt(NAMES)) + (":" if pairs else "") + ",".join(f"{key}={value}" for key, value in pairs)
-        )
+        name = draw(names)
+        own = sorted(arguments(PRESETS[name])) if name in PRESETS else KEYS
+        pairs = draw(st.lists(st.tuples(st.sampled_from(own or KEYS) | misspelt(KEYS), VALUES), max_size=2))
+        terms.append(name + (":" if pairs else "") + ",".join(f"{key}={value}" for key, value in pairs))
     return "+".join(terms)
 
 
 @settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(drawn=st.lists(lines(), min_size=40, max_size=40))
+@given(drawn=st.lists(lines(misspelt(NAMES)), min_size=40, max_size=40))
 def test_mistyped_lines_get_the_same_answer(scripts, drawn):
-    known = [(line, wanted) for line in drawn if (wanted := answer(line)) is not None]
-    assert by_page(scripts, [line for line, _ in known]) == [wanted for _, wanted in known]
+    assert by_page(scripts, drawn) == list(map(by_python, drawn))
 
 
-def answer(line):
-    """Python's answer; nothing where it is a TypeError of Python's own."""
-    try:
-        return by_python(line)
-    except TypeError:
-        return None
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    drawn=st.lists(lines(st.sampled_from(sorted(PRESETS))), min_size=20, max_size=20),
+    trained_len=LENGTHS,
+    layers=st.integers(1, 40),
+    target=st.none() | LENGTHS,
+)
+def test_presets_of_any_values_and_lengths_get_the_same_answer(scripts, drawn, trained_len, layers, target):
+    facts = Facts(trained_len=trained_len, head_dim=64, heads=8, layers=layers)
+    assert by_page(scripts, drawn, facts, target) == [by_python(line, facts, target) for line in drawn]
 
 
 def test_every_rule_is_known_to_the_page(scripts):

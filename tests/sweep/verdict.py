@@ -20,15 +20,19 @@ from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import ATTENTION
+from ropewalk.hf.attach.modes import attached_all, by_attention
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.use.inspect import inspect
+from ropewalk.hf.use.inspect import Inspection, inspect
+from ropewalk.parsing import parse_for
 
 TEXT, TRAINED, NEAR = 112, 64, 16  # tokens: of the text, that a model was trained on, of a window that changes nothing
 CLOSE = 2e-3  # of the largest logit: float32, sums in another order
 AS_FAR = 10  # times as far from itself as the base model is, where rounding alone brings that far
 ROUNDING, DRAWS = 1e-5, 3  # of an embedding; how often the noise is drawn
 MOSTLY = 0.85  # of all tokens, where experts and top-k keys are chosen by numbers that rounding moves
+NOTHING = 2e-5  # of the largest logit: what our attention's rounding may move
+SILENT = ("rope", "randomized")  # the rotation as trained; numbers that texts have in training alone
 STATIC, OTHERS = "pi:factor=4", ("rerope:window=16", "dynamic_yarn", "streaming:window=56,n_sink=4")
 UNROTATED = ("log_n", "window:window=56", "streaming:window=56,n_sink=4", "alibi")
 FAMILIAR = {
@@ -79,6 +83,8 @@ def _judged(family: Family, name: str, model: Any, seed: int) -> Verdict:
         return Verdict(name, "refused", seen.layers, notes=_line(seen.carried))
     others = () if seen.carried else OTHERS if rotates else UNROTATED
     run = _Run(family, name, model, seed, [STATIC, *others])
+    if others:
+        run.reported(seen)
     if not rotates:
         run.others(others)
         return Verdict(name, "unrotated", seen.layers, notes=run.notes())
@@ -152,6 +158,19 @@ class _Run:
             if save:
                 self.saved(text, rows)
         self.as_before(text, rows, bare)
+
+    def reported(self, seen: Inspection) -> None:
+        """A preset that changes nothing beyond the trained length is one of which no layer uses any part."""
+        rows = self.rows("presets")
+        bare, layers, facts = rows.whole(), list(seen.layers), list(seen.layer_facts)
+        for advice in seen.methods if self.tokens == TEXT else ():
+            if advice.applies and advice.by == "extend" and advice.name not in SILENT:
+                extension = parse_for(advice.name, seen.facts, seen.target_len)
+                with by_attention(self.model, extension, attached_all(layers, facts, extension)):
+                    off = _off(rows.whole(), bare)
+                unused = seen.changes_nothing(extension)
+                assert unused or off > NOTHING, f"{advice.name} moves no logit ({off:.1e}), and no one is told"
+                assert not unused or off < CLOSE, f"{advice.name} moves logits by {off:.1e}, and is called unused"
 
     def read(self, text: str, rows: Rows) -> None:
         """The same logits in every way that the base model reads itself; or refused, with the reason."""

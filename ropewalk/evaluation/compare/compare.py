@@ -28,6 +28,7 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf import inspect
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+from ropewalk.hf.use.inspect import Inspection
 from ropewalk.notation import BARE
 from ropewalk.parsing import Line, read_line
 from ropewalk.spec import Json
@@ -68,6 +69,7 @@ class Candidate:
     cache_bytes: int  # for one text of the longest length
     slowdown: float  # seconds at the longest length, over those of the base model; NaN if they are of other devices
     verdict: Verdict
+    idle: tuple[str, ...] = ()  # the slots of its extension that no layer uses
 
     def at(self, task: str, length: int) -> ResultRow | None:
         """The results of a task at a length."""
@@ -207,10 +209,7 @@ def compare(
     rows = run(subject, list(extensions.values()), ready, lengths, store, measuring=measuring, progress=progress)
     standard = _standard(rows, subject.facts.trained_len)
     facts = inspect(subject.model, target_len=target)
-    candidates = [
-        _candidate(subject, line, one, rows, standard, target, facts.cache_bytes(subject.own.with_line(one)))
-        for line, one in extensions.items()
-    ]
+    candidates = [_candidate(subject, line, one, rows, standard, target, facts) for line, one in extensions.items()]
     most = max(task.samples for task in tasks)
     texts = max((task.samples for task in tasks if task.name == Context.name), default=0)
     return Comparison(
@@ -246,8 +245,9 @@ def _candidate(
     all_rows: Sequence[ResultRow],
     standard: ResultRow,
     target: int,
-    cache_bytes: int,
+    inspection: Inspection,
 ) -> Candidate:
+    in_force = subject.own.with_line(extension)
     rows = [row for row in all_rows if row.extension == extension]
     measured, failures = (tuple(row for row in rows if bool(row.failed) == failed) for failed in (False, True))
     at_target = _find(measured, Context.name, target)
@@ -260,14 +260,15 @@ def _candidate(
     )
     return Candidate(
         line=line,
-        extension=subject.own.with_line(extension),
+        extension=in_force,
         rows=measured,
         failures=failures,
         change=change,
         over_window=over_window,
-        cache_bytes=cache_bytes,
+        cache_bytes=inspection.cache_bytes(in_force),
         slowdown=_slowdown(all_rows, extension, target),
         verdict=result,
+        idle=inspection.idle(in_force, lift_windows=subject.own.lifts_windows),
     )
 
 

@@ -46,7 +46,7 @@ def entrants(
     config, chosen, left_out = subject.model.config.get_text_config(), dict[Extension, Entrant](), list[LeftOut]()
     for advice in inspection.methods:
         extension = _extension(config, advice.name, inspection) if advice.applies else None
-        why = advice.why_not if extension is None else _why_left_out(advice, extension, chosen)
+        why = advice.why_not if extension is None else _why_left_out(advice, extension, inspection, chosen)
         if why or extension is None:
             left_out.append(LeftOut(advice.name, why))
         else:
@@ -55,7 +55,7 @@ def entrants(
         _require_own_meaning(line, [advice.name for advice in inspection.methods])
         extension = parsed_for(config, line, inspection.target_len, inspection.facts)
         twin = chosen.get(extension)
-        if _is_nothing(extension):
+        if _is_nothing(extension) or inspection.changes_nothing(extension):
             left_out.append(LeftOut(line.text, NOTHING))
         elif twin is None:
             chosen[extension] = Entrant(line, extension, _needs(line))
@@ -78,7 +78,9 @@ def _extension(config: Any, name: str, inspection: Inspection) -> Extension:
     return parsed_for(config, read_line(name), inspection.target_len, inspection.facts)
 
 
-def _why_left_out(advice: Advice, extension: Extension, chosen: dict[Extension, Entrant]) -> str:
+def _why_left_out(
+    advice: Advice, extension: Extension, inspection: Inspection, chosen: dict[Extension, Entrant]
+) -> str:
     """Why a preset that applies is not measured; empty where it is."""
     if advice.needs == "training":
         return TRAINED_WITH
@@ -88,7 +90,7 @@ def _why_left_out(advice: Advice, extension: Extension, chosen: dict[Extension, 
         return WEIGHTS
     if extension.positions is not None:
         return NUMBERING
-    if _is_nothing(extension):
+    if _is_nothing(extension) or inspection.changes_nothing(extension):
         return NOTHING
     twin = chosen.get(extension)
     return SAME.format(twin.line.text) if twin else ""

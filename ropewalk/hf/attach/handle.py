@@ -11,15 +11,18 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.frequencies import NoPE
 from ropewalk.hf.attach.rotary_tables import chooser_edit
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.cache_owner import NeverCopied
 from ropewalk.hf.runtime.layer import ExtendedLayer
+from ropewalk.slots import SLOTS
 
 _HANDLE = "_ropewalk_handle"  # of a model under an extension
 
@@ -27,7 +30,11 @@ _HANDLE = "_ropewalk_handle"  # of a model under an extension
 TABLES, ATTENTION = "tables", "attention"
 MODES = (TABLES, ATTENTION)
 
-UNUSED = "windowed layers keep their windows (lift_windows=True lifts them), other layers do not rotate"
+DISTANCES = ("frequencies", "reach", "positions")  # the slots that decide at which distance a key is seen
+UNUSED = (
+    "windowed layers keep their windows (lift_windows=True lifts them), and other layers do not rotate, so that"
+    " distances change nothing there"
+)
 WEIGHTED = "weights of norms come after the rotation: logits depend on the positions themselves, not on distances alone"
 OVER_HEAD = "over=head multiplies the whole logit, as in the paper"
 REPEATED = "cache: the model's own, which forgets nothing, because modules attend several times in one forward"
@@ -63,11 +70,7 @@ class Handle(NeverCopied):
     @property
     def idle(self) -> tuple[str, ...]:
         """The slots that no layer uses, because some layers keep their windows and others do not rotate."""
-        changed = [layer for layer in self.layers if not layer.left_alone]
-        rotates = any(layer.probed.rotating for layer in changed)
-        used = {name for layer in changed for name in self.extension.at_layer(layer.depth, layer.facts).specs}
-        used = {"positions"} | (used if rotates else used - {"frequencies"})
-        return tuple(name for name in self.extension.specs if name not in used)
+        return idle_slots(self.extension, self.layers)
 
     def describe(self) -> str:
         """The formula in force, how it is applied, and which layers differ."""
@@ -127,6 +130,31 @@ class Handle(NeverCopied):
     def remove(self) -> None:
         """Restore the model. Removing twice is the same as removing once."""
         self.undo.close()
+
+
+def stated_slots(extension: Extension) -> list[str]:
+    """The slots that an extension fills, in the whole model or in a layer."""
+    filled = {name for one in (extension, *dict(extension.overrides).values()) for name in one.specs}
+    return [name for name in SLOTS if name in filled]
+
+
+def idle_slots(extension: Extension, layers: Sequence[ExtendedLayer]) -> tuple[str, ...]:
+    """The slots of an extension whose content changes nothing in any of these layers, which are under it."""
+    used = {name for layer in layers for name in _used(extension.at_layer(layer.depth, layer.facts), layer)}
+    return tuple(name for name in stated_slots(extension) if name not in used)
+
+
+def _used(local: Extension, layer: ExtendedLayer) -> set[str]:
+    """The slots that change a layer: where nothing depends on distances, renumbering keys changes nothing."""
+    if layer.left_alone:
+        return set()
+    rotates = bool(layer.probed.rotating) and (local.instead or not layer.probed.stands_still)
+    used = {name for name in local.specs if name not in DISTANCES} | ({"frequencies"} if rotates else set())
+    if layer.keeps_window:  # its schedule alone is replaced
+        return used & {"frequencies", "scales"}
+    turns = rotates and not isinstance(layer.extension.theta, NoPE)
+    hides = not reach_retention(local.spans).everything
+    return used | ({"reach", "positions"} if turns or hides or local.biases else set())
 
 
 def handle_of(model: nn.Module) -> Handle | None:

@@ -100,7 +100,9 @@ def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | No
         version=called or which.written,
         source=f"its own code, {called}, installed here; {which.source}" if called else which.source,
         target_len=question.served,
-        trained_len=checkpoint.lengths.trained,
+        trained_len=checkpoint.trained_len,
+        made_for_len=checkpoint.lengths.trained,
+        stretched_by=checkpoint.stretch.methods if checkpoint.stretch else "",
         length=question.length,
         layers=tuple(layers),
         ignored=tuple(_ignored(question, layers)),
@@ -274,13 +276,9 @@ def _other_way(question: CheckRequest) -> str:
     checkpoint, rules, config = question.checkpoint, question.rules, question.config
     if any(config.kind(name) == PLUGIN for name in config.parts):
         return f"{ANEW}, with --to {question.served}"
-    source = shlex.quote(checkpoint.source) if checkpoint.source else "MODEL"
-    write = f"ropewalk export {source} {{}} --target {rules.name} -o FOLDER"
     if question.served > checkpoint.lengths.trained:
-        carried = is_right(
-            _under_yarn(question), _under_yarn(question), rules, question.engine.version, question.served
-        )
-        return write.format(f"yarn --to {question.served}") if carried else "no export for this engine; rw.load runs it"
+        return _anew(question)
+    write = f"ropewalk export {_source(question)} {{}} --target {rules.name} -o FOLDER"
     if any(config.kind(name) == "dynamic" for name in config.parts):
         return write.format(f"ntk --to {question.served}")
     if any(has_two_tables(config, name) for name in config.parts):
@@ -291,10 +289,27 @@ def _other_way(question: CheckRequest) -> str:
     return "no key of the config mends it; rw.load computes what was meant"
 
 
+def _source(question: CheckRequest) -> str:
+    source = question.checkpoint.source
+    return shlex.quote(source) if source else "MODEL"
+
+
+def _anew(question: CheckRequest) -> str:
+    """An export for a longer text. What was stretched already is not stretched once more, but anew and further."""
+    checkpoint, rules = question.checkpoint, question.rules
+    yarn = _under_yarn(question)
+    if not is_right(yarn, yarn, rules, question.engine.version, question.served):
+        return "no export for this engine; rw.load runs it"
+    write = f"ropewalk export {{}} {{}} --to {question.served} --target {rules.name} -o FOLDER"
+    if checkpoint.is_exported:
+        return f"export the original model anew: {write.format('ORIGINAL', 'yarn')}"
+    return write.format(_source(question), "yarn+instead" if checkpoint.stretch else "yarn")
+
+
 def _under_yarn(question: CheckRequest) -> RopeConfig:
     """The config that an export of YaRN for the served length writes."""
     config, served = question.config, question.served
-    trained = question.checkpoint.lengths.trained
+    trained = question.checkpoint.trained_len
     schedule = {"rope_type": "yarn", "factor": served / trained, "original_max_position_embeddings": trained}
     kept = ("rope_theta", "partial_rotary_factor")
     parts = {
@@ -307,27 +322,14 @@ def _under_yarn(question: CheckRequest) -> RopeConfig:
 
 def _warnings(question: CheckRequest) -> Iterator[Finding]:
     """What the engine computes as it was meant, and still is not what a user may expect."""
-    config, trained = question.config, question.checkpoint.lengths.trained
-    if question.served > trained:
-        sentence = f"the checkpoint is for {trained:,} tokens; nothing in it is made for {question.served:,}"
-        yield Finding(
-            kind="warning", sentence=sentence, remedy="a schedule for this length: `ropewalk fit`, `ropewalk export`"
+    checkpoint, made_for = question.checkpoint, question.checkpoint.lengths.trained
+    if question.served > made_for:
+        sentence = f"the checkpoint is for {made_for:,} tokens; nothing in it is made for {question.served:,}"
+        yield Finding(kind="warning", sentence=sentence, remedy=_other_way(question))
+    if checkpoint.stretch and not checkpoint.plugin:
+        original = f"up to {checkpoint.stretch.trained_len:,} tokens"
+        sentence = (
+            f"the schedule is in force for short texts too, on which ({original}) the model was trained without it"
         )
-    for name in config.parts:
-        if _is_added(config, name):
-            original = f"up to {config.original(name):,} tokens"
-            sentence = (
-                f"the schedule is in force for short texts too, on which ({original}) the model was trained without it"
-            )
-            remedy = "serve short prompts from the checkpoint without it, or use a dynamic schedule with rw.load"
-            yield Finding(kind="warning", sentence=_of(name, sentence), remedy=remedy)
-
-
-def _is_added(config: RopeConfig, name: str) -> bool:
-    """Whether YaRN was added after training.
-
-    Authors who trained with it state the stretched length; `ropewalk export` states it too, and attn_factor.
-    """
-    part = config.parts[name]
-    unscaled = config.max_len < config.original(name) * config.factor(name)
-    return config.kind(name) == "yarn" and (unscaled or "attn_factor" in part)
+        remedy = "serve short prompts from the checkpoint without it, or use a dynamic schedule with rw.load"
+        yield Finding(kind="warning", sentence=sentence, remedy=remedy)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from safetensors import safe_open
 
 from ropewalk import folders
-from ropewalk.errors import DoesNotFit, Unreadable
+from ropewalk.errors import DoesNotFit, Unreadable, about
 from ropewalk.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
@@ -28,10 +28,21 @@ from ropewalk.hf.engine_check.valid_rope import (
     valid_size,
 )
 from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
+from ropewalk.record import AT_LEAST_ONE, Checked, parameters
 
 PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
+EXPORTED = "ropewalk_export"  # the key of what an export stretched; no engine reads it
 SIDECAR = "ropewalk.json"
 LARGEST = 10**9  # tokens: a larger model_max_length of a tokenizer means that it states none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch(Checked):
+    """A schedule that was added to a trained model: its rope parameters may not show it."""
+
+    trained_len: Annotated[int, AT_LEAST_ONE, "tokens that the model was trained on, without the schedule"]
+    target_len: Annotated[int, AT_LEAST_ONE, "tokens that it is stretched to"]
+    methods: Annotated[str, "what stretches it"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +52,19 @@ class ReadCheckpoint:
     name: str
     config: Any  # transformers' own
     rope: RopeConfig
-    lengths: TrainedLengths
+    lengths: TrainedLengths  # what it is for with its schedule, and what it was for without
+    stretch: Stretch | None  # where that schedule was added after training
+    is_exported: bool  # whether `ropewalk export` added it
     within: str  # the key of the language model's config in the whole; empty where it is the whole
     source: str = ""  # what `ropewalk export` is to be called with; empty where that has no weights
     sidecar: str = ""  # the extension in ropewalk.json
     is_closed: bool = False  # whether the config says that only Ropewalk reads it
     plugin: str = ""  # the extension in the config, for Ropewalk's plugin
+
+    @property
+    def trained_len(self) -> int:
+        """Tokens that it was trained on: with its schedule, unless that was added."""
+        return self.stretch.trained_len if self.stretch else self.lengths.trained
 
 
 def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
@@ -58,17 +76,45 @@ def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
     config: Any = model if where is None else _fetched(where, str(folder if within_closed else model))
     text = config.get_text_config()
     rope = _rope_config(text, folder)
+    lengths, exported = lengths_of(text), stretch_in(text)
+    if exported is not None:
+        lengths = TrainedLengths(exported.target_len, exported.trained_len)
     return ReadCheckpoint(
         name=type(config).__name__ if place is None else str(model),
         config=config,
         rope=rope,
-        lengths=lengths_of(text),
+        lengths=lengths,
+        stretch=exported or _added(rope, lengths),
+        is_exported=exported is not None,
         within=_within(config, text),
         source=_source(model, place, folder),
         sidecar=_in_sidecar(folder),
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
         plugin=_in_config(text),
     )
+
+
+def stretch_in(text: Any) -> Stretch | None:
+    """What `ropewalk export` noted in a config."""
+    noted = getattr(text, EXPORTED, None)
+    if noted is None:
+        return None
+    if not isinstance(noted, dict) or set(noted) != {field.name for field in parameters(Stretch)}:
+        raise Unreadable(EXPORTED, "what `ropewalk export` wrote", noted)
+    with about(EXPORTED):
+        return Stretch(**noted)
+
+
+def _added(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:
+    """YaRN that was written into the config of a trained model, as its makers say how.
+
+    Authors who trained with it state the stretched length; earlier exports state it too, and attn_factor.
+    """
+    for name, part in rope.parts.items():
+        unscaled = rope.max_len < rope.original(name) * rope.factor(name)
+        if rope.kind(name) == "yarn" and (unscaled or "attn_factor" in part):
+            return Stretch(trained_len=rope.original(name), target_len=lengths.trained, methods="yarn")
+    return None
 
 
 def _source(model: str | Path | Any, place: Path | None, folder: Path | None) -> str:

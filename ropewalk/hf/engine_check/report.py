@@ -74,6 +74,8 @@ class EngineCheck:
     source: str  # what was read or run to know it
     target_len: int
     trained_len: int
+    made_for_len: int  # with its schedule
+    stretched_by: str  # the schedule that was added after training
     length: LengthRule
     layers: tuple[LayerCheck, ...]
     ignored: tuple[str, ...]  # keys of the config that the engine does not read
@@ -102,6 +104,8 @@ class EngineCheck:
             "verdict": self.verdict,
             "target_len": self.target_len,
             "trained_len": self.trained_len,
+            "made_for_len": self.made_for_len,
+            "stretched_by": self.stretched_by,
             "allowed_len": _whole(self.length.allowed),
             "default_len": self.length.default,
             "layers": [layer.to_json() for layer in self.layers],
@@ -127,7 +131,9 @@ class EngineCheck:
     def _facts(self) -> list[str]:
         allowed = "any length" if math.isinf(self.length.allowed) else f"{self.length.allowed:,.0f} tokens"
         rows = [("length", f"{allowed} allowed, {self.length.default:,} without flags")]
-        rows += [("trained on", f"{self.trained_len:,} tokens, with the schedule that the checkpoint has")]
+        added = f"without a schedule; {self.stretched_by} stretches it to {self.made_for_len:,}"
+        trained = added if self.stretched_by else "with the schedule that the checkpoint has"
+        rows += [("trained on", f"{self.trained_len:,} tokens, {trained}")]
         rows += [("ignored", ", ".join(self.ignored))] if self.ignored else []
         rows += [("known from", self.source), ("flags", self.command)]
         return [line for name, text in rows if text for line in _row(name, text)]

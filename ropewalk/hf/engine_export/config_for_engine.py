@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from transformers import MistralConfig, PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
+from ropewalk.facts import Facts
 from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
+from ropewalk.hf.engine_check.reading import EXPORTED, Stretch, stretch_in
 from ropewalk.hf.engine_export.engines.signature import StatedModel, yarn_temperature
 from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
 from ropewalk.hf.runtime.static_schedule import static_table
@@ -37,7 +39,18 @@ def stated(
     for parameters in model.parameters:
         if parameters["rope_type"] == "yarn":  # some engines multiply their own temperature by this
             parameters["attn_factor"] = model.temperature / yarn_temperature(parameters["factor"])
+    if model.length > first.facts.trained_len and static.specs:
+        note_stretch(config, first.facts, model.length, static)
     return model if window is None else _windowed(model, window, layers)
+
+
+def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -> None:
+    """Say in a config what the model was trained on, and what stretches it: the rope parameters may not show it."""
+    text = config.get_text_config()
+    before = stretch_in(text)
+    trained = facts.trained_len if before is None else before.trained_len
+    methods = "+".join(spec.name for specs in extension.specs.values() for spec in specs)
+    setattr(text, EXPORTED, asdict(Stretch(trained_len=trained, target_len=length, methods=methods)))
 
 
 def _without_window(extension: Extension) -> tuple[Extension, int | None]:

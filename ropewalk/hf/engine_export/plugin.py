@@ -31,6 +31,7 @@ from ropewalk.hf.attach.modes import require_supported
 from ropewalk.hf.checkpoint.config_schedule import require_valid
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config, fetch_model, runs_own_code
 from ropewalk.hf.checkpoint.weights import is_same, whole_state
+from ropewalk.hf.engine_export.config_for_engine import note_stretch
 from ropewalk.hf.engine_export.engines.signature import QUERY_SCALE
 from ropewalk.hf.probe.attention_arguments import OWN_MASK
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE, TwoTables
@@ -97,6 +98,9 @@ def config_with(host: PreTrainedModel, plans: Plans) -> Any:
     require_valid(text)
     plan = next(iter(plans.values()))
     text.max_position_embeddings = plan.target_len
+    first = plan.planned[0]
+    if plan.target_len > first.facts.trained_len:
+        note_stretch(config, first.facts, plan.target_len, first.extension)
     setattr(text, KEY, plan.line)  # an engine whose options replace the rope parameters would leave no trace else
     return config
 

@@ -14,11 +14,12 @@ from ropewalk.errors import RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.hf.attach.extend import require_rotation, require_steady
-from ropewalk.hf.attach.handle import ATTENTION
+from ropewalk.hf.attach.handle import ATTENTION, idle_slots
 from ropewalk.hf.attach.modes import Modes, attached_all
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.quantised import require_plain
 from ropewalk.hf.probe.query_scale import require_scaled_once
+from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.convert import missing_biases, operated
 from ropewalk.parsing import PRESETS, parse_for
 from ropewalk.presets.needs import Needs, needs
@@ -32,6 +33,7 @@ class Advice(NamedTuple):
     by: str  # the function that applies it
     cache_bytes: int  # of one text of the target length; 0 where it does not apply
     why_not: str  # empty where it applies
+    idle: tuple[str, ...] = ()  # its slots that no layer uses
 
     @property
     def applies(self) -> bool:
@@ -46,19 +48,22 @@ def advise(modes: Modes, facts: Facts, length: int, fixed: int) -> list[Advice]:
 
 def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> Advice:
     by, layers, itemsize = "extend", [layer.probed for layer in modes.base], modes.host.dtype.itemsize
+    idle: tuple[str, ...] = ()
     try:
         extension = parse_for(name, facts, length)
         by = "nbce_generate" if extension.decoding else "convert" if extension.surgery else by
         extension.check_against(facts)
         changed = _converted(modes.host, extension, facts) if extension.surgery else facts
         ours = by == "extend" and _mode_of(modes, extension, length) == ATTENTION
+        if by == "extend":
+            idle = idle_slots(extension, _under(modes, extension))
         if ours and not any(layer.own_mask for layer in layers):
             total = held(layers, extension, facts, length) * itemsize
         else:
             total = kept_bytes(layers, length, itemsize) * changed.groups // facts.groups
     except RopewalkError as reason:
         return Advice(name, needs(name), by, 0, str(reason))
-    return Advice(name, needs(name), by, total + fixed, "")
+    return Advice(name, needs(name), by, total + fixed, "", idle)
 
 
 def _converted(host: PreTrainedModel, extension: Extension, facts: Facts) -> Facts:
@@ -77,7 +82,12 @@ def _mode_of(modes: Modes, extension: Extension, length: int) -> str:
     require_steady(layers, extension)
     require_rotation(layers, extension, facts)
     require_scaled_once(modes.host.config.get_text_config(), layers, extension, facts)
-    return modes.chosen(extension, attached_all(layers, facts, extension), length)[0]
+    return modes.chosen(extension, _under(modes, extension), length)[0]
+
+
+def _under(modes: Modes, extension: Extension) -> list[ExtendedLayer]:
+    """The layers of the base model under an extension."""
+    return attached_all([layer.probed for layer in modes.base], [layer.facts for layer in modes.base], extension)
 
 
 def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int:

@@ -18,7 +18,17 @@ from ropewalk.facts import Facts
 from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
 from ropewalk.hf.attach.extend import require_rotation
-from ropewalk.hf.attach.handle import ATTENTION, FULL_KEYS, WEIGHTED, handle_of, host_of, main_layer
+from ropewalk.hf.attach.handle import (
+    ATTENTION,
+    FULL_KEYS,
+    UNUSED,
+    WEIGHTED,
+    handle_of,
+    host_of,
+    idle_slots,
+    main_layer,
+    stated_slots,
+)
 from ropewalk.hf.attach.modes import Modes, attached_all, require_followed
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.probe.cache_contents import cache_growth
@@ -28,6 +38,7 @@ from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
 from ropewalk.presets.lengths import require_whole
+from ropewalk.slots import PER_LAYER
 
 WIDTH = 80
 SHOWN = 9  # pairs in the table
@@ -47,6 +58,7 @@ class Inspection:
 
     facts: Facts
     layers: tuple[ProbedLayer, ...]
+    layer_facts: tuple[Facts, ...]
     target_len: int
     turns: tuple[float, ...]  # of every pair within the trained length
     bytes_per_number: int
@@ -80,6 +92,17 @@ class Inspection:
         if extension is None:
             return kept_bytes(self.layers, self.target_len, self.bytes_per_number) + self.fixed_bytes
         return held(self.layers, extension, self.facts, self.target_len) * self.bytes_per_number + self.fixed_bytes
+
+    def idle(self, extension: Extension, *, lift_windows: bool = False) -> tuple[str, ...]:
+        """The slots of an extension that no layer of this model would use."""
+        layers, facts = list(self.layers), list(self.layer_facts)
+        return idle_slots(extension, attached_all(layers, facts, extension, lift_windows))
+
+    def changes_nothing(self, extension: Extension) -> bool:
+        """Whether an extension has methods, and no layer of this model would use one."""
+        stated = stated_slots(extension)
+        outside = any(name not in PER_LAYER for name in stated)
+        return bool(stated) and not outside and set(self.idle(extension)) == set(stated)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON."""
@@ -192,12 +215,23 @@ class Inspection:
             group = [advice for advice in self.methods if advice.applies and advice.needs == needs]
             lines += [f"{words}:{'cache':>{50 - len(words)}}"] if group else []
             lines += [f"  {advice.name + BY.get(advice.by, ''):<36}{_size(advice.cache_bytes):>13}" for advice in group]
+        lines += self._idle()
         reasons = dict.fromkeys(self.refused.values())
         lines += ["do not apply:"] if reasons else []
         for reason in reasons:
             names = ", ".join(name for name, why in self.refused.items() if why == reason)
             lines += [*_wrapped(names, "  "), *_wrapped(reason, "      ")]
         return lines
+
+    def _idle(self) -> list[str]:
+        """What applies and is used by no layer, in whole or in part."""
+        names: dict[str, list[str]] = {}
+        for advice in self.methods:
+            for slot in advice.idle:
+                names.setdefault(slot, []).append(advice.name)
+        rows = [f"{slot} of {', '.join(of_slot)}" for slot, of_slot in names.items()]
+        reason = _wrapped(f"{UNUSED}.", "      ")
+        return ["used in no layer:", *(line for row in rows for line in _wrapped(row, "  ")), *reason] if rows else []
 
 
 def inspect(
@@ -229,6 +263,7 @@ def inspect(
     return Inspection(
         facts=facts,
         layers=tuple(layers),
+        layer_facts=tuple(every),
         target_len=length,
         turns=tuple(facts.trained_len * theta / (2 * math.pi) for theta in main.inv_freq),
         bytes_per_number=host.dtype.itemsize,

@@ -1,11 +1,15 @@
 """p-RoPE: the fastest share of the model's pairs, against Gemma's numbers; and models with a layout of their own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from ropewalk import DoesNotFit, Facts, parse
 from ropewalk.frequencies import NTK, ByParts, Dynamic, Partial, RoPE, XPos
+from ropewalk.pages import page_of
 
+from examples import FACTS
 from golden_tables import golden
 
 OWN = (1.0, 0.1, 0.01, 0.001)  # a checkpoint's own schedule
@@ -14,6 +18,20 @@ GEMMA_4 = Facts(trained_len=64, head_dim=16, inv_freq=(1.0, 0.1, *[0.0] * 6))  #
 
 def p_rope(share, inner=None):
     return Partial(share=share, over="head", inner=inner)
+
+
+@pytest.mark.parametrize(
+    ("rotating", "share", "pairs"), [(8, 0.9, 3), (8, 0.65, 2), (16, 0.33, 2), (16, 0.999, 7), (8, 0.5, 2)]
+)
+@pytest.mark.parametrize("over", ["head", "rotating"])
+def test_as_many_pairs_rotate_as_the_page_says(over, rotating, share, pairs):
+    """int(share * d / 2), also where int(share * d) is odd."""
+    formula = page_of(Partial).formula
+    assert "2 int(share * head_dim / 2)" in formula
+    assert "for i < int(share * d / 2)" in formula
+    facts = replace(FACTS, head_dim=rotating, rotary_dim=None)
+    table = Partial(share=share, over=over).table(facts, 1).inv_freq
+    assert int((table > 0).sum()) == pairs
 
 
 @pytest.mark.parametrize("case", golden("p_rope")["cases"], ids=lambda case: f"{case['dim']}-{case['p']}")

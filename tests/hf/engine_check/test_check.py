@@ -271,7 +271,18 @@ def test_the_json_has_every_pair():
     checked = rw.check(yarn(attention_factor=1.0), engine="vllm@0.29.0")
     values = json.loads(json.dumps(checked.to_json()))
     assert list(values) == [
-        *("model", "engine", "version", "source", "verdict", "target_len", "trained_len", "allowed_len", "default_len"),
+        *(
+            "model",
+            "engine",
+            "version",
+            "source",
+            "verdict",
+            "target_len",
+            "trained_len",
+            "made_for_len",
+            "stretched_by",
+        ),
+        *("allowed_len", "default_len"),
         *("layers", "ignored", "findings", "flags"),
     ]
     assert (values["engine"], values["version"], values["verdict"]) == ("vllm", "0.29.0", "differs")

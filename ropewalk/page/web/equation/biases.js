@@ -3,7 +3,7 @@
 // weights(values, facts, random) draws them as they are before training.
 "use strict";
 Ropewalk.methods.biases = (() => {
-  const { must, because } = Ropewalk.errors;
+  const { must, because, short } = Ropewalk.errors;
   const SMALLEST = 0.01,
     LARGEST_POWER = 2,
     SPREAD = 0.02,
@@ -93,8 +93,8 @@ Ropewalk.methods.biases = (() => {
         const near = nearKeys(window, trained_len);
         const hides = "far_discount counts all keys of the text, but the reach hides some of them";
         if (!whole) throw because(hides, { remedy: "leave far_discount out" });
-        if (furthest >= near) return;
-        const none = `far_discount begins at a distance of ${near}, but no key is further than ${furthest}`;
+        if (furthest > near - 0.5) return;
+        const none = `far_discount begins above a distance of ${short(near - 0.5)}, but no key is further than ${short(furthest)}`;
         throw because(none, { remedy: `write far_discount:window=${Math.trunc(furthest)}` });
       },
       bias({ window, strength }, distance, query, { trained_len, heads }) {

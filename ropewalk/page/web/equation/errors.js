@@ -46,7 +46,13 @@ Ropewalk.errors = (() => {
     if (value === false) return "False";
     if (value instanceof Ropewalk.Float) return fraction(value.value);
     if (Array.isArray(value)) return `(${value.map(repr).join(", ")}${value.length === 1 ? "," : ""})`;
+    if (value instanceof Ropewalk.notation.Term) return term(value);
     return typeof value === "string" ? quoted(value) : String(value);
+  }
+
+  function term({ name, values }) {
+    const stated = [...values].map(([key, value]) => `${key}=${repr(value)}`);
+    return `(${[name, ...(stated.length ? [stated.join(",")] : [])].join(":")})`;
   }
 
   function quoted(text) {

@@ -111,7 +111,7 @@ Ropewalk.extension = (() => {
     const familiar = { ...facts, trained_len: Math.trunc(Math.min(facts.trained_len * stretch, 2 ** 62)) };
     for (const spec of specs(extension)) check(spec, spec.slot === "reach" ? familiar : facts);
     const spans = Ropewalk.reach.spansOf(reach(extension)),
-      row = LONG * facts.trained_len;
+      row = Math.min(LONG * facts.trained_len, 2 ** 62);
     for (const { name, values } of extension.biases) {
       const { checkReached } = Ropewalk.methods.biases[name];
       checkReached?.(values, Ropewalk.reach.furthest(spans, row), Ropewalk.reach.seesAll(spans, row), facts);
@@ -205,7 +205,13 @@ Ropewalk.extension = (() => {
       const accepted = parameters.some((parameter) => parameter.name === key);
       if (accepted && (known ?? null) !== null) filled[key] = known;
     }
-    for (const [key, value] of values) filled[key] = value;
+    for (const [key, value] of values) {
+      filled[key] = value;
+      Ropewalk.record.typed(
+        parameters.find((parameter) => parameter.name === key),
+        value,
+      );
+    }
     return Ropewalk.presets[name](filled);
   }
 

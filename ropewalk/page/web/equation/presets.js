@@ -3,6 +3,7 @@
 "use strict";
 Ropewalk.presets = (() => {
   const { because, must, short } = Ropewalk.errors;
+  const MOST_LAYERS = 10_000;
   const float = (value) => new Ropewalk.Float(value);
   const number = (value) => (value instanceof Ropewalk.Float ? value.value : value);
   const is = (value) => (value ?? null) !== null;
@@ -76,6 +77,7 @@ Ropewalk.presets = (() => {
 
   // Full layers without rotation from `first` on, `every` so many layers, and others between them.
   function interleaved(near, scales, layers, first, every) {
+    if (layers > MOST_LAYERS) throw must("layers", `at most ${MOST_LAYERS.toLocaleString("en")}`, layers);
     const places = [];
     for (let layer = first; layer < layers; layer += number(every)) places.push(layer);
     if (!(0 < places.length && places.length < layers)) {
@@ -87,7 +89,6 @@ Ropewalk.presets = (() => {
 
   // How many layers there are to one full layer.
   function period(every) {
-    Ropewalk.extension.requireWhole("every", every);
     if (number(every) < 2) throw must("every", "at least 2, one full layer and one other", every);
     return number(every);
   }

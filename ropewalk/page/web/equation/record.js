@@ -53,9 +53,15 @@ Ropewalk.record = (() => {
     return spec;
   }
 
-  function checked(parameter, stated) {
+  // Refuse a value that is not of the declared type; the value in that type.
+  function typed(parameter, stated) {
     const value = convert(parameter.type, stated);
     if (value === WRONG) throw must(parameter.name, parameter.kind, stated);
+    return value;
+  }
+
+  function checked(parameter, stated) {
+    const value = typed(parameter, stated);
     const holds = RULES[parameter.rule];
     if (holds && value !== null && ![value].flat().every(holds)) throw must(parameter.name, parameter.rule, stated);
     return value;
@@ -117,6 +123,6 @@ Ropewalk.record = (() => {
     return JSON.stringify(one) === JSON.stringify(other);
   }
 
-  return { build, entry, requireParameters, line, same, withInner, RULES };
+  return { typed, build, entry, requireParameters, line, same, withInner, RULES };
 })();
 Ropewalk.methods = {}; // by slot, then by name: the formulas
