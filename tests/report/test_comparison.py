@@ -238,6 +238,13 @@ def test_notes_say_what_the_checkpoint_came_with(made, own, words):
     assert words in said if words else "checkpoint" not in said
 
 
+def test_notes_say_what_no_layer_uses(made):
+    assert "Used in no layer" not in " ".join(notes(made))
+    base, first, *others = made.candidates
+    unused = replace(made, candidates=(base, replace(first, idle=("reach",)), *others))
+    assert f"Used in no layer: reach of {first.line}." in " ".join(notes(unused))
+
+
 def test_no_negative_zero():
     assert [signed(value) for value in (-0.001, 0.001, -0.006, 0.5)] == ["0.00", "0.00", "-0.01", "+0.50"]
 
