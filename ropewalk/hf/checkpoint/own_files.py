@@ -63,11 +63,11 @@ def folder_of(name: str) -> Path | None:
 
 def copy_own(path: Path, into: Path) -> None:
     """Copy a file of a model's folder, opened in such a way that no link put in its place meanwhile is followed."""
-    own = _own(path)
-    if own is None:
+    file = _own(path)
+    if file is None:
         _refuse(path)
     try:
-        with _opened(own) as source, into.open("xb") as copy:
+        with _opened(file) as source, into.open("xb") as copy:
             shutil.copyfileobj(source, copy)
     except OSError as wrong:
         if wrong.filename == str(into):
@@ -108,18 +108,18 @@ def _refuse(path: Path) -> NoReturn:
 
 
 @contextmanager
-def _opened(own: OwnFile) -> Iterator[Any]:
+def _opened(file: OwnFile) -> Iterator[Any]:
     """A plain file, opened folder by folder. A pipe or a device is not opened: that may wait, or do something."""
     with ExitStack() as opened:
-        *folders, name = (str(own.home), *own.real.relative_to(own.home).parts) if BY_FOLDER else (str(own.real),)
+        *folders, name = (str(file.home), *file.real.relative_to(file.home).parts) if BY_FOLDER else (str(file.real),)
         at: dict[str, int] = {}
         for folder in folders:
             at["dir_fd"] = os.open(folder, os.O_RDONLY | NO_LINK, **at)
             opened.callback(os.close, at["dir_fd"])
-        _require_plain(os.stat(name, follow_symlinks=False, **at), own.real)  # noqa: PTH116
-        file = opened.enter_context(os.fdopen(os.open(name, os.O_RDONLY | NO_LINK, **at), "rb"))
-        _require_plain(os.fstat(file.fileno()), own.real)
-        yield file
+        _require_plain(os.stat(name, follow_symlinks=False, **at), file.real)  # noqa: PTH116
+        plain = opened.enter_context(os.fdopen(os.open(name, os.O_RDONLY | NO_LINK, **at), "rb"))
+        _require_plain(os.fstat(plain.fileno()), file.real)
+        yield plain
 
 
 def _require_plain(status: os.stat_result, path: Path) -> None:

@@ -123,8 +123,8 @@ class Sequence:
         first, last = self.retention
         places = -(-length // self.size) - -(-self.length // self.size)
         if last is not None:
-            own = self._held - len(self._lent.intersection(self._table.tolist()) if self._lent else ())
-            places = min(places, -(-first // self.size) + -(-(last + CHUNK) // self.size) + 1 - own)
+            unshared = self._held - len(self._lent.intersection(self._table.tolist()) if self._lent else ())
+            places = min(places, -(-first // self.size) + -(-(last + CHUNK) // self.size) + 1 - unshared)
         return max(0, places)
 
     def close(self) -> None:

@@ -115,12 +115,12 @@ def _end_local(ray: Any, place: str) -> None:
 def _processes(place: str) -> set[Any]:
     """The processes that have a cluster's folder in their command line, and what they started."""
     psutil: Any = import_module("psutil")
-    found: set[Any] = set()
+    processes: set[Any] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if any(place in word for word in process.cmdline()):
-                found |= {process, *process.children(recursive=True)}
-    return found - {psutil.Process()}
+                processes |= {process, *process.children(recursive=True)}
+    return processes - {psutil.Process()}
 
 
 def _require_auto(address: str) -> None:
