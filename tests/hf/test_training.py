@@ -4,10 +4,12 @@ import pytest
 import torch
 from hf.models import tiny
 from hf.traces import logits
-from transformers import Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.attach import modes
+from ropewalk.hf.attach.handle import handle_of
+from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.checkpoint.sidecar import FILE
 
 accelerate = pytest.importorskip("accelerate")
@@ -146,7 +148,8 @@ def definition(tmp_path):
 def test_an_adapter_and_an_extension(tmp_path, first):
     expected = definition(tmp_path)
     torch.manual_seed(5)
-    model = small()
+    small().save_pretrained(tmp_path / "base")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     before = logits(model, IDS)
     if first == "extended, then adapted":
         handle = extend(model, TEXT)
@@ -163,15 +166,18 @@ def test_an_adapter_and_an_extension(tmp_path, first):
     merged = adapted.merge_and_unload()
     torch.testing.assert_close(logits(merged, IDS), expected, **CLOSE)
     handle.remove()
-    again = peft.PeftModel.from_pretrained(small(), tmp_path / "adapter")
-    with extended(again, TEXT):
-        torch.testing.assert_close(logits(again, IDS), expected, **CLOSE)
+    with pytest.raises(KeyError, match=SENTENCE):
+        peft.PeftModel.from_pretrained(small(), tmp_path / "adapter")
+    again = load(tmp_path / "adapter")
+    torch.testing.assert_close(logits(again, IDS), expected, **CLOSE)
+    handle_of(again).remove()
     with again.disable_adapter():
         torch.testing.assert_close(logits(again, IDS), before, **CLOSE)
 
 
 def test_an_adapter_is_trained_and_nothing_else(tmp_path, texts):
-    model = small()
+    small().save_pretrained(tmp_path / "base")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     adapted = peft.get_peft_model(model, adapter())
     with extended(adapted, TEXT):
@@ -180,9 +186,7 @@ def test_an_adapter_is_trained_and_nothing_else(tmp_path, texts):
         own.train()
         assert own.evaluate(texts)["eval_loss"] < first
         expected = logits(adapted.eval(), IDS)
-    again = peft.PeftModel.from_pretrained(small(), tmp_path / "checkpoint-8")
-    with extended(again, TEXT):
-        torch.testing.assert_close(logits(again, IDS), expected, **CLOSE)
+    torch.testing.assert_close(logits(load(tmp_path / "checkpoint-8"), IDS), expected, **CLOSE)
     state = adapted.state_dict().items()
     kept = {name.replace(".base_layer", "").removeprefix("base_model.model."): value for name, value in state}
     assert all(torch.equal(kept[name], value) for name, value in before.items())

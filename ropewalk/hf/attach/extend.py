@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -14,9 +15,11 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import NoPE, RoPE
+from ropewalk.hf.attach.adapters import adapters_storing
 from ropewalk.hf.attach.handle import ATTENTION, MODES, TABLES, Handle, attach_handle, handle_of, host_of, main_layer
-from ropewalk.hf.attach.instance_methods import adapter_saving, replaced
+from ropewalk.hf.attach.instance_methods import replaced
 from ropewalk.hf.attach.modes import Modes, attached_all, by_attention, by_tables
+from ropewalk.hf.attach.storing import store_unchecked
 from ropewalk.hf.probe.called_base import called_base
 from ropewalk.hf.probe.checkpoint_schedule import (
     own_schedule_of,
@@ -70,12 +73,12 @@ def extend(
     plan = _planned(host, asked, lift_windows)
     mode, reason, undo = _applied(Modes(host, plan.base), plan.extension, plan.layers, target_len, mode)
     with undo:
-        parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule)
+        parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule, target_len)
         handle = Handle(host, plan.extension, tuple(plan.layers), lift_windows, *parts)
-        undo.enter_context(attach_handle(handle, called_base(host, modules_of(plan.layers))))
-        undo.enter_context(replaced(host, handle.keep, ours=mode == ATTENTION))
-        if model is not host:
-            undo.enter_context(adapter_saving(model, handle.keep))
+        base, store = called_base(host, modules_of(plan.layers)), partial(store_unchecked, handle)
+        undo.enter_context(attach_handle(handle, base))
+        undo.enter_context(replaced(host, store, ours=mode == ATTENTION))
+        undo.enter_context(adapters_storing(host, base, model, store))
         handle.undo.enter_context(undo.pop_all())
     return handle
 

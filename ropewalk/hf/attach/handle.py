@@ -56,6 +56,7 @@ class Handle(NeverCopied):
     reason: str = ""  # why not TABLES
     trained_len: int | None = None  # where the caller corrected the config
     own_schedule: str = ""  # the schedule that the checkpoint came with, and what happens to it
+    target_len: int | None = None  # the length to reach, where the caller named it
 
     @property
     def facts(self) -> Facts:
@@ -123,7 +124,7 @@ class Handle(NeverCopied):
 
     def keep(self, place: Path, state: dict[str, Tensor] | None = None, *, target_len: int | None = None) -> None:
         """Write the sidecar into the folder of the model's weights, where `load` finds it."""
-        lengths = {"target_len": target_len, "trained_len": self.trained_len}
+        lengths = {"target_len": target_len or self.target_len, "trained_len": self.trained_len}
         how = {"lift_windows": self.lifts_windows, "mode": self.mode, **lengths}
         sidecar.write(place, self.extension, how, self.model, self.layers, state)
 

@@ -9,11 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf.checkpoint.closed_config import close
 from ropewalk.hf.runtime.caches import SPARE
 from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE
 from ropewalk.hf.runtime.layer import PREFIX
@@ -22,13 +21,13 @@ from ropewalk.scoped import scoped
 ASSISTED = ("prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
 ROOM = 256  # proposed tokens that may be rejected at once; twice the stated number where that is more
 
-Keep = Callable[[Path, dict[str, Tensor]], None]
+Store = Callable[[Path, dict[str, Tensor]], None]
 
 
-def replaced(host: PreTrainedModel, keep: Keep, *, ours: bool) -> ExitStack:
-    """Replace the methods; `keep` writes the extension into a folder, `ours` says whether our attention runs."""
+def replaced(host: PreTrainedModel, store: Store, *, ours: bool) -> ExitStack:
+    """Replace the methods; `store` writes the extension into a folder, `ours` says whether our attention runs."""
     undo = ExitStack()
-    methods = {"save_pretrained": _save_pretrained(host, keep)}
+    methods = {"save_pretrained": _save_pretrained(host, store)}
     if hasattr(host, "generate"):  # not a language model without its head
         methods["generate"] = _generate(host)
     if ours:
@@ -38,25 +37,6 @@ def replaced(host: PreTrainedModel, keep: Keep, *, ours: bool) -> ExitStack:
         host.__dict__[name] = method
         undo.callback(host.__dict__.update, before)
         undo.callback(host.__dict__.pop, name)
-    return undo
-
-
-def adapter_saving(wrapper: nn.Module, keep: Keep) -> ExitStack:
-    """Let peft's `save_pretrained` write the extension beside the adapter, as checkpoints of Trainer need it."""
-    undo, of_class = ExitStack(), getattr(wrapper, "save_pretrained", None)
-    if of_class is None:
-        return undo
-
-    @functools.wraps(of_class)
-    def save_pretrained(save_directory: str | Path, *args: Any, **kwargs: Any) -> Any:
-        answer = of_class(save_directory, *args, **kwargs)
-        if kwargs.get("is_main_process", True):
-            state = kwargs.get("state_dict") or {}
-            keep(Path(save_directory), {name: value for name, value in state.items() if PREFIX in name})
-        return answer
-
-    wrapper.__dict__["save_pretrained"] = save_pretrained
-    undo.callback(wrapper.__dict__.pop, "save_pretrained")
     return undo
 
 
@@ -96,7 +76,7 @@ def _refuse_continuous_batching(*_: Any, **__: Any) -> Any:
     raise DoesNotFit.because("continuous batching", CONTINUOUS, remedy=STATIC_OR_GENERATE)
 
 
-def _save_pretrained(host: PreTrainedModel, keep: Keep) -> Callable[..., Any]:
+def _save_pretrained(host: PreTrainedModel, store: Store) -> Callable[..., Any]:
     of_class: Any = host.save_pretrained
 
     @functools.wraps(of_class)
@@ -108,8 +88,7 @@ def _save_pretrained(host: PreTrainedModel, keep: Keep) -> Callable[..., Any]:
         learned = {name: value for name, value in state.items() if PREFIX in name}  # transformers empties `state`
         answer = of_class(save_directory, *args, **kwargs)
         if kwargs.get("is_main_process", True):
-            keep(Path(save_directory), learned)
-            close(Path(save_directory))
+            store(Path(save_directory), learned)
         return answer
 
     return save_pretrained

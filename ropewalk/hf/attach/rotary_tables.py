@@ -61,7 +61,7 @@ class TableEdit(NamedTuple):
 def identity_edit(base: Sequence[ExtendedLayer]) -> TableEdit:
     """Every table as it is, computed by us: with these the model's logits must not change."""
     rotating = [layer for layer in base if layer.probed.rotating]
-    return TableEdit({_place(layer.probed): _content(layer, 1.0) for layer in rotating}, {})
+    return TableEdit({table_slot(layer.probed): _content(layer, 1.0) for layer in rotating}, {})
 
 
 def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
@@ -78,7 +78,7 @@ def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: 
         if scale != 1 and layer.probed.inline:
             content, scale = _with_scale(layer, content or _content(layer, 1.0), scale), 1.0
         if layer.probed.rotating:
-            place = _place(layer.probed)
+            place = table_slot(layer.probed)
             if tables.setdefault(place, content) != content:
                 rule = f"under the same table as the other layers that share {type(place.module).__name__}"
                 raise DoesNotFit(f"layer {layer.depth}", rule, "another")
@@ -129,7 +129,7 @@ def _numbers(slot: TableSlot, content: TableContent, rows: int) -> tuple[str, Te
 def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
     """Refuse a model that does not follow what was written, by a new probe."""
     for index, layer in enumerate(layers):
-        content = wanted.tables.get(_place(layer)) if layer.rotating else None
+        content = wanted.tables.get(table_slot(layer)) if layer.rotating else None
         follows = content is None or (not layer.varies and _alike(layer, content))
         scaling = wanted.scalings.get(layer.module, layer.scaling)
         if not follows or not math.isclose(layer.scaling, scaling, rel_tol=CLOSE):
@@ -164,7 +164,7 @@ def _content(layer: ExtendedLayer, rotation: float) -> TableContent:
     return TableContent(table, layer.temperature * math.sqrt(rotation))
 
 
-def _place(layer: ProbedLayer) -> TableSlot:
+def table_slot(layer: ProbedLayer) -> TableSlot:
     """The slot of the layer's table, by transformers' names."""
     module, name = layer.rotary, f"{layer.layer_type}_inv_freq"
     if module is None:

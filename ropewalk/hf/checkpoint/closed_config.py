@@ -18,18 +18,24 @@ from ropewalk.folders import write_whole
 
 SENTENCE = "this folder has an extension in ropewalk.json: load it with ropewalk.load"
 FILE, SIDECAR = "config.json", "ropewalk.json"
+ADAPTER, KIND = "adapter_config.json", "peft_type"  # an adapter's config by peft, and what peft reads of it first
 TYPE, ARCHITECTURES, KEPT = "rope_type", "architectures", "ropewalk_"  # KEPT begins the names of what was replaced
 
 
 def close(place: Path) -> None:
-    """Put the sentence into the config of a folder that has a sidecar."""
-    file = place / FILE
-    config = read_json(read_bytes(file, "config", "what transformers wrote"), str(file))
-    for values, name in _places(config):
+    """Put the sentence into the config of a folder that has a sidecar: of its model, or of its adapter."""
+    file = place / (ADAPTER if is_adapter(place) else FILE)
+    config = read_json(read_bytes(file, "config", "what transformers or peft wrote"), str(file))
+    for values, name in [(config, KIND)] if file.name == ADAPTER else _places(config):
         if KEPT + name not in values:
             values[KEPT + name] = values.get(name)
         values[name] = [SENTENCE] if name == ARCHITECTURES else SENTENCE
     write_whole(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def is_adapter(place: Path) -> bool:
+    """Whether a folder has an adapter and no model."""
+    return holds((place / ADAPTER).is_file) and not holds((place / FILE).is_file)
 
 
 def is_closed(model: str | Path) -> bool:

@@ -52,6 +52,12 @@ def write(
     save_file({name: value.detach().cpu().contiguous() for name, value in kept.items()}, place / LEARNED)
 
 
+def remove(place: Path) -> None:
+    """Remove what an earlier save left in a folder whose config says all."""
+    for name in (FILE, LEARNED):
+        (place / name).unlink(missing_ok=True)
+
+
 def read(place: Path) -> tuple[Extension, dict[str, Any]]:
     """The stored extension, and the other arguments of `extend`."""
     file = place / FILE

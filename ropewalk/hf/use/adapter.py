@@ -1,24 +1,22 @@
 """Adapters of peft on an extended model: saved with the sidecar beside them, and loaded onto their base model.
 
-Only Ropewalk reads such a folder: the type of the adapter is replaced by a sentence, at which peft and engines stop.
+Only Ropewalk reads such a folder: the type of the adapter is replaced by a sentence, at which peft stops.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
 
-from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.files import holds, read_bytes, read_json
-from ropewalk.folders import write_whole
-from ropewalk.hf.checkpoint.closed_config import KEPT, SENTENCE
+from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
+from ropewalk.files import read_record
+from ropewalk.hf.checkpoint.closed_config import ADAPTER, KEPT, KIND
 from ropewalk.hf.checkpoint.fetch import fetch_adapter, fetch_model
 
-FILE, TYPE, BASE = "adapter_config.json", "peft_type", "base_model_name_or_path"
+BASE = "base_model_name_or_path"
 ONLY = "default"  # peft's name of the one adapter of a model
 MERGE = "merge the adapter first (merge_and_unload)"
 
@@ -26,11 +24,6 @@ MERGE = "merge the adapter first (merge_and_unload)"
 def is_adapted(model: nn.Module) -> bool:
     """Whether peft has wrapped the model."""
     return hasattr(model, "peft_config") and hasattr(model, "get_base_model")
-
-
-def is_adapter(place: Path) -> bool:
-    """Whether a folder has an adapter and no model."""
-    return holds((place / FILE).is_file) and not holds((place / "config.json").is_file)
 
 
 def require_merged(host: PreTrainedModel, task: str) -> None:
@@ -42,7 +35,7 @@ def require_merged(host: PreTrainedModel, task: str) -> None:
 
 
 def write_adapter(model: Any, place: Path) -> None:
-    """Write the adapter, and close its config."""
+    """Write the adapter. Its config stores the extension beside it."""
     if list(model.peft_config) != [ONLY]:
         known = ", ".join(model.peft_config)
         sentence = f"rw.save writes one adapter, named {ONLY}, and the model has {known}"
@@ -51,19 +44,26 @@ def write_adapter(model: Any, place: Path) -> None:
         sentence = "the adapter does not say of which model it is"
         remedy = f"load the model by from_pretrained, or set peft_config[{ONLY!r}].{BASE}"
         raise InvalidValue.because("model", sentence, remedy=remedy)
-    type(model).save_pretrained(model, place)
-    config = _config(place)
-    write_whole(place / FILE, json.dumps({**config, KEPT + TYPE: config[TYPE], TYPE: SENTENCE}, indent=2) + "\n")
+    model.save_pretrained(place)
 
 
 def load_adapter(place: Path, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
     """The adapter of a folder on its base model, which `kwargs` are for, and what transformers says of the loading."""
-    config = _config(place)
-    config[TYPE] = config.pop(KEPT + TYPE, config[TYPE])
-    base, info = fetch_model(config[BASE], **kwargs)
+    config = read_record(place / ADAPTER, "what peft wrote")
+    config[KIND] = config.pop(KEPT + KIND, config.get(KIND))
+    base, info = fetch_model(_base(place, config), **kwargs)
     return fetch_adapter(base, place, config), info
 
 
-def _config(place: Path) -> dict[str, Any]:
-    config: dict[str, Any] = read_json(read_bytes(place / FILE, "adapter", "what peft wrote"), str(place / FILE))
-    return config
+def base_of(place: Path) -> str:
+    """The model that the adapter of a folder names."""
+    return _base(place, read_record(place / ADAPTER, "what peft wrote"))
+
+
+def _base(place: Path, config: dict[str, Any]) -> str:
+    base = config.get(BASE)
+    if not base or not isinstance(base, str):
+        sentence = f"{place / ADAPTER} does not say of which model the adapter is"
+        remedy = f"write the model's folder, or its name on the hub, there as {BASE}"
+        raise Unreadable.because("adapter", sentence, remedy=remedy)
+    return base

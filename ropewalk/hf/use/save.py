@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
+from ropewalk.files import holds
 from ropewalk.folders import appearing, require_plausible
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
+from ropewalk.hf.attach.storing import stated
 from ropewalk.hf.checkpoint import sidecar
-from ropewalk.hf.checkpoint.closed_config import SIDECAR, close
-from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
+from ropewalk.hf.checkpoint.closed_config import SIDECAR, close, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, loadable, loader_of, runs_own_code
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.weights import first_difference
@@ -26,7 +27,7 @@ from ropewalk.hf.probe.identity import allowed_error
 from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.probe.quantised import format_of, require_savable
 from ropewalk.hf.runtime.layer import PREFIX
-from ropewalk.hf.use.adapter import MERGE, is_adapted, is_adapter, load_adapter, require_merged, write_adapter
+from ropewalk.hf.use.adapter import MERGE, base_of, is_adapted, load_adapter, require_merged, write_adapter
 
 FAILURES = (OSError, SafetensorError)  # the errors of a full disk
 TOKENS = 256  # of the text on which the saved model must give the same logits
@@ -54,10 +55,7 @@ def save(
     with appearing(Path(directory), FAILURES) as place:
         save_weights(host, place)
         try:
-            require_expressible(handle.extension, handle.layers)
-            config = standard_config(host.config, handle.extension, handle.layers, target_len)
-            config.architectures = [type(host).__name__]
-            config.save_pretrained(place)
+            stated(handle, target_len or handle.target_len).save_pretrained(place)
             how = f"transformers.{loader_of(host.config, type(host).__name__).__name__}.from_pretrained"
         except DoesNotFit as reason:
             if reason.field == "target_len":  # only the caller can state a length
@@ -78,6 +76,7 @@ def _save_adapter(model: nn.Module, directory: Path, target_len: int | None, tok
     with appearing(directory, FAILURES) as place:
         write_adapter(model, place)
         handle.keep(place, target_len=target_len)
+        close(place)
         require_same(host, place, target_len or handle.facts.trained_len)
         save_tokenizer(tokenizer, place)
     return "ropewalk.load: the folder has an adapter, and its extension"
@@ -94,7 +93,8 @@ def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
     place = Path(directory)
     if not is_adapter(place):
         require_plausible(str(directory))
-    stored = sidecar.read(place) if (place / SIDECAR).exists() else None
+    kept = _with_sidecar(place)
+    stored = None if kept is None else sidecar.read(kept)
     kwargs["output_loading_info"] = True
     read = load_adapter(place, **kwargs) if is_adapter(place) else fetch_model(directory, **kwargs)
     model: PreTrainedModel = read[0]
@@ -102,10 +102,16 @@ def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
     if missing:
         sentence = f"{directory} has no weights for {', '.join(missing[:3])}"
         raise Unreadable.because(str(directory), sentence, remedy="fetch it again")
-    if stored:
+    if kept and stored:
         extension, how = stored
-        sidecar.fill(place, model, extend(model, extension, **how).layers)
+        sidecar.fill(kept, host_of(model), extend(model, extension, **how).layers)
     return model
+
+
+def _with_sidecar(place: Path) -> Path | None:
+    """The folder that has the extension of a model: its own or, for an adapter without one, its base model's."""
+    places = [place, Path(base_of(place))] if is_adapter(place) else [place]
+    return next((each for each in places if holds((each / SIDECAR).is_file)), None)
 
 
 def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:

@@ -46,9 +46,9 @@ def test_every_kind_of_config_stops_transformers_and_comes_back(tmp_path, name):
     assert again.config.architectures == [type(model).__name__]
 
 
-@pytest.mark.parametrize("text", ["yarn:factor=4", "log_n"])
+@pytest.mark.parametrize("text", ["dynamic_yarn", "log_n"])
 def test_what_save_pretrained_wrote_stops_transformers_too(tmp_path, text):
-    """As Trainer writes its checkpoints, whose config has not even a static schedule."""
+    """As Trainer writes its checkpoints: what no config can say."""
     model = tiny("llama", num_hidden_layers=1)
     with extended(model, text):
         model.save_pretrained(tmp_path / "once")
