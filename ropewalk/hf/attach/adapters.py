@@ -75,19 +75,19 @@ class AdapterConfigs:
         for configs in self._all():
             for name, config in list(configs.items()):
                 if not isinstance(vars(config).get(SAVE), StoringConfig):
-                    configs[name] = own = copy.copy(config)
-                    vars(own)[SAVE] = StoringConfig(own, self._store)
-                    self._replaced.append((configs, name, config, own))
+                    configs[name] = storing = copy.copy(config)
+                    vars(storing)[SAVE] = StoringConfig(storing, self._store)
+                    self._replaced.append((configs, name, config, storing))
                     originals.append(config)
         return originals
 
     def restore(self) -> None:
         """The caller's configs again."""
         self._end_lending()
-        for configs, name, config, own in self._replaced:
-            if configs.get(name) is own:
+        for configs, name, config, storing in self._replaced:
+            if configs.get(name) is storing:
                 configs[name] = config
-            vars(own).pop(SAVE, None)
+            vars(storing).pop(SAVE, None)
 
     def _end_lending(self) -> None:
         for config in self._lent:

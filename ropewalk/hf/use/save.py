@@ -111,7 +111,7 @@ def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
 def _with_sidecar(place: Path) -> Path | None:
     """The folder that has the extension of a model: its own or, for an adapter without one, its base model's."""
     places = [place, Path(base_of(place))] if is_adapter(place) else [place]
-    return next((each for each in places if holds((each / SIDECAR).is_file)), None)
+    return next((place for place in places if holds((place / SIDECAR).is_file)), None)
 
 
 def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:

@@ -148,8 +148,8 @@ def test_both_ways_are_one_model(name, line):
         ("Llama-3.1-8B", "llama3:factor=8"),
         ("gemma-3-4b", "pi:factor=8"),
         ("Qwen2.5-7B-Instruct with YaRN", "yarn:factor=4"),
-        ("DeepSeek-V3", "yarn:factor=40"),
-        ("Kimi-K2-Instruct", "yarn:factor=32"),
+        ("DeepSeek-V3", "yarn:factor=40,over=head"),  # its mscale_all_dim multiplies whole logits
+        ("Kimi-K2-Instruct", "yarn:factor=32,over=head"),
         ("deepseek-coder-6.7b", "pi:factor=4"),
     ],
 )
