@@ -95,13 +95,18 @@ def chooser_edit(extension: Extension, layers: Sequence[ExtendedLayer]) -> Table
     """
     if isinstance(layered(extension.frequencies).core, NoPE):
         return None
-    left_out: dict[str, Any] = {"reach": None, "biases": (), "scales": (), "positions": None}
-    alone = [layer._replace(extension=replace(layer.extension, **left_out)) for layer in layers]
+    alone = [layer._replace(extension=_rotation_of(layer.extension)) for layer in layers]
     try:
-        tables = edit_for(replace(extension, **left_out), alone, None).tables
+        tables = edit_for(_rotation_of(extension), alone, None).tables
     except DoesNotFit:
         return None
     return TableEdit(tables, {}) if tables else None
+
+
+def _rotation_of(extension: Extension) -> Extension:
+    """What an extension does to the rotation alone: its schedule and the temperatures of cos and sin."""
+    warmth = tuple(spec for spec in extension.scales if spec.of_rotation)
+    return replace(extension, reach=None, biases=(), scales=warmth, positions=None)
 
 
 def write(wanted: TableEdit) -> ExitStack:
