@@ -14,16 +14,14 @@ import dataclasses
 import inspect
 import numbers
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from typing import (
     Annotated,
     Any,
     Literal,
     NamedTuple,
-    ParamSpec,
-    TypeVar,
     Union,
     cast,
     get_args,
@@ -32,9 +30,6 @@ from typing import (
 )
 
 from ropewalk.errors import InvalidValue
-
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -150,18 +145,12 @@ def _holds(rule: Rule, value: Any) -> bool:
     return all(map(rule.holds, value)) if isinstance(value, tuple) else rule.holds(value)
 
 
-def checked_arguments(function: Callable[Given, Made]) -> Callable[Given, Made]:
-    """A function whose keyword arguments are refused before it runs where they are not of the declared types."""
-
-    @wraps(function)
-    def checked(*args: Given.args, **values: Given.kwargs) -> Made:
-        known = arguments(function)
-        for name, value in values.items():
-            if name in known:  # Python refuses the others
-                _read(known[name], value)
-        return function(*args, **values)
-
-    return checked
+def require_arguments(function: Callable[..., Any], values: Mapping[str, object]) -> None:
+    """Refuse keyword arguments that are not of the declared types."""
+    known = arguments(function)
+    for name, value in values.items():
+        if name in known:  # Python refuses the others
+            _read(known[name], value)
 
 
 @cache

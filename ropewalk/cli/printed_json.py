@@ -144,6 +144,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "verdict": "`same`, `differs`, `refused` or `unknown`",
         "target_len": "in tokens",
         "trained_len": "in tokens",
+        "made_for_len": "tokens that it is for with its schedule",
+        "stretched_by": "the methods of a schedule that was added after training; empty: none",
         "allowed_len": "the longest that the engine allows; null: any",
         "default_len": "tokens that the engine serves without flags",
         "layers": "every pair of every type of layer, in the engine and as meant",

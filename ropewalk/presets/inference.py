@@ -7,6 +7,7 @@ import math
 from ropewalk.biases import FarDiscount
 from ropewalk.decoding import NBCE, MeanPooling
 from ropewalk.extension import Extension
+from ropewalk.presets.checked import checked_arguments
 from ropewalk.presets.lengths import Length, share_of, squeeze
 from ropewalk.reach import (
     DPE,
@@ -21,7 +22,6 @@ from ropewalk.reach import (
     String,
     Window,
 )
-from ropewalk.record import checked_arguments
 from ropewalk.scales import LogN
 
 # The authors' for Llama 3.1, the only one of their models whose bands stay within its trained length.

@@ -16,8 +16,8 @@ from ropewalk.frequencies import (
     NTKMixed,
     RoPE,
 )
+from ropewalk.presets.checked import checked_arguments
 from ropewalk.presets.lengths import Length, stretch
-from ropewalk.record import checked_arguments
 from ropewalk.scales import DynamicTemperature, Llama4Temperature, LogN, LongRoPETemperature, YarnTemperature
 from ropewalk.scales.signature import Over
 

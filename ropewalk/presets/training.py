@@ -7,9 +7,9 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension import Extension
 from ropewalk.frequencies import Interpolation, NoPE, Partial, XPos
 from ropewalk.positions import PoSE, Randomized
+from ropewalk.presets.checked import checked_arguments
 from ropewalk.presets.lengths import Length, share_of, stretch, target_or
 from ropewalk.reach import Causal, Chunks, Reach, ReRoPE, Window
-from ropewalk.record import checked_arguments
 from ropewalk.scales import Llama4Temperature, LogN, SSMax
 from ropewalk.surgery import MHAToGQA, QKBias, StretchPositions
 
