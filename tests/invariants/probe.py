@@ -5,6 +5,8 @@ from typing import Literal, get_args, get_origin
 
 import torch
 
+from ropewalk import Extension
+from ropewalk.equation import reference_logits
 from ropewalk.errors import RopewalkError
 from ropewalk.record import parameters
 from ropewalk.spec import Spec
@@ -54,8 +56,12 @@ def _biases(spec):
 
 
 def _scales(spec):
+    """The factors of rows, and what they multiply where only half of a head rotates."""
     weights = {name: torch.linspace(0.1, 2, 4, dtype=torch.float64) for name in spec.weights(WIDE)}
-    return [spec.scale(torch.tensor(LENGTHS) - 1, WIDE, weights), *spec.weights(WIDE).values()]
+    half, alone = dataclasses.replace(WIDE, rotary_dim=8), Extension(scales=(spec,))
+    q, k = (torch.randn(1, heads, 5, 16, generator=generator()) for heads in (WIDE.heads, WIDE.groups))
+    logits = reference_logits(q, k, alone, half, weights={spec.name: weights} if weights else {})
+    return [spec.scale(torch.tensor(LENGTHS) - 1, WIDE, weights), logits, *spec.weights(WIDE).values()]
 
 
 def _positions(spec):
