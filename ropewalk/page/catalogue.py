@@ -47,16 +47,14 @@ def _method(method: type[Spec]) -> Json:
 
 
 def _parameter(parameter: Parameter) -> Json:
-    """A field; one without a default is required."""
+    """A field; one without a default is required. What it does not have is left out."""
     required = parameter.default is dataclasses.MISSING
     return {
         "name": parameter.name,
         "kind": parameter.kind,
-        "rule": parameter.rule.text if parameter.rule else "",
-        "meaning": parameter.meaning,
+        **({"rule": parameter.rule.text} if parameter.rule else {}),
         "type": _type(parameter.type),
-        "required": required,
-        **({} if required else {"default": parameter.default}),
+        **({"required": True} if required else {"default": parameter.default}),
     }
 
 
