@@ -16,7 +16,17 @@ from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import NoPE, RoPE
 from ropewalk.hf.attach.adapters import adapters_storing
-from ropewalk.hf.attach.handle import ATTENTION, MODES, TABLES, Handle, attach_handle, handle_of, host_of, main_layer
+from ropewalk.hf.attach.handle import (
+    ATTENTION,
+    CHANGES,
+    MODES,
+    TABLES,
+    Handle,
+    attach_handle,
+    handle_of,
+    host_of,
+    main_layer,
+)
 from ropewalk.hf.attach.instance_methods import replaced
 from ropewalk.hf.attach.modes import Modes, attached_all, by_attention, by_tables
 from ropewalk.hf.attach.storing import store_unchecked
@@ -60,9 +70,22 @@ def extend(
 
     Everything is checked before the model changes. The same extension twice returns the same handle.
     """
-    host = host_of(model, head=False)
     if mode not in (None, *MODES):
         raise UnknownName("mode", mode, known=MODES)
+    with CHANGES:
+        return _extended(model, extension, target_len, trained_len, lift_windows, mode)
+
+
+def _extended(
+    model: nn.Module,
+    extension: Extension | str,
+    target_len: int | None,
+    trained_len: int | None,
+    lift_windows: bool,
+    mode: str | None,
+) -> Handle:
+    """Put the model under the extension; the handle that it has, where it is the same."""
+    host = host_of(model, head=False)
     present = handle_of(host)
     asked = _asked(host, extension, target_len, trained_len)
     if present is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.slots import SLOTS
 
 _HANDLE = "_ropewalk_handle"  # of a model under an extension
+CHANGES = threading.RLock()  # of models, by one thread at a time: attention functions are registered for all of them
 
 # How an extension is applied to a model.
 TABLES, ATTENTION = "tables", "attention"
@@ -130,7 +132,8 @@ class Handle(NeverCopied):
 
     def remove(self) -> None:
         """Restore the model. Removing twice is the same as removing once."""
-        self.undo.close()
+        with CHANGES:
+            self.undo.close()
 
 
 def stated_slots(extension: Extension) -> list[str]:
