@@ -45,7 +45,7 @@ def run(host, scenario, **options):
             await engine.close()
 
     try:
-        return asyncio.run(asyncio.wait_for(main(), 120))
+        return asyncio.run(asyncio.wait_for(main(), 300))
     finally:
         model.close()
 
