@@ -5,6 +5,7 @@ run in its interpreter where there is no GPU.
 """
 
 import os
+from contextlib import suppress
 
 import pytest
 import torch
@@ -13,6 +14,11 @@ import nightly
 from browser import browser
 
 torch.set_num_threads(1)
+with suppress(ImportError):  # a lent GPU has what it has
+    from hypothesis import settings
+
+    settings.register_profile("no deadline", deadline=None)  # tests never assert a time
+    settings.load_profile("no deadline")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 

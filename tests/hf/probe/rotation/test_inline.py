@@ -135,10 +135,21 @@ def test_everything_else_is_refused(name, line):
     assert trace(model) == before
 
 
+def positions_of(model):
+    return next(module for module in model.modules() if hasattr(module, "embed_positions")).embed_positions.clone()
+
+
 @pytest.mark.parametrize("name", TABLES)
-def test_a_temperature_that_some_dimensions_would_not_get_is_refused(name):
+def test_a_temperature_is_in_sin_and_cos_and_one_of_whole_logits_is_refused(name):
+    """Some dimensions do not rotate: sin and cos do not reach them."""
+    model = small(name)
+    with extended(model, "by_parts:factor=4"):
+        plain = positions_of(model)
+    with extended(model, "yarn:factor=4"):
+        warm = positions_of(model)
+    torch.testing.assert_close(warm, (0.1 * math.log(4) + 1) * plain, rtol=1e-6, atol=1e-7)
     with pytest.raises(DoesNotFit, match="temperature must be 1 where some dimensions do not rotate"):
-        extend(small(name), "yarn:factor=4")
+        extend(model, "yarn:factor=4,over=head")
 
 
 @pytest.mark.parametrize("name", TABLES)
