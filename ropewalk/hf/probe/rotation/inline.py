@@ -22,6 +22,7 @@ from ropewalk.hf.probe.rotary_output import filled
 from ropewalk.hf.probe.rotation.tables import (
     FAR,
     LongTable,
+    Measured,
     PositionTable,
     RotaryCall,
     layer_type,
@@ -135,38 +136,41 @@ def _called(call: RotaryCall) -> InlineRotation:
     )
 
 
-def _stored(module: nn.Module, table: PositionTable, inv_freq: tuple[float, ...]) -> InlineRotation:
+def _stored(module: nn.Module, table: PositionTable, content: Measured) -> InlineRotation:
     """The rotation by a table of sin and cos; whether pairs are neighbours it does not say, and no schedule asks."""
-    return InlineRotation(module, 2 * len(inv_freq), interleaved=None, inv_freq=inv_freq, positions=table)
+    inv_freq, temperature = content
+    return InlineRotation(module, 2 * len(inv_freq), None, inv_freq, temperature, positions=table)
 
 
-def position_tables(model: nn.Module) -> list[tuple[nn.Module, PositionTable, tuple[float, ...]]]:
-    """The modules with a buffer of sin and cos of i * theta, apart from the weights; and theta."""
+def position_tables(model: nn.Module) -> list[tuple[nn.Module, PositionTable, Measured]]:
+    """The modules with a buffer of sin and cos of i * theta, apart from the weights; theta, and the buffer's factor."""
     tables = []
     for module in model.modules():
         for name in module._non_persistent_buffers_set:
             values = module._buffers.get(name)
             measured_table = None if values is None else _sinusoid(values)
             if values is not None and measured_table is not None:
-                sin_first, inv_freq = measured_table
-                tables.append((module, PositionTable(name, len(values), sin_first), inv_freq))
+                sin_first, content = measured_table
+                tables.append((module, PositionTable(name, len(values), sin_first), content))
     return tables
 
 
-def _sinusoid(values: Tensor) -> tuple[bool, tuple[float, ...]] | None:
-    """Whether sines come first, and the frequencies; None of any other numbers."""
+def _sinusoid(values: Tensor) -> tuple[bool, Measured] | None:
+    """Whether sines come first, the frequencies, and the factor of both; None of any other numbers."""
     if values.dim() != 2 or len(values) < 2 or values.shape[1] % 2 or not values.is_floating_point():
         return None
     halves = values.detach().double().cpu().chunk(2, 1)
     close = max(CLOSE, 2 * torch.finfo(values.dtype).eps)
     for sin_first in (True, False):
         sin, cos = halves if sin_first else halves[::-1]
-        pairs = sin.shape[1]
+        if not (factor := float(cos[0, 0])) > 0:
+            continue
+        sin, cos, pairs = sin / factor, cos / factor, sin.shape[1]
         usual = USUAL_BASE ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
         for theta in (usual, torch.atan2(sin[1], cos[1])):
             angle = torch.arange(len(sin), dtype=torch.float64)[:, None] * theta
             if max(float((sin - angle.sin()).abs().max()), float((cos - angle.cos()).abs().max())) <= close:
-                return sin_first, tuple(theta.tolist())
+                return sin_first, (tuple(theta.tolist()), factor)
     return None
 
 

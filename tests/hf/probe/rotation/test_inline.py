@@ -120,7 +120,8 @@ def test_other_numbers_are_no_table():
     module.register_buffer("saved", torch.cat([angle.sin(), angle.cos()], 1))
     (only,) = position_tables(module)
     assert (only[1].name, only[1].rows, only[1].sin_first) == ("cos_first", 32, False)
-    assert only[2] == pytest.approx([1.0, 0.3], rel=1e-6)
+    assert only[2][0] == pytest.approx([1.0, 0.3], rel=1e-6)
+    assert only[2][1] == 1
 
 
 @pytest.mark.parametrize("name", [*MODULES, *TABLES])
