@@ -285,6 +285,7 @@ def without_extension(model: PreTrainedModel) -> Iterator[None]:
             "lift_windows": handle.lifts_windows,
             "mode": handle.mode,
             "trained_len": handle.trained_len,
+            "target_len": handle.target_len,
         }
         again = extend(model, handle.extension, **how)
         for name, value in before.items():

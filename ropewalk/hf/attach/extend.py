@@ -18,7 +18,6 @@ from ropewalk.frequencies import NoPE, RoPE
 from ropewalk.hf.attach.adapters import adapters_storing
 from ropewalk.hf.attach.handle import (
     ATTENTION,
-    CHANGES,
     MODES,
     TABLES,
     Handle,
@@ -41,6 +40,7 @@ from ropewalk.hf.probe.facts import corrected, facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.query_scale import require_scaled_once
+from ropewalk.hf.probe.threads import CHANGES, alone_with
 from ropewalk.hf.runtime.layer import ExtendedLayer, modules_of
 from ropewalk.parsing import Line, read_line
 from ropewalk.spec import Spec
@@ -72,38 +72,45 @@ def extend(
     """
     if mode not in (None, *MODES):
         raise UnknownName("mode", mode, known=MODES)
-    with CHANGES:
-        return _extended(model, extension, target_len, trained_len, lift_windows, mode)
-
-
-def _extended(
-    model: nn.Module,
-    extension: Extension | str,
-    target_len: int | None,
-    trained_len: int | None,
-    lift_windows: bool,
-    mode: str | None,
-) -> Handle:
-    """Put the model under the extension; the handle that it has, where it is the same."""
     host = host_of(model, head=False)
-    present = handle_of(host)
-    asked = _asked(host, extension, target_len, trained_len)
-    if present is not None:
+    with CHANGES:
+        present = handle_of(host)
+        if present is None:
+            with alone_with(host):
+                asked = _asked(host, extension, target_len, trained_len)
+                return _put_on(model, host, asked, target_len, lift_windows, mode)
+        asked = _asked(host, extension, target_len, trained_len)
         same = present.lifts_windows == lift_windows and present.trained_len == asked.trained_len
         if present.extension == asked.extension and same and mode in (None, present.mode):
             return present
         raise Conflict.because("model", f"the model is already extended: {present!r}", remedy="remove that first")
+
+
+def _put_on(
+    model: nn.Module, host: PreTrainedModel, asked: _Asked, target_len: int | None, lift_windows: bool, mode: str | None
+) -> Handle:
+    """Put what was asked for on a model without an extension."""
     plan = _planned(host, asked, lift_windows)
     mode, reason, undo = _applied(Modes(host, plan.base), plan.extension, plan.layers, target_len, mode)
     with undo:
         parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule, target_len)
         handle = Handle(host, plan.extension, tuple(plan.layers), lift_windows, *parts)
-        base, store = called_base(host, modules_of(plan.layers)), partial(store_unchecked, handle)
-        undo.enter_context(attach_handle(handle, base))
-        undo.enter_context(replaced(host, store, ours=mode == ATTENTION))
-        undo.enter_context(adapters_storing(host, base, model, store))
+        undo.enter_context(_bound(handle, model))
         handle.undo.enter_context(undo.pop_all())
     return handle
+
+
+def _bound(handle: Handle, model: nn.Module) -> ExitStack:
+    """Bind the handle to its model, and what runs or saves the model or its adapters to the handle."""
+    host = handle.model
+    base, store = called_base(host, modules_of(handle.layers)), partial(store_unchecked, handle)
+    with ExitStack() as undo:
+        undo.enter_context(attach_handle(handle, base))
+        undo.enter_context(replaced(host, store, ours=handle.mode == ATTENTION))
+        undo.enter_context(adapters_storing(host, base, model, store))
+        undo.callback(base.register_forward_pre_hook(handle.forwards.begin, prepend=True).remove)
+        undo.callback(base.register_forward_hook(handle.forwards.end, always_call=True).remove)
+        return undo.pop_all()
 
 
 class Plan(NamedTuple):
@@ -178,14 +185,24 @@ def extended(model: nn.Module, extension: Extension | str, **kwargs: Any) -> Ite
 
 @contextmanager
 def removed_after(model: nn.Module, put_on: Callable[[], Handle]) -> Iterator[Handle]:
-    """Remove after a block what `put_on` puts on the model; an extension that was there before stays."""
-    already = handle_of(model) is not None
-    handle = put_on()
+    """Remove after a block what `put_on` puts on the model; an extension that was there before stays.
+
+    Blocks of several threads share an extension, which the last of them removes.
+    """
+    with CHANGES:
+        before = handle_of(model)
+        handle = put_on()
+        only_blocks = before is None or bool(before.blocks)
+        if only_blocks:
+            handle.blocks.append(None)
     try:
         yield handle
     finally:
-        if not already:
-            handle.remove()
+        with CHANGES:
+            if only_blocks:
+                handle.blocks.pop()
+            if only_blocks and not handle.blocks:
+                handle.remove()
 
 
 def _checked(extension: Extension | Line, facts: Facts, target_len: int | None) -> Extension:

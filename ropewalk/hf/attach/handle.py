@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ from ropewalk.hf.attach.rotary_tables import chooser_edit
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.threads import CHANGES, Forwards
 from ropewalk.hf.runtime.cache_owner import NeverCopied
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.slots import SLOTS
 
 _HANDLE = "_ropewalk_handle"  # of a model under an extension
-CHANGES = threading.RLock()  # of models, by one thread at a time: attention functions are registered for all of them
 
 # How an extension is applied to a model.
 TABLES, ATTENTION = "tables", "attention"
@@ -59,6 +58,8 @@ class Handle(NeverCopied):
     trained_len: int | None = None  # where the caller corrected the config
     own_schedule: str = ""  # the schedule that the checkpoint came with, and what happens to it
     target_len: int | None = None  # the length to reach, where the caller named it
+    forwards: Forwards = field(default_factory=Forwards)  # that run under it
+    blocks: list[None] = field(default_factory=list)  # of `extended`, where no call of `extend` put it on
 
     @property
     def facts(self) -> Facts:
@@ -131,8 +132,9 @@ class Handle(NeverCopied):
         sidecar.write(place, self.extension, how, self.model, self.layers, state)
 
     def remove(self) -> None:
-        """Restore the model. Removing twice is the same as removing once."""
+        """Restore the model, once forwards of other threads have ended. Removing twice is the same as removing once."""
         with CHANGES:
+            self.forwards.close()
             self.undo.close()
 
 

@@ -22,6 +22,7 @@ from ropewalk.hf.probe.identity import HALF, HALF_CHOOSING, require_identity
 from ropewalk.hf.probe.masks import last_seen
 from ropewalk.hf.probe.probe import attention_named, device_of, probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.threads import alone_with
 from ropewalk.hf.runtime.cache_owner import Owner
 from ropewalk.hf.runtime.hooks import ForwardPreHook, after_forward, check_position_ids, identity_rotation
 from ropewalk.hf.runtime.image_blocks import with_last_seen
@@ -70,7 +71,8 @@ class Modes:
             require_supported([layer.probed for layer in self.base])
         if mode not in self._tested:
             try:
-                self._test(mode)
+                with alone_with(self.host):
+                    self._test(mode)
                 self._tested[mode] = None
             except DoesNotFit as hindrance:
                 self._tested[mode] = hindrance
@@ -120,7 +122,7 @@ def require_followed(modes: Modes, extension: Extension, layers: list[ExtendedLa
     modes.require(TABLES)
     if handle_of(modes.host) is not None:
         return
-    with write(edit):
+    with alone_with(modes.host), write(edit):
         require_written(edit, probe(modes.host))
 
 

@@ -17,6 +17,7 @@ from transformers.masking_utils import eager_mask
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.attention_arguments import CHOSEN, MASK, unsupported_arguments
 from ropewalk.hf.probe.masks import MaskReach, reach_of
+from ropewalk.hf.probe.threads import interrupted
 from ropewalk.scoped import scoped
 
 OUTSIDE = "a mask that is made outside the layer, and is not causal"
@@ -43,14 +44,23 @@ class CapturedCalls(NamedTuple):
     masks: list[tuple[Tensor, MaskReach | None]]
 
 
-_CAPTURED: ContextVar[CapturedCalls] = ContextVar("captured")
+_CAPTURED: ContextVar[CapturedCalls | None] = ContextVar("captured", default=None)
 
 
 @contextmanager
 def recording() -> Iterator[list[CapturedCall]]:
     """The calls of `record` inside the block."""
-    with scoped(_CAPTURED, CapturedCalls([], [])) as captured:
+    captured = CapturedCalls([], [])
+    with scoped(_CAPTURED, captured):
         yield captured.calls
+
+
+def _captured() -> CapturedCalls:
+    """What is recorded in this thread; a forward of another one may come into the middle of it."""
+    captured = _CAPTURED.get()
+    if captured is None:
+        raise interrupted()
+    return captured
 
 
 def record(
@@ -65,9 +75,7 @@ def record(
     """An attention function that records its inputs and returns zeros."""
     factor = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
     seen, unsupported, masks = _seen(attention_mask, arguments)
-    _CAPTURED.get().calls.append(
-        CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, factor, seen, unsupported, arguments, masks)
-    )
+    _captured().calls.append(CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, factor, seen, unsupported, arguments, masks))
     return q_bhnd.new_zeros(len(q_bhnd), q_bhnd.shape[2], q_bhnd.shape[1], v_bhnd.shape[-1]), None
 
 
@@ -75,7 +83,7 @@ def masked(*, mask_function: Any, **kwargs: Any) -> Tensor | None:
     """The mask of eager attention; what it shows is recorded."""
     mask: Tensor | None = eager_mask(mask_function=mask_function, **kwargs)
     if mask is not None:
-        _CAPTURED.get().masks.append((mask, reach_of(mask_function, kwargs)))
+        _captured().masks.append((mask, reach_of(mask_function, kwargs)))
     return mask
 
 
@@ -122,7 +130,7 @@ def _seen(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[MaskReach, st
 
 def _made(mask: Tensor | None) -> tuple[bool, MaskReach | None]:
     """Whether transformers made a mask, and what it shows."""
-    for made, seen in _CAPTURED.get().masks:
+    for made, seen in _captured().masks:
         if mask is not None and made.untyped_storage().data_ptr() == mask.untyped_storage().data_ptr():
             return True, seen
     return False, None

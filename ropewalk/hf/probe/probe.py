@@ -46,6 +46,7 @@ from ropewalk.hf.probe.rotation.tables import (
     long_table,
     measured,
 )
+from ropewalk.hf.probe.threads import alone_with
 
 TOKENS = 5
 CLOSE = 1e-3  # relative to the largest number: the error of half precision
@@ -65,7 +66,7 @@ class FakeRotary(NamedTuple):
 def probe(model: PreTrainedModel) -> list[ProbedLayer]:
     """Every attention layer in order, or a refusal with the reason."""
     _require_weights(model)
-    with quiet(model), attention_named(model, NAME, record, masked), torch.no_grad():
+    with alone_with(model), quiet(model), attention_named(model, NAME, record, masked), torch.no_grad():
         with recording(), watched_rotation(model) as rotary:  # a model without one may still attend
             _read(model, _tokens(model))
         with norms_watched(model) as norms_of:
