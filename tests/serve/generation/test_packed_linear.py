@@ -11,6 +11,9 @@ from torch import nn
 
 from ropewalk.serve.generation.model.packed_linear import packed_linears
 
+BF16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+DTYPES = [torch.float32, torch.bfloat16] if BF16 else [torch.float32]  # what this CPU packs
+
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 
 
@@ -68,9 +71,29 @@ def test_a_layer_that_was_changed_is_left_as_it_is():
     assert model.down.weight.numel() == 0
 
 
+@pytest.mark.parametrize("packs", [0, 1])
+def test_a_model_that_a_cpu_cannot_pack_is_left_as_it_is(packs, monkeypatch):
+    """A CPU without AVX-512 has no kernel for bfloat16: the layer is refused, after `packs` that were not."""
+    model = Model().requires_grad_(False)
+    plain, weights = model(torch.arange(9)), {name: value.clone() for name, value in model.state_dict().items()}
+    pack, calls = torch.ops.mkldnn._reorder_linear_weight, []
+
+    def refuse(weight, rows):
+        calls.append(rows)
+        if len(calls) > packs:
+            raise RuntimeError("mkldnn_reorder_linear_weight: bf16 path needs the cpu support avx512bw")
+        return pack(weight, rows)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refuse)
+    packed(model)
+    assert len(calls) == packs + 1
+    assert torch.equal(model(torch.arange(9)), plain)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
 @settings(deadline=None, max_examples=60)
 @given(
-    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.sampled_from(DTYPES),
     st.integers(1, 200),
     st.integers(1, 200),
     st.lists(st.integers(1, 90), min_size=1, max_size=4),

@@ -26,23 +26,23 @@ def packed_linears(model: nn.Module, run: Callable[[], Tensor]) -> ExitStack:
     `run` computes something by all of them. Where packing changes it, the model reads weights in a way of its own, and
     is left as it is.
     """
-    plain, undo = run(), _pack(model)
+    plain, undo = run(), ExitStack()
     try:
+        _pack(model, undo)
         close = _is_close(run(), plain)
-    except RuntimeError:  # of a weight that is not there
+    except RuntimeError:  # of a weight that is not there, or of a kernel that this CPU lacks
         close = False
     if not close:
         undo.close()
     return undo
 
 
-def _pack(model: nn.Module) -> ExitStack:
-    undo, users = ExitStack(), Counter(id(weight) for module in model.modules() for weight in _weights(module))
+def _pack(model: nn.Module, undo: ExitStack) -> None:
+    users = Counter(id(weight) for module in model.modules() for weight in _weights(module))
     if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         for module in model.modules():
             if _is_plain(module) and module.weight.dtype in CLOSE and module.weight.device.type == "cpu":
                 _pack_one(module, undo, alone=users[id(module.weight)] == 1)
-    return undo
 
 
 def _weights(module: nn.Module) -> list[nn.Parameter]:
