@@ -274,6 +274,23 @@ def test_renumbered_keys_are_reported_where_nothing_rotates(name):
     )
 
 
+@pytest.mark.parametrize("name", ["cohere2", "exaone4", "afmoe", "llama4_text"])
+def test_a_temperature_of_the_rotation_is_reported_where_nothing_rotates(name):
+    """Full layers that do not rotate have no dimension that YaRN's temperature multiplies; windowed ones are kept."""
+    model = small(name)
+    ids = torch.randint(1, 90, (1, 48))
+    with torch.no_grad():
+        bare = model(ids).logits
+        with extended(model, "yarn:factor=4") as handle:
+            assert {"frequencies", "scales"} <= set(handle.idle)
+            torch.testing.assert_close(model(ids).logits, bare, atol=1e-4, rtol=1e-4)
+        with extended(model, "yarn:factor=4,over=head") as handle:
+            assert "scales" not in handle.idle
+            assert not torch.allclose(model(ids).logits, bare, atol=1e-3)
+    seen = inspect(model, target_len=256)
+    assert seen.changes_nothing(parse_for("yarn", seen.facts, 256))
+
+
 @pytest.mark.parametrize(
     "weight", ["model.layers.1.self_attn.k_proj.weight", "lm_head.weight", "model.layers.0.mlp.up_proj.weight"]
 )

@@ -156,6 +156,8 @@ def _used(local: Extension, layer: ExtendedLayer) -> set[str]:
         return set()
     rotates = bool(layer.probed.rotating) and (local.instead or not layer.probed.stands_still)
     used = {name for name in local.specs if name not in DISTANCES} | ({"frequencies"} if rotates else set())
+    if not layer.probed.rotating and all(spec.of_rotation for spec in local.scales):
+        used.discard("scales")
     if layer.keeps_window:  # its schedule alone is replaced
         return used & {"frequencies", "scales"}
     turns = rotates and not isinstance(layer.extension.theta, NoPE)
