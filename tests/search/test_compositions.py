@@ -253,7 +253,11 @@ def test_a_goal_of_the_usual_spaces_is_what_it_was():
         Goal(facts=FACTS, target_len=256, space="outer")
 
 
-def test_for_an_engine_it_begins_with_what_the_engine_loads():
+LIKE_SEEDS = "(Temperature(value="  # of a space of compositions; hand-set extensions have YaRN's or LongRoPE's
+
+
+@pytest.mark.parametrize("warm", [0.0, 1.0], ids=["its own are pruned", "its own are the best"])
+def test_for_an_engine_it_begins_with_what_the_engine_loads(warm):
     static = goal(deployable="static")
     assert [space.name for space in open_spaces(static, is_static)] == ["compositions"]
     lines = [str(extension) for extension in seeds(static, is_static)]
@@ -261,9 +265,12 @@ def test_for_an_engine_it_begins_with_what_the_engine_loads():
     assert not any("ReRoPE" in line for line in lines)
     own = study(static, takes=is_static)
 
-    class Anything(Far):
-        def rungs(self, extension):
-            yield len(str(extension)) / 1000
+    class Preferring(Far):
+        """What this space begins with is the worst, so that it is pruned; or else the best."""
 
-    search(own, static, Anything(), trials=len(lines) + 6)
+        def rungs(self, extension):
+            yield abs(warm - (LIKE_SEEDS in str(extension)))
+
+    search(own, static, Preferring(), trials=len(lines) + 6)
     assert all(is_static(trial.extension) for trial in tried(own))
+    assert len(tried(own)) == len(lines) + 6

@@ -19,6 +19,7 @@ from ropewalk.extension import Extension
 from ropewalk.frequencies import NTK, ByParts, Frequencies, NTKMixed
 from ropewalk.reach import Reach, Sinks, Window
 from ropewalk.scales import LogN, Scale, Temperature
+from ropewalk.scales.signature import Over
 from ropewalk.search.goal import ANY, Goal
 from ropewalk.search.spaces.reaches import REACHES, ReachLengths
 from ropewalk.search.spaces.signature import Space, Values, drawn_parent, tidy, unknown
@@ -102,7 +103,9 @@ class Compositions(Space):
     def extension(self, goal: Goal, values: Values) -> Extension:
         scales: tuple[Scale, ...] = (LogN(strength=values["log_n"]),) if values["log_n"] else ()
         if values["temperature"] != 1:
-            scales += (Temperature(value=values["temperature"]),)
+            # Where a part of a head rotates, engines have the temperature of that part alone.
+            over: Over = "head" if goal.deployable == ANY else "rotating"
+            scales += (Temperature(value=values["temperature"], over=over),)
         schedule = SCHEDULES[values["schedule"]](values["stretch"], values["shape"])
         lengths, layers = ReachLengths.of(goal, values), goal.facts.layers
         reach = None if values["reach"] == WHOLE else REACHES[values["reach"]](lengths)
@@ -116,8 +119,9 @@ class Compositions(Space):
         return True
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
-        """A child of the best compositions; now and then something new."""
-        parents = self.parents(goal, past)
+        """A child of the best compositions, or of those it begins with where none was completed; now and then something
+        new, which an engine seldom loads."""
+        parents = self.parents(goal, past) or (self.seeds(goal) if past else [])
         if not parents or random.random() < FRESH:
             return {name: drawn(knob, random) for name, knob in self.knobs(goal).items()}
         child = crossed(drawn_parent(parents, random), drawn_parent(parents, random), random)
