@@ -1,7 +1,7 @@
 """A revision reaches every file that is fetched, and means nothing for a folder."""
 
 import pytest
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
 from ropewalk.cli.main import run
 from ropewalk.errors import InvalidValue, Unreadable
@@ -21,12 +21,22 @@ FETCHED = {AutoConfig: fetch_config, AutoTokenizer: fetch_tokenizer, AutoModelFo
 
 @pytest.mark.parametrize("kind", FETCHED, ids=lambda kind: kind.__name__)
 def test_it_is_passed_on(kind, monkeypatch):
-    told = []
+    asked, told = [], []
+
+    def values(name, **options):
+        asked.append(options.get("revision"))
+        return {}, options
+
+    monkeypatch.setattr(PreTrainedConfig, "get_config_dict", values)  # a config's values are read before it is made
     monkeypatch.setattr(kind, "from_pretrained", lambda name, **options: told.append(options.get("revision")))
     with at_revision("v2"):
         FETCHED[kind]("somebody/model")
+    asked_at = len(asked)
     FETCHED[kind]("somebody/model")
     assert told == ["v2", None]
+    assert set(asked[:asked_at]) <= {"v2"}
+    assert set(asked[asked_at:]) <= {None}
+    assert asked or kind is AutoTokenizer
     assert wanted_revision() == ""
 
 

@@ -25,7 +25,7 @@ def test_an_extension():
     assert shown.stderr == ""
     text = shown.stdout
     assert text.startswith(
-        "logit(i,j) = yarn_temperature(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
+        "logit(i,j) = < yarn_temperature(i) * R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)"
     )
     assert "theta'_i = keep_i theta_i + (1 - keep_i) theta_i / factor" in text
     assert "Source: Peng et al. 2023, arXiv:2309.00071" in text
