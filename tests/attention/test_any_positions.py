@@ -30,6 +30,7 @@ from ropewalk.positions.pose import skipping
 from attention.backends.test_flex import defined
 from attention.layout.test_tiles import painted, wanted
 from attention.test_attend import CLOSE, learned
+from nightly import first_of_each
 
 dispatch = importlib.import_module("ropewalk.attention.dispatch")
 EXAMPLES = int(os.environ.get("ROPEWALK_EXAMPLES", "0"))
@@ -289,7 +290,7 @@ def test_as_the_chooser_has_it(small, case):
     assert_right(case)
 
 
-@pytest.fixture(params=["fused kernels", "matmul", "matmul with windows"])
+@pytest.fixture(params=first_of_each(["fused kernels", "matmul", "matmul with windows"]))
 def tiles(request, small, monkeypatch):
     """What computes a tile: torch's kernels, or a matmul where there are none or where a band is one call."""
     if request.param != "fused kernels":
@@ -334,6 +335,7 @@ def test_by_flex_as_it_is_defined(monkeypatch, case):
         assert_right(case)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for machines without a GPU")
 @drawn(10)
 @given(
@@ -435,6 +437,7 @@ OVER_GAPS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", GAPS)
 @pytest.mark.parametrize("text", OVER_GAPS)
 def test_long_texts_with_gaps(text, name):

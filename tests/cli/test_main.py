@@ -156,6 +156,7 @@ def test_control_c_while_anything_is_imported(at, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "ropewalk: stopped\n")
 
 
+@pytest.mark.nightly
 def test_who_is_to_ignore_control_c_ignores_it(tmp_path):
     line = "ropewalk generate default --prompt w1 --max-new-tokens 1"
     ignoring = INTERRUPTED.replace("default_int_handler", "SIG_IGN")
@@ -203,6 +204,7 @@ def test_a_full_disk_leaves_nothing(folder, tmp_path, verb):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_terminal_sees_how_far_a_text_is_read(folder, tmp_path):
     (tmp_path / "prompt.txt").write_text(PROMPT)
     ours, theirs = pty.openpty()

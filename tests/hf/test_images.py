@@ -291,6 +291,7 @@ def test_text_is_scored_and_written_alike_before_and_after_an_image(name, text):
         assert off(score(model, IDS), before) < CLOSE
 
 
+@pytest.mark.nightly
 def test_a_compiled_graph_says_why_it_reads_no_image():
     model, given = seeing("qwen3_vl"), an_image("qwen3_vl")
     refused = pytest.raises(InvalidValue, match="not read inside a compiled graph")

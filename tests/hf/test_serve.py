@@ -75,7 +75,13 @@ class Server:
             return json.load(answer)["choices"][0]["text"]
 
 
-@pytest.mark.parametrize("options", [[], ["--continuous-batching", "--cb-num-blocks", "64"]], ids=["alone", "batched"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="alone", marks=pytest.mark.nightly),
+        pytest.param(["--continuous-batching", "--cb-num-blocks", "64"], id="batched"),
+    ],
+)
 def test_a_static_schedule_is_served_and_nothing_is_served_without_its_extension(model, folders, tmp_path, options):
     tokenizer = fetch_tokenizer(models.DEFAULT)
     ids = torch.tensor([tokenizer(PROMPT).input_ids])

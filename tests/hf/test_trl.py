@@ -13,6 +13,8 @@ from ropewalk.hf import extend, load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 
+from nightly import first_of_each
+
 trl = pytest.importorskip("trl", reason="trl is for Python 3.11 and later")
 peft, datasets = pytest.importorskip("peft"), pytest.importorskip("datasets")
 
@@ -41,6 +43,7 @@ def grass(*lines):
     return [f"Text {count}.\n" + "The grass is green. Here we go.\n" * count for count in lines]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", LINES)
 @pytest.mark.parametrize("settings", [{}, {"packing": True, "max_length": 700}], ids=["alone", "packed"])
 def test_what_was_trained_under_an_extension_is_saved_with_it(model, tmp_path, text, settings):
@@ -74,7 +77,7 @@ def test_packed_texts_do_not_see_each_other(model, tmp_path, text):
             torch.testing.assert_close(got[start:stop], alone, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("text", LINES)
+@pytest.mark.parametrize("text", first_of_each(LINES))
 def test_an_adapter_is_trained_and_merged_under_the_extension(model, tmp_path, text):
     handle = extend(model, text)
     sft = trainer(model, tmp_path, grass(60), peft.LoraConfig(r=4, target_modules="all-linear"))

@@ -71,6 +71,7 @@ def test_the_model_is_saved_for_the_engine_of_the_goal(result, model, tmp_path):
         assert torch.allclose(loaded(ids).logits, model(ids).logits, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_name_and_a_folder_resume(place, tmp_path, monkeypatch):
     first = fitted(place / "model", place, folder=tmp_path)
     monkeypatch.setattr("ropewalk.evaluation.compare.runner.result_of", None)  # would fail where it is called

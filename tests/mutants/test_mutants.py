@@ -83,11 +83,13 @@ def edited(path, old, new):
         path.write_text(before)
 
 
-def test_an_unchanged_copy_passes(unchanged, run_tests):
+@pytest.mark.parametrize(
+    "tests",
+    first_of_each(["frequencies reach scales test_bad_input.py", "architecture lab/training/test_length_schedule.py"]),
+)
+def test_an_unchanged_copy_passes(unchanged, run_tests, tests):
     """The control: what fails below fails for its edit. All else passes unchanged in the suite that this is part of."""
-    status, said = run_tests(
-        unchanged, "architecture frequencies reach scales test_bad_input.py lab/training/test_length_schedule.py"
-    )
+    status, said = run_tests(unchanged, tests)
     assert status == 0, said
 
 
@@ -109,6 +111,7 @@ def test_a_mutant_is_caught(unchanged, run_tests, mutation):
     assert not any(f"{missing}Error" in said for missing in ("FileNotFound", "Import", "ModuleNotFound")), said
 
 
+@pytest.mark.nightly
 def test_a_method_outside_the_list_is_caught(copy, run_tests):
     frequencies = copy / "ropewalk" / "frequencies"
     frequencies.joinpath("ntk_mine.py").write_text(frequencies.joinpath("abf.py").read_text())
@@ -133,6 +136,7 @@ def ropewalk(copy, *arguments, beside=""):
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly
 def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     """What CONTRIBUTING.md shows, done to the letter, passes everything that holds for all methods."""
     blocks = contributed_blocks("A method of your own")

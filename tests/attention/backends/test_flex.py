@@ -215,6 +215,7 @@ def as_wide_as_the_keys(start, stop, keys):
     return lists._replace(kv_indices=wide[0], full_kv_indices=wide[1])
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(which("g++") is None, reason="there is no g++ to compile with")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_one_call_compiled_to_the_end(monkeypatch):

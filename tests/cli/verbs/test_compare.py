@@ -232,6 +232,7 @@ def test_all_presets_in_a_leaderboard(whole_board, small, tmp_path, capsys):
         assert (tmp_path / name).stat().st_size > 1000
 
 
+@pytest.mark.nightly
 def test_killed_a_leaderboard_goes_on_where_it_was(small, whole_board, tmp_path, monkeypatch):
     cells = len(Store(whole_board / "cells.sqlite").keys())
     code = KILLED.format(line=board_line(small, tmp_path), after=cells - 7)

@@ -174,6 +174,7 @@ def test_an_empty_text(place, tmp_path, capsys):
     assert "documents of at least" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_several_lengths(place, tmp_path):
     out = tmp_path / "out"
     assert fit(place, out, "--lengths", "32,64") == 0

@@ -114,6 +114,7 @@ def test_a_folder_with_somebodys_model_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "NOTES.txt"]
 
 
+@pytest.mark.nightly
 def test_two_trainings_in_one_folder_are_one(tmp_path):
     """The second is refused at once, and leaves the folder as it is."""
     corpus, place = folder_of(tmp_path / "texts"), tmp_path / "run"

@@ -138,6 +138,7 @@ def test_the_report_is_of_the_lines_that_are_left(board):
     assert {one.line for one in board.comparison.candidates} == {entry.candidate.line for entry in board.entries}
 
 
+@pytest.mark.nightly
 def test_resumed_it_is_uninterrupted(who, board, tmp_path):
     """Ended by an error in each round; what is stored is not measured again."""
     seen, first = [], []

@@ -17,6 +17,8 @@ from ropewalk.hf.use.long_text import stream
 from ropewalk.presets import training
 from ropewalk.presets.needs import TRAINED, TUNED
 
+from nightly import first_of_each
+
 
 def test_a_model_by_hand():
     """32 tokens, 8 pairs of base 10,000: pair i turns 32 / (2 pi 10^(i/2)) times."""
@@ -143,7 +145,9 @@ def test_what_is_said_to_apply_is_taken_and_nothing_else(name):
     assert_promises_kept(tiny(name, num_hidden_layers=3))
 
 
-@pytest.mark.parametrize("name", ["doge", "diffllama", "deepseek_v32", "gemma3n_text", "lfm2_moe", "qwen3_next"])
+@pytest.mark.parametrize(
+    "name", first_of_each(["qwen3_next", "doge", "diffllama", "deepseek_v32", "gemma3n_text", "lfm2_moe"])
+)
 def test_so_it_is_on_models_of_every_kind(name):
     """Masks of their own, attention twice, top-k keys, shared keys, layers that are no attention."""
     assert_promises_kept(small(name))

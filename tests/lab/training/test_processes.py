@@ -33,6 +33,7 @@ def state(folder, step):
     return json.loads((folder / "two" / f"checkpoint-{step}" / "trainer_state.json").read_text())
 
 
+@pytest.mark.nightly
 def test_two_processes_are_one_with_twice_the_rows_also_after_sigterm(tmp_path):
     """Told to end in the middle of step 6, both save at its end; launched again they go on to the same losses."""
     alone = run(tmp_path, 4, "one")

@@ -255,6 +255,7 @@ def health(port):
         return json.loads(connection.getresponse().read())
 
 
+@pytest.mark.nightly
 def test_a_server_that_has_started_again_says_that_a_session_is_not_there(tmp_path):
     """It was told `My dog is called Rex`, was killed, and would answer without it."""
     shutil.copytree(DEFAULT, tmp_path / "chatty", ignore=shutil.ignore_patterns("*.md"))

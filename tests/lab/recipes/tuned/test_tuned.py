@@ -77,6 +77,7 @@ def test_figures_are_those_of_the_models(run, tmp_path):
     assert "not measured" in page  # yarn
 
 
+@pytest.mark.nightly
 def test_as_many_tokens_at_the_trained_length_as_in_long_rows(run, tmp_path):
     run("none,short,drope")
     rows = {}
@@ -118,6 +119,7 @@ def test_dynamic_scaling_is_read_and_not_trained(run, tmp_path):
     assert static[8]["losses"] == pytest.approx(losses.tolist(), abs=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_table_is_measured_on_the_texts_it_began_with(run, tmp_path):
     """Also where the corpus has changed since: another machine has other packages."""
     run("none,pi", texts=3)
@@ -191,6 +193,7 @@ def test_measurements_of_another_model_are_not_mixed(run, tmp_path):
         run("none,pi")
 
 
+@pytest.mark.nightly
 def test_a_table_of_few_steps_goes_on_with_more(run, tmp_path):
     run("none,pi")
     before = figures_of(tmp_path / "out")
