@@ -3,14 +3,15 @@
     loss(extended) - loss(base),   KL = sum_v p(v) (log p(v) - log q(v)) with p of the base model,   and the share of
     positions where both choose the same next token
 
+KL and agreement are over all positions, or over evenly spaced ones where all their logits would need over 256 MiB.
 Always measured at the trained length: beyond it the base model is no reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,11 @@ from torch import Tensor
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import ANY, LOSS, SHARE, Estimate, means
 from ropewalk.evaluation.tasks.signature import Task
+from ropewalk.hf.use.long_text import sampled_logits
 from ropewalk.spec import Json
+
+MOST_LOGITS = 2**26  # of one reading that are kept: 256 MiB
+POSITIONS = 16  # that are compared at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +37,17 @@ class Damage(Task):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One text."""
         ids = subject.begun(subject.passages(self.samples)[sample][:length], length)[None]
-        extended = _log_shares(subject, ids)
+        words: Any = subject.model.get_input_embeddings().weight
+        every = -(-length * len(words) // MOST_LOGITS)
+        extended = sampled_logits(subject.model, ids, every=every)
         with subject.as_trained():
-            original = _log_shares(subject, ids)
-        losses = [-log_shares[:-1].gather(1, ids[0, 1:, None]).mean() for log_shares in (extended, original)]
+            original = sampled_logits(subject.model, ids, every=every)
+        shares = [torch.cat(part) for part in zip(*_compared(original.logits[0], extended.logits[0]), strict=True)]
         return {
             "project": subject.projects(self.samples)[sample],
-            "loss": float(losses[0] - losses[1]),
-            "kl": float((original.exp() * (original - extended)).sum(-1).mean()),
-            "agreement": float((original.argmax(-1) == extended.argmax(-1)).float().mean()),
+            "loss": float((extended.losses.double() - original.losses.double()).mean()),
+            "kl": float(shares[0].mean()),
+            "agreement": float(shares[1].double().mean()),
         }
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
@@ -48,7 +55,8 @@ class Damage(Task):
         return means(results, loss=ANY, kl=LOSS, agreement=SHARE)
 
 
-@torch.no_grad()
-def _log_shares(subject: Subject, ids: Tensor) -> Tensor:
-    logits: Tensor = subject.model(input_ids=ids, use_cache=False).logits[0]
-    return logits.double().log_softmax(-1)
+def _compared(original: Tensor, extended: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """KL and agreement of some positions after the other: float64 logits of all of them need much memory."""
+    for p, q in zip(torch.split(original, POSITIONS), torch.split(extended, POSITIONS), strict=True):
+        log_p, log_q = (logits.double().log_softmax(-1) for logits in (p, q))
+        yield (log_p.exp() * (log_p - log_q)).sum(-1), p.argmax(-1) == q.argmax(-1)

@@ -27,6 +27,7 @@ from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
 PIECE = 4096  # tokens of a chunk; over several chunks a model's own attention also computes what its mask hides
+MOST_LOGITS = 2**28  # of a chunk: 1 GiB in float32
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
 CLOSE = 2e-2  # relative to the largest logit, for half precision
@@ -63,6 +64,27 @@ def score_tokens(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None
     return TokenScores(torch.cat(losses, 1), torch.cat(hits, 1))
 
 
+class SampledLogits(NamedTuple):
+    """The losses of a text, and the logits after some of its tokens."""
+
+    losses: Tensor  # [batch, tokens - 1]
+    logits: Tensor  # [batch, kept, words], float32: after the tokens 0, every, 2 every, ...; after the last one too
+
+
+def sampled_logits(model: nn.Module, ids: Tensor, *, every: int, piece: int = PIECE) -> SampledLogits:
+    """The loss of every token but the first, and the logits after every `every`-th: all of them need much memory."""
+    losses, logits, first = list[Tensor](), list[Tensor](), 0
+
+    def judged(head: OutputHead, inputs: Tensor, targets: Tensor) -> None:
+        losses.append(head.losses(inputs, targets))
+        logits.append(head.logits(inputs[:, -first % every :: every]).float())
+
+    after = torch.cat([ids, ids[:, -1:]], 1)  # so that the last token is read too; what follows it does not count
+    for _ in _read(model, after, piece, judged):
+        first = sum(part.shape[1] for part in losses)
+    return SampledLogits(torch.cat(losses, 1)[:, :-1], torch.cat(logits, 1))
+
+
 def read(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Iterator[ReadChunk]:
     """The results of `score_tokens` chunk by chunk, while the text is read."""
     cache = DynamicCache(config=host_of(model).config)
@@ -81,6 +103,12 @@ class OutputHead(NamedTuple):
         if self.scale is None:
             return torch.nn.functional.cross_entropy(inputs.float().transpose(1, 2), targets, reduction="none")
         return nll(inputs, self.module.weight, targets, self.module.bias)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """The logits of every word."""
+        if self.scale is None:
+            return inputs
+        return torch.nn.functional.linear(inputs, self.module.weight, self.module.bias)
 
     def token_scores(self, inputs: Tensor, targets: Tensor) -> TokenScores:
         """The losses, and whether every target is the likeliest token."""
@@ -114,6 +142,9 @@ def _judged_pieces(
     host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], kwargs: Any
 ) -> Iterator[Of]:
     handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
+    if head.scale is None and kwargs["use_cache"]:  # it gives the logits of the whole chunk
+        words: Any = host.get_input_embeddings().weight
+        piece = max(1, min(piece, MOST_LOGITS // len(words)))
     for first in range(0, ids.shape[1] - 1, piece):
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]

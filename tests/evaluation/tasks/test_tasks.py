@@ -27,6 +27,7 @@ from ropewalk.evaluation.tasks import (
     Ruler,
     Shots,
     StreamEval,
+    damage,
 )
 
 from evaluation.subjects import TRAINED, model, subject
@@ -109,6 +110,23 @@ def test_damage_by_its_formulas(tmp_path):
     assert got["kl"] != pytest.approx(float((q * (q / p).log()).sum() / TRAINED), rel=1e-2)
     assert got["agreement"] == pytest.approx(sum(map(int, p.argmax(-1) == q.argmax(-1))) / TRAINED)
     assert 0 < got["agreement"] < 1
+
+
+def test_damage_of_many_words_is_of_evenly_spaced_positions(tmp_path, monkeypatch):
+    who = subject(tmp_path)
+    ids = who.passages(1)[0][:TRAINED]
+    words = len(who.model.get_input_embeddings().weight)
+    monkeypatch.setattr(damage, "MOST_LOGITS", words * TRAINED // 4)
+    with torch.no_grad():
+        p = who.model(input_ids=ids[None]).logits[0].double().softmax(-1)[::4]
+        with rw.extended(who.model, "pi:factor=8"):
+            q = who.model(input_ids=ids[None]).logits[0].double().softmax(-1)[::4]
+            some = Damage(samples=1).measure(who, TRAINED, 0)
+            monkeypatch.undo()
+            every = Damage(samples=1).measure(who, TRAINED, 0)
+    assert some["kl"] == pytest.approx(float((p * (p / q).log()).sum() / len(p)), rel=1e-4)
+    assert some["kl"] != every["kl"]
+    assert some["loss"] == every["loss"]  # of every token
 
 
 def test_without_extension_for_a_block(tmp_path):

@@ -11,6 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from ropewalk import Conflict, InvalidValue
 from ropewalk.hf import extended, read, score, score_tokens, stream
+from ropewalk.hf.use import long_text
+from ropewalk.hf.use.long_text import sampled_logits
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
 
@@ -59,6 +61,18 @@ def test_scores_where_logits_are_capped():
     model = tiny("gemma2", num_hidden_layers=2)
     expected = cross_entropy(logits(model, IDS)[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
     torch.testing.assert_close(score(model, IDS, piece=16), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["llama", "cohere2", "gemma2", "gpt_neox"])
+@pytest.mark.parametrize(("every", "piece"), [(1, 7), (3, 7), (7, 7), (16, 5), (100, 8), (4, 2048)])
+def test_logits_of_some_tokens_are_those_of_the_whole(name, every, piece, monkeypatch):
+    monkeypatch.setattr(long_text, "MOST_LOGITS", 300)  # three tokens of these models at once, where the head is asked
+    model = tiny(name, num_hidden_layers=2)
+    whole = logits(model, IDS)
+    some = sampled_logits(model, IDS, every=every, piece=piece)
+    torch.testing.assert_close(some.logits, whole[:, ::every], rtol=1e-3, atol=1e-3)
+    expected = cross_entropy(whole[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
+    torch.testing.assert_close(some.losses, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("text", ["rerope:window=8+log_n", "dynamic_yarn", "streaming:window=10,n_sink=2"])
