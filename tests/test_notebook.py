@@ -71,6 +71,7 @@ def comparison(tmp_path_factory):
     return [(ran, shown) for cells in pairs for ran, shown in zip(*cells, strict=True)]
 
 
+@pytest.mark.nightly
 def test_the_comparison_shows_the_tables_that_are_stored(comparison):
     """Time decides how far a search comes, and the version of Python what the texts are: losses may differ a little."""
     tables = 0

@@ -22,9 +22,9 @@ NAMES = [
         "export",
         "extend",
         "extended",
-        "fit",
         "inspect",
     ),
+    pytest.param("fit", marks=pytest.mark.nightly),  # twenty seconds
     *("leaderboard", "load", "nbce_generate", "nbce_stream", "parse", "reference_attention", "save", "score", "stream"),
 ]
 

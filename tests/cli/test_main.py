@@ -16,6 +16,8 @@ from ropewalk.cli.main import run
 from ropewalk.cli.parser import EXAMPLES
 from ropewalk.lab.recipes import running
 
+from nightly import first_of_each
+
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(5000))
 COMMAND = [sys.executable, "-m", "ropewalk"]
 SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path), "TERM": "xterm"}
@@ -189,7 +191,7 @@ def test_a_pipe_that_closes_ends_it_silently(endless):
     assert endless.stderr.read() == b""
 
 
-@pytest.mark.parametrize("verb", ["extend", "export"])
+@pytest.mark.parametrize("verb", first_of_each(["extend", "export"]))
 def test_a_full_disk_leaves_nothing(folder, tmp_path, verb):
     done = subprocess.run(
         [*COMMAND, verb, str(folder), "yarn", "--to", "128", "-o", str(tmp_path / "out")],

@@ -39,6 +39,7 @@ def test_a_module_is_one_layer(model):
     assert sum(layer.slots for layer in layers) == len(cache.layers)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", LINES)
 @pytest.mark.parametrize("cuts", PIECES.values(), ids=PIECES)
 def test_whole_or_in_pieces(model, text, cuts):

@@ -32,6 +32,7 @@ from ropewalk.search.trials import MeasuredTrial, tried
 
 from evaluation.subjects import TRAINED, model, subject
 from lab.texts import folder_of
+from nightly import first_of_each
 
 TARGET = 128
 
@@ -282,7 +283,7 @@ def test_one_thread_does_not_idle(tmp_path, monkeypatch):
     assert seconds == pytest.approx({1: 1, 2: 1.3 / 2})
 
 
-@pytest.mark.parametrize("lengths", [(), (64,)])
+@pytest.mark.parametrize("lengths", first_of_each([(), (64,)]))
 def test_schedules_alone(tmp_path, lengths):
     """Neither proposals nor rivals have a reach, a bias, or layers of their own."""
     own = fitting(tmp_path, space="schedules", lengths=lengths, deployable="any")

@@ -230,6 +230,7 @@ def test_one_call_compiled_to_the_end(monkeypatch):
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(which("g++") is None, reason="there is no g++ to compile with")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_capped_call_compiled_to_the_end(monkeypatch):

@@ -92,6 +92,7 @@ def sending(number, monkeypatch, moment):
     return sent
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("moment", ["checkpoint", "model"])

@@ -158,6 +158,7 @@ def test_ways_of_training(tmp_path, how):
     assert got[-1] < got[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_rows_that_other_processes_prepare_are_the_same(tmp_path, start):
     itself = run(tmp_path, TrainingPlan(steps=4, **QUIET), name="itself")

@@ -299,7 +299,10 @@ def test_turns_of_many_sessions_find_the_room_that_was_reserved(host, name):
 
     pages, refusals = run(host, scenario, limit=2**20)
     assert pages == 0
-    assert bool(refusals) == (name == "rerope")  # which forgets nothing
+    if name == "rerope":  # which forgets nothing
+        assert refusals
+    else:  # a turn fits beside all others, and only what nobody reads meanwhile has to make room
+        assert set(refusals) <= {SessionGone}
 
 
 # Pages that others may take.

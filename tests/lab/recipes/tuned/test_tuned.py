@@ -99,6 +99,7 @@ def test_the_control_is_the_base_model_trained_on_and_is_not_read_untrained(run,
     assert words["yarn-harm-control"] == words["pi-harm-control"] == words["drope-harm-control"] == "not reproduced"
 
 
+@pytest.mark.nightly
 def test_dynamic_scaling_is_read_and_not_trained(run, tmp_path):
     run("none,yarn_4x,dynamic_yarn")
     measured = figures_of(tmp_path / "out")
@@ -134,6 +135,7 @@ def test_a_table_is_measured_on_the_texts_it_began_with(run, tmp_path):
     assert figures_of(tmp_path / "out")["pi", 0, 0] == before["pi", 0, 0]
 
 
+@pytest.mark.nightly
 def test_stored_texts_that_do_not_fit_are_refused(run, tmp_path):
     run("none")
     stored = tmp_path / "out" / "held_out.json"
@@ -157,6 +159,7 @@ def test_stored_texts_that_do_not_fit_are_refused(run, tmp_path):
         run("none,pi")
 
 
+@pytest.mark.nightly
 def test_it_resumes_with_what_is_missing(run, tmp_path, monkeypatch):
     class Killed(Exception):
         pass
