@@ -32,7 +32,7 @@ from ropewalk.plain_json import finite, record_json
 from ropewalk.report.comparison import as_json, write_report
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable
-from ropewalk.report.tables import advice, interval, ordered, remarks, short, table, title
+from ropewalk.report.tables import advice, interval, ranked, remarks, short, table, title
 from ropewalk.spec import Json
 
 TIMES = (2, 4, 8)  # lengths by default, in trained lengths
@@ -68,7 +68,7 @@ class ComparisonResult(MeasuredResult):
         head = ("extension", f"loss at {short(longest)}", f"minus {base} [95% CI]", "verdict")
         rows = (
             (name_of(one.line), _loss(one, longest), interval(one.change), one.verdict.words)
-            for one in ordered(self.comparison)
+            for one in ranked(self.comparison)
         )
         return PageTable(head, tuple(rows), ends_in_words=True)
 

@@ -137,7 +137,23 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
         "projects": list(comparison.projects),
         "tasks": [_task(task) for task in comparison.tasks],
         "contenders": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+        "last_alone": _last_alone(comparison.last_alone) if comparison.last_alone else None,
         "predictions": [one.to_json() for one in predictions(comparison)],
+    }
+
+
+def _last_alone(candidate: Candidate) -> dict[str, Any]:
+    """What is known of it without measuring: sample by sample it is the base model at its trained length."""
+    return {
+        "line": candidate.line,
+        "change": candidate.change._asdict(),
+        "cache_bytes": candidate.cache_bytes,
+        "slowdown": candidate.slowdown,
+        "verdict": candidate.verdict._asdict(),
+        "numbers": {
+            str(row.length): {name: estimate._asdict() for name, estimate in row.numbers.items()}
+            for row in candidate.rows
+        },
     }
 
 

@@ -17,8 +17,9 @@ from ropewalk.evaluation.compare.compare import (
     UNCLEAR,
     Candidate,
     Comparison,
+    asked,
 )
-from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, WORKER_DIED
+from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, WORKER_DIED, ResultRow
 from ropewalk.evaluation.metrics.intervals import BY_CHANCE, Estimate, groups_of
 from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.extension import Extension
@@ -30,16 +31,21 @@ from ropewalk.report.titles import of_projects
 
 LEGEND = (
     "loss: mean over {tokens}, in nats per token, as the preceding context grows. loss minus base: at the"
-    " longest length; below 0 is better. passkey, repeated: share correct at the longest length. short damage: loss"
-    " added to texts of the trained length. time, cache: longest length."
+    " longest length; below 0 is better.{asked} short damage: loss added to texts of the trained length. time, cache:"
+    " longest length."
 )
+CORRECT = "share correct at the longest length"
+ASKED = {  # what a column of correct answers says
+    "far": "far found: of the secret numbers farther away than the trained length, the share found",
+    "copied": "copied: accuracy on a passage from the text's beginning, repeated after it",
+}
 PAGE_NOTES = (
-    "verdict: better with context, the whole interval is below 0, here and against the base model under a window of the"
-    " trained length; no better than a window, it is below 0 here, but not against that window;"
+    "verdict: better with context, the whole interval is below 0, here and in the last tokens, for which the base model"
+    " too has seen nearly a trained length of text; no better than a window, it is below 0 here, but not there;"
     f" worse, it is above 0; breaks, it is above {BREAK}; unchanged, it includes 0 and stays within {BREAK} of 0;"
     " else there are not enough texts to tell",
-    f"finds passkeys: the interval of the share at the longest length is above {FINDS:.0%}; misses passkeys: below it",
-    "repeated: next-token accuracy on a passage that is repeated until it fills the length",
+    f"finds passkeys, or what is far: the interval of the share at the longest length is above {FINDS:.0%}; misses"
+    " them: below it",
     "time: relative to the base model; on a CPU it is processor time",
     "columns with several numbers have one for each length",
 )
@@ -73,6 +79,8 @@ NO_LOSS_NOTE = (
 )
 
 SHORT_REASON = {OUT_OF_MEMORY: "mem", WORKER_DIED: "died"}  # why a cell has no number
+ANSWERS = {"far": "far found", "copied": "copied"}  # of the texts whose losses are compared
+COLUMNS = {"passkey": "passkey", "repeated": "repetition"}  # of tasks that have a column of their own
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
@@ -81,15 +89,27 @@ def table(comparison: Comparison) -> PageTable:
     measured = {task.name for task in comparison.tasks}
     head = ["extension", *(f"loss at {short(length)}" for length in comparison.lengths), change_head(comparison)]
     head += ["passkey"] * ("passkey" in measured) + ["repeated"] * ("repetition" in measured)
+    head += [ANSWERS[name] for name in answered(comparison)]
     head += [task.title for task in extra_tasks(comparison)]
-    head += ["short damage"] * ("damage" in measured) + ["time", "cache", "verdict"]
-    rows = (tuple(_cells(comparison, candidate, measured)) for candidate in ordered(comparison))
+    head += ["short damage"] * has_harm(comparison) + ["time", "cache", "verdict"]
+    rows = (tuple(_cells(comparison, candidate, measured)) for candidate in ranked(comparison))
     return PageTable(tuple(head), tuple(rows), ends_in_words=True)
 
 
 def extra_tasks(comparison: Comparison) -> list[Task]:
     """The tasks that are not measured by default."""
     return [task for task in comparison.tasks if task.name not in BY_DEFAULT]
+
+
+def answered(comparison: Comparison) -> list[str]:
+    """Which answers the texts of the losses give too."""
+    row = comparison.base.at(Context.name, comparison.lengths[-1])
+    return [name for name in ANSWERS if row and name in row.numbers]
+
+
+def has_harm(comparison: Comparison) -> bool:
+    """Whether the harm to short texts is known of any candidate."""
+    return any(candidate.harm.of for candidate in comparison.candidates)
 
 
 def _cells(comparison: Comparison, candidate: Candidate, measured: set[str]) -> list[str]:
@@ -100,9 +120,10 @@ def _cells(comparison: Comparison, candidate: Candidate, measured: set[str]) -> 
         cells.append(" ".join(_percent(candidate, "passkey", length, "right") for length in lengths))
     if "repetition" in measured:
         cells.append(_percent(candidate, "repetition", lengths[-1], "accuracy"))
+    cells += [_percent(candidate, "context", lengths[-1], name) for name in answered(comparison)]
     for task in extra_tasks(comparison):
         cells.append(" ".join(_headline(candidate, task, length) for length in lengths))
-    if "damage" in measured:
+    if has_harm(comparison):
         cells.append(_short_damage(comparison, candidate))
     return [*cells, times_as_long(candidate.slowdown), size(candidate.cache_bytes), candidate.verdict.words]
 
@@ -119,7 +140,9 @@ def notes(comparison: Comparison) -> tuple[str, ...]:
 
 def legend(comparison: Comparison) -> str:
     """What the columns are."""
-    return LEGEND.format(tokens=OTHER if comparison.by_window else SAME)
+    columns = ", ".join(name for name, task in COLUMNS.items() if task in {task.name for task in comparison.tasks})
+    asked = [*([f"{columns}: {CORRECT}"] if columns else []), *(ASKED[name] for name in answered(comparison))]
+    return LEGEND.format(tokens=OTHER if comparison.by_window else SAME, asked="".join(f" {words}." for words in asked))
 
 
 def page_notes(comparison: Comparison) -> tuple[str, ...]:
@@ -224,15 +247,16 @@ def terminal(comparison: Comparison) -> RichTable:
     drawn = RichTable(title=title(comparison), title_justify="left", box=None, padding=(0, 1, 0, 0))
     losses = f"loss at {'/'.join(short(length) for length in lengths)}"
     measured = {task.name for task in comparison.tasks}
-    optional = {"passkey": "passkey", "repeated": "repetition", "short damage": "damage"}
-    names = [name for name, task in optional.items() if task in measured]
+    names = [name for name, task in COLUMNS.items() if task in measured]
+    names += [ANSWERS[name] for name in answered(comparison)] + ["short damage"] * has_harm(comparison)
     for name in ("extension", losses, *names, "time", "cache"):
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
-    for candidate in ordered(comparison):
+    for candidate in ranked(comparison):
         cells = {
             "passkey": _percent(candidate, "passkey", lengths[-1], "right"),
             "repeated": _percent(candidate, "repetition", lengths[-1], "accuracy"),
             "short damage": _short_damage(comparison, candidate),
+            **{head: _percent(candidate, "context", lengths[-1], name) for name, head in ANSWERS.items()},
         }
         numbers = " ".join(_number(candidate, "context", length, "loss") for length in lengths)
         costs = times_as_long(candidate.slowdown), size(candidate.cache_bytes)
@@ -264,7 +288,7 @@ def times_as_long(slowdown: float) -> str:
 def verdicts(comparison: Comparison) -> RichTable:
     """A row for each candidate, in the same order: the change with its interval, and the verdict."""
     drawn = RichTable("extension", change_head(comparison), "verdict", box=None, padding=(0, 1, 0, 0))
-    for candidate in ordered(comparison):
+    for candidate in ranked(comparison):
         drawn.add_row(name_of(candidate.line), interval(candidate.change), candidate.verdict.words)
     return drawn
 
@@ -274,9 +298,16 @@ def ordered(comparison: Comparison) -> list[Candidate]:
     return sorted(comparison.candidates, key=lambda candidate: candidate.rank)
 
 
+def ranked(comparison: Comparison) -> list[Candidate]:
+    """The rows of tables: among the candidates what every user has already, the last tokens alone."""
+    alone = [comparison.last_alone] if comparison.last_alone else []
+    return sorted([*alone, *comparison.candidates], key=lambda candidate: candidate.rank)
+
+
 def _short_damage(comparison: Comparison, candidate: Candidate) -> str:
-    row = candidate.at("damage", comparison.trained_len)
-    return signed(row.numbers["loss"].value) if row else mark(candidate, "damage", comparison.trained_len) or "-"
+    trained = comparison.trained_len
+    marked = mark(candidate, "damage", trained) or mark(candidate, "context", trained)
+    return signed(candidate.harm.value) if candidate.harm.of else marked or "-"
 
 
 def title(comparison: Comparison) -> str:
@@ -295,6 +326,8 @@ def advice(comparison: Comparison) -> str:
         return f"There are not enough texts for a verdict: {_more_texts(comparison)}."
     if best.verdict.kind == BREAKS:
         return _nothing_holds(comparison, length)
+    if (far := _for_what_is_far(comparison, length)) is not None:
+        return far
     if best is comparison.base or comparison.gain.high < ROUNDING:
         return f"Use no extension: none has a lower loss than the base model at {length}."
     if not comparison.gain.clear_of(0):
@@ -305,6 +338,27 @@ def advice(comparison: Comparison) -> str:
     if cheap is not None and cheap is not choice:
         words += f" If memory must not grow, use {cheap.line}{_brackets(_meaning(comparison, cheap))}."
     return words
+
+
+def _for_what_is_far(comparison: Comparison, length: str) -> str | None:
+    """Where no loss is surely lower than that of the last tokens alone: whether what is before them can be used."""
+    alone, best = comparison.last_alone, comparison.best
+    shares = [(row.numbers["far"], one) for one in comparison.candidates if (row := _far_row(comparison, one))]
+    if alone is None or not shares or best.change.high < -ROUNDING:
+        return None
+    words = (
+        f"No loss at {length} is surely lower than that of the unchanged model on the last {comparison.trained_len:,}"
+        f" tokens alone ({name_of(best.line)}: {interval(best.change)})."
+    )
+    share, finder = max(shares, key=lambda pair: (pair[0].value, -pair[1].rank))
+    if share.value == 0 or finder.verdict.kind == BREAKS:
+        return f"{words} Nothing here finds what is farther away."
+    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {share.value:.0%} of it."
+
+
+def _far_row(comparison: Comparison, candidate: Candidate) -> ResultRow | None:
+    row = candidate.at(Context.name, comparison.lengths[-1])
+    return row if row and "far" in row.numbers else None
 
 
 def _nothing_holds(comparison: Comparison, length: str) -> str:
@@ -325,12 +379,12 @@ def _no_loss(comparison: Comparison, length: str) -> str:
 def _choice(comparison: Comparison, length: str) -> tuple[Candidate, str]:
     """The lowest loss; or one whose loss may be the same, where only that one finds passkeys."""
     best, ties = comparison.best, comparison.ties
-    finders = [] if comparison.finds_passkeys(best) else [tie for tie in ties if comparison.finds_passkeys(tie)]
+    finders = [] if comparison.finds(best) else [tie for tie in ties if comparison.finds(tie)]
     if finders:
         choice = finders[0]
         same = f"{best.line} and {choice.line} have the same loss at {length} within chance"
         meaning = _brackets(_meaning(comparison, choice))
-        return choice, f"Use {choice.line}: {same}; {choice.line} also finds the passkeys{meaning}."
+        return choice, f"Use {choice.line}: {same}; {choice.line} also finds {asked(choice.rows)}{meaning}."
     words = f"Use {best.line}: it has the lowest loss at {length}{_brackets(_meaning(comparison, best))}."
     words += f" Its lead over {name_of(ties[0].line)} may be chance." if ties else ""
     if best.verdict.kind == UNCLEAR:
@@ -374,4 +428,6 @@ def _headline(candidate: Candidate, task: Task, length: int) -> str:
 
 def _percent(candidate: Candidate, task: str, length: int, name: str) -> str:
     row = candidate.at(task, length)
-    return f"{100 * row.numbers[name].value:.0f}%" if row else mark(candidate, task, length) or "-"
+    return (
+        f"{100 * row.numbers[name].value:.0f}%" if row and name in row.numbers else mark(candidate, task, length) or "-"
+    )

@@ -70,7 +70,7 @@ def test_its_data(result, tmp_path):
 
 def test_a_notebook_shows_the_table_of_the_report(result):
     shown = result._repr_html_()
-    assert shown.count("<tr>") == 1 + 3
+    assert shown.count("<tr>") == 1 + 4  # the head, the base model twice, two extensions
     assert "loss at 64" in shown
     assert len(shown) < 4000
 

@@ -210,7 +210,7 @@ def test_advice_prefers_the_one_that_finds_passkeys_among_equals(made):
     candidates = tuple(finding(each, shares.get(each.line, 0.0)) for each in equal.candidates)
     words = advice(replace(equal, candidates=candidates))
     assert words.startswith("Use rerope+log_n: yarn and rerope+log_n have the same loss at 200 tokens within chance; ")
-    assert "rerope+log_n also finds the passkeys" in words
+    assert "rerope+log_n also finds passkeys" in words
     none = replace(equal, candidates=tuple(finding(each, 0.5) for each in equal.candidates))
     assert advice(none).startswith("Use yarn: it has the lowest loss")
     assert "Its lead over rerope+log_n may be chance." in advice(none)

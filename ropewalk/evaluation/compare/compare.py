@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import NamedTuple, cast
@@ -21,8 +21,8 @@ from ropewalk.evaluation.compare.runner import Measuring, Progress, ResultRow, h
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.effective_length import EffectiveLength, effective
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, projects_of
-from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition, Task
+from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, projects_of, share
+from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
 from ropewalk.evaluation.tasks.task_line import checked
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
@@ -33,10 +33,8 @@ from ropewalk.notation import BARE
 from ropewalk.parsing import Line, read_line
 from ropewalk.spec import Json
 
-LINES = (
-    *("pi", "ntk", "yarn", "dynamic_yarn", "window", "streaming"),
-    *("self_extend", "rerope+log_n", "long_reach"),
-)
+LINES = ("yarn", "dynamic_yarn", "self_extend+log_n", "rerope+log_n", "streaming")  # a default comparison's
+QUESTIONS = 8  # of each of its texts
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
 # In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.
 BREAK, DAMAGE = 0.25, 0.02
@@ -46,6 +44,7 @@ NO_BETTER = "no better than a window"  # of the trained length
 LOWER = "lower loss"  # in texts that are no longer than that
 UNCLEAR = "not enough texts to tell"
 NAN, INFINITE = "NaN loss", "infinite loss"  # there is no verdict on such numbers
+PASSKEYS, FAR = "passkeys", "what is far"  # farther away than the trained length
 FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
 
 
@@ -65,11 +64,12 @@ class Candidate:
     rows: tuple[ResultRow, ...]  # what was measured
     failures: tuple[ResultRow, ...]  # what could not be measured
     change: Estimate  # loss at the longest length, minus the base model's at its trained length, on the same tokens
-    over_window: Estimate  # the same, minus the base model's under a window of the trained length
+    over_window: Estimate  # the same, of tokens for which the base model too has seen most of a trained length
     cache_bytes: int  # for one text of the longest length
     slowdown: float  # seconds at the longest length, over those of the base model; NaN if they are of other devices
     verdict: Verdict
     idle: tuple[str, ...] = ()  # the slots of its extension that no layer uses
+    harm: Estimate = NO_ESTIMATE  # the rise of the loss in texts of the trained length
 
     def at(self, task: str, length: int) -> ResultRow | None:
         """The results of a task at a length."""
@@ -117,6 +117,7 @@ class Comparison:
     projects: tuple[str, ...] = ()  # of the texts whose losses are compared, one for each; texts of one are alike
     own_schedule: str = ""  # of the checkpoint, where it is not plain RoPE
     trained_under: Extension = field(default_factory=Extension)  # the extension that the base model was trained with
+    last_alone: Candidate | None = None  # the unchanged model on as many last tokens as it was trained on
 
     @property
     def trained_len(self) -> int:
@@ -154,10 +155,10 @@ class Comparison:
         leads = ((other, self.lead_over(other)) for other in others if other is not self.base)
         return [other for other, lead in leads if math.isfinite(lead.value) and not lead.low > ROUNDING]
 
-    def finds_passkeys(self, candidate: Candidate) -> bool:
-        """Whether a candidate finds passkeys at the longest length."""
-        row = candidate.at(Passkey.name, self.lengths[-1])
-        return row is not None and row.numbers["right"].low > FINDS
+    def finds(self, candidate: Candidate) -> bool:
+        """Whether a candidate finds passkeys at the longest length, or what is far."""
+        keys = far_share(candidate.rows, self.lengths[-1])
+        return keys is not None and keys.low > FINDS
 
     @property
     def gain(self) -> Estimate:
@@ -183,9 +184,8 @@ def reach(comparison: Comparison, candidate: Candidate, name: str) -> EffectiveL
 
 
 def tasks_of(samples: int) -> tuple[Task, ...]:
-    """The tasks that are measured by default."""
-    few = max(2, samples // 2)
-    return Context(samples=samples), Repetition(samples=few), Passkey(samples=samples), Damage(samples=few)
+    """What is measured by default: one reading of each text answers everything."""
+    return (Context(samples=samples, questions=QUESTIONS),)
 
 
 def compare(
@@ -210,6 +210,8 @@ def compare(
     standard = _standard(rows, subject.facts.trained_len)
     facts = inspect(subject.model, target_len=target)
     candidates = [_candidate(subject, line, one, rows, standard, target, facts) for line, one in extensions.items()]
+    context = cast(Context, standard.task)
+    alone = context.standard(facts.facts.trained_len, target, target) == "loss" and target > lengths[0]
     most = max(task.samples for task in tasks)
     texts = max((task.samples for task in tasks if task.name == Context.name), default=0)
     return Comparison(
@@ -222,6 +224,7 @@ def compare(
         projects=tuple(subject.projects(texts)),
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,
+        last_alone=_last_alone(candidates[0], standard, facts) if alone else None,
     )
 
 
@@ -252,11 +255,15 @@ def _candidate(
     measured, failures = (tuple(row for row in rows if bool(row.failed) == failed) for failed in (False, True))
     at_target = _find(measured, Context.name, target)
     of_same = cast(Context, standard.task).standard(subject.facts.trained_len, target, target)
-    change, over_window = (difference_from(standard, at_target, name) for name in (of_same, "window_loss"))
-    damage, keys = _numbers(measured, Damage.name, "loss"), _numbers(measured, Passkey.name, "right", target)
+    change = difference_from(standard, at_target, of_same)
+    near = difference_from(standard, at_target, "end_loss", "end_loss") if of_same == "loss" else change
+    over_window = near if target > subject.facts.trained_len else NO_ESTIMATE
+    harm, far = _harm(measured, standard), far_share(measured, target)
     missing = _why_missing(at_target) or _failed(failures, target)
     result = (
-        Verdict(missing, f"{missing} at {target:,} tokens") if missing else verdict(change, damage, keys, over_window)
+        Verdict(missing, f"{missing} at {target:,} tokens")
+        if missing
+        else verdict(change, harm, far, over_window, what=asked(measured))
     )
     return Candidate(
         line=line,
@@ -269,7 +276,63 @@ def _candidate(
         slowdown=_slowdown(all_rows, extension, target),
         verdict=result,
         idle=inspection.idle(in_force, lift_windows=subject.own.lifts_windows),
+        harm=harm,
     )
+
+
+def _harm(rows: Sequence[ResultRow], standard: ResultRow) -> Estimate:
+    """The rise of the loss in texts of the trained length: by the task, or of all tokens that were read anyway."""
+    stated = _numbers(rows, Damage.name, "loss")
+    row = _find(rows, Context.name, standard.length)
+    return difference_from(standard, row, "whole_loss", "whole_loss") if stated is None else stated
+
+
+def far_share(rows: Sequence[ResultRow], length: int) -> Estimate | None:
+    """The share of passkeys that is found at a length, or of what is hidden farther away than the trained length."""
+    keys, row = _numbers(rows, Passkey.name, "right", length), _find(rows, Context.name, length)
+    return keys if keys is not None else row.numbers.get("far") if row else None
+
+
+def asked(rows: Sequence[ResultRow]) -> str:
+    """What these results ask for."""
+    return PASSKEYS if any(row.task.name == Passkey.name for row in rows) else FAR
+
+
+def _last_alone(base: Candidate, standard: ResultRow, inspection: Inspection) -> Candidate:
+    """What every user has already: the unchanged model on the last tokens of a text, as many as it was trained on.
+
+    Its losses are those of the standard, which are of the same final tokens. What is hidden before them it cannot find.
+    """
+    rows = [
+        row._replace(numbers=_of_last(standard, row), samples=standard.samples, seconds=standard.seconds)
+        for row in base.rows
+        if row.task == standard.task
+    ]
+    target = inspection.target_len
+    of_all = _find(rows, Context.name, target)
+    misses = [f"misses {FAR}"] if of_all and "far" in of_all.numbers else []
+    return replace(
+        base,
+        line=f"last {standard.length:,} alone",
+        rows=tuple(rows),
+        failures=(),
+        change=difference_from(standard, standard, "loss"),
+        over_window=NO_ESTIMATE,
+        cache_bytes=replace(inspection, target_len=standard.length).cache_bytes(base.extension),
+        slowdown=standard.times(at) if (at := base.at(Context.name, target)) else math.nan,
+        verdict=Verdict(UNCHANGED, ", ".join([UNCHANGED, *misses])),
+        harm=NO_ESTIMATE,
+    )
+
+
+def _of_last(standard: ResultRow, row: ResultRow) -> dict[str, Estimate]:
+    """The numbers of the standard; of what was asked at this length, only what its text has can be found."""
+    numbers = dict(standard.numbers)
+    for name in ("found", "far"):
+        if name in row.numbers:
+            right = sum(answer["right"] for sample in standard.samples for answer in sample["answers"])
+            numbers[name] = share(right if name == "found" else 0, row.numbers[name].of)
+    return numbers
 
 
 def _why_missing(at_target: ResultRow | None) -> str:
@@ -291,7 +354,11 @@ def not_finite(losses: Sequence[float]) -> str:
 
 
 def verdict(
-    change: Estimate, damage: Estimate | None, keys: Estimate | None, over_window: Estimate = NO_ESTIMATE
+    change: Estimate,
+    damage: Estimate | None,
+    keys: Estimate | None,
+    over_window: Estimate = NO_ESTIMATE,
+    what: str = PASSKEYS,
 ) -> Verdict:
     """A verdict is only given where the whole interval supports it."""
     if change.low > BREAK:
@@ -299,10 +366,10 @@ def verdict(
     kind = _kind(change)
     words = [_beside_a_window(over_window) if kind == BETTER else kind]
     if keys is not None and keys.low > FINDS:
-        words.append("finds passkeys")
+        words.append(f"finds {what}")
     elif keys is not None and keys.high < FINDS:
-        words.append("misses passkeys")
-    if damage is not None and not math.isfinite(damage.value):
+        words.append(f"misses {what}")
+    if damage is not None and damage.of and not math.isfinite(damage.value):
         words.append(f"{not_finite([damage.value])} on short texts")
     elif damage is not None and damage.low > DAMAGE:
         words.append(f"damages short texts ({damage.value:+.2f})")
@@ -340,10 +407,11 @@ def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
     return row
 
 
-def difference_from(base: ResultRow | None, row: ResultRow | None, name: str) -> Estimate:
+def difference_from(base: ResultRow | None, row: ResultRow | None, name: str, own: str = "loss") -> Estimate:
     """A row's losses minus a number of the base model on the same texts; no estimate where one was not measured."""
     others = [sample[name] for sample in base.samples if name in sample] if base else []
-    return difference(_losses(row), others, groups=projects_of(row.samples)) if row and others else NO_ESTIMATE
+    mine = [sample[own] for sample in row.samples if own in sample] if row else []
+    return difference(mine, others, groups=projects_of(row.samples)) if row and mine and others else NO_ESTIMATE
 
 
 def _losses(row: ResultRow) -> list[float]:

@@ -30,6 +30,15 @@ class TokenLosses(NamedTuple):
     losses_bn: Tensor  # in nats
     hits_bn: Tensor  # whether the token was the likeliest
 
+    def of(self, wanted_n: Tensor) -> TokenLosses:
+        """Those of some tokens of each text [tokens - 1]."""
+        where = wanted_n.to(self.losses_bn.device)
+        return TokenLosses(self.losses_bn[:, where], self.hits_bn[:, where])
+
+    def last(self, count: int) -> TokenLosses:
+        """Those of the last tokens of each text."""
+        return TokenLosses(self.losses_bn[:, -count:], self.hits_bn[:, -count:])
+
     def loss(self, last: int | None = None) -> float:
         """The mean over all tokens, or over the `last` ones of each text."""
         return float(self.losses_bn[:, -(last or 0) :].double().mean())

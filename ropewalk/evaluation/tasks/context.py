@@ -3,10 +3,13 @@
 The targets are the last tokens of each passage at every length, so that only the context differs between lengths.
 At the longest length the whole passage is read, and its loss and hits by position are stored too.
 
-A token in the middle of a text of the trained length has seen only half of that length. So the base model also reads
-the same tokens under a window of the trained length, piece by piece: what is no better than that makes no use of the
-longer context. Where more tokens are scored than a text of the trained length has, lengths differ in their tokens too;
-then that window alone is the base model's standard, since it reads the same ones.
+The last eighth of a trained length is scored by itself too: its tokens have seen 7/8 to all of a text of the trained
+length. What has no lower loss there than the base model has in such a text makes no use of the longer context. Where
+more tokens are scored than a text of the trained length has, lengths differ in their tokens too; then the base model
+reads the same ones under a window of the trained length, piece by piece, which is the standard.
+
+With `questions`, each text hides as many secret numbers at even depths. After one reading, copies of the cache answer
+all: each number is asked for, and a passage from the text's beginning is repeated. What is hidden is not scored.
 
 Protocol: the loss of the last tokens at several contexts is Su's (bojone/rerope, eval_loss.py).
 """
@@ -14,46 +17,92 @@ Protocol: the loss of the last tokens at several contexts is Su's (bojone/rerope
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
+from random import Random
 from typing import Annotated, ClassVar
 
 import torch
+from torch import Tensor
+from transformers import DynamicCache
 
+from ropewalk.evaluation.material.secrets import CITIES, TextWithSecrets, with_secrets
 from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means
-from ropewalk.evaluation.metrics.losses import binned, bits_per_byte, text_bytes, token_losses
+from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.evaluation.metrics.losses import TokenLosses, binned, bits_per_byte, text_bytes, token_losses
 from ropewalk.evaluation.tasks.signature import Task
-from ropewalk.record import AT_LEAST_ONE
+from ropewalk.hf.attach.handle import host_of
+from ropewalk.hf.use.long_text import score_tokens
+from ropewalk.record import AT_LEAST_ONE, Rule
 from ropewalk.spec import Json
 
 PIECES = 8  # of a trained length, read with what stands before them
+WINDOW = "window_loss"
+QUESTIONS = Rule(f"from 0 to {len(CITIES)}", lambda value: 0 <= value <= len(CITIES))
+LEAD, COPIED = 32, 128  # tokens of a repeated passage: that show which one it is, and that are scored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context(Task):
     name: ClassVar[str] = "context"
-    version: ClassVar[int] = 2  # 1 read nothing under a window
+    version: ClassVar[int] = 3  # 2 read several windows; 1 read nothing under a window
     last: Annotated[int | None, AT_LEAST_ONE, "tokens that are scored; half the trained length if nothing"] = None
+    questions: Annotated[int, QUESTIONS, "secret numbers that a text hides, each asked for after the text is read"] = 0
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """One passage: its last tokens, and all tokens by position at the longest length."""
-        ids = subject.begun(subject.passages(self.samples)[sample], length)[None]
-        trained_len = subject.facts.trained_len
-        last = self.last_of(trained_len, length)
-        scores, size = token_losses(subject.model, ids), text_bytes(subject.tokenizer, ids[0, -last:])
+        """One passage: its last tokens, all tokens by position at the longest length, and the answers."""
+        text = self.text(subject, sample)
+        ids = subject.begun(text.ids_n, length)[None]
+        trained_len, last = subject.facts.trained_len, self.last_of(subject.facts.trained_len, length)
+        cache = DynamicCache(config=host_of(subject.model).config)
+        scores = TokenLosses(*score_tokens(subject.model, ids, cache=cache)).of(text.plain(length - 1))
+        size = text_bytes(subject.tokenizer, ids[0, 1:][-last:][text.plain(last)])
+        scored, end = (
+            scores.last(int(text.plain(count).sum())) for count in (last, min(last, max(1, trained_len // PIECES)))
+        )
         result: Json = {
             "project": subject.projects(self.samples)[sample],
-            "loss": scores.loss(last),
-            "accuracy": scores.accuracy(last),
-            "bits_per_byte": bits_per_byte(scores.losses_bn[0, -last:], size),
+            "loss": scored.loss(),
+            "end_loss": end.loss(),
+            "accuracy": scored.accuracy(),
+            "bits_per_byte": bits_per_byte(scored.losses_bn[0], size),
         }
+        if length == trained_len:
+            result["whole_loss"] = scores.loss()
         if length == subject.longest:
             result |= {"curve": binned(scores.losses_bn[0]), "hits": binned(scores.hits_bn[0].float())}
-        elif length == trained_len and subject.is_base:
+        if (
+            length == trained_len
+            and subject.is_base
+            and self.standard(trained_len, subject.longest, subject.longest) == WINDOW
+        ):
             most = self.last_of(trained_len, subject.longest)
             result["window_loss"] = window_loss(subject, sample, most, self.samples)
-        return result
+        return result | (self._answers(subject, text, ids, cache) if self.questions else {})
+
+    def text(self, subject: Subject, sample: int) -> TextWithSecrets:
+        """The passage of the longest length with its secrets; shorter lengths read its end."""
+        ids, random = subject.passages(self.samples)[sample], Random(f"{subject.seed}/{self.name}/{sample}")
+        return with_secrets(subject.tokenizer, ids, self.questions, random)
+
+    def _answers(self, subject: Subject, text: TextWithSecrets, ids: Tensor, cache: DynamicCache) -> Json:
+        """The answers to all questions, each after the whole text, and how well a passage of it is repeated."""
+        length = ids.shape[1]
+
+        def after(tokens: Sequence[int]) -> TokenLosses:
+            more = torch.tensor([[int(ids[0, -1]), *tokens]], device=ids.device)
+            return TokenLosses(*score_tokens(subject.model, more, cache=deepcopy(cache)))
+
+        answers = list[Json]()
+        for secret in text.within(length - len(subject.begin)):
+            scores = after([*secret.question, *secret.answer]).last(len(secret.answer))
+            right = bool(scores.hits_bn.all())
+            far = secret.distance > subject.facts.trained_len
+            answers.append({"distance": secret.distance, "far": far, "right": right, "loss": scores.loss()})
+        passage = ids[0, len(subject.begin) :][: LEAD + min(COPIED, length // 4)]
+        copied = after(passage.tolist()).last(len(passage) - LEAD) if len(passage) > LEAD else None
+        return {"answers": answers} | ({"copied": copied.accuracy(), "copied_loss": copied.loss()} if copied else {})
 
     def last_of(self, trained_len: int, length: int) -> int:
         """The number of tokens that are scored in texts of a length; the first token has no prediction."""
@@ -67,11 +116,18 @@ class Context(Task):
         scored = self.last_of(trained_len, length)
         if scored == self.last_of(trained_len, trained_len):
             return "loss"
-        return "window_loss" if scored == self.last_of(trained_len, longest) else ""
+        return WINDOW if scored == self.last_of(trained_len, longest) else ""
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """Means over passages."""
-        return means(results, loss=LOSS, accuracy=SHARE, bits_per_byte=LOSS)
+        """Means over passages, and over questions of all: what is found, and what is found far away."""
+        numbers = means(results, loss=LOSS, accuracy=SHARE, bits_per_byte=LOSS)
+        if all("copied" in result for result in results):
+            numbers |= means(results, copied=SHARE, copied_loss=LOSS)
+        answers = [answer for result in results for answer in result.get("answers", ())]
+        for name, asked in {"found": answers, "far": [answer for answer in answers if answer["far"]]}.items():
+            if asked:
+                numbers[name] = share(sum(answer["right"] for answer in asked), len(asked))
+        return numbers
 
 
 def window_loss(subject: Subject, sample: int, last: int, samples: int) -> float:

@@ -55,12 +55,20 @@ def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
     return torch.cat(list(_read(model, ids, piece, OutputHead.losses)), 1)
 
 
-def score_tokens(model: nn.Module, ids: Tensor, *, numbers: Tensor | None = None, piece: int = PIECE) -> TokenScores:
+def score_tokens(
+    model: nn.Module,
+    ids: Tensor,
+    *,
+    numbers: Tensor | None = None,
+    cache: DynamicCache | None = None,
+    piece: int = PIECE,
+) -> TokenScores:
     """The loss of every token but the first, and whether it is the model's likeliest token.
 
-    `numbers` [tokens] are positions other than 0, 1, 2, ...; the text is then read as one chunk.
+    `numbers` [tokens] are positions other than 0, 1, 2, ...; the text is then read as one chunk. `cache` holds what was
+    read before, and then all of these tokens but the last too.
     """
-    losses, hits = zip(*_read(model, ids, piece, OutputHead.token_scores, numbers=numbers), strict=True)
+    losses, hits = zip(*_read(model, ids, piece, OutputHead.token_scores, numbers=numbers, cache=cache), strict=True)
     return TokenScores(torch.cat(losses, 1), torch.cat(hits, 1))
 
 
@@ -131,7 +139,10 @@ def _read(
     _check(ids, piece, least=2)
     _require_known(host, ids)
     require_held(host, ids.shape[1] - 1)  # the last token is a target only
-    kwargs: dict[str, Any] = {"past_key_values": cache or DynamicCache(config=host.config), "use_cache": True}
+    kwargs: dict[str, Any] = {
+        "past_key_values": DynamicCache(config=host.config) if cache is None else cache,
+        "use_cache": True,
+    }
     if numbers is not None:
         piece = ids.shape[1]  # a cache has no positions but 0, 1, 2, ...
         kwargs = {"use_cache": False, **_stated(ids, numbers)}

@@ -113,24 +113,42 @@ def test_what_a_window_reaches_too_is_no_use_of_the_context(over_window, words):
     assert verdict(estimate(0.1, half=0.05), None, None, over_window).words == "worse"
 
 
-def test_the_window_of_the_standard_has_the_trained_length(tmp_path):
-    """By separate readings of 32 tokens; the last ones of 128 are 16, in pieces of 4."""
+def test_the_last_tokens_have_nearly_a_trained_length_before_them(tmp_path):
+    """One reading of the last 32 tokens: of 16 that are scored, the last 4 have seen 28 and more."""
     who = subject(tmp_path, longest=128)
     made = compare(who, ["streaming"], [128], Store(tmp_path / "s"), tasks=[Context(samples=3)])
-    expected = []
+    ends = {"bare": [], "streaming": []}
     for ids in who.passages(3):
         with torch.no_grad():
-            logits = [who.model(input_ids=ids[None, end - TRAINED : end - 1]).logits[0] for end in (116, 120, 124, 128)]
-        losses = [
-            cross_entropy(row[-4:].double(), ids[end - 4 : end])
-            for row, end in zip(logits, (116, 120, 124, 128), strict=True)
-        ]
-        expected.append(float(torch.stack(losses).mean()))
+            logits = who.model(input_ids=ids[None, -TRAINED:-1]).logits[0, -4:]
+            ends["bare"].append(float(cross_entropy(logits.double(), ids[-4:])))
+            with who.under(made.candidates[1].extension):
+                logits = who.model(input_ids=ids[None, :-1]).logits[0, -4:]
+                ends["streaming"].append(float(cross_entropy(logits.double(), ids[-4:])))
     bare, streaming = made.candidates
-    assert [each["window_loss"] for each in bare.at("context", TRAINED).samples] == pytest.approx(expected, rel=1e-5)
-    assert not any("window_loss" in each for each in [*bare.at("context", 128).samples, *streaming.rows[0].samples])
-    long = [each["loss"] for each in streaming.at("context", 128).samples]
-    assert streaming.over_window == pytest.approx(difference(long, expected), abs=1e-6)
+    for one, length in ((bare, TRAINED), (streaming, 128)):
+        assert [each["end_loss"] for each in one.at("context", length).samples] == pytest.approx(
+            ends[one.line], rel=1e-4
+        )
+    assert streaming.over_window == pytest.approx(difference(ends["streaming"], ends["bare"]), abs=1e-5)
+
+
+def test_the_last_tokens_alone_are_the_standard(tmp_path):
+    """What every user has: the base model on 32 tokens, at every length; before them it finds nothing."""
+    who = subject(tmp_path, longest=256)
+    made = compare(who, ["streaming"], [128, 256], Store(tmp_path / "s"), tasks=[Context(samples=3, questions=4)])
+    alone, base = made.last_alone, made.base
+    assert alone.line == "last 32 alone"
+    assert alone.change[:3] == (0.0, 0.0, 0.0)
+    for length in (TRAINED, 128, 256):
+        assert alone.at("context", length).numbers["loss"] == base.at("context", TRAINED).numbers["loss"]
+    found = base.at("context", 256).numbers["far"]
+    assert alone.at("context", 256).numbers["far"] == share(0, found.of)
+    assert alone.verdict.words == "unchanged, misses what is far"
+    within = compare(who, ["streaming"], [TRAINED], Store(tmp_path / "s"), tasks=[Context(samples=3)])
+    assert within.last_alone is None  # all texts are so short
+    more = compare(who, [], [256], Store(tmp_path / "s"), tasks=[Context(samples=3, last=99)])
+    assert more.last_alone is None  # a text so short has not all tokens that are scored
 
 
 @pytest.mark.parametrize(
@@ -304,11 +322,19 @@ def test_a_change_is_of_the_same_tokens_however_many_are_scored(tmp_path, last, 
     base = made.base.at("context", TRAINED).samples
     same = [of_the_same_tokens(who, ids, scored) for ids in who.passages(3)]
     at_once = [each["loss"] for each in base]
-    assert [each["window_loss"] for each in base] == pytest.approx(same, abs=1e-5)
+    if by_window:
+        assert [each["window_loss"] for each in base] == pytest.approx(same, abs=1e-5)
+    else:
+        assert not any("window_loss" in each for each in base)
+        ends = [each["end_loss"] for each in base]
+        assert ends == pytest.approx([of_the_same_tokens(who, ids, min(last, 4)) for ids in who.passages(3)], abs=1e-5)
     for one in made.candidates:
         long = [sample["loss"] for sample in one.at("context", 128).samples]
         assert one.change == pytest.approx(difference(long, same if by_window else at_once), abs=1e-5)
-        assert one.over_window == pytest.approx(difference(long, same), abs=1e-5)
+        mine, theirs = (
+            (long, same) if by_window else ([each["end_loss"] for each in one.at("context", 128).samples], ends)
+        )
+        assert one.over_window == pytest.approx(difference(mine, theirs), abs=1e-5)
         assert change_at(made, one, 128) == one.change
         between = change_at(made, one, 64)
         tokens = min(last, 63)  # at 64; the base model read as many at 128, at 32, or at neither
