@@ -13,6 +13,7 @@ characters.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -129,6 +130,13 @@ def duration(text: str, field: str = "time") -> int:
     if not read or len(text) > LONGEST_NUMBER or int(read[1]) == 0:
         raise Unreadable(field, "a time above 0 such as 90s, 20m or 2h", text)
     return int(read[1]) * SECONDS[read[2]]
+
+
+def minutes(seconds: float) -> str:
+    """A time in words: 40 s, 7 min, 3.5 h."""
+    if seconds < 90:
+        return f"{max(1, math.ceil(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def _split(text: str, separator: str, field: str = "extension") -> list[str]:

@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.compare.cells import cells
+import torch
+
+from ropewalk.errors import InvalidValue, about
+from ropewalk.evaluation.compare.cells import Cell
 from ropewalk.evaluation.compare.cluster.crew import on_cluster
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
+from ropewalk.evaluation.compare.plan import BESIDE, Cost, Plan, calibrated, cost_of, planned
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.compare.workers import side_by_side
+from ropewalk.evaluation.compare.workers import free_bytes, side_by_side, workers_for
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.tasks.signature import Task
-from ropewalk.evaluation.tasks.task_line import checked, tasks_named
+from ropewalk.evaluation.tasks.task_line import tasks_named
+from ropewalk.hf import inspect
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.argument_checks import tasks_text, tokens, whole_number
+from ropewalk.hf.use.inspect import Inspection
+from ropewalk.measure.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
-from ropewalk.measure.loading import OpenedModel, kept, opened_as
-from ropewalk.measure.progress import Shown, showing_progress
+from ropewalk.measure.loading import OpenedModel, is_small, kept, opened_as
+from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
-from ropewalk.notation import BARE
+from ropewalk.notation import minutes
 from ropewalk.parsing import Line
+from ropewalk.placement import AUTO, wanted_placement
 from ropewalk.plain_json import finite, record_json
 from ropewalk.report.comparison import as_json, write_report
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable
 from ropewalk.report.tables import advice, interval, ranked, remarks, short, table, title
+from ropewalk.report.titles import texts
 from ropewalk.spec import Json
 
-TIMES = (2, 4, 8)  # lengths by default, in trained lengths
 FEWEST, SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
+ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
+UNLIMITED = "none"
+OTHER_PRECISION = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}
+FASTER = 1.1  # times as fast, from which on another precision is taken
+AfterRound = Callable[["ComparisonResult", str], None]  # called with the result so far, and what was read
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +56,8 @@ class ComparisonResult(MeasuredResult):
     """The result of `rw.compare`; `comparison` has its candidates, the base model first."""
 
     comparison: Comparison
+    unfinished: tuple[str, ...] = field(default=(), kw_only=True)  # what was not measured, and why
+    interrupted: bool = field(default=False, kw_only=True)
 
     @property
     def title(self) -> str:
@@ -74,8 +88,8 @@ class ComparisonResult(MeasuredResult):
 
     @property
     def stopped(self) -> list[tuple[str, str]]:
-        """What was not measured to the end, and why: nothing, in a comparison without rounds."""
-        return []
+        """What was not measured to the end, and why."""
+        return [("not measured", why) for why in self.unfinished]
 
     @property
     def best(self) -> str:
@@ -102,8 +116,9 @@ def compare(
     *,
     tokenizer: Any = None,
     lengths: int | str | Sequence[int | str] = (),
+    time_limit: float | str = "",
     corpus: str = "stdlib",
-    samples: int = SAMPLES,
+    samples: int | None = None,
     tasks: str = "",
     folder: str | Path | None = None,
     device: str = "",
@@ -113,6 +128,7 @@ def compare(
     workers: int = 1,
     ray: str = "",
     progress: Shown = True,
+    after_round: AfterRound = lambda result, read: None,
 ) -> ComparisonResult:
     """Measure extensions of a model side by side on held-out text, and say which to use.
 
@@ -122,24 +138,54 @@ def compare(
     `model` is a loaded model, a folder, a name on the hub, or default: the model that comes with Ropewalk. A loaded
     model is left as it was; its tokenizer is the one beside its weights unless `tokenizer` is passed. A named model
     is loaded by `device`, `dtype`, `revision` and `trust_remote_code`, as by the options of the command line.
-    `extensions` are lines or `Extension`s, or a mapping from names to them; by default nine lines. `lengths` are
-    tokens (1024 or "1k"), by default 2, 4 and 8 times the trained length, which is always measured. `tasks` is a
-    list in one text, such as "passkey,needle:depths=5"; "./my_task.py" is a file with a task of yours. In a
-    `folder` the numbers are kept: the same call continues there and measures nothing twice. `workers` are processes
-    (0: as many as suit the model), `ray` is the address of a cluster. `progress=False` shows no bar; "lines" prints
-    lines into a log. In a notebook the result shows itself as a table.
+    `extensions` are lines or `Extension`s, or a mapping from names to them; by default five lines. `lengths` are
+    tokens (1024 or "1k"), by default 1, 2 and 4 times the trained length, as far as time, memory and texts allow; the
+    trained length is always measured. All read one text first, then more, up to `samples` (8). `time_limit` (seconds,
+    or "30m"; "none") is by default 30 minutes on a CPU where nothing is said of `samples`: the last whole round
+    counts, and the first is always finished. `tasks` is a list in one text, such as "passkey,needle:depths=5";
+    "./my_task.py" is a file with a task of yours. In a `folder` the numbers are kept: the same call continues there
+    and measures nothing twice. `workers` are processes (0: as many as suit the model), `ray` is the address of a
+    cluster. `progress=False` shows no bar; "lines" prints the plan, and lines into a log. `after_round` is called with
+    the result so far. In a notebook the result shows itself as a table.
     """
-    lines, all_tasks = lines_of(extensions), _tasks(tasks, samples)
-    asked = list(tokens("lengths", lengths))
+    began = time.monotonic()
+    lines, all_tasks = lines_of(extensions), _tasks(tasks, SAMPLES if samples is None else samples)
+    asked, limit = list(tokens("lengths", lengths)), _limit(time_limit)
     measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
     with (
         kept(folder) as place,
         opened_as(model, tokenizer, **how) as host,
+        showing_progress("planning", shown=progress) as shown,
     ):
-        subject, all_lengths = _subject(host, corpus, asked)
-        return ComparisonResult(_measured(subject, lines, all_lengths, all_tasks, place, measuring, progress))
+        if limit is None and samples is None and host.model.device.type == "cpu" and not ray:
+            limit = ON_CPU
+        job = ComparisonJob(
+            host=host,
+            corpus=corpus,
+            lines=lines,
+            chosen=bool(extensions),
+            tasks=all_tasks,
+            store=Store(place / "cells.sqlite"),
+            measuring=measuring,
+            workers=workers,
+            deadline=None if limit in (None, math.inf) else began + limit,
+            free_precision=_is_free(model, dtype, host.model),
+            shown=shown,
+        )
+        return job.done(asked, after_round)
+
+
+def _is_free(model: Any, dtype: str, loaded: Any) -> bool:
+    """Whether nobody has chosen a precision: a loaded model has one, and a small model keeps its own."""
+    named = isinstance(model, str | Path) and not dtype and wanted_placement().dtype == AUTO
+    return named and loaded.device.type == "cpu" and not is_small(loaded)
+
+
+def _limit(value: float | str) -> float | None:
+    """Seconds; infinity for none, None where the caller says nothing."""
+    return math.inf if value == UNLIMITED else seconds("time_limit", value)
 
 
 def _tasks(tasks: str, samples: int) -> Sequence[Task]:
@@ -147,36 +193,144 @@ def _tasks(tasks: str, samples: int) -> Sequence[Task]:
     return tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples)
 
 
-def _subject(host: OpenedModel, corpus: str, lengths: list[int]) -> tuple[Subject, list[int]]:
-    """What is measured, and at which lengths: the trained length is always one of them."""
-    known = trained_len(host.model.config.get_text_config())
-    lengths = sorted({known, *(lengths or [times * known for times in TIMES])})
-    if lengths[0] < known:
-        raise InvalidValue("lengths", f"at least the trained length ({known})", lengths[0])
-    return host.subject(corpus, lengths[-1]), lengths
+class TimeIsUp(Exception):
+    """The time of a comparison is over; raised between two texts."""
 
 
-def _measured(
-    subject: Subject,
-    lines: list[Line],
-    lengths: list[int],
-    tasks: Sequence[Task],
-    place: Path,
-    measuring: Measuring,
-    shown: Shown,
-) -> Comparison:
-    names = range(len({BARE, *(line.text for line in lines)}))
-    total, done = len(list(cells(names, checked(tasks, FEWEST), lengths, lengths[0]))), count(1)  # type: ignore[arg-type]
-    with showing_progress("measuring", shown=shown) as progress:
+@dataclass(frozen=True, kw_only=True)
+class ComparisonJob:
+    """A comparison that plans itself, and goes round after round."""
+
+    host: OpenedModel
+    corpus: str
+    lines: list[Line]
+    chosen: bool  # whether the caller named the lines
+    tasks: Sequence[Task]
+    store: Store
+    measuring: Measuring
+    workers: int
+    deadline: float | None  # by time.monotonic()
+    free_precision: bool  # whether a faster one may be chosen
+    shown: WorkProgress
+
+    def done(self, asked: list[int], after_round: AfterRound) -> ComparisonResult:
+        """The result of the last round that was completed; the first one always is."""
+        plan = self.plan(asked)
+        subject, lines = self.host.subject(self.corpus, plan.lengths[-1]), self.lines[: plan.lines]
+        for task in self.tasks:
+            with about(task.title):
+                task.require(subject, task.at(plan.lengths, plan.lengths[0]))
+        for words in self._sentences(plan):
+            self.shown.note(words)
+        left, result = self._left_out(plan), None
+        for number, one in enumerate(plan.rounds, 1):
+            try:
+                compared = self._compared(subject, lines, plan, number, patient=number == 1)
+            except (TimeIsUp, KeyboardInterrupt) as ended:
+                if result is None:
+                    raise
+                stopped = isinstance(ended, KeyboardInterrupt)
+                why = "it was stopped" if stopped else "the time is over (--time none lifts the limit)"
+                more = f"{plan.rounds[-1].texts - plan.rounds[number - 2].texts} more texts: {why}"
+                return replace(result, unfinished=(more, *left), interrupted=stopped)
+            result = ComparisonResult(compared, unfinished=left)
+            after_round(result, f"after {texts(one.texts)}" if number < len(plan.rounds) else "")
+        return cast(ComparisonResult, result)
+
+    def plan(self, asked: list[int]) -> Plan:
+        """What is done."""
+        model, known = self.host.model, trained_len(self.host.model.config.get_text_config())
+        if asked and min(asked) < known:
+            raise InvalidValue("lengths", f"at least the trained length ({known})", min(asked))
+        inspection = inspect(model)
+        cost, seconds_left = self._calibrated(inspection), None
+        if self.deadline is not None:
+            seconds_left = max(1.0, self.deadline - time.monotonic())
+        return planned(
+            cost,
+            inspection,
+            sorted({known, *asked}) if asked else (),
+            lines=len({line.text for line in self.lines}),
+            chosen=self.chosen,
+            samples=max(task.samples for task in self.tasks),
+            limit=seconds_left,
+            free=free_bytes() if model.device.type == "cpu" else 2**62,
+            texts_of=self._texts_of,
+        )
+
+    def _calibrated(self, inspection: Inspection) -> Cost:
+        """The cost of this model here; in the faster precision, where the caller left it to Ropewalk."""
+        model, known = self.host.model, inspection.facts.trained_len
+        cost = calibrated(cost_of(model, inspection), model, known)
+        if self.free_precision and model.dtype in OTHER_PRECISION:
+            before = model.dtype
+            other = calibrated(cost_of(model.to(OTHER_PRECISION[before]), inspection), model, known)
+            if other.rate > FASTER * cost.rate:
+                cost = other
+            else:
+                model.to(before)
+        subject = self.host.subject(self.corpus, known)
+        return replace(cost, rate=cost.rate * (self.workers or workers_for(subject)))
+
+    def _texts_of(self, length: int) -> int:
+        return self.host.subject(self.corpus, length).count(max(task.samples for task in self.tasks))
+
+    def _sentences(self, plan: Plan) -> Iterator[str]:
+        """The plan in words."""
+        model = self.host.model
+        count = sum(parameter.numel() for parameter in model.parameters())
+        lengths, last = ", ".join(short(length) for length in plan.lengths), plan.last
+        yield f"{count / 1e6:,.0f} million parameters in {str(model.dtype).removeprefix('torch.')}, {self.corpus} texts"
+        yield f"plan: the base model and {counted_lines(plan.lines)} at {lengths}, up to {texts(plan.rounds[-1].texts)}"
+        first = plan.seconds(plan.rounds[0])
+        ends = f"{texts(last.texts)} in {minutes(plan.seconds(last))}" if len(plan.rounds) > 1 else "everything"
+        memory = f"{plan.memory / 2**30:.1f} GiB beside the weights"
+        yield f"about {minutes(first)} to the first table, {ends}; about {memory}"
+        if plan.rounds[-1].texts < (wanted := max(task.samples for task in self.tasks)):
+            yield f"{self.corpus} has no {wanted} held-out texts of {short(plan.lengths[-1])}, so fewer are read"
+        yield from (f"left out: {words}" for words in self._left_out(plan))
+
+    def _left_out(self, plan: Plan) -> tuple[str, ...]:
+        """What is not measured, with what measures it."""
+        every = ",".join(short(length) for length in (*plan.lengths, *plan.left_out))
+        lengths = [
+            f"{short(length)} tokens, about {minutes(plan.cost.seconds(length))} a text and line:"
+            f" --lengths {every} --time none"
+            for length in plan.left_out
+        ]
+        lines = [line.text for line in self.lines[plan.lines :]]
+        return (*lengths, *([f"{', '.join(lines)}: name them, or give more --time"] if lines else []))
+
+    def _compared(self, subject: Subject, lines: list[Line], plan: Plan, number: int, *, patient: bool) -> Comparison:
+        """One round."""
+        one = plan.rounds[number - 1]
+        tasks = [replace(task, samples=min(task.samples, one.texts)) for task in self.tasks]
+        total, done = plan.seconds(plan.last), 0.0
+        label = f"round {number} of {len(plan.rounds)}, {texts(one.texts)}" if len(plan.rounds) > 1 else "measuring"
+        self.shown(0.0, total, label)
+
+        def progress(cell: Cell) -> None:
+            nonlocal done
+            done += BESIDE * plan.cost.seconds(cell.length)
+            self.shown(min(done, total), total, label)
+            if not patient and self.deadline is not None and time.monotonic() > self.deadline:
+                raise TimeIsUp
+
         return measured(
             subject,
             lines,
-            lengths,
-            Store(place / "cells.sqlite"),
+            plan.lengths,
+            self.store,
             tasks=tasks,
-            measuring=measuring,
-            progress=lambda _: progress(next(done), total),
+            measuring=self.measuring,
+            progress=progress,
+            only_longest=one.only_longest,
         )
+
+
+def counted_lines(count: int) -> str:
+    """An extension, or several."""
+    return f"{count} extension{'s' * (count != 1)}"
 
 
 def _loss(candidate: Candidate, at: int) -> str:

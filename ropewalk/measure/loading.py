@@ -150,12 +150,12 @@ def placed(model: Any, *, small_in_float32: bool = True) -> Any:
     where = wanted.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if where == "cpu":
         keep_memory()
-    if small_in_float32 and wanted.dtype == AUTO and where == "cpu" and _is_small(model):
+    if small_in_float32 and wanted.dtype == AUTO and where == "cpu" and is_small(model):
         model = model.float()
     return _moved(model, where).eval()
 
 
-def _is_small(model: Any) -> bool:
+def is_small(model: Any) -> bool:
     """Whether float32 costs little; quantised weights have no other precision."""
     from ropewalk.hf.probe.quantised import format_of
 

@@ -8,14 +8,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from threading import Event, Thread
 from typing import Any, Literal, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ropewalk.notation import minutes
+
 INTERVAL = 30.0  # seconds between two lines where nothing shows a bar
 # True: a bar where somebody looks, else nothing; lines: a bar, else lines for a log; False: nothing.
 Shown = Literal[True, False, "lines"]
+AT_ONCE = 1.0  # seconds in which nothing is measured
 REDRAWN = 0.1  # seconds between two pictures of a notebook's bar
 
 
@@ -67,19 +71,36 @@ class NotebookBar:
 
 
 class LinesNowAndThen:
-    """A line on the error stream every half minute, for a log."""
+    """A line on the error stream every half minute by the clock, for a log, with the time that is left."""
 
-    def __init__(self) -> None:
-        self._last = time.monotonic()
+    def __init__(self, label: str) -> None:
+        self._label, self._done, self._total, self._begun, self._first = label, 0.0, 0.0, time.monotonic(), 0.0
+        self._closed = Event()
+        Thread(target=self._print, daemon=True, name="ropewalk-progress").start()
 
     def show(self, label: str, done: float, total: float) -> None:
-        """Print a line if the last one is old enough."""
-        if time.monotonic() - self._last >= INTERVAL:
-            self._last = time.monotonic()
-            print(f"ropewalk: {label}, {min(1.0, done / total):.0%}", file=sys.stderr, flush=True)
+        """Remember that much; what is done in the first second was done before."""
+        if not self._total:
+            self._begun = time.monotonic()
+        if time.monotonic() - self._begun < AT_ONCE:
+            self._first = done
+        self._label, self._done, self._total = label, done, total
+
+    def _print(self) -> None:
+        while not self._closed.wait(INTERVAL):
+            print(f"ropewalk: {self._label}{self._share()}", file=sys.stderr, flush=True)
+
+    def _share(self) -> str:
+        if not self._total:
+            return ""
+        done = self._done - self._first
+        left = (time.monotonic() - self._begun) * (self._total - self._done) / done if done > 0 else None
+        words = f", about {minutes(left)} left" if left is not None and left > 0 else ""
+        return f", {min(1.0, self._done / self._total):.0%}{words}"
 
     def close(self) -> None:
         """Lines stay."""
+        self._closed.set()
 
 
 class WorkProgress:
@@ -123,7 +144,7 @@ def _display(label: str, shown: Shown) -> ProgressDisplay | None:
         return NotebookBar(label)
     if sys.stderr.isatty():
         return TerminalBar(label)
-    return LinesNowAndThen() if shown == "lines" else None
+    return LinesNowAndThen(label) if shown == "lines" else None
 
 
 def in_notebook() -> bool:

@@ -69,12 +69,12 @@ class MeasuredResult(ABC):
         return as_html(self.title, self.table, self.sentences)
 
 
-def aligned(table: PageTable) -> list[str]:
+def aligned(table: PageTable, most: int = SHOWN) -> list[str]:
     """The head and the first rows as lines of text, numbers to the right; the last says how many are left out."""
-    rows = [table.head, *table.rows[:SHOWN]]
+    rows = [table.head, *table.rows[:most]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [_line(row, widths, table.ends_in_words) for row in rows]
-    more = len(table.rows) - SHOWN
+    more = len(table.rows) - most
     return [*lines, f"  ... and {more} more"] if more > 0 else lines
 
 

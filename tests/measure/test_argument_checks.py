@@ -46,7 +46,7 @@ def test_tasks_are_one_text():
         (rw.fit, "judges", WRONG_COUNTS),
         (rw.fit, "budget", WRONG_TIMES),
         (rw.fit, "workers", [0, -1, math.nan, 1.5, True, None]),
-        (rw.compare, "samples", [*WRONG_COUNTS, None]),
+        (rw.compare, "samples", WRONG_COUNTS),
         (rw.compare, "workers", [-1, math.nan, 1.5, True, None]),
         (rw.leaderboard, "samples", [*WRONG_COUNTS, None]),
         (rw.leaderboard, "workers", [-1, math.nan, 1.5, True, None]),

@@ -1,6 +1,7 @@
 """Progress: a bar on a terminal's error stream or in a notebook's cell, lines in a log, or nothing."""
 
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,6 @@ from ropewalk.measure import progress
 
 def shown_progress(monkeypatch, capsys, *, terminal, **given):
     """What the error stream gets while a job reports half and the whole of its work."""
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     monkeypatch.setenv("TERM", "xterm")
     with progress.showing_progress("reading", **given) as show:
@@ -25,8 +25,34 @@ def shown_progress(monkeypatch, capsys, *, terminal, **given):
 
 
 def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
-    shown = shown_progress(monkeypatch, capsys, terminal=False, shown="lines")
-    assert shown == "ropewalk: reading, 50%\nropewalk: writing, 100%\n"
+    """By the clock, also while nothing is reported."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    with progress.showing_progress("reading", shown="lines") as show:
+        time.sleep(0.1)
+        show(1, 2)
+        time.sleep(0.1)
+        show(2, 2, "writing")
+        time.sleep(0.1)
+    said = capsys.readouterr().err.splitlines()
+    assert list(dict.fromkeys(said)) == ["ropewalk: reading", "ropewalk: reading, 50%", "ropewalk: writing, 100%"]
+    assert len(said) > 3
+    time.sleep(0.05)
+    assert capsys.readouterr().err == ""  # it has ended
+
+
+def test_a_line_says_what_is_left(monkeypatch):
+    """By what was done since the first second: what is reported before it was done before."""
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(progress, "INTERVAL", 1e6)
+    lines = progress.LinesNowAndThen("reading")
+    lines.show("reading", 40, 100)
+    assert lines._share() == ", 40%"
+    clock[0] += 60
+    lines.show("reading", 60, 100)  # 20 in 60 s: 40 more take 120 s
+    assert lines._share() == ", 60%, about 2 min left"
+    lines.close()
 
 
 def test_nothing_where_nobody_looks(monkeypatch, capsys):

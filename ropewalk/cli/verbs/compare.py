@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from ropewalk.cli import completion
 from ropewalk.cli.browser import Open, shown
+from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.errors import InvalidValue
@@ -32,10 +34,14 @@ Model = Annotated[
 ]
 Lines = Annotated[
     list[str] | None,
-    typer.Argument(autocompletion=completion.extensions, help="extensions, such as yarn rerope+log_n; by default nine"),
+    typer.Argument(autocompletion=completion.extensions, help="extensions, such as yarn rerope+log_n; by default five"),
 ]
 Lengths = Annotated[
-    str, typer.Option(metavar="LENGTHS", help="such as 512,2k,8k; by default 1, 2, 4 and 8 times the trained length")
+    str,
+    typer.Option(
+        metavar="LENGTHS",
+        help="such as 512,2k,8k; by default 1, 2 and 4 times the trained length, as far as time and memory allow",
+    ),
 ]
 Corpus = Annotated[
     str,
@@ -47,7 +53,8 @@ Corpus = Annotated[
 ]
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,ruler:kind=vt,./my_task.py")]
 Samples = Annotated[
-    int | None, typer.Option(min=2, help="texts for each length; by default 8, with --all 24 in rounds of 4, 8 and 24")
+    int | None,
+    typer.Option(min=2, help="texts for each length; by default 8 in rounds of 1, 2, 4 and 8, with --all 24 in three"),
 ]
 All = Annotated[
     bool,
@@ -55,14 +62,15 @@ All = Annotated[
 ]
 To = Annotated[
     str,
-    typer.Option("--to", metavar="LENGTH", help="with --all: target length; by default 8 times the trained length"),
+    typer.Option("--to", metavar="LENGTH", help="the longest length; with --all by default 8 times the trained length"),
 ]
 Time = Annotated[
     str,
     typer.Option(
         "--time",
         metavar="TIME",
-        help="with --all: time limit, such as 30m; the last complete round counts, and the first is always completed",
+        help="time limit, such as 30m, or none; by default 30m on a CPU if --samples is not given. The last complete"
+        " round counts, and the first is always completed",
     ),
 ]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report is written")]
@@ -94,7 +102,9 @@ def compare(
         if ray and value:
             sentence = f"give --ray or --{option}, not both: the cluster has a worker for each GPU or CPU"
             raise InvalidValue.because(option, sentence)
-    _require_together({"to": to, "time": time}, {"lengths": lengths}, all_)
+    _require_together(lengths, to, all_)
+    if time and time != "none":
+        duration(time, "--time")
     how: dict[str, Any] = {
         "corpus": corpus,
         "tasks": tasks,
@@ -103,10 +113,20 @@ def compare(
         "ray": ray,
         "progress": "lines",
     }
+
+    def so_far(result: ComparisonResult, read: str) -> None:
+        """The page and, between rounds, the table: on the error stream, since only the last one is the answer."""
+        from ropewalk.measure.result import aligned
+
+        result.write(out, command=command())
+        if read:
+            table = "\n".join(aligned(result.brief, most=len(result.brief.rows)))
+            print(f"\nropewalk: {read}\n{table}\n", file=sys.stderr, flush=True)
+
     result = (
         _board(model, extensions, to, time, samples, how)
         if all_
-        else _side_by_side(model, extensions, lengths, samples, how)
+        else _side_by_side(model, extensions, lengths or to, time, samples, {**how, "after_round": so_far})
     )
     page = result.write(out, command=command())
     if as_json:
@@ -114,30 +134,30 @@ def compare(
     else:
         _show(result)
         print(f"Report: {page} ({result.comparison.seconds:.0f} s of measuring, summed over processes)")
+        if result.interrupted:
+            print("The same command goes on.")
     shown(page, wanted=open_)
+    if result.interrupted:
+        raise typer.Exit(STOPPED)
 
 
-def _require_together(board: dict[str, str], others: dict[str, str], all_: bool) -> None:
-    """Refuse options that the other kind of comparison has."""
-    if all_:
-        for option, value in others.items():
-            if value:
-                sentence = f"--{option} and --all do not go together: a leaderboard has one target length"
-                raise InvalidValue.because(option, sentence, remedy="give --to LENGTH instead")
-    for option, value in {} if all_ else board.items():
-        if value:
-            raise InvalidValue.because(option, f"--{option} is for a leaderboard", remedy="add --all, or leave it out")
+def _require_together(lengths: str, to: str, all_: bool) -> None:
+    """Refuse lengths that say two things."""
+    if lengths and all_:
+        sentence = "--lengths and --all do not go together: a leaderboard has one target length"
+        raise InvalidValue.because("lengths", sentence, remedy="give --to LENGTH instead")
+    if lengths and to:
+        sentence = "--lengths and --to do not go together: both say how long texts are"
+        raise InvalidValue.because("to", sentence, remedy="give one of them")
 
 
 def _side_by_side(
-    model: str, extensions: list[str] | None, lengths: str, samples: int | None, how: dict[str, Any]
+    model: str, extensions: list[str] | None, lengths: str, time: str, samples: int | None, how: dict[str, Any]
 ) -> ComparisonResult:
-    from ropewalk.measure.comparing import SAMPLES
     from ropewalk.measure.comparing import compare as measured
 
-    return measured(
-        model, extensions or (), lengths=lengths.split(",") if lengths else (), samples=samples or SAMPLES, **how
-    )
+    asked = lengths.split(",") if lengths else ()
+    return measured(model, extensions or (), lengths=asked, time_limit=time, samples=samples, **how)
 
 
 def _board(
@@ -145,9 +165,8 @@ def _board(
 ) -> ComparisonResult:
     from ropewalk.measure.leaderboard import SAMPLES, leaderboard
 
-    if time:
-        duration(time, "--time")
-    return leaderboard(model, to or None, extensions or (), time_limit=time, samples=samples or SAMPLES, **how)
+    limit = "" if time == "none" else time
+    return leaderboard(model, to or None, extensions or (), time_limit=limit, samples=samples or SAMPLES, **how)
 
 
 def _show(result: ComparisonResult) -> None:

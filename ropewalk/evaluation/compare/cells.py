@@ -38,10 +38,19 @@ class Cell(NamedTuple):
 
 
 def cells(
-    extensions: Sequence[Extension], tasks: Sequence[Task], lengths: Sequence[int], trained_len: int
+    extensions: Sequence[Extension],
+    tasks: Sequence[Task],
+    lengths: Sequence[int],
+    trained_len: int,
+    *,
+    only_longest: bool = False,
 ) -> Iterator[Cell]:
-    """Every cell of a comparison, one extension after the other, so that the model is rarely extended anew."""
-    for extension in extensions:
+    """Every cell of a comparison, one extension after the other, so that the model is rarely extended anew.
+
+    `only_longest`: all but the base model, which is the first, read texts of the longest length alone.
+    """
+    for number, extension in enumerate(extensions):
+        read = lengths[-1:] if only_longest and number else lengths
         for task in tasks:
-            for length in task.at(lengths, trained_len):
+            for length in task.at(read, trained_len):
                 yield from (Cell(extension, task, length, sample) for sample in range(task.samples))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.evaluation.compare.installed import SOURCES, installed
@@ -197,8 +197,12 @@ def compare(
     tasks: Sequence[Task] | None = None,
     measuring: Measuring = here,
     progress: Progress = lambda cell: None,
+    only_longest: bool = False,
 ) -> Comparison:
-    """Measure what is missing in the store. The base model is always the first candidate."""
+    """Measure what is missing in the store. The base model is always the first candidate.
+
+    `only_longest`: the others read texts of the longest length alone.
+    """
     tasks = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
@@ -206,7 +210,8 @@ def compare(
     parsed = {name: parsed_for(config, line, target, subject.facts) for name, line in by_name(lines).items()}
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
     ready = [task.prepared(subject, store.path.parent) for task in tasks]
-    rows = run(subject, list(extensions.values()), ready, lengths, store, measuring=measuring, progress=progress)
+    how: dict[str, Any] = {"measuring": measuring, "progress": progress, "only_longest": only_longest}
+    rows = run(subject, list(extensions.values()), ready, lengths, store, **how)
     standard = _standard(rows, subject.facts.trained_len)
     facts = inspect(subject.model, target_len=target)
     candidates = [_candidate(subject, line, one, rows, standard, target, facts) for line, one in extensions.items()]

@@ -66,12 +66,13 @@ def run(
     *,
     measuring: Measuring = here,
     progress: Progress = lambda cell: None,
+    only_longest: bool = False,
 ) -> list[ResultRow]:
     """Measure what is missing, store every cell when it is finished, and condense all results."""
     for task in tasks:
         with about(task.title):
             task.require(subject, task.at(lengths, subject.facts.trained_len))
-    all_cells = list(cells(extensions, tasks, lengths, subject.facts.trained_len))
+    all_cells = list(cells(extensions, tasks, lengths, subject.facts.trained_len, only_longest=only_longest))
     done = store.keys()
     marks = {sample: subject.marks_at(sample) for sample in {cell.sample for cell in all_cells}}
     keys = {cell: cell.key(marks[cell.sample]) for cell in all_cells}  # of the base model, so before it is extended

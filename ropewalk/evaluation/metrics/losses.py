@@ -66,9 +66,17 @@ def text_bytes(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> int:
     return len(str(tokenizer.decode(ids)).encode())
 
 
-def binned(values: Tensor, bins: int = BINS) -> list[float]:
-    """Means over bins of equal size, or the values themselves if there are few."""
-    return [float(values[a:b].double().mean()) for a, b in pairwise(edges(len(values), bins))]
+def binned(values: Tensor, bins: int = BINS, own: Tensor | None = None) -> list[float]:
+    """Means over bins of equal size, or the values themselves if there are few; of a text's `own` tokens alone.
+
+    A bin without one has the mean of all.
+    """
+    own = torch.ones_like(values, dtype=torch.bool) if own is None else own.to(values.device)
+    whole = float(values[own].double().mean())
+    return [
+        float(values[a:b][own[a:b]].double().mean()) if own[a:b].any() else whole
+        for a, b in pairwise(edges(len(values), bins))
+    ]
 
 
 def edges(count: int, bins: int = BINS) -> list[int]:

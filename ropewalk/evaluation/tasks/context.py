@@ -56,7 +56,8 @@ class Context(Task):
         ids = subject.begun(text.ids_n, length)[None]
         trained_len, last = subject.facts.trained_len, self.last_of(subject.facts.trained_len, length)
         cache = DynamicCache(config=host_of(subject.model).config)
-        scores = TokenLosses(*score_tokens(subject.model, ids, cache=cache)).of(text.plain(length - 1))
+        every, own = TokenLosses(*score_tokens(subject.model, ids, cache=cache)), text.plain(length - 1)
+        scores = every.of(own)
         size = text_bytes(subject.tokenizer, ids[0, 1:][-last:][text.plain(last)])
         scored, end = (
             scores.last(int(text.plain(count).sum())) for count in (last, min(last, max(1, trained_len // PIECES)))
@@ -71,7 +72,8 @@ class Context(Task):
         if length == trained_len:
             result["whole_loss"] = scores.loss()
         if length == subject.longest:
-            result |= {"curve": binned(scores.losses_bn[0]), "hits": binned(scores.hits_bn[0].float())}
+            curve, hits = every.losses_bn[0], every.hits_bn[0].float()
+            result |= {"curve": binned(curve, own=own), "hits": binned(hits, own=own)}
         if (
             length == trained_len
             and subject.is_base

@@ -10,9 +10,10 @@ import sys
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.evaluation.compare import runner
+from ropewalk.evaluation.compare import plan, runner
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.measure import comparing
 
 from lab.texts import folder_of, tokenizer
 
@@ -267,8 +268,8 @@ def test_killed_a_leaderboard_goes_on_where_it_was(small, whole_board, tmp_path,
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--to", "64"], "--to is for a leaderboard; add --all, or leave it out"),
-        (["--time", "5m"], "--time is for a leaderboard; add --all, or leave it out"),
+        (["--to", "64", "--lengths", "64"], "--lengths and --to do not go together: both say how long texts are"),
+        (["--time", "soon"], "--time must be a time above 0 such as 90s, 20m or 2h, got 'soon'"),
         (["--all", "--lengths", "64"], "--lengths and --all do not go together: a leaderboard has one target length"),
         (["--all", "--to", "many"], "--to must be a whole number such as 512, 32k or 1m, got 'many'"),
         (["--all", "--to", "32"], "--to must be above the trained length (32), got 32"),
@@ -282,3 +283,61 @@ def test_options_of_a_leaderboard(small, tmp_path, capsys, given, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def rounds_line(small, out, *given):
+    corpus = f"all:folder:{small / 'texts'}"
+    return ["compare", str(small / "model"), "yarn", "--corpus", corpus, "-o", str(out), *given]
+
+
+def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, monkeypatch, capsys):
+    """A table and the page after each; all of it equals what one round gives."""
+    asked = ["--to", "64", "--samples", "4"]
+    assert run(rounds_line(small, tmp_path / "once", *asked)) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    assert run(rounds_line(small, tmp_path / "rounds", *asked)) == 0
+    said = capsys.readouterr()
+    assert [line for line in said.err.splitlines() if line.startswith("ropewalk: after")] == [
+        "ropewalk: after 1 text",
+        "ropewalk: after 1 text",
+        "ropewalk: after 2 texts",
+    ]
+    assert said.err.count("minus base [95% CI]") == 3
+    once, rounds = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("once", "rounds"))
+    assert same_figures(
+        [one["rows"][0]["samples"] for one in once["contenders"]],
+        [one["rows"][0]["samples"] for one in rounds["contenders"]],
+    )
+    assert "round 4 of 4" not in said.out
+
+
+@pytest.mark.parametrize("how", ["time", "interrupt"])
+def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypatch, capsys, how):
+    """The last whole round; the same command goes on."""
+    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    measured, clock = [], [0.0]
+
+    def counted(subject, cell, measure=runner.result_of):
+        measured.append(cell)
+        if len(measured) == 10:  # in the round of four texts
+            if how == "interrupt":
+                raise KeyboardInterrupt
+            clock[0] += 100.0
+        return measure(subject, cell)
+
+    monkeypatch.setattr(runner, "result_of", counted)
+    monkeypatch.setattr(comparing.time, "monotonic", lambda: clock[0])
+    line = rounds_line(small, tmp_path, "--to", "64", "--samples", "4", "--time", "60s", "--workers", "1")
+    assert run(line) == (130 if how == "interrupt" else 0)
+    said = capsys.readouterr().out
+    why = "it was stopped" if how == "interrupt" else "the time is over"
+    assert f"more texts: {why}" in " ".join(said.split())
+    assert ("The same command goes on." in said) == (how == "interrupt")
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["contenders"][0]["rows"][0]["samples"]) == 2
+    clock[0], before = 0.0, len(measured)
+    assert run(line) == 0
+    kept = {(cell.extension, cell.length, cell.sample) for cell in measured[:before]}
+    again = {(cell.extension, cell.length, cell.sample) for cell in measured[before:]}
+    assert len(kept & again) <= 1  # only what was being measured

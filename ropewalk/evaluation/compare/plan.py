@@ -1,0 +1,176 @@
+"""What a comparison does, decided before it: lengths, lines and rounds, and the time and the memory that they need.
+
+    operations(n) = 2 n parameters + sum over layers of 2 heads (d_k + d_v) pairs(n)
+
+pairs(n) are the pairs of a token and a key before it: n^2 / 2, or about n w under a window of w. A few seconds of
+reading show how many operations a second this model does on this machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ropewalk.evaluation.metrics.losses import token_losses
+from ropewalk.hf.use.inspect import Inspection
+
+FEWEST = 2  # texts that a length is worth measuring for
+TIMES = (1, 2, 4)  # lengths by default, in trained lengths
+AT_ONCE = 30.0  # seconds: a comparison that takes no longer has one round
+LEAST_LINES = 2  # of those that a caller did not choose, however little time there is
+CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
+FEW_SECONDS = 6.0
+BESIDE = 1.1  # an extension's time over the base model's, with the questions
+COPIES = 3  # of the longest text's keys and values: grown, joined, and kept for the questions
+GIB = 2**30
+
+
+class Round(NamedTuple):
+    """A part of a comparison, after which there is a table."""
+
+    texts: int
+    only_longest: bool = False  # extensions read texts of the longest length alone
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The operations of reading a text, and how many this machine does in a second."""
+
+    parameters: int
+    layers: tuple[tuple[float, int | None], ...]  # 2 heads (d_k + d_v), and the window
+    rate: float = 1.0
+
+    def operations(self, length: int) -> float:
+        """Of one text."""
+        pairs = {window: _pairs(length, window) for _, window in self.layers}
+        return 2.0 * length * self.parameters + sum(each * pairs[window] for each, window in self.layers)
+
+    def seconds(self, length: int) -> float:
+        """Of one text, by the base model."""
+        return self.operations(length) / self.rate
+
+
+def _pairs(length: int, window: int | None) -> float:
+    seen = min(window or length, length)
+    return length * seen - seen**2 / 2
+
+
+def cost_of(model: Any, inspection: Inspection) -> Cost:
+    """The operations of a model; a table of words that only looks tokens up costs nothing."""
+    tied = model.get_output_embeddings() is not None and (
+        model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    )
+    words = 0 if tied else model.get_input_embeddings().weight.numel()
+    parameters = sum(parameter.numel() for parameter in model.parameters()) - words
+    layers = tuple((2.0 * one.heads * (one.head_dim + one.value_dim), one.window) for one in inspection.layers)
+    return Cost(max(1, parameters), layers)
+
+
+def calibrated(cost: Cost, model: Any, trained_len: int, clock: Callable[[], float] = time.perf_counter) -> Cost:
+    """The same with the rate at which the model reads here: a short text, and a longer one where that is quick."""
+    words, rate = model.get_input_embeddings().weight.shape[0], 0.0
+    for length in sorted({min(trained_len, count) for count in CALIBRATED}):
+        if rate and cost.operations(length) / rate > FEW_SECONDS:
+            break
+        ids = (torch.arange(length, device=model.device) * 7919 % words)[None]
+        token_losses(model, ids[:, :64])  # the first text in a process takes longer
+        began = clock()
+        token_losses(model, ids)
+        rate = cost.operations(length - 1) / max(clock() - began, 1e-6)
+    return replace(cost, rate=rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is done, and what is left out."""
+
+    lengths: tuple[int, ...]
+    lines: int  # of the lines that were asked for, the first ones
+    rounds: tuple[Round, ...]
+    cost: Cost
+    limit: float | None  # seconds
+    memory: int  # bytes beside the weights
+    left_out: tuple[int, ...] = ()  # lengths
+
+    def seconds(self, round_: Round) -> float:
+        """Of everything up to the end of a round."""
+        return needed(self.cost, self.lengths, self.lines, round_)
+
+    @property
+    def last(self) -> Round:
+        """The last round that is expected to end in time: the first one is always finished."""
+        fitting = [one for one in self.rounds if self.limit is None or self.seconds(one) <= self.limit]
+        return fitting[-1] if fitting else self.rounds[0]
+
+
+def needed(cost: Cost, lengths: Sequence[int], lines: int, round_: Round) -> float:
+    """Seconds until a round is done."""
+    base = sum(cost.seconds(length) for length in (lengths if not round_.only_longest else {lengths[0], lengths[-1]}))
+    others = [lengths[-1]] if round_.only_longest else lengths
+    return round_.texts * BESIDE * (base + lines * sum(cost.seconds(length) for length in others))
+
+
+def planned(
+    cost: Cost,
+    inspection: Inspection,
+    asked: Sequence[int],
+    *,
+    lines: int,
+    chosen: bool,
+    samples: int,
+    limit: float | None,
+    free: int,
+    texts_of: Callable[[int], int],
+) -> Plan:
+    """The plan: asked-for lengths and lines as they are; else what time, memory and texts allow.
+
+    `texts_of` says how many texts of a length there are, at most `samples`; `free` is the memory in bytes; `chosen`
+    lines are never left out.
+    """
+    known = inspection.facts.trained_len
+    lengths, left_out = tuple(asked), list[int]()
+    if not asked:
+        every = [times * known for times in TIMES]
+        while len(every) > 1 and not _fits(cost, inspection, every, lines, limit, free, texts_of):
+            left_out.insert(0, every.pop())
+        lengths = tuple(every)
+    count = max(1, min(samples, texts_of(lengths[-1])))
+    first = Round(1, only_longest=True)
+    while not chosen and lines > LEAST_LINES and limit and needed(cost, lengths, lines, first) > limit:
+        lines -= 1
+    whole = Round(count)
+    rounds = [Round(texts) for texts in (1, 2, 4, 8, 16, 32, 64) if texts < count] + [whole]
+    quick = needed(cost, lengths, lines, whole) <= AT_ONCE
+    return Plan(
+        lengths=lengths,
+        lines=lines,
+        rounds=(whole,) if quick else (first, *rounds),
+        cost=cost,
+        limit=limit,
+        memory=_memory(inspection, lengths[-1]),
+        left_out=tuple(left_out),
+    )
+
+
+def _fits(
+    cost: Cost,
+    inspection: Inspection,
+    lengths: Sequence[int],
+    lines: int,
+    limit: float | None,
+    free: int,
+    texts_of: Callable[[int], int],
+) -> bool:
+    """Whether two texts of the longest length can be read in time, within memory, where there are two."""
+    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, Round(FEWEST)) > limit:
+        return False
+    return _memory(inspection, lengths[-1]) <= free and texts_of(lengths[-1]) >= FEWEST
+
+
+def _memory(inspection: Inspection, length: int) -> int:
+    """Beside the weights, about: the cache with its copies, and the work space of a chunk."""
+    return COPIES * replace(inspection, target_len=length).cache_bytes() + GIB // 2

@@ -1,0 +1,114 @@
+"""What a comparison plans, against numbers worked by hand."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hf.models import tiny
+
+from ropewalk.evaluation.compare.plan import BESIDE, Cost, Round, calibrated, cost_of, needed, planned
+from ropewalk.hf import inspect
+from ropewalk.notation import minutes
+
+# 10 parameters, one full layer with 6 operations a pair, one with a window of 4 and 2 a pair.
+COST = Cost(parameters=10, layers=((6.0, None), (2.0, 4)), rate=100.0)
+
+
+def test_operations_by_hand():
+    """8 tokens: 8 x 20; 8^2 / 2 = 32 pairs; under a window of 4, 8 x 4 - 8 = 24."""
+    assert COST.operations(8) == 160 + 6 * 32 + 2 * 24
+    assert COST.operations(4) == 80 + 6 * 8 + 2 * 8  # all within the window
+    assert COST.seconds(8) == 4.0
+
+
+def test_the_operations_of_a_model():
+    """Its layers have 4 heads of 16 and 16; a table of words that is not the head's costs nothing."""
+    model = tiny("llama", num_hidden_layers=3)
+    cost = cost_of(model, inspect(model))
+    assert cost.layers == ((2 * 4 * 32, None),) * 3
+    words = model.get_input_embeddings().weight.numel()
+    assert cost.parameters == sum(one.numel() for one in model.parameters()) - words
+    tied = tiny("llama", num_hidden_layers=3, tie_word_embeddings=True)
+    assert cost_of(tied, inspect(tied)).parameters == cost.parameters
+
+
+def test_seconds_of_a_round():
+    """The base model and two lines, at 4 and 8 tokens; first the lines at 8 alone."""
+    four, eight = COST.seconds(4), COST.seconds(8)
+    assert needed(COST, (4, 8), 2, Round(3)) == pytest.approx(BESIDE * 3 * 3 * (four + eight))
+    assert needed(COST, (4, 8), 2, Round(1, only_longest=True)) == pytest.approx(BESIDE * (four + 3 * eight))
+
+
+def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
+    model = tiny("llama", num_hidden_layers=1)
+    slow = iter([0.0, 10.0])  # 512 tokens take 10 s, so 2,048 are not read
+    got = calibrated(COST, model, 4096, clock=lambda: next(slow))
+    assert got.rate == pytest.approx(COST.operations(511) / 10)
+    quick = iter([0.0, 0.1, 5.0, 6.0])
+    assert calibrated(COST, model, 4096, clock=lambda: next(quick)).rate == pytest.approx(COST.operations(2047) / 1.0)
+    short = iter([0.0, 2.0])
+    assert calibrated(COST, model, 32, clock=lambda: next(short)).rate == pytest.approx(COST.operations(31) / 2.0)
+
+
+@pytest.fixture(scope="module")
+def inspection():
+    """Of a model that was trained on 8,192 tokens."""
+    model = tiny("llama", num_hidden_layers=2, max_position_embeddings=8192)
+    return inspect(model)
+
+
+def plan(inspection, seconds, asked=(), **given):
+    """With a text of 32k taking this long."""
+    cost = replace(COST, rate=COST.operations(32768) / seconds)
+    how = {"lines": 5, "chosen": False, "samples": 8, "limit": 1800.0, "free": 2**40, "texts_of": lambda length: 8}
+    return planned(cost, inspection, asked, **{**how, **given})
+
+
+def test_lengths_as_far_as_time_goes(inspection):
+    quick, slow = plan(inspection, 1.0), plan(inspection, 400.0)
+    assert quick.lengths == (8192, 16384, 32768)
+    assert quick.left_out == ()
+    assert slow.lengths == (8192, 16384)  # two texts of 32k by six lines would take 80 minutes
+    assert slow.left_out == (32768,)
+    assert plan(inspection, 400.0, limit=None).lengths == (8192, 16384, 32768)
+
+
+def test_lengths_as_far_as_memory_and_texts_go(inspection):
+    assert plan(inspection, 1.0, free=2**29 + 1).lengths == (8192,)
+    few = plan(inspection, 1.0, texts_of=lambda length: {8192: 8, 16384: 3}.get(length, 1))
+    assert (few.lengths, few.rounds[-1].texts) == ((8192, 16384), 3)
+    none = plan(inspection, 1.0, texts_of=lambda length: 0)
+    assert none.lengths == (8192,)
+
+
+def test_what_is_asked_for_stays(inspection):
+    asked = plan(inspection, 4000.0, asked=(8192, 65536), chosen=True)
+    assert (asked.lengths, asked.lines, asked.left_out) == ((8192, 65536), 5, ())
+    assert asked.last == asked.rounds[0]  # the first round is finished, however long it takes
+
+
+def test_lines_as_far_as_time_goes(inspection):
+    assert plan(inspection, 400.0).lines == 5
+    assert plan(inspection, 4000.0).lines < 5
+    assert plan(inspection, 1e6).lines == 2
+    assert plan(inspection, 1e6, lines=1).lines == 1
+
+
+def test_rounds(inspection):
+    """One text first, by all lines at the longest length; what is quick has one round."""
+    assert plan(inspection, 0.01).rounds == (Round(8),)
+    rounds = plan(inspection, 400.0, samples=6).rounds
+    assert rounds == (Round(1, only_longest=True), Round(1), Round(2), Round(4), Round(6))
+    inside = plan(inspection, 400.0)
+    assert inside.seconds(inside.last) <= 1800 < inside.seconds(inside.rounds[inside.rounds.index(inside.last) + 1])
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (300, "5 min"), (12600, "3.5 h")])
+def test_times_in_words(seconds, words):
+    assert minutes(seconds) == words
+
+
+def test_a_model_without_a_head_is_no_error():
+    model = tiny("llama", num_hidden_layers=1)
+    model.get_output_embeddings = lambda: None
+    assert cost_of(model, SimpleNamespace(layers=())).parameters > 0
