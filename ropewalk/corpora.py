@@ -6,11 +6,16 @@ split. What is held out and stands in the training part too, as vendored package
 a document of which more than a tenth does, by its long lines or, where these are few, by stretches of 48 bytes
 (near_copies.py). (Data sets of the hub are not searched for those: they are streamed.)
 
+What a corpus has of a text longer than its documents is made of those of a series, one after the other in the order of
+their names: the files of a project, or all descriptions (evaluation/material/passage_search.py). A row has no series.
+
 Texts of less than 200 characters are skipped. Longer ones than 16 million are cut into documents of one project.
 
 python                    the sources of this Python's standard library and of its installed packages
 stdlib                    only the standard library, which every machine has
+recent[:YEAR]             the sources of installed packages that say that they are of YEAR (2026) or later
 descriptions              what installed packages say of themselves: prose about code, in Markdown
+prose                     the same, and the reference of the language Python
 folder:PATH               every text file below a folder
 FILE.jsonl, FILE.parquet  one document per row
 hub:NAME[/CONFIG]:FIELD   a data set of the Hugging Face hub, streamed
@@ -21,27 +26,27 @@ all:SOURCE                any of these with nothing held out, for text that the 
 from __future__ import annotations
 
 import hashlib
-import sysconfig
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from importlib.metadata import distributions
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, json_lines, require_text, text_in_pieces, why
+from ropewalk.installed import PYTHON, STDLIB, descriptions, recent, reference, sources
 from ropewalk.near_copies import Content, KnownTexts
 
 Split = Literal["train", "held out"]
 Item = TypeVar("Item")
 
 WHOLE = "all:"
-STDLIB, PACKAGES = PYTHON = ("stdlib", "purelib")  # of Python's installation, by sysconfig's names
 ROW = "#"  # in the name of a row, before its number
 ONE_IN = 16  # one project in this many is held out
 CODE = ".py"
+INSTALLED = ("python", "stdlib", "recent", "descriptions", "prose")  # what does not change while a process runs
+RECENT = 2026  # the year of sources that are recent, where none is asked for
 SHORTEST, LONGEST = 200, 16_000_000  # characters of a document: shorter ones are skipped, longer ones cut
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
@@ -53,6 +58,7 @@ class Document(NamedTuple):
     name: str
     text: str
     stated_project: str = ""  # where the name does not say it
+    series: str = ""  # what it is joined with to a longer text; nothing where it has none
 
     @property
     def project(self) -> str:
@@ -132,14 +138,15 @@ def _nothing(source: str, only: Split | None, left_out: Counter[str]) -> DoesNot
 
 def near_copies(source: str) -> frozenset[bytes]:
     """The marks of the held-out documents of a source of which a part stands in its training part as well."""
-    if any(part.startswith("hub:") for part in _parts(source)):
+    kinds = {part.partition(":")[0] for part in _parts(source)}
+    if "hub" in kinds:
         return frozenset()
-    return _installed_copies(source) if source in ("python", "stdlib") else _copies(source)
+    return _installed_copies(source) if kinds <= set(INSTALLED) else _copies(source)
 
 
 @lru_cache
 def _installed_copies(source: str) -> frozenset[bytes]:
-    """Read once: what is installed does not change while a process runs."""
+    """Read once."""
     return _copies(source)
 
 
@@ -215,12 +222,8 @@ def _in_turn(sources: list[Iterator[Document]]) -> Iterator[Document]:
 
 def _one(source: str) -> Iterator[Document]:
     kind, _, rest = source.partition(":")
-    if source == "python":
-        return _python(STDLIB, PACKAGES)
-    if source == "stdlib":
-        return _python(STDLIB)
-    if source == "descriptions":
-        return _descriptions()
+    if kind in INSTALLED and (kind == "recent" or source == kind):
+        return _installed(kind, rest)
     if kind == "folder":
         return _folder(_existing(rest))
     if kind == "hub":
@@ -229,18 +232,26 @@ def _one(source: str) -> Iterator[Document]:
         return _table(_existing(source))
     if source and holds(Path(source).is_dir):
         return _folder(Path(source))
-    known = [
-        "python",
-        "stdlib",
-        "descriptions",
-        "folder:PATH",
-        "FILE.jsonl",
-        "FILE.parquet",
-        "hub:NAME:FIELD",
-        "A+B",
-        "all:SOURCE",
-    ]
-    raise InvalidValue("corpus", f"one of {', '.join(known)}", source)
+    others = ["folder:PATH", "FILE.jsonl", "FILE.parquet", "hub:NAME:FIELD", "A+B", "all:SOURCE"]
+    raise InvalidValue("corpus", f"one of {', '.join([*INSTALLED, *others])}", source)
+
+
+def _installed(kind: str, rest: str) -> Iterator[Document]:
+    if kind == "python":
+        return _shuffled(sources(*PYTHON))
+    if kind == "stdlib":
+        return _shuffled(sources(STDLIB))
+    if kind == "recent":
+        return _shuffled(recent(_year(rest)))
+    described = (Document(name, text, series="descriptions") for name, text in descriptions())
+    topics = (Document(name, text, series=project_of(name)) for name, text in reference())
+    return chain(topics, described) if kind == "prose" else described
+
+
+def _year(text: str) -> int:
+    if text and not (text.isascii() and text.isdigit() and len(text) == len(str(RECENT))):
+        raise InvalidValue("corpus", f"recent or recent:YEAR, as recent:{RECENT}", f"recent:{text}")
+    return int(text or RECENT)
 
 
 def _existing(path: str) -> Path:
@@ -251,26 +262,6 @@ def _existing(path: str) -> Path:
     if not path or not holds(place.exists):
         raise Unreadable("corpus", "a path that exists", path)
     return place
-
-
-def _python(*kinds: str) -> Iterator[Document]:
-    files: dict[str, Path] = {}
-    for kind in kinds:
-        root = Path(sysconfig.get_path(kind))
-        for path in root.rglob("*.py"):
-            inside = path.relative_to(root)
-            if kind == PACKAGES or "site-packages" not in inside.parts:
-                files[f"{kind}/{inside.as_posix()}"] = path
-    yield from _shuffled(files)
-
-
-def _descriptions() -> Iterator[Document]:
-    """The long descriptions of installed packages; each belongs to its package's project."""
-    named = ((package.metadata["Name"], package) for package in distributions())
-    packages = {name.lower(): package for name, package in named if name}  # what a broken install left has none
-    for name in sorted(packages, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        _, _, text = (packages[name].read_text("METADATA") or "").partition("\n\n")
-        yield Document(f"purelib/{name}/METADATA", text)
 
 
 def _folder(root: Path) -> Iterator[Document]:
@@ -285,8 +276,8 @@ def _folder(root: Path) -> Iterator[Document]:
 def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
     """Ordered by the hash of the name, the same everywhere: the first few are a sample of all folders."""
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode(errors="surrogateescape")).digest()):
-        pieces = text_in_pieces(files[name], "corpus", "readable files", LONGEST)
-        yield from (Document(name, text, project_of(name)) for text in pieces)
+        pieces, project = text_in_pieces(files[name], "corpus", "readable files", LONGEST), project_of(name)
+        yield from (Document(name, text, project, series=project) for text in pieces)
 
 
 def _table(path: Path) -> Iterator[Document]:

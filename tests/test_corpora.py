@@ -473,20 +473,6 @@ def test_data_sets_that_are_none(tmp_path, source):
         list(documents(source.format(tmp_path)))
 
 
-def test_descriptions_are_those_of_installed_packages():
-    found = {document.name: document.text for document in documents("all:descriptions")}
-    assert found["purelib/ropewalk/METADATA"].startswith("# Ropewalk\n")  # our own README
-    assert not any(text.startswith("Metadata-Version") for text in found.values())
-    assert list(found) != sorted(found)  # the first are a sample of all
-
-
-def test_a_package_without_a_name_has_no_description(tmp_path, monkeypatch):
-    """Such as what an install that broke off leaves behind."""
-    (tmp_path / "left_behind-1.0.dist-info").mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    assert len(list(documents("all:descriptions"))) > 10
-
-
 KINDS = st.sampled_from(["stdlib", "purelib"])
 NAMES = st.builds("{}/{}/{}.py".format, KINDS, st.sampled_from("abcd"), st.integers(0, 9))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ropewalk.models import NAME
 from ropewalk.pages import FACTORS, listed
 
-CORPORA = ("stdlib", "python", "descriptions", "folder:", "hub:", "all:")
+CORPORA = ("stdlib", "python", "recent", "descriptions", "prose", "folder:", "hub:", "all:")
 
 
 def models(incomplete: str) -> list[str]:

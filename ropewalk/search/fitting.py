@@ -122,7 +122,7 @@ class Fitting:
     def elsewhere(self) -> Subject | None:
         """The other corpus without texts of either half, which it may have too."""
         halves = (self.fitted_on, self.judged_on)
-        seen = frozenset(mark for half in halves for mark in half.subject.text_marks(half.count))
+        seen = frozenset[str]().union(*(half.subject.seen(half.count) for half in halves))
         return replace(self.other, without=seen, _passages=[]) if self.other else None
 
     @cached_property

@@ -10,7 +10,7 @@ RANKS = [
     ("errors",),
     ("models", "scoped", "near_copies", "plain_json", "written_tables"),
     ("files", "trust", "trained_to", "revision", "placement", "signals"),
-    ("record", "pages", "notation", "folders"),
+    ("record", "pages", "notation", "folders", "installed"),
     ("facts",),
     ("spec",),
     FACTORS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
@@ -12,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.corpora import documents, more_of, projects_in_turn
+from ropewalk.corpora import documents, more_of
 from ropewalk.errors import DoesNotFit
+from ropewalk.evaluation.material.passage_search import Passage, PassageSearch, mark
 from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.extension import Extension
@@ -29,7 +29,6 @@ from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
-from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.probe.facts import corrected
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.runtime.layer import PREFIX
@@ -37,14 +36,6 @@ from ropewalk.models import named
 
 FILLERS = 8  # passages that make the filler
 WARMING = 512  # tokens that are read before measuring
-ENOUGH, MOST = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
-
-
-class Passage(NamedTuple):
-    """The beginning of a held-out document, and its project."""
-
-    project: str
-    ids: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +53,7 @@ class Subject:
     seed: int = 0
     every: int = 1  # take every n-th of the projects that have a long enough document, if there are several
     first: int = 0  # and begin with this one; subjects with another `first` share no document
-    without: frozenset[str] = frozenset()  # the marks of passages that it leaves out
+    without: frozenset[str] = frozenset()  # the marks of what it leaves out, as another subject's `seen`
     _passages: list[Passage] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -103,7 +94,7 @@ class Subject:
         if len(passages) < count:
             part = f" in one of {self.every} parts of it" if self.every > 1 else ""
             rule = f"one with {count} held-out documents of {self.longest} tokens{part}"
-            remedy = f"{self._has(len(passages))}; ask for fewer samples or a shorter length, or {more_of(self.corpus)}"
+            remedy = f"{self._has(count)}, or {more_of(self.corpus)}"
             raise DoesNotFit("corpus", rule, self.corpus, remedy=remedy)
         return [passage.ids for passage in passages]
 
@@ -132,7 +123,7 @@ class Subject:
     @cached_property
     def _long_documents(self) -> Iterator[Passage]:
         """Those of this subject's share of the projects; a few projects are shared out by document."""
-        passages = (Passage(*one) for one in projects_in_turn(self._all_long_documents()))
+        passages = iter(self._search)
         begin = list(islice(passages, FEW_PROJECTS * (self.every - 1)))
         by_project = len({passage.project for passage in begin}) == FEW_PROJECTS * (self.every - 1)
         places: dict[str, int] = {}
@@ -141,36 +132,27 @@ class Subject:
             if part % self.every == self.first:
                 yield passage
 
-    def _all_long_documents(self) -> Iterator[tuple[str, Tensor]]:
-        """Those with enough bytes are tokenised: a token is at least one, of which a character may have four.
+    @cached_property
+    def _search(self) -> PassageSearch:
+        """The search for texts that are long enough."""
+        return PassageSearch(documents(self.corpus, "held out"), self.tokenizer, self.longest, self.without)
 
-        (A tokenizer that lengthens text before it splits it may make more of a few bytes; that is passed over.)
+    def longest_of(self, count: int) -> int:
+        """The longest length, up to that of the passages, of which there are so many.
+
+        0 if there is none, or if it is not known: for one of several shares, and for chosen or packed passages.
         """
-        searched = self._searched
-        for document in documents(self.corpus, "held out"):
-            if searched["tokenised"] == ENOUGH or searched["read"] == MOST:
-                searched["left"] = 1
-                return
-            searched["read"] += 1
-            if len(document.text.encode()) >= self.longest:
-                searched["tokenised"] += 1
-                ids = token_ids(self.tokenizer, document.text, self.longest)
-                if len(ids) >= self.longest and not self._left_out(ids):
-                    yield document.project, ids
-
-    def _left_out(self, ids: Tensor) -> bool:
-        """Whether this passage is one of those to leave out."""
-        return bool(self.without) and _mark(json.dumps(ids.tolist())) in self.without
+        if len(self._available(count)) == count:
+            return self.longest
+        return self._search.longest_of(count) if self.every == 1 else 0
 
     def _has(self, count: int) -> str:
-        """How many long documents were found, and in which if others were not read."""
-        first = f"; only its first {self._searched['read']:,} held-out documents were searched"
-        return f"it has {count}{first if self._searched['left'] else ''}"
-
-    @cached_property
-    def _searched(self) -> Counter[str]:
-        """How many documents were read and tokenised, and whether any is left."""
-        return Counter()
+        """How many passages were found, in which documents if others were not read, and what may be asked for."""
+        first = f"; only its first {self._search.read:,} held-out documents were searched" if self._search.left else ""
+        length, alone = self.longest_of(count), self.longest_of(1)
+        known = f"at most {length:,} tokens" if length else f"one text has {alone:,} tokens"
+        shorter = f" ({known})" if length or 0 < alone < self.longest else ""
+        return f"it has {self.count(count)}{first}; ask for fewer samples or a shorter length{shorter}"
 
     def tokens(self, text: str) -> int:
         """The number of tokens of a text."""
@@ -190,13 +172,18 @@ class Subject:
     def text_marks(self, count: int) -> list[str]:
         """A hash of the tokens of each passage: with the seed, these determine every prompt."""
         passages = self._available(max(count, FILLERS))
-        self._marked.extend(_mark(json.dumps(passage.ids.tolist())) for passage in passages[len(self._marked) :])
+        self._marked.extend(mark(json.dumps(passage.ids.tolist())) for passage in passages[len(self._marked) :])
         return self._marked[: len(passages)]
 
     @cached_property
     def _marked(self) -> list[str]:
         """The hashes so far: a search needs them at every step."""
         return []
+
+    def seen(self, count: int) -> frozenset[str]:
+        """The marks of the first `count` passages and of the filler, and of documents that were joined to these."""
+        passages = self._available(max(count, FILLERS))
+        return frozenset([*self.text_marks(count), *chain.from_iterable(passage.joined for passage in passages)])
 
     def filler(self, random: Random) -> str:
         """Held-out text to hide something in, from a random line on."""
@@ -231,7 +218,7 @@ class Subject:
             "way": self.own.mode,
         }
         learned = {name: value.tolist() for name, value in sorted(self.own.learned.items())}
-        return {"trained under": _mark(json.dumps({**state, "learned": learned}, sort_keys=True))}
+        return {"trained under": mark(json.dumps({**state, "learned": learned}, sort_keys=True))}
 
     def under(self, line: Extension, **options: Any) -> AbstractContextManager[Handle]:
         """The model under a line, on top of what it was trained under, for as long as a block lasts."""
@@ -263,8 +250,8 @@ def marks_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict
     config: dict[str, Any] = {**model.config.to_dict(), **elsewhere}
     return {
         "weights": digest.hexdigest()[:16],
-        "config": _mark(json.dumps(config, sort_keys=True, default=str)),
-        "tokenizer": _mark(json.dumps(tokenizer.get_vocab(), sort_keys=True)),
+        "config": mark(json.dumps(config, sort_keys=True, default=str)),
+        "tokenizer": mark(json.dumps(tokenizer.get_vocab(), sort_keys=True)),
         "dtype": str(model.dtype),
     }
 
@@ -291,7 +278,3 @@ def without_extension(model: PreTrainedModel) -> Iterator[None]:
         for name, value in before.items():
             model.get_parameter(name).data.copy_(value)
         handle.undo.callback(again.remove)  # removing the old handle removes the new one too
-
-
-def _mark(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -22,7 +22,8 @@ from ropewalk.record import written as as_text
 
 # Fields that several recipes have.
 Corpus = Annotated[
-    str, "python, stdlib, descriptions, folder:PATH, FILE.jsonl, FILE.parquet, hub:NAME:FIELD, or A+B of several"
+    str,
+    "python, stdlib, recent, descriptions, prose, folder:PATH, FILE.jsonl, FILE.parquet, hub:NAME:FIELD, or A+B",
 ]
 Characters = Annotated[int, AT_LEAST_ONE, "maximum number of characters of the corpus"]
 Model = Annotated[str, "a folder with a model and its tokenizer, a name on the hub, or default"]

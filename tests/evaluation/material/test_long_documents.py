@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.material import subject as module
+from ropewalk.evaluation.material import passage_search as module
 
 from evaluation.subjects import subject
 from lab.texts import text
