@@ -151,7 +151,7 @@ def elsewhere(projects: Sequence[str]) -> list[int]:
 def measured() -> Mapping[str, Any]:
     """Every writer: figures of every text, each for the parts of its pieces."""
     from ropewalk import load
-    from ropewalk.evaluation.compare.compare import made_here
+    from ropewalk.evaluation.compare.installed import made_here
     from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.models import path_of

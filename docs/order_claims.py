@@ -90,7 +90,7 @@ def increase(model: PreTrainedModel, ids: Tensor, behind: int) -> float:
 def measured() -> Mapping[str, Any]:
     """Every line and distance: one figure for each text."""
     from ropewalk import extended, load
-    from ropewalk.evaluation.compare.compare import made_here
+    from ropewalk.evaluation.compare.installed import made_here
     from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len

@@ -90,7 +90,7 @@ def found_in(losses: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[Turns
 def measured() -> Mapping[str, Any]:
     """The search, and what it found beside YaRN on other texts."""
     from ropewalk import load
-    from ropewalk.evaluation.compare.compare import made_here
+    from ropewalk.evaluation.compare.installed import made_here
     from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len

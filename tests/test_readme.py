@@ -86,7 +86,7 @@ def test_make_targets_exist():
 def test_the_chinese_page_shows_the_same():
     assert BLOCK.findall(CHINESE) == BLOCKS
     figures = [line for line in README.splitlines() if line.startswith("| `") and "MiB" in line]
-    assert len(figures) == 9
+    assert len(figures) == 5
     assert [line for line in CHINESE.splitlines() if line in figures] == figures
     links = {target for target in re.findall(r"\]\((?!http)([^)#]+)", README) if "README" not in target}
     assert links <= set(re.findall(r"\]\((?!http)([^)#]+)", CHINESE))

@@ -16,11 +16,13 @@ from ropewalk.evaluation.compare.cells import Cell
 from ropewalk.evaluation.compare.cluster.crew import on_cluster
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
-from ropewalk.evaluation.compare.plan import BESIDE, Cost, Plan, calibrated, cost_of, planned
+from ropewalk.evaluation.compare.leaderboard import TimeIsUp
+from ropewalk.evaluation.compare.plan import BESIDE, ComparisonPlan, Cost, calibrated, cost_of, planned
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import free_bytes, side_by_side, workers_for
 from ropewalk.evaluation.material.subject import Subject
+from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import tasks_named
 from ropewalk.hf import inspect
@@ -36,14 +38,16 @@ from ropewalk.notation import minutes
 from ropewalk.parsing import Line
 from ropewalk.placement import AUTO, wanted_placement
 from ropewalk.plain_json import finite, record_json
+from ropewalk.report.advice import advice
 from ropewalk.report.comparison import as_json, write_report
 from ropewalk.report.drawing import name_of
 from ropewalk.report.html_page import PageTable
-from ropewalk.report.tables import advice, interval, ranked, remarks, short, table, title
+from ropewalk.report.tables import interval, ranked, remarks, short, table, title
 from ropewalk.report.titles import texts
 from ropewalk.spec import Json
 
 FEWEST, SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
+CORPUS = "stdlib"
 ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 UNLIMITED = "none"
 OTHER_PRECISION = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}
@@ -117,7 +121,7 @@ def compare(
     tokenizer: Any = None,
     lengths: int | str | Sequence[int | str] = (),
     time_limit: float | str = "",
-    corpus: str = "stdlib",
+    corpus: str = "",
     samples: int | None = None,
     tasks: str = "",
     folder: str | Path | None = None,
@@ -143,10 +147,11 @@ def compare(
     trained length is always measured. All read one text first, then more, up to `samples` (8). `time_limit` (seconds,
     or "30m"; "none") is by default 30 minutes on a CPU where nothing is said of `samples`: the last whole round
     counts, and the first is always finished. `tasks` is a list in one text, such as "passkey,needle:depths=5";
-    "./my_task.py" is a file with a task of yours. In a `folder` the numbers are kept: the same call continues there
-    and measures nothing twice. `workers` are processes (0: as many as suit the model), `ray` is the address of a
-    cluster. `progress=False` shows no bar; "lines" prints the plan, and lines into a log. `after_round` is called with
-    the result so far. In a notebook the result shows itself as a table.
+    "./my_task.py" is a file with a task of yours. `corpus` is by default stdlib; or all:stdlib, where the part that
+    is held out from Ropewalk's own trainings has too few texts so long. In a `folder` the numbers are kept: the same
+    call continues there and measures nothing twice. `workers` are processes (0: as many as suit the model), `ray` is
+    the address of a cluster. `progress=False` shows no bar; "lines" prints the plan, and lines into a log.
+    `after_round` is called with the result so far. In a notebook the result shows itself as a table.
     """
     began = time.monotonic()
     lines, all_tasks = lines_of(extensions), _tasks(tasks, SAMPLES if samples is None else samples)
@@ -163,7 +168,7 @@ def compare(
             limit = ON_CPU
         job = ComparisonJob(
             host=host,
-            corpus=corpus,
+            corpus=corpus or _corpus(host, asked),
             lines=lines,
             chosen=bool(extensions),
             tasks=all_tasks,
@@ -175,6 +180,14 @@ def compare(
             shown=shown,
         )
         return job.done(asked, after_round)
+
+
+def _corpus(host: OpenedModel, asked: list[int]) -> str:
+    """Held-out texts of Python's own library; all of it, where these are too few or of too few projects."""
+    length = max(asked, default=2 * trained_len(host.model.config.get_text_config()))
+    subject = host.subject(CORPUS, length)
+    enough = subject.count(SAMPLES) == SAMPLES and len({*subject.projects(SAMPLES)}) >= FEW_PROJECTS
+    return CORPUS if enough else f"all:{CORPUS}"
 
 
 def _is_free(model: Any, dtype: str, loaded: Any) -> bool:
@@ -191,10 +204,6 @@ def _limit(value: float | str) -> float | None:
 def _tasks(tasks: str, samples: int) -> Sequence[Task]:
     samples = whole_number("samples", samples, least=FEWEST)
     return tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples)
-
-
-class TimeIsUp(Exception):
-    """The time of a comparison is over; raised between two texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +246,7 @@ class ComparisonJob:
             after_round(result, f"after {texts(one.texts)}" if number < len(plan.rounds) else "")
         return cast(ComparisonResult, result)
 
-    def plan(self, asked: list[int]) -> Plan:
+    def plan(self, asked: list[int]) -> ComparisonPlan:
         """What is done."""
         model, known = self.host.model, trained_len(self.host.model.config.get_text_config())
         if asked and min(asked) < known:
@@ -275,7 +284,7 @@ class ComparisonJob:
     def _texts_of(self, length: int) -> int:
         return self.host.subject(self.corpus, length).count(max(task.samples for task in self.tasks))
 
-    def _sentences(self, plan: Plan) -> Iterator[str]:
+    def _sentences(self, plan: ComparisonPlan) -> Iterator[str]:
         """The plan in words."""
         model = self.host.model
         count = sum(parameter.numel() for parameter in model.parameters())
@@ -290,7 +299,7 @@ class ComparisonJob:
             yield f"{self.corpus} has no {wanted} held-out texts of {short(plan.lengths[-1])}, so fewer are read"
         yield from (f"left out: {words}" for words in self._left_out(plan))
 
-    def _left_out(self, plan: Plan) -> tuple[str, ...]:
+    def _left_out(self, plan: ComparisonPlan) -> tuple[str, ...]:
         """What is not measured, with what measures it."""
         every = ",".join(short(length) for length in (*plan.lengths, *plan.left_out))
         lengths = [
@@ -301,7 +310,9 @@ class ComparisonJob:
         lines = [line.text for line in self.lines[plan.lines :]]
         return (*lengths, *([f"{', '.join(lines)}: name them, or give more --time"] if lines else []))
 
-    def _compared(self, subject: Subject, lines: list[Line], plan: Plan, number: int, *, patient: bool) -> Comparison:
+    def _compared(
+        self, subject: Subject, lines: list[Line], plan: ComparisonPlan, number: int, *, patient: bool
+    ) -> Comparison:
         """One round."""
         one = plan.rounds[number - 1]
         tasks = [replace(task, samples=min(task.samples, one.texts)) for task in self.tasks]

@@ -15,6 +15,7 @@ from ropewalk.evaluation.tasks import Context, Task
 from ropewalk.evaluation.tasks.outside.complete import source_mark
 from ropewalk.folders import replacing, write_text
 from ropewalk.plain_json import finite_json
+from ropewalk.report.advice import advice
 from ropewalk.report.depths import biases_json
 from ropewalk.report.drawing.figure import ReportFigure, written
 from ropewalk.report.drawing.names import name_of
@@ -23,7 +24,7 @@ from ropewalk.report.formulas import FORMULAS, formulas
 from ropewalk.report.html_page import PagePart, PageTable, ReportPage, render_page
 from ropewalk.report.predictions import prediction_section, predictions
 from ropewalk.report.sections import Section, sections
-from ropewalk.report.tables import advice, page_notes, table, title
+from ropewalk.report.tables import page_notes, table, title
 from ropewalk.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
 
 ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."

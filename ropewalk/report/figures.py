@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from ropewalk.evaluation.compare.changes import PositionChange, change_at, changes_by_position
-from ropewalk.evaluation.compare.compare import BREAK, BREAKS, Candidate, Comparison
+from ropewalk.evaluation.compare.compare import Candidate, Comparison
+from ropewalk.evaluation.compare.verdict import BREAK, BREAKS
 from ropewalk.evaluation.metrics.intervals import Estimate, share
 from ropewalk.evaluation.tasks import Task
 from ropewalk.report.depths import loss_by_depth

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.compare.compare import BREAK
+from ropewalk.evaluation.compare.verdict import BREAK
 from ropewalk.folders import replacing, write_text
 from ropewalk.frequencies.signature import trained
 from ropewalk.hf.runtime.static_schedule import static_table

@@ -14,7 +14,7 @@ import optuna
 import torch
 
 from ropewalk.errors import about
-from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.evaluation.compare.runner import device_name
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.material.measured_by import measured_by

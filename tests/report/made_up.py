@@ -3,8 +3,9 @@
 import math
 
 import ropewalk as rw
-from ropewalk.evaluation.compare.compare import Candidate, Comparison, verdict
+from ropewalk.evaluation.compare.compare import Candidate, Comparison
 from ropewalk.evaluation.compare.runner import ResultRow
+from ropewalk.evaluation.compare.verdict import verdict
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, means
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Repetition
 from ropewalk.notation import BARE

@@ -14,19 +14,21 @@ from full_disk import room
 from rich.console import Console
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.compare.compare import BREAKS, UNCLEAR, Verdict, compare, not_finite
+from ropewalk.evaluation.compare.compare import compare
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY
 from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.compare.verdict import BREAKS, UNCLEAR, Verdict, not_finite
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
 from ropewalk.hf.probe.checkpoint_schedule import DROPPED
+from ropewalk.report.advice import advice
 from ropewalk.report.comparison import as_json, page_of, write_report
 from ropewalk.report.drawing import name_of
 from ropewalk.report.drawing.figure import standalone
 from ropewalk.report.drawing.names import visible
 from ropewalk.report.html_page import render_page
 from ropewalk.report.sections import estimated, sections
-from ropewalk.report.tables import advice, change_head, interval, notes, signed, size, table, terminal, verdicts
+from ropewalk.report.tables import change_head, interval, notes, signed, size, table, terminal, verdicts
 
 from evaluation.subjects import model, subject
 from report.made_up import comparison

@@ -47,8 +47,8 @@ Corpus = Annotated[
     str,
     typer.Option(
         autocompletion=completion.one_of(completion.CORPORA),
-        help="held-out text: stdlib, python, descriptions, folder:PATH, FILE.jsonl, FILE.parquet, hub:NAME:FIELD,"
-        " A+B or all:SOURCE",
+        help="held-out text: stdlib, python, recent, prose, descriptions, folder:PATH, FILE.jsonl, FILE.parquet,"
+        " hub:NAME:FIELD, A+B or all:SOURCE; by default stdlib, or all:stdlib where that has too few long texts",
     ),
 ]
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,ruler:kind=vt,./my_task.py")]
@@ -82,7 +82,7 @@ def compare(
     model: Model = NAME,
     extensions: Lines = None,
     lengths: Lengths = "",
-    corpus: Corpus = "stdlib",
+    corpus: Corpus = "",
     samples: Samples = None,
     tasks: Tasks = "",
     all_: All = False,
@@ -165,12 +165,13 @@ def _board(
 ) -> ComparisonResult:
     from ropewalk.measure.leaderboard import SAMPLES, leaderboard
 
-    limit = "" if time == "none" else time
+    limit, how = "" if time == "none" else time, {**how, "corpus": how["corpus"] or "stdlib"}
     return leaderboard(model, to or None, extensions or (), time_limit=limit, samples=samples or SAMPLES, **how)
 
 
 def _show(result: ComparisonResult) -> None:
-    from ropewalk.report.tables import advice, notes, terminal, terminal_extras, verdicts
+    from ropewalk.report.advice import advice
+    from ropewalk.report.tables import notes, terminal, terminal_extras, verdicts
 
     console, comparison = Console(markup=False), result.comparison
     for table in (terminal(comparison), *terminal_extras(comparison), verdicts(comparison)):

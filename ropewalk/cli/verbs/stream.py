@@ -63,7 +63,7 @@ def _stream(
 ) -> Path | None:
     import torch
 
-    from ropewalk.evaluation.compare.compare import made_here
+    from ropewalk.evaluation.compare.installed import made_here
     from ropewalk.evaluation.metrics.streaming import long_text, streamed
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.probe.facts import trained_len

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ropewalk.evaluation.compare.compare import NO_ESTIMATE, Candidate, Comparison, difference_from
+from ropewalk.evaluation.compare.compare import Candidate, Comparison, difference_from
+from ropewalk.evaluation.compare.verdict import NO_ESTIMATE
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of
 from ropewalk.evaluation.tasks import Context
 

@@ -8,17 +8,26 @@ model breaks, stays as good, or makes use of the longer context.
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
-from importlib.metadata import version
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.evaluation.compare.installed import SOURCES, installed
+from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.evaluation.compare.runner import Measuring, Progress, ResultRow, here, run
 from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.compare.verdict import (
+    BREAK,
+    FAR,
+    FINDS,
+    NO_ESTIMATE,
+    PASSKEYS,
+    ROUNDING,
+    UNCHANGED,
+    Verdict,
+    not_finite,
+    verdict,
+)
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.effective_length import EffectiveLength, effective
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, projects_of, share
@@ -35,24 +44,6 @@ from ropewalk.spec import Json
 
 LINES = ("yarn", "dynamic_yarn", "self_extend+log_n", "rerope+log_n", "streaming")  # a default comparison's
 QUESTIONS = 8  # of each of its texts
-NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
-# In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.
-BREAK, DAMAGE = 0.25, 0.02
-ROUNDING = 1e-4  # two ways of computing the same loss differ by less
-BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
-NO_BETTER = "no better than a window"  # of the trained length
-LOWER = "lower loss"  # in texts that are no longer than that
-UNCLEAR = "not enough texts to tell"
-NAN, INFINITE = "NaN loss", "infinite loss"  # there is no verdict on such numbers
-PASSKEYS, FAR = "passkeys", "what is far"  # farther away than the trained length
-FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
-
-
-class Verdict(NamedTuple):
-    """The result of one candidate in words."""
-
-    kind: str  # one of those above; or why there is none: NAN, INFINITE, no memory
-    words: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,7 +323,8 @@ def _last_alone(base: Candidate, standard: ResultRow, inspection: Inspection) ->
 
 def _of_last(standard: ResultRow, row: ResultRow) -> dict[str, Estimate]:
     """The numbers of the standard; of what was asked at this length, only what its text has can be found."""
-    numbers = dict(standard.numbers)
+    unread = ("copied", "copied_loss") if row.length != standard.length else ()  # a passage before its text
+    numbers = {name: number for name, number in standard.numbers.items() if name not in unread}
     for name in ("found", "far"):
         if name in row.numbers:
             right = sum(answer["right"] for sample in standard.samples for answer in sample["answers"])
@@ -351,52 +343,6 @@ def _failed(failures: Sequence[ResultRow], target: int) -> str:
     return row.failed if row else ""
 
 
-def not_finite(losses: Sequence[float]) -> str:
-    """In words, what is wrong with losses that are no finite numbers; empty where all are."""
-    if any(math.isnan(loss) for loss in losses):
-        return NAN
-    return INFINITE if any(math.isinf(loss) for loss in losses) else ""
-
-
-def verdict(
-    change: Estimate,
-    damage: Estimate | None,
-    keys: Estimate | None,
-    over_window: Estimate = NO_ESTIMATE,
-    what: str = PASSKEYS,
-) -> Verdict:
-    """A verdict is only given where the whole interval supports it."""
-    if change.low > BREAK:
-        return Verdict(BREAKS, BREAKS)
-    kind = _kind(change)
-    words = [_beside_a_window(over_window) if kind == BETTER else kind]
-    if keys is not None and keys.low > FINDS:
-        words.append(f"finds {what}")
-    elif keys is not None and keys.high < FINDS:
-        words.append(f"misses {what}")
-    if damage is not None and damage.of and not math.isfinite(damage.value):
-        words.append(f"{not_finite([damage.value])} on short texts")
-    elif damage is not None and damage.low > DAMAGE:
-        words.append(f"damages short texts ({damage.value:+.2f})")
-    return Verdict(words[0], ", ".join(words))
-
-
-def _beside_a_window(over_window: Estimate) -> str:
-    """What a lower loss shows: use of the context only where a window of the trained length has a higher one."""
-    if math.isnan(over_window.value):  # the text is no longer than such a window
-        return LOWER
-    return NO_BETTER if over_window.high >= 0 else BETTER
-
-
-def _kind(change: Estimate) -> str:
-    """The verdict on what does not surely break; unclear where the interval includes 0 and is too wide."""
-    if change.high < -ROUNDING:
-        return BETTER
-    if change.low > ROUNDING:
-        return WORSE
-    return UNCHANGED if change.low > -BREAK and change.high < BREAK else UNCLEAR
-
-
 def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
     """The base model at its trained length."""
     row = _context(rows, Extension(), trained_len)
@@ -412,10 +358,10 @@ def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
     return row
 
 
-def difference_from(base: ResultRow | None, row: ResultRow | None, name: str, own: str = "loss") -> Estimate:
+def difference_from(base: ResultRow | None, row: ResultRow | None, name: str, of_row: str = "loss") -> Estimate:
     """A row's losses minus a number of the base model on the same texts; no estimate where one was not measured."""
     others = [sample[name] for sample in base.samples if name in sample] if base else []
-    mine = [sample[own] for sample in row.samples if own in sample] if row else []
+    mine = [sample[of_row] for sample in row.samples if of_row in sample] if row else []
     return difference(mine, others, groups=projects_of(row.samples)) if row and mine and others else NO_ESTIMATE
 
 
@@ -443,15 +389,3 @@ def _numbers(rows: Sequence[ResultRow], task: str, name: str, length: int | None
     """A number of a task at a length, the shortest by default; None where it was not measured."""
     matches = [row for row in rows if row.task.name == task and length in (None, row.length)]
     return min(matches, key=lambda row: row.length).numbers[name] if matches else None
-
-
-def made_here(*more: str) -> Json:
-    """When, where and with which packages and sources something was measured; `more` names further packages."""
-    packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
-    return {
-        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "versions": {name: version(name) for name in packages},
-        "sources": installed()[SOURCES],
-    }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 import socket
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.material.measured_by import PACKAGE, sources_of
+from ropewalk.spec import Json
 
 PACKAGES = ("ropewalk", "torch", "transformers", "tokenizers")
 SOURCES = "ropewalk's sources"
@@ -30,3 +32,15 @@ def require_same(driver: Mapping[str, str]) -> None:
             rule = f"{wanted}, as on the driver"
             remedy = "install the same packages on all nodes"
             raise DoesNotFit(f"{name} on node {socket.gethostname()}", rule, here.get(name), remedy=remedy)
+
+
+def made_here(*more: str) -> Json:
+    """When, where and with which packages and sources something was measured; `more` names further packages."""
+    packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
+    return {
+        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "versions": {name: version(name) for name in packages},
+        "sources": installed()[SOURCES],
+    }

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ropewalk.evaluation.compare.cells import Cell
-from ropewalk.evaluation.compare.compare import DAMAGE, Candidate, Comparison, compare
+from ropewalk.evaluation.compare.compare import Candidate, Comparison, compare
 from ropewalk.evaluation.compare.costs import DEPLOYMENTS, Deployment, deployment, key_share
 from ropewalk.evaluation.compare.entrants import Entrant, LeftOut, entrants
 from ropewalk.evaluation.compare.halving import Dropped, Standing, hopeless, rounds
 from ropewalk.evaluation.compare.runner import Measuring, Progress, here
 from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.compare.verdict import DAMAGE
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, share
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task

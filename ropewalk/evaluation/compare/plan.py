@@ -29,7 +29,7 @@ COPIES = 3  # of the longest text's keys and values: grown, joined, and kept for
 GIB = 2**30
 
 
-class Round(NamedTuple):
+class PlannedRound(NamedTuple):
     """A part of a comparison, after which there is a table."""
 
     texts: int
@@ -47,7 +47,7 @@ class Cost:
     def operations(self, length: int) -> float:
         """Of one text."""
         pairs = {window: _pairs(length, window) for _, window in self.layers}
-        return 2.0 * length * self.parameters + sum(each * pairs[window] for each, window in self.layers)
+        return 2.0 * length * self.parameters + sum(of_pair * pairs[window] for of_pair, window in self.layers)
 
     def seconds(self, length: int) -> float:
         """Of one text, by the base model."""
@@ -85,29 +85,29 @@ def calibrated(cost: Cost, model: Any, trained_len: int, clock: Callable[[], flo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ComparisonPlan:
     """What is done, and what is left out."""
 
     lengths: tuple[int, ...]
     lines: int  # of the lines that were asked for, the first ones
-    rounds: tuple[Round, ...]
+    rounds: tuple[PlannedRound, ...]
     cost: Cost
     limit: float | None  # seconds
     memory: int  # bytes beside the weights
     left_out: tuple[int, ...] = ()  # lengths
 
-    def seconds(self, round_: Round) -> float:
+    def seconds(self, round_: PlannedRound) -> float:
         """Of everything up to the end of a round."""
         return needed(self.cost, self.lengths, self.lines, round_)
 
     @property
-    def last(self) -> Round:
+    def last(self) -> PlannedRound:
         """The last round that is expected to end in time: the first one is always finished."""
         fitting = [one for one in self.rounds if self.limit is None or self.seconds(one) <= self.limit]
         return fitting[-1] if fitting else self.rounds[0]
 
 
-def needed(cost: Cost, lengths: Sequence[int], lines: int, round_: Round) -> float:
+def needed(cost: Cost, lengths: Sequence[int], lines: int, round_: PlannedRound) -> float:
     """Seconds until a round is done."""
     base = sum(cost.seconds(length) for length in (lengths if not round_.only_longest else {lengths[0], lengths[-1]}))
     others = [lengths[-1]] if round_.only_longest else lengths
@@ -125,7 +125,7 @@ def planned(
     limit: float | None,
     free: int,
     texts_of: Callable[[int], int],
-) -> Plan:
+) -> ComparisonPlan:
     """The plan: asked-for lengths and lines as they are; else what time, memory and texts allow.
 
     `texts_of` says how many texts of a length there are, at most `samples`; `free` is the memory in bytes; `chosen`
@@ -139,13 +139,13 @@ def planned(
             left_out.insert(0, every.pop())
         lengths = tuple(every)
     count = max(1, min(samples, texts_of(lengths[-1])))
-    first = Round(1, only_longest=True)
+    first = PlannedRound(1, only_longest=True)
     while not chosen and lines > LEAST_LINES and limit and needed(cost, lengths, lines, first) > limit:
         lines -= 1
-    whole = Round(count)
-    rounds = [Round(texts) for texts in (1, 2, 4, 8, 16, 32, 64) if texts < count] + [whole]
+    whole = PlannedRound(count)
+    rounds = [PlannedRound(texts) for texts in (1, 2, 4, 8, 16, 32, 64) if texts < count] + [whole]
     quick = needed(cost, lengths, lines, whole) <= AT_ONCE
-    return Plan(
+    return ComparisonPlan(
         lengths=lengths,
         lines=lines,
         rounds=(whole,) if quick else (first, *rounds),
@@ -166,7 +166,7 @@ def _fits(
     texts_of: Callable[[int], int],
 ) -> bool:
     """Whether two texts of the longest length can be read in time, within memory, where there are two."""
-    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, Round(FEWEST)) > limit:
+    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, PlannedRound(FEWEST)) > limit:
         return False
     return _memory(inspection, lengths[-1]) <= free and texts_of(lengths[-1]) >= FEWEST
 

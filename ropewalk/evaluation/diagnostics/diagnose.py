@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.evaluation.diagnostics import (
     PairAngles,
     bias_terms,

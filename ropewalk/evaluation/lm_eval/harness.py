@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
-from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.evaluation.lm_eval.definitions import BABILONG, babilong_length, correct_definitions
 from ropewalk.evaluation.lm_eval.fitting import fitting_samples, shorten_answers
 from ropewalk.evaluation.lm_eval.fixes import (

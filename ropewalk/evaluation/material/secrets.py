@@ -46,11 +46,11 @@ class TextWithSecrets(NamedTuple):
 
     def plain(self, last: int) -> Tensor:
         """Which of the last tokens are the text's own [last]."""
-        own = torch.ones(last, dtype=torch.bool)
+        plain = torch.ones(last, dtype=torch.bool)
         for secret in self.secrets:
             first = last - secret.distance
-            own[max(0, first) : max(0, first + secret.tokens)] = False
-        return own
+            plain[max(0, first) : max(0, first + secret.tokens)] = False
+        return plain
 
 
 def with_secrets(tokenizer: PreTrainedTokenizerBase, ids_n: Tensor, count: int, random: Random) -> TextWithSecrets:
@@ -61,14 +61,14 @@ def with_secrets(tokenizer: PreTrainedTokenizerBase, ids_n: Tensor, count: int, 
     drawn = [_tokens(tokenizer, city, random.randrange(10_000, 100_000)) for city in random.sample(CITIES, count)]
     while 2 * sum(len(line) for line, *_ in drawn) > len(ids_n):
         drawn.pop()
-    count, own = len(drawn), ids_n[sum(len(line) for line, *_ in drawn) :]
-    secrets, parts, distance, cut = list[Secret](), list[Tensor](), 0, len(own)
+    count, kept_n = len(drawn), ids_n[sum(len(line) for line, *_ in drawn) :]
+    secrets, parts, distance, cut = list[Secret](), list[Tensor](), 0, len(kept_n)
     for number, (line, question, answer) in enumerate(drawn):  # from the last one to the first
-        place = len(own) - round(len(own) * (number + 0.5) / count)
-        parts[:0] = [torch.tensor(line, dtype=ids_n.dtype), own[place:cut]]
+        place = len(kept_n) - round(len(kept_n) * (number + 0.5) / count)
+        parts[:0] = [torch.tensor(line, dtype=ids_n.dtype), kept_n[place:cut]]
         distance, cut = distance + cut - place + len(line), place
         secrets.append(Secret(distance, len(line), question, answer))
-    return TextWithSecrets(torch.cat([own[:cut], *parts])[-len(ids_n) :], tuple(secrets))
+    return TextWithSecrets(torch.cat([kept_n[:cut], *parts])[-len(ids_n) :], tuple(secrets))
 
 
 def _tokens(

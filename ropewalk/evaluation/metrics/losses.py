@@ -66,15 +66,15 @@ def text_bytes(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> int:
     return len(str(tokenizer.decode(ids)).encode())
 
 
-def binned(values: Tensor, bins: int = BINS, own: Tensor | None = None) -> list[float]:
-    """Means over bins of equal size, or the values themselves if there are few; of a text's `own` tokens alone.
+def binned(values: Tensor, bins: int = BINS, wanted: Tensor | None = None) -> list[float]:
+    """Means over bins of equal size, or the values themselves if there are few; of the `wanted` ones alone.
 
     A bin without one has the mean of all.
     """
-    own = torch.ones_like(values, dtype=torch.bool) if own is None else own.to(values.device)
-    whole = float(values[own].double().mean())
+    where = torch.ones_like(values, dtype=torch.bool) if wanted is None else wanted.to(values.device)
+    whole = float(values[where].double().mean())
     return [
-        float(values[a:b][own[a:b]].double().mean()) if own[a:b].any() else whole
+        float(values[a:b][where[a:b]].double().mean()) if where[a:b].any() else whole
         for a, b in pairwise(edges(len(values), bins))
     ]
 

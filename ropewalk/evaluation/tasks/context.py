@@ -56,8 +56,8 @@ class Context(Task):
         ids = subject.begun(text.ids_n, length)[None]
         trained_len, last = subject.facts.trained_len, self.last_of(subject.facts.trained_len, length)
         cache = DynamicCache(config=host_of(subject.model).config)
-        every, own = TokenLosses(*score_tokens(subject.model, ids, cache=cache)), text.plain(length - 1)
-        scores = every.of(own)
+        every, plain = TokenLosses(*score_tokens(subject.model, ids, cache=cache)), text.plain(length - 1)
+        scores = every.of(plain)
         size = text_bytes(subject.tokenizer, ids[0, 1:][-last:][text.plain(last)])
         scored, end = (
             scores.last(int(text.plain(count).sum())) for count in (last, min(last, max(1, trained_len // PIECES)))
@@ -73,7 +73,7 @@ class Context(Task):
             result["whole_loss"] = scores.loss()
         if length == subject.longest:
             curve, hits = every.losses_bn[0], every.hits_bn[0].float()
-            result |= {"curve": binned(curve, own=own), "hits": binned(hits, own=own)}
+            result |= {"curve": binned(curve, wanted=plain), "hits": binned(hits, wanted=plain)}
         if (
             length == trained_len
             and subject.is_base

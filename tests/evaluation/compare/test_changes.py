@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ropewalk.evaluation.compare.changes import change_at, changes_by_position
-from ropewalk.evaluation.compare.compare import NO_ESTIMATE
+from ropewalk.evaluation.compare.verdict import NO_ESTIMATE
 
 from report.made_up import BINS, LENGTHS, comparison
 

@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 import ropewalk as rw
 from ropewalk.evaluation import HeldOutTexts
 from ropewalk.evaluation.compare.changes import change_at, changes_by_position
-from ropewalk.evaluation.compare.compare import NO_ESTIMATE, compare, verdict
+from ropewalk.evaluation.compare.compare import compare
 from ropewalk.evaluation.compare.store import Store
+from ropewalk.evaluation.compare.verdict import NO_ESTIMATE, verdict
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, mean, share
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
 from ropewalk.hf.attach.handle import handle_of

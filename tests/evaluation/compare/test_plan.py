@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hf.models import tiny
 
-from ropewalk.evaluation.compare.plan import BESIDE, Cost, Round, calibrated, cost_of, needed, planned
+from ropewalk.evaluation.compare.plan import BESIDE, Cost, PlannedRound, calibrated, cost_of, needed, planned
 from ropewalk.hf import inspect
 from ropewalk.notation import minutes
 
@@ -35,8 +35,8 @@ def test_the_operations_of_a_model():
 def test_seconds_of_a_round():
     """The base model and two lines, at 4 and 8 tokens; first the lines at 8 alone."""
     four, eight = COST.seconds(4), COST.seconds(8)
-    assert needed(COST, (4, 8), 2, Round(3)) == pytest.approx(BESIDE * 3 * 3 * (four + eight))
-    assert needed(COST, (4, 8), 2, Round(1, only_longest=True)) == pytest.approx(BESIDE * (four + 3 * eight))
+    assert needed(COST, (4, 8), 2, PlannedRound(3)) == pytest.approx(BESIDE * 3 * 3 * (four + eight))
+    assert needed(COST, (4, 8), 2, PlannedRound(1, only_longest=True)) == pytest.approx(BESIDE * (four + 3 * eight))
 
 
 def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
@@ -96,9 +96,15 @@ def test_lines_as_far_as_time_goes(inspection):
 
 def test_rounds(inspection):
     """One text first, by all lines at the longest length; what is quick has one round."""
-    assert plan(inspection, 0.01).rounds == (Round(8),)
+    assert plan(inspection, 0.01).rounds == (PlannedRound(8),)
     rounds = plan(inspection, 400.0, samples=6).rounds
-    assert rounds == (Round(1, only_longest=True), Round(1), Round(2), Round(4), Round(6))
+    assert rounds == (
+        PlannedRound(1, only_longest=True),
+        PlannedRound(1),
+        PlannedRound(2),
+        PlannedRound(4),
+        PlannedRound(6),
+    )
     inside = plan(inspection, 400.0)
     assert inside.seconds(inside.last) <= 1800 < inside.seconds(inside.rounds[inside.rounds.index(inside.last) + 1])
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.evaluation import HeldOutTexts, token_losses
-from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.evaluation.material.subject import FILLERS, Subject, marks_of
 from ropewalk.evaluation.tasks import Passkey
 from ropewalk.files import read_record

@@ -14,7 +14,7 @@ import torch
 from ropewalk.corpora import documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation import HeldOutTexts, passages
-from ropewalk.evaluation.compare.compare import made_here
+from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.files import read_record
 from ropewalk.folders import write_whole
 from ropewalk.lab.recipes.building_blocks import finished, named_methods, require_held_out
