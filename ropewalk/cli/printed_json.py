@@ -36,7 +36,7 @@ COMPARED: Mapping[str, str] = {
     "tasks": "tasks that were measured, with their parameters",
     "contenders": "the base model first: `line`, `extension`, `idle` (slots that no layer uses), `change` (of loss),"
     " `cache_bytes`, `slowdown`, `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
-    "last_alone": "the unchanged model on as many last tokens as it was trained on: `line`, `change`, `numbers` by length;"
+    "last_alone": "the unchanged model on as many last tokens as it was trained on: `line`, `change`, `numbers`;"
     " null where texts are no longer",
     "predictions": "which loss predicts the scores: rank correlations over extensions, with intervals",
 }

@@ -14,10 +14,10 @@ import torch
 from ropewalk.errors import InvalidValue, about
 from ropewalk.evaluation.compare.cells import Cell
 from ropewalk.evaluation.compare.cluster.crew import on_cluster
-from ropewalk.evaluation.compare.compare import Candidate, Comparison, tasks_of
+from ropewalk.evaluation.compare.compare import Candidate, Comparison, by_name, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
 from ropewalk.evaluation.compare.leaderboard import TimeIsUp
-from ropewalk.evaluation.compare.plan import BESIDE, ComparisonPlan, Cost, calibrated, cost_of, planned
+from ropewalk.evaluation.compare.plan import BESIDE, CALIBRATED, ComparisonPlan, Cost, calibrated, cost_of, planned
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import free_bytes, side_by_side, workers_for
@@ -26,6 +26,8 @@ from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import tasks_named
 from ropewalk.hf import inspect
+from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.argument_checks import seconds, tasks_text, tokens, whole_number
@@ -226,6 +228,8 @@ class ComparisonJob:
         """The result of the last round that was completed; the first one always is."""
         plan = self.plan(asked)
         subject, lines = self.host.subject(self.corpus, plan.lengths[-1]), self.lines[: plan.lines]
+        for line in by_name(lines).values():  # a line that does not fit is refused before anything is announced
+            parsed_for(self.host.model.config.get_text_config(), line, plan.lengths[-1], subject.facts)
         for task in self.tasks:
             with about(task.title):
                 task.require(subject, task.at(plan.lengths, plan.lengths[0]))
@@ -270,10 +274,12 @@ class ComparisonJob:
     def _calibrated(self, inspection: Inspection) -> Cost:
         """The cost of this model here; in the faster precision, where the caller left it to Ropewalk."""
         model, known = self.host.model, inspection.facts.trained_len
-        cost = calibrated(cost_of(model, inspection), model, known)
+        words = " ".join(f"word {number}" for number in range(CALIBRATED[-1]))
+        ids = token_ids(self.host.tokenizer, words, min(known, CALIBRATED[-1]))
+        cost = calibrated(cost_of(model, inspection), model, ids)
         if self.free_precision and model.dtype in OTHER_PRECISION:
             before = model.dtype
-            other = calibrated(cost_of(model.to(OTHER_PRECISION[before]), inspection), model, known)
+            other = calibrated(cost_of(model.to(OTHER_PRECISION[before]), inspection), model, ids)
             if other.rate > FASTER * cost.rate:
                 cost = other
             else:

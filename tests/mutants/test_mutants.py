@@ -159,6 +159,7 @@ def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     assert run_tests(copy, "invariants")[0] == 1
 
 
+@pytest.mark.nightly
 def test_a_recipe_costs_one_file_and_two_lines(copy, run_tests):
     """What CONTRIBUTING.md shows, done to the letter: the recipe is listed, trains and resumes."""
     blocks = contributed_blocks("A recipe of your own")
@@ -183,6 +184,7 @@ def test_a_recipe_costs_one_file_and_two_lines(copy, run_tests):
     assert (copy / "run" / "checkpoint-2").is_dir()
 
 
+@pytest.mark.nightly
 def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
     """What CONTRIBUTING.md shows, done to the letter, is measured by the shared tests and by `compare --tasks`."""
     blocks = contributed_blocks("A task of your own")
@@ -201,6 +203,7 @@ def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
     assert "what the order of the far text is worth" in (copy / "report" / "report.html").read_text()
 
 
+@pytest.mark.nightly
 def test_a_task_costs_one_file_of_the_user_s(copy):
     """What CONTRIBUTING.md shows: a file, named by its path, and a package with an entry point."""
     text = contributed_blocks("A task without editing the package")["my_task.py"]

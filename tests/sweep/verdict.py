@@ -32,7 +32,7 @@ AS_FAR = 10  # times as far from itself as the base model is, where rounding alo
 ROUNDING, DRAWS = 1e-5, 3  # of an embedding; how often the noise is drawn
 MOSTLY = 0.85  # of all tokens, where experts and top-k keys are chosen by numbers that rounding moves
 NOTHING = 2e-5  # of the largest logit: what our attention's rounding may move
-SILENT = ("rope", "randomized")  # the rotation as trained; numbers that texts have in training alone
+SILENT = ("rope", "randomized", "pose")  # the rotation as trained; numbers that texts have in training alone
 STATIC, OTHERS = "pi:factor=4", ("rerope:window=16", "dynamic_yarn", "streaming:window=56,n_sink=4")
 UNROTATED = ("log_n", "window:window=56", "streaming:window=56,n_sink=4", "alibi")
 FAMILIAR = {

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import torch
+from torch import Tensor
 
 from ropewalk.evaluation.metrics.losses import token_losses
+from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.use.inspect import Inspection
 
 FEWEST = 2  # texts that a length is worth measuring for
@@ -70,16 +71,15 @@ def cost_of(model: Any, inspection: Inspection) -> Cost:
     return Cost(max(1, parameters), layers)
 
 
-def calibrated(cost: Cost, model: Any, trained_len: int, clock: Callable[[], float] = time.perf_counter) -> Cost:
-    """The same with the rate at which the model reads here: a short text, and a longer one where that is quick."""
-    words, rate = model.get_input_embeddings().weight.shape[0], 0.0
-    for length in sorted({min(trained_len, count) for count in CALIBRATED}):
+def calibrated(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float] = time.perf_counter) -> Cost:
+    """The same with the rate at which the model reads a text here: its beginning, and more where that is quick."""
+    rate, ids = 0.0, ids_n.to(device_of(model))[None]
+    for length in sorted({min(len(ids_n), count) for count in CALIBRATED}):
         if rate and cost.operations(length) / rate > FEW_SECONDS:
             break
-        ids = (torch.arange(length, device=model.device) * 7919 % words)[None]
         token_losses(model, ids[:, :64])  # the first text in a process takes longer
         began = clock()
-        token_losses(model, ids)
+        token_losses(model, ids[:, :length])
         rate = cost.operations(length - 1) / max(clock() - began, 1e-6)
     return replace(cost, rate=rate)
 

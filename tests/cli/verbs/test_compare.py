@@ -341,3 +341,30 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     kept = {(cell.extension, cell.length, cell.sample) for cell in measured[:before]}
     again = {(cell.extension, cell.length, cell.sample) for cell in measured[before:]}
     assert len(kept & again) <= 1  # only what was being measured
+
+
+PEAK = """
+import resource, sys
+from ropewalk.cli.main import run
+status = run(sys.argv[1:])
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.mark.nightly
+def test_a_default_comparison_at_real_sizes_is_bounded_in_memory(tmp_path):
+    """Trained on 32,768 tokens, with 262,144 words: logits of a whole text would need 32 GiB."""
+    words = 262_144
+    model = fresh(ModelShape(vocabulary=words, width=16, inner=16, layers=1, heads=1, trained_len=32_768))
+    model.save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    line = ["compare", str(tmp_path / "model"), "--time", "20s", "--workers", "1", "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-c", PEAK, *line]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "32k, 64k" in done.stderr
+    assert int(re.search(r"peak (\d+)", done.stderr)[1]) < 2048
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["lengths"][:2] == [32_768, 65_536]
+    assert {len(row["samples"]) for one in results["contenders"] for row in one["rows"]} >= {1}

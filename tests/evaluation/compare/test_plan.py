@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hf.models import tiny
 
 from ropewalk.evaluation.compare.plan import BESIDE, Cost, PlannedRound, calibrated, cost_of, needed, planned
@@ -40,14 +41,14 @@ def test_seconds_of_a_round():
 
 
 def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
-    model = tiny("llama", num_hidden_layers=1)
+    model, ids = tiny("llama", num_hidden_layers=1), torch.arange(4096) % 90 + 3
     slow = iter([0.0, 10.0])  # 512 tokens take 10 s, so 2,048 are not read
-    got = calibrated(COST, model, 4096, clock=lambda: next(slow))
+    got = calibrated(COST, model, ids, clock=lambda: next(slow))
     assert got.rate == pytest.approx(COST.operations(511) / 10)
     quick = iter([0.0, 0.1, 5.0, 6.0])
-    assert calibrated(COST, model, 4096, clock=lambda: next(quick)).rate == pytest.approx(COST.operations(2047) / 1.0)
+    assert calibrated(COST, model, ids, clock=lambda: next(quick)).rate == pytest.approx(COST.operations(2047) / 1.0)
     short = iter([0.0, 2.0])
-    assert calibrated(COST, model, 32, clock=lambda: next(short)).rate == pytest.approx(COST.operations(31) / 2.0)
+    assert calibrated(COST, model, ids[:32], clock=lambda: next(short)).rate == pytest.approx(COST.operations(31) / 2.0)
 
 
 @pytest.fixture(scope="module")

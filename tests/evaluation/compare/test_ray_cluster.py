@@ -544,6 +544,7 @@ class Alone(Task):
 """
 
 
+@pytest.mark.nightly
 def test_a_task_of_a_file_goes_to_the_workers_with_its_file(tmp_path):
     pytest.importorskip("ray", reason="the extra cluster is not installed")
     path = tmp_path / "alone.py"

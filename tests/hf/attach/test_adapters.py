@@ -102,6 +102,7 @@ def test_every_kind_in_every_order(llama, tmp_path, kind, first):
         require_carried(folder_of(kind, tmp_path / str(number)), expected, llama)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", LINES)
 @pytest.mark.parametrize("first", ["extended", "adapted"])
 def test_checkpoints_of_a_trainer(llama, tmp_path, text, first):
