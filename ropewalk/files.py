@@ -6,8 +6,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from ropewalk.errors import RopewalkError, Unreadable
 
@@ -119,3 +120,14 @@ def _lines(path: Path, field: str) -> Iterator[bytes]:
             yield from lines
     except (OSError, ValueError) as wrong:
         raise Unreadable(field, "a readable file", str(path), remedy=why(wrong)) from wrong
+
+
+@contextmanager
+def reading(path: Path, field: str, rule: str) -> Iterator[BinaryIO]:
+    """A file of any size, open for reading."""
+    try:
+        opened = path.open("rb")
+    except OSError as wrong:
+        raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
+    with opened:
+        yield opened

@@ -18,6 +18,7 @@ from tempfile import TemporaryFile
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, why
+from ropewalk.models import parts_of
 
 try:
     import fcntl
@@ -64,10 +65,14 @@ def refusing_full(place: object, remedy: str) -> Iterator[None]:
 
 def require_plausible(model: str) -> None:
     """Refuse early, without network, what is neither a folder with a model nor a name on the hub."""
+    repository, gguf = parts_of(model)
+    if gguf and (holds(Path(model).is_file) or _could_be_on_the_hub(repository)):
+        return
     place = Path(model)
     is_folder = holds(place.is_dir)
-    if not is_folder and (holds(place.exists) or not _could_be_on_the_hub(model)):
-        raise Unreadable("model", "an existing folder, or a name on the hub such as owner/name", model)
+    if not is_folder and (gguf or holds(place.exists) or not _could_be_on_the_hub(model)):
+        rule = "an existing folder, a GGUF file, or a name on the hub such as owner/name or owner/name:file.gguf"
+        raise Unreadable("model", rule, model)
     if is_folder and not holds((place / "config.json").is_file):
         raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
 

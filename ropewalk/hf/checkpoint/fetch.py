@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import try_to_load_from_cache
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
@@ -23,12 +24,14 @@ from transformers import (
 
 from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
-from ropewalk.files import why
+from ropewalk.files import holds, why
 from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
+from ropewalk.hf.checkpoint.gguf_file import require_gguf
+from ropewalk.models import parts_of
 from ropewalk.revision import revision_of
 from ropewalk.trust import trusted
 
-TRUST = "trust_remote_code"
+TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
 LOADERS = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
@@ -55,7 +58,7 @@ def fetch_config(model: str | Path, **kwargs: Any) -> Any:
 def _config(model: str | Path, **kwargs: Any) -> Any:
     """The config by transformers, opened where Ropewalk closed it."""
     _require_plausible(PreTrainedConfig.get_config_dict(model, **kwargs)[0])
-    if not is_closed(model):
+    if GGUF_FILE in kwargs or not is_closed(model):
         return AutoConfig.from_pretrained(model, **kwargs)
     values = opened(PreTrainedConfig.get_config_dict(model)[0])
     if "auto_map" not in values:
@@ -141,9 +144,18 @@ def fetch_adapter(base: nn.Module, place: Path, values: dict[str, Any]) -> Any:
 
 def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any], rule: str, remedy: str) -> Any:
     trust, at = kwargs.get(TRUST), revision_of(model)
+    place, gguf = parts_of(str(model))
     try:
+        if gguf:
+            require_gguf(Path(place) / gguf)
+            kwargs = {**kwargs, GGUF_FILE: gguf}
         with without_warning():
-            return how(model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
+            fetched = how(place if gguf else model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
+        if gguf:
+            if not holds((Path(place) / gguf).is_file):  # it came from the hub, and is there now
+                require_gguf(Path(str(try_to_load_from_cache(place, gguf))))
+            _named_by_its_file(fetched, str(model))
+        return fetched
     except (RopewalkError, MemoryError):
         raise
     except ModuleNotFoundError as missing:
@@ -151,6 +163,11 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
     except Exception as reason:
         if is_out_of_memory(reason):
             raise
+        if gguf:
+            rule, remedy = (
+                "a GGUF file that transformers reads",
+                "fetch it again, or take the folder that it was made of",
+            )
         if TRUST in str(reason):
             remedy = f"read the code that comes with it, then pass {TRUST}=True, or --trust-remote-code"
         if SENTENCE in str(reason):
@@ -161,3 +178,11 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
             raise Unreadable.because("model", sentence, remedy=remedy) from reason
         detail = f"{type(reason).__name__}: {why(reason)}; {remedy}"
         raise Unreadable("model", rule, str(model), remedy=detail) from reason
+
+
+def _named_by_its_file(fetched: Any, name: str) -> None:
+    """What was read from a GGUF file has its name, and not that of the folder, which may hold other models."""
+    for one in fetched if isinstance(fetched, tuple) else (fetched,):
+        for part in (one, getattr(one, "config", None)):
+            if part is not None and hasattr(part, "name_or_path"):
+                part.name_or_path = name
