@@ -26,7 +26,10 @@ class Reached:
         with self.log.open() as lines:
             lines.seek(self.read)
             for line in lines:
-                row = json.loads(line)
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError:  # it was killed while it wrote
+                    continue
                 begun = row["test"] if "seconds" not in row else ""
                 if row.get("passed"):
                     self.tests[row["test"]] = row["seconds"], {file: set(at) for file, at in row["functions"].items()}
