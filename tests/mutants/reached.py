@@ -18,6 +18,7 @@ class Reached:
 
     def __init__(self, log: Path) -> None:
         self.log, self.read, self.tests = log, 0, {}
+        self.failing: set[str] = set()  # tests and files that fail without a mutant
         log.touch()
 
     def learn(self) -> str:
@@ -55,6 +56,7 @@ class Watch:
         self.failed = False
 
     def pytest_collection_modifyitems(self, items):
+        items[:] = [item for item in items if item.nodeid not in self.known.failing]
         if self.first_cases:
             first = {(item.path, item.cls, item.originalname): item for item in reversed(items)}
             items[:] = [item for item in items if item in first.values() and item.nodeid not in self.known.tests]

@@ -40,6 +40,7 @@ SLOW_TO_IMPORT = ("accelerate", "fastapi", "jinja2", "optuna", "peft", "typer.te
 UNRUN = "vllm"  # a file that imports it at its head cannot run here
 PLAIN = ["-q", "-rfE", "-x", "--timeout=300", *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:anyio")]
 PLAIN += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is warm was not imported by pytest
+CONTROL = 600  # seconds of computing
 SECONDS = (10, 20, 15, 15)  # of computing, by stages; a survivor is worth more, by hand
 WAITED = 900  # seconds, whatever computes
 MEMORY = 12 << 30
@@ -108,16 +109,29 @@ class Bench:
         compileall.compile_dir(scratch / "ropewalk", quiet=1)
 
     def judged(self, file: str, mutant: Mutant) -> dict[str, Any]:
-        """What the tests make of a mutant, until one fails."""
-        path, began = self.scratch / file, time.monotonic()
+        """What the tests make of a mutant, until one fails that passes without it."""
+        began = time.monotonic()
+        while (by := self._killer(file, mutant)) and not self._passes_without(by):
+            pass
+        return {"verdict": "killed" if by else "survived", "by": by, "seconds": round(time.monotonic() - began)}
+
+    def _killer(self, file: str, mutant: Mutant) -> str:
+        path = self.scratch / file
         source = path.read_bytes()
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
         path.write_bytes(source[: mutant.start] + mutant.new.encode() + source[mutant.stop :])
         try:
-            by = next(filter(None, self._killers(file, enclosing(source, mutant.line))), "")
+            return next(filter(None, self._killers(file, enclosing(source, mutant.line))), "")
         finally:
             path.write_bytes(source)
-        return {"verdict": "killed" if by else "survived", "by": by, "seconds": round(time.monotonic() - began)}
+
+    def _passes_without(self, killer: str) -> bool:
+        """The control. What fails without a mutant too is left out from here on, or it would hide what comes after."""
+        if killer in self.known.tests or not killer.startswith("tests/"):
+            return True
+        failed = self.run([killer], CONTROL)
+        self.known.failing |= {killer, failed} if failed else set()
+        return not failed
 
     def _killers(self, file: str, function: int) -> Iterator[str]:
         """Of each stage the test that failed, if one did."""
@@ -130,6 +144,7 @@ class Bench:
 
     def run(self, tests: list[str], seconds: int, first_cases: bool = False) -> str:
         """Run tests in a fork, in so many seconds of computing, and end all that they started. The test that failed."""
+        tests = [test for test in tests if not {test, test.partition("::")[0]} & self.known.failing]
         if not tests:
             return ""
         output = self.scratch / "output"
