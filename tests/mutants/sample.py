@@ -42,7 +42,7 @@ PLAIN = ["-q", "-rfE", "-x", "--timeout=300", *("-p", "no:cacheprovider", "-p", 
 PLAIN += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is warm was not imported by pytest
 CONTROL = 600  # seconds of computing
 SECONDS = (10, 20, 15, 15)  # of computing, by stages; a survivor is worth more, by hand
-WAITED = 900  # seconds, whatever computes
+PATIENCE = 900  # seconds, whatever computes
 MEMORY = 12 << 30
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
@@ -110,18 +110,31 @@ class Bench:
 
     def judged(self, file: str, mutant: Mutant) -> dict[str, Any]:
         """What the tests make of a mutant, until one fails that passes without it."""
-        began = time.monotonic()
-        while (by := self._killer(file, mutant)) and not self._passes_without(by):
-            pass
+        began, by = time.monotonic(), ""
+        for stage in self._stages(file, enclosing((self.scratch / file).read_bytes(), mutant.line)):
+            while (by := self._under(file, mutant, stage)) and not self._passes_without(by):
+                pass
+            if by:
+                break
         return {"verdict": "killed" if by else "survived", "by": by, "seconds": round(time.monotonic() - began)}
 
-    def _killer(self, file: str, mutant: Mutant) -> str:
+    def _stages(self, file: str, function: int) -> Iterator[tuple[list[str], int, bool]]:
+        """Tests, the seconds for them, and whether only the first case of each is run."""
+        near, others = candidates(self.scratch, file)
+        yield self.known.by_cost(file, function), SECONDS[0], False
+        yield near, SECONDS[1], True
+        yield others, SECONDS[2], True
+        reaching = dict.fromkeys(test.partition("[")[0] for test in self.known.by_cost(file, function))
+        yield list(reaching), SECONDS[3], False
+
+    def _under(self, file: str, mutant: Mutant, stage: tuple[list[str], int, bool]) -> str:
+        """The test of a stage that fails, with the mutant in its place."""
         path = self.scratch / file
         source = path.read_bytes()
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
         path.write_bytes(source[: mutant.start] + mutant.new.encode() + source[mutant.stop :])
         try:
-            return next(filter(None, self._killers(file, enclosing(source, mutant.line))), "")
+            return self.run(*stage)
         finally:
             path.write_bytes(source)
 
@@ -130,17 +143,9 @@ class Bench:
         if killer in self.known.tests or not killer.startswith("tests/"):
             return True
         failed = self.run([killer], CONTROL)
-        self.known.failing |= {killer, failed} if failed else set()
+        if failed:
+            self.known.leave_out(killer, failed)
         return not failed
-
-    def _killers(self, file: str, function: int) -> Iterator[str]:
-        """Of each stage the test that failed, if one did."""
-        near, others = candidates(self.scratch, file)
-        yield self.run(self.known.by_cost(file, function), SECONDS[0])
-        yield self.run(near, SECONDS[1], first_cases=True)
-        yield self.run(others, SECONDS[2], first_cases=True)
-        reaching = dict.fromkeys(test.partition("[")[0] for test in self.known.by_cost(file, function))
-        yield self.run(list(reaching), SECONDS[3])
 
     def run(self, tests: list[str], seconds: int, first_cases: bool = False) -> str:
         """Run tests in a fork, in so many seconds of computing, and end all that they started. The test that failed."""
@@ -152,10 +157,9 @@ class Bench:
             os.setsid()
             sys.path[:] = [place for place in sys.path if place not in ("", str(ROOT), str(ROOT / "tests"))]
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            spent = time.process_time()
-            watch = Watch(self.known, self.scratch, tests, spent + seconds, first_cases)
+            watch = Watch(self.known, self.scratch, tests, seconds, first_cases)
             warm.tested(str(self.scratch), [*PLAIN, *sorted(tests)], str(output), watch)
-        status = _ended(child, time.monotonic() + WAITED + 20 * seconds)
+        status = _ended(child, time.monotonic() + PATIENCE + 20 * seconds)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         return killer(status, output.read_text(errors="replace"), self.known.learn())

@@ -125,7 +125,7 @@ def test_a_temperature_that_old_versions_let_a_config_switch_off(attn_factor, te
 
 
 def test_logits_that_old_versions_let_a_config_switch_off():
-    """vLLM multiplies those of DeepSeek by the square of mscale_all_dim's temperature, up to 0.30 unless told not to."""
+    """DeepSeek's are multiplied by the square of mscale_all_dim's temperature, before 0.31 unless told not to."""
     settings = copy.deepcopy(CONFIGS["DeepSeek-V3"][1])
     rope = settings["rope_scaling"]
     rope["apply_yarn_scaling"] = False
