@@ -185,14 +185,18 @@ def test_what_a_killed_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_p
         assert (kept / "half").exists()
 
 
-def test_what_another_machine_writes_is_left_alone(tmp_path, monkeypatch):
-    """Locks may hold on one machine only."""
+@pytest.mark.parametrize("here", ["elsewhere", "h" * 63 + "x"])
+def test_what_another_machine_writes_is_left_alone(tmp_path, monkeypatch, here):
+    """Locks may hold on one machine only. Names of machines have 64 letters at most, and may differ in the last."""
+    there = "h" * 63 + "y"
     with writing("replacing", tmp_path) as (dead, left):
         dead.kill()
         dead.wait()
-        monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
-        once_more("replacing", tmp_path)
-        assert left.exists()
+        theirs = left.rename(tmp_path / f".ropewalk-{there}-{left.name.rpartition('-')[2]}")
+        for machine, remains in ((here, True), (there, False)):
+            monkeypatch.setattr(socket, "gethostname", lambda machine=machine: machine)
+            once_more("replacing", tmp_path)
+            assert theirs.exists() is remains
 
 
 @pytest.mark.parametrize(

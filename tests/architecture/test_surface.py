@@ -12,6 +12,8 @@ from ropewalk import errors
 from architecture.tree import FILES, PACKAGE, assert_none, functions, module_of, nodes, parsed
 
 REFUSALS = {name for name, each in vars(errors).items() if isinstance(each, type)}
+ERRORS = {each.__name__ for each in (errors.RopewalkError, *errors.RopewalkError.__subclasses__())}
+SAID = ("rule", "sentence", "reason")  # variables with what an error says of its field
 TESTS = PACKAGE.parent / "tests"
 SAY_NOTHING = {"utils", "common", "helpers", "manager", "handler", "misc", "base"}
 # What every method has, documented once in its signature.
@@ -110,6 +112,43 @@ def fault_of(node):
 
 def is_unnamed(raised):
     return hasattr(builtins, raised) and raised not in {*REFUSALS, "AttributeError"}
+
+
+def test_an_error_names_a_field_and_then_says_what_holds_for_it():
+    """Where the two are swapped, the message is no sentence and `field` is one."""
+    assert_none(
+        f"{module_of(path)}, line {node.lineno}: {ast.unparse(node)}"
+        for path in FILES
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and is_error(node.func) and len(node.args) > 1 and is_swapped(node)
+    )
+
+
+def is_error(called):
+    of = called.value if isinstance(called, ast.Attribute) and called.attr == "because" else called
+    return isinstance(of, ast.Name) and of.id in ERRORS
+
+
+def is_swapped(error):
+    """The name of a field has no more words than its rule; a name that is looked up is never a text of the code."""
+    field, rule = error.args[:2]
+    if ast.unparse(field) in SAID:
+        return True
+    if ast.unparse(error.func) == "UnknownName":
+        return text_of(field) is None
+    named, ruled = text_of(field), text_of(rule, filled="it")
+    if named is None:
+        return False
+    if ruled is None:
+        return isinstance(rule, ast.Name) and rule.id.islower() and rule.id not in SAID
+    return len(named.split(",")[-1].split()) > len(ruled.split())
+
+
+def text_of(argument, filled=""):
+    """A literal, with a word for what is filled in; None of what is no text."""
+    if isinstance(argument, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else filled for part in argument.values)
+    return argument.value if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else None
 
 
 def test_modules_keep_no_state():

@@ -30,7 +30,7 @@ class Mutant(NamedTuple):
 
 
 def mutants(source: bytes) -> list[Mutant]:
-    """All of a source text, in its order."""
+    """All of a source text, in its order, but those that change nothing."""
     begins = [0]
     for line in source.splitlines(keepends=True):
         begins.append(begins[-1] + len(line))
@@ -38,8 +38,14 @@ def mutants(source: bytes) -> list[Mutant]:
     for node in _computed(ast.parse(source)):
         for part, operator, new in _mistakes(node):
             start, stop = begins[part.lineno - 1] + part.col_offset, begins[part.end_lineno - 1] + part.end_col_offset
-            found.append(Mutant(part.lineno, operator, start, stop, new))
+            if _parsed(new) != _parsed(ast.unparse(part)):
+                found.append(Mutant(part.lineno, operator, start, stop, new))
     return found
+
+
+def _parsed(text: str) -> str:
+    """What Python reads in a part: the same for two that differ in brackets alone."""
+    return ast.dump(ast.parse(text))
 
 
 def _computed(node: ast.AST) -> Iterator[ast.AST]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+WAITED = 3  # times the seconds of computing: other processes are not counted
 ONE_TEST = 60  # seconds of computing: what takes longer hangs
 
 
@@ -18,6 +19,7 @@ class Reached:
 
     def __init__(self, log: Path) -> None:
         self.log, self.read, self.tests = log, 0, {}
+        self.failing: set[str] = set()  # tests and files that fail without a mutant
         log.touch()
 
     def learn(self) -> str:
@@ -26,12 +28,25 @@ class Reached:
         with self.log.open() as lines:
             lines.seek(self.read)
             for line in lines:
-                row = json.loads(line)
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError:  # it was killed while it wrote
+                    continue
+                if row.get("failing"):
+                    self.failing.add(row["test"])
+                    continue
                 begun = row["test"] if "seconds" not in row else ""
                 if row.get("passed"):
                     self.tests[row["test"]] = row["seconds"], {file: set(at) for file, at in row["functions"].items()}
             self.read = lines.tell()
         return begun
+
+    def leave_out(self, *tests: str) -> None:
+        """From here on, and when the sample goes on another time."""
+        with self.log.open("a") as lines:
+            for test in tests:
+                print(json.dumps({"test": test, "failing": True}), file=lines)
+        self.learn()
 
     def by_cost(self, file: str, function: int) -> list[str]:
         """Tests that reach a function, or any of the file (0), the cheapest first."""
@@ -46,12 +61,14 @@ class Reached:
 class Watch:
     """A plugin of pytest: leaves tests out, stops when the time is spent, and writes what each test reaches."""
 
-    def __init__(self, known: Reached, root: Path, tests: list[str], seconds: float, first_cases: bool) -> None:
-        self.known, self.root, self.seconds, self.first_cases = known, root, seconds, first_cases
+    def __init__(self, known: Reached, root: Path, tests: list[str], seconds: int, first_cases: bool) -> None:
+        self.known, self.root, self.first_cases = known, root, first_cases
+        self.until, self.latest = time.process_time() + seconds, time.monotonic() + WAITED * seconds
         self.places = {test.partition("::")[0]: -place for place, test in enumerate(reversed(tests))}
         self.failed = False
 
     def pytest_collection_modifyitems(self, items):
+        items[:] = [item for item in items if item.nodeid not in self.known.failing]
         if self.first_cases:
             first = {(item.path, item.cls, item.originalname): item for item in reversed(items)}
             items[:] = [item for item in items if item in first.values() and item.nodeid not in self.known.tests]
@@ -60,7 +77,7 @@ class Watch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item):
-        return True if time.process_time() > self.seconds else None
+        return True if time.process_time() > self.until or time.monotonic() > self.latest else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item):

@@ -30,6 +30,7 @@ os.environ.update(TRITON_INTERPRET="1", PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THR
 from mutants import warm
 from mutants.operators import Mutant, mutants
 from mutants.reached import Reached, Watch
+from mutants.verdict import killer
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT = shutil.ignore_patterns(".git", ".venv*", "shared", "site", "build", "dist", "__pycache__", ".*_cache", "mutants")
@@ -39,7 +40,10 @@ SLOW_TO_IMPORT = ("accelerate", "fastapi", "jinja2", "optuna", "peft", "typer.te
 UNRUN = "vllm"  # a file that imports it at its head cannot run here
 PLAIN = ["-q", "-rfE", "-x", "--timeout=300", *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:anyio")]
 PLAIN += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is warm was not imported by pytest
+MOST = 200  # tests that are asked for by name: of more, pytest takes longer to find them than to run them
+CONTROL = 600  # seconds of computing
 SECONDS = (10, 20, 15, 15)  # of computing, by stages; a survivor is worth more, by hand
+PATIENCE = 900  # seconds, whatever computes
 MEMORY = 12 << 30
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
@@ -106,28 +110,47 @@ class Bench:
         compileall.compile_dir(scratch / "ropewalk", quiet=1)
 
     def judged(self, file: str, mutant: Mutant) -> dict[str, Any]:
-        """What the tests make of a mutant, until one fails."""
-        path, began = self.scratch / file, time.monotonic()
+        """What the tests make of a mutant, until one fails that passes without it."""
+        began, by = time.monotonic(), ""
+        for stage in self._stages(file, enclosing((self.scratch / file).read_bytes(), mutant.line)):
+            while (by := self._under(file, mutant, stage)) and not self._passes_without(by):
+                pass
+            if by:
+                break
+        return {"verdict": "killed" if by else "survived", "by": by, "seconds": round(time.monotonic() - began)}
+
+    def _stages(self, file: str, function: int) -> Iterator[tuple[list[str], int, bool]]:
+        """Tests, the seconds for them, and whether only the first case of each is run."""
+        near, others = candidates(self.scratch, file)
+        yield self.known.by_cost(file, function)[:MOST], SECONDS[0], False
+        yield near, SECONDS[1], True
+        yield others, SECONDS[2], True
+        reaching = dict.fromkeys(test.partition("[")[0] for test in self.known.by_cost(file, function))
+        yield list(reaching)[:MOST], SECONDS[3], False
+
+    def _under(self, file: str, mutant: Mutant, stage: tuple[list[str], int, bool]) -> str:
+        """The test of a stage that fails, with the mutant in its place."""
+        path = self.scratch / file
         source = path.read_bytes()
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
         path.write_bytes(source[: mutant.start] + mutant.new.encode() + source[mutant.stop :])
         try:
-            killer = next(filter(None, self._killers(file, enclosing(source, mutant.line))), "")
+            return self.run(*stage)
         finally:
             path.write_bytes(source)
-        return {"verdict": "killed" if killer else "survived", "by": killer, "seconds": round(time.monotonic() - began)}
 
-    def _killers(self, file: str, function: int) -> Iterator[str]:
-        """Of each stage the test that failed, if one did."""
-        near, others = candidates(self.scratch, file)
-        yield self.run(self.known.by_cost(file, function), SECONDS[0])
-        yield self.run(near, SECONDS[1], first_cases=True)
-        yield self.run(others, SECONDS[2], first_cases=True)
-        reaching = dict.fromkeys(test.partition("[")[0] for test in self.known.by_cost(file, function))
-        yield self.run(list(reaching), SECONDS[3])
+    def _passes_without(self, killer: str) -> bool:
+        """The control. What fails without a mutant too is left out from here on, or it would hide what comes after."""
+        if killer in self.known.tests or not killer.startswith("tests/"):
+            return True
+        failed = self.run([killer], CONTROL)
+        if failed:
+            self.known.leave_out(killer, failed)
+        return not failed
 
     def run(self, tests: list[str], seconds: int, first_cases: bool = False) -> str:
         """Run tests in a fork, in so many seconds of computing, and end all that they started. The test that failed."""
+        tests = [test for test in tests if not {test, test.partition("::")[0]} & self.known.failing]
         if not tests:
             return ""
         output = self.scratch / "output"
@@ -135,17 +158,21 @@ class Bench:
             os.setsid()
             sys.path[:] = [place for place in sys.path if place not in ("", str(ROOT), str(ROOT / "tests"))]
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            spent = time.process_time()
-            watch = Watch(self.known, self.scratch, tests, spent + seconds, first_cases)
+            watch = Watch(self.known, self.scratch, tests, seconds, first_cases)
             warm.tested(str(self.scratch), [*PLAIN, *sorted(tests)], str(output), watch)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        status = _ended(child, time.monotonic() + PATIENCE + 20 * seconds)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
-        if status in (3, 4):  # pytest's answers for what is no test's fault
-            raise RuntimeError(output.read_text())
-        hung, said = self.known.learn(), output.read_text(errors="replace")
-        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, flags=re.MULTILINE)
-        return "" if status in (0, 5) else (failed or [hung or said[-300:]])[0]
+        return killer(status, output.read_text(errors="replace"), self.known.learn())
+
+
+def _ended(child: int, latest: float) -> int:
+    """How a fork ended, which is killed if it never does."""
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > latest:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def report(results: Path, bench: Bench) -> None:
@@ -156,7 +183,7 @@ def report(results: Path, bench: Bench) -> None:
     while failed := bench.run([test for test in killers if test not in wrong], 3600):
         wrong.add(failed)
     for row in rows:
-        if row["verdict"] == "survived" or row["by"] in wrong:
+        if row["by"] in wrong or not row["by"].startswith("tests/"):
             print(f"{row['file']}:{row['line']} {row['operator']}: {row['old']} -> {row['new']}  {row['by']}")
     counts = collections.Counter("undecided" if row["by"] in wrong else row["verdict"] for row in rows)
     print(f"{dict(counts)} of {len(rows)}; tests that fail without a mutant: {sorted(wrong)}")

@@ -46,3 +46,8 @@ def test_all_of_a_text_are_found_and_nothing_else():
 @pytest.mark.parametrize("mutant", mutants(SOURCE.encode()), ids=lambda mutant: f"{mutant.line}-{mutant.operator}")
 def test_each_is_python(mutant):
     assert ast.dump(ast.parse(edited(mutant))) != ast.dump(ast.parse(SOURCE))
+
+
+@pytest.mark.parametrize("same", ["return None", "return (None)", "x = y(x, x)", "x[y] = max(x, y)"])
+def test_what_would_change_nothing_is_none(same):
+    assert mutants(f"def one(x, y):\n    {same}\n".encode()) == []

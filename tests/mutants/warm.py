@@ -25,6 +25,8 @@ def tested(folder, arguments, output, *plugins):
     os.environ["PYTHONPATH"] = folder
     sys.path.insert(0, folder)
     sys.dont_write_bytecode = True
+    main = sys.modules["__main__"]
+    main.__spec__ = main.__file__ = None  # or a test's helper processes would look for it, and stop
     with open(output, "w") as file:  # noqa: PTH123
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

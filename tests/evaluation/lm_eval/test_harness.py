@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import sys
 from copy import deepcopy
 from types import SimpleNamespace
@@ -291,3 +292,21 @@ def test_tasks_that_run_what_is_written_or_look_at_pictures_are_refused(how):
     manager = SimpleNamespace(load=lambda names: {"tasks": {"odd": SimpleNamespace(**{how: True})}})
     with pytest.raises(DoesNotFit, match="the task odd has images, or runs code that the model writes; leave it out"):
         harness._loaded(manager, ["odd"])
+
+
+def test_a_task_is_also_looked_up_in_the_harness_s_own_index(tasks, tmp_path, monkeypatch):
+    """A folder of one's own is read alone while it has all that is asked for; what neither has is refused."""
+    found, index = pytest.importorskip("lm_eval.tasks"), tmp_path / "index"
+
+    class Indexed(found.TaskManager):
+        def __init__(self, include_path, include_defaults=True, **given):
+            super().__init__(include_path=[*include_path, *([str(index)] if include_defaults else [])], **given)
+
+    given = tasks("writing", [{"question": QUESTIONS[0], "answer": "x"}])
+    shutil.copytree(tmp_path, index)
+    (tmp_path / "writing.yaml").unlink()
+    monkeypatch.setattr(found, "TaskManager", Indexed)
+    for include in ([], given["include"]):
+        assert "writing" in harness._manager(["writing"], include, {}).all_tasks
+    with pytest.raises(UnknownName, match="lm-evaluation-harness has no task 'writin'; did you mean 'writing'"):
+        harness._manager(["writin"], given["include"], {})

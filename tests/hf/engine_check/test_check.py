@@ -115,6 +115,25 @@ def test_an_attention_factor_that_old_versions_drop():
     assert rw.check(config, engine="sglang").verdict == "differs"
 
 
+@pytest.mark.parametrize(("attn_factor", "temperature"), [({}, 1.0), ({"attn_factor": 1.25}, 1.25)])
+def test_a_temperature_that_old_versions_let_a_config_switch_off(attn_factor, temperature):
+    """vLLM up to 0.29 reads apply_yarn_scaling, with which attn_factor alone is left; nothing else reads it."""
+    config, usual = yarn(apply_yarn_scaling=False, **attn_factor), (0.1 * math.log(4) + 1) ** 2
+    (old,) = said(rw.check(config, engine="vllm@0.29"), "differs")
+    assert f"logits are multiplied by {temperature**2:.4f} instead of {usual:.4f}" in " ".join(old.sentence.split())
+    assert rw.check(config, engine="vllm@0.30").verdict == "same"
+
+
+def test_logits_that_old_versions_let_a_config_switch_off():
+    """DeepSeek's are multiplied by the square of mscale_all_dim's temperature, before 0.31 unless told not to."""
+    settings = copy.deepcopy(CONFIGS["DeepSeek-V3"][1])
+    rope = settings["rope_scaling"]
+    rope["apply_yarn_scaling"] = False
+    config = AutoConfig.for_model("deepseek_v3", **settings)
+    before, after = (rw.check(config, engine=f"vllm@{version}").layers[-1].engine.scale for version in ("0.30", "0.31"))
+    assert after / before == pytest.approx((0.1 * rope["mscale_all_dim"] * math.log(rope["factor"]) + 1) ** 2)
+
+
 def test_betas_that_llama_cpp_ignores():
     config = yarn(beta_fast=16.0)
     assert rw.check(config, engine="vllm").verdict == "same"

@@ -10,6 +10,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.evaluation import token_losses
 from ropewalk.extension import Extension
+from ropewalk.hf.attach.handle import handle_of
 from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.data.puzzles import PuzzleShares
 from ropewalk.lab.recipes.pretrain import PretrainSettings, extension_for, pretrain, without_rerope
@@ -54,6 +55,13 @@ def test_what_is_trained_comes_back(tmp_path, extension):
     assert logits(again).shape == (1, 60, 300)
     torch.testing.assert_close(logits(again), logits(model), rtol=1e-4, atol=1e-4)
     assert sorted(path.name for path in (tmp_path / "run").iterdir())[-3:] == ["model", "plan.json", "tokenizer"]
+
+
+@pytest.mark.parametrize("extension", ["hwfa_rerope:window=20", "rerope:window=20+ssmax"])
+def test_a_model_runs_under_what_it_was_not_trained_under(tmp_path, extension):
+    model = run(tmp_path, extension)
+    for one in (model, rw.load(tmp_path / "run" / "model")):
+        assert handle_of(one).extension == rw.parse(extension, trained_len=32, layers=3)
 
 
 def test_biases_learn_and_are_not_pulled_towards_0(tmp_path):

@@ -34,6 +34,15 @@ def test_pixels_are_the_numbers(canvas):
     assert root.get("aria-label") == "what it shows"
 
 
+@pytest.mark.parametrize(("bands", "many"), [(0, False), (2, False), (3, True)])
+def test_more_bands_than_two_are_too_many_to_be_shown_at_once(bands, many):
+    """Lines without a band do not count."""
+    lines = [CALM._replace(name=f"calm {key}", key=key) for key in range(bands)]
+    lines += [WILD._replace(name=f"wild {key}", key=key) for key in range(bands, 5)]
+    (group,) = of_class(parsed(line_chart(chart(*lines), WIDE, "")), "lines")
+    assert ("many" in classes(group)) is many
+
+
 def test_the_dotted_line_is_the_trained_length():
     root = parsed(line_chart(chart(CALM), WIDE, ""))
     (dotted,) = of_class(root, "dotted")
