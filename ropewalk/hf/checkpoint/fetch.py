@@ -27,6 +27,7 @@ from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_ins
 from ropewalk.files import holds, why
 from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
 from ropewalk.hf.checkpoint.gguf_file import require_gguf
+from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, silence
 from ropewalk.models import parts_of
 from ropewalk.revision import revision_of
 from ropewalk.trust import trusted
@@ -143,13 +144,13 @@ def fetch_adapter(base: nn.Module, place: Path, values: dict[str, Any]) -> Any:
 
 
 def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any], rule: str, remedy: str) -> Any:
-    trust, at = kwargs.get(TRUST), revision_of(model)
+    trust, at, silent = kwargs.get(TRUST), revision_of(model), silence(model)
     place, gguf = parts_of(str(model))
     try:
         if gguf:
             require_gguf(Path(place) / gguf)
             kwargs = {**kwargs, GGUF_FILE: gguf}
-        with without_warning():
+        with without_warning(), cache_only(silent):
             fetched = how(place if gguf else model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
         if gguf:
             if not holds((Path(place) / gguf).is_file):  # it came from the hub, and is there now
@@ -168,6 +169,8 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
                 "a GGUF file that transformers reads",
                 "fetch it again, or take the folder that it was made of",
             )
+        if silent and is_missing(reason):
+            raise not_cached(model, silent) from reason
         if TRUST in str(reason):
             remedy = f"read the code that comes with it, then pass {TRUST}=True, or --trust-remote-code"
         if SENTENCE in str(reason):
