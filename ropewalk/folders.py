@@ -63,8 +63,10 @@ def refusing_full(place: object, remedy: str) -> Iterator[None]:
         raise DoesNotFit("disk", f"large enough to write to {place}", why(reason), remedy=remedy) from wrong
 
 
-def require_plausible(model: str) -> None:
+def require_plausible(model: str, *, config_is_enough: bool = False) -> None:
     """Refuse early, without network, what is neither a folder with a model nor a name on the hub."""
+    if config_is_enough and Path(model).suffix == ".json" and holds(Path(model).is_file):
+        return
     repository, gguf = parts_of(model)
     if gguf and (holds(Path(model).is_file) or _could_be_on_the_hub(repository)):
         return

@@ -17,7 +17,8 @@ from ropewalk.models import DEFAULT
 VERBS = typer.main.get_command(app).commands
 OPTIONS = {"--dtype", "--device", "--revision", "--trust-remote-code"}
 LINES = {verb.__name__: example for verb, example in EXAMPLES.items()}
-INSTEAD = {  # of an example whose files are not here, or that would run for long
+INSTEAD = {
+    "inspect": "ropewalk inspect ./model --device cpu",  # without, a config is enough
     "serve": "ropewalk serve ./model rerope+log_n --port 0",
     "generate": "ropewalk generate ./model rerope+log_n --prompt x",
     "train": "ropewalk train pretrain --list",

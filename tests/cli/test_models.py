@@ -178,7 +178,7 @@ def test_a_model_saved_with_its_extension_generates_without_one(folder, tmp_path
 def test_the_carried_model_has_a_name_for_every_verb(verb, monkeypatch, tmp_path):
     asked = []
 
-    def plausible(model):
+    def plausible(model, **_):
         asked.append(model)
         raise Unreadable("model", "another", model)
 

@@ -54,9 +54,11 @@ def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> A
         by = "nbce_generate" if extension.decoding else "convert" if extension.surgery else by
         extension.check_against(facts)
         changed = _converted(modes.host, extension, facts) if extension.surgery else facts
-        ours = by == "extend" and _mode_of(modes, extension, length) == ATTENTION
+        ours = False
         if by == "extend":
-            idle = idle_slots(extension, _under(modes, extension))
+            under = _under(modes, extension)
+            ours = _mode_of(modes, extension, under, length) == ATTENTION
+            idle = idle_slots(extension, under)
         if ours and not any(layer.own_mask for layer in layers):
             total = held(layers, extension, facts, length) * itemsize
         else:
@@ -76,13 +78,13 @@ def _converted(host: PreTrainedModel, extension: Extension, facts: Facts) -> Fac
     return changed.facts
 
 
-def _mode_of(modes: Modes, extension: Extension, length: int) -> str:
+def _mode_of(modes: Modes, extension: Extension, under: list[ExtendedLayer], length: int) -> str:
     """The mode that `extend` would take, or its refusal."""
     layers, facts = [layer.probed for layer in modes.base], [layer.facts for layer in modes.base]
     require_steady(layers, extension)
     require_rotation(layers, extension, facts)
     require_scaled_once(modes.host.config.get_text_config(), layers, extension, facts)
-    return modes.chosen(extension, _under(modes, extension), length)[0]
+    return modes.chosen(extension, under, length)[0]
 
 
 def _under(modes: Modes, extension: Extension) -> list[ExtendedLayer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 
 from torch import nn
 
-from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
+from ropewalk.files import holds
 from ropewalk.folders import require_plausible
 from ropewalk.frequencies import Interpolation
 from ropewalk.hf.attach.extend import require_rotation
@@ -30,18 +32,22 @@ from ropewalk.hf.attach.handle import (
     stated_slots,
 )
 from ropewalk.hf.attach.modes import Modes, attached_all, require_followed
-from ropewalk.hf.checkpoint.fetch import fetch_model
+from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
+from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
 from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.checkpoint_schedule import own_schedule_of
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
+from ropewalk.hf.use.save import load
+from ropewalk.hf.use.stand_in import stand_in
 from ropewalk.presets.lengths import require_whole
 from ropewalk.slots import PER_LAYER
 
 WIDTH = 80
 SHOWN = 9  # pairs in the table
+OF_CONFIGS = {TRUST, "revision"}  # keywords that do not ask for weights
 NEEDS = {
     "nothing": "no training",
     "tuning": "short fine-tuning",
@@ -237,9 +243,12 @@ class Inspection:
 def inspect(
     model: nn.Module | str | Path, *, target_len: int | None = None, trained_len: int | None = None, **kwargs: Any
 ) -> Inspection:
-    """Inspect a model, or one in a folder or on the hub, for a target length (tokens; eight times the trained one).
+    """Inspect a model for a target length (tokens; eight times the trained one).
 
         print(rw.inspect("model", target_len=32768))
+
+    `model` is a loaded one, a folder, a name on the hub, a GGUF file or a config.json. Weights are loaded only where
+    its config does not say everything.
 
     `trained_len` (tokens) corrects the trained length of the config; other `kwargs` go to transformers'
     from_pretrained, where `model` is a name. Returns an `Inspection`: `str` is a page of text, `to_json()` the same for
@@ -276,9 +285,15 @@ def inspect(
 
 
 def _read(model: str | Path, kwargs: dict[str, Any]) -> nn.Module:
-    require_plausible(str(model))
-    loaded: nn.Module = fetch_model(model, **kwargs)
-    return loaded
+    """A model by name: made from its config alone, where that says everything."""
+    place = Path(model)
+    require_plausible(str(model), config_is_enough=True)
+    if not set(kwargs) - OF_CONFIGS and not is_adapter(place) and not holds((place / SIDECAR).is_file):
+        config = fetch_config(model, **kwargs)
+        with suppress(DoesNotFit):
+            stand: nn.Module = stand_in(config)
+            return stand
+    return load(model, **kwargs)
 
 
 def _require_tables(modes: Modes, every: Sequence[Facts]) -> None:
