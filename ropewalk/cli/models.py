@@ -36,7 +36,7 @@ Model = Annotated[
     typer.Argument(
         callback=path_of,
         autocompletion=completion.models,
-        help="a folder, a name on the hub, or default: the model that comes with Ropewalk",
+        help="a folder, a GGUF file, a name on the hub, or default: the model that comes with Ropewalk",
         show_default=False,
     ),
 ]

@@ -18,7 +18,7 @@ Checkpoint = Annotated[
         metavar="CONFIG_OR_MODEL",
         callback=path_of,
         autocompletion=completion.models,
-        help="a config.json, a folder with one, a name on the hub, or default: the model that comes with Ropewalk",
+        help="a config.json, a folder with one, a GGUF file, a name on the hub, or default: the model in Ropewalk",
         show_default=False,
     ),
 ]

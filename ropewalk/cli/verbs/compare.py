@@ -29,7 +29,7 @@ Model = Annotated[
     typer.Argument(
         callback=path_of,
         autocompletion=completion.models,
-        help="a folder or a name on the hub; by default the small model in Ropewalk",
+        help="a folder, a GGUF file or a name on the hub; by default the small model in Ropewalk",
     ),
 ]
 Lines = Annotated[

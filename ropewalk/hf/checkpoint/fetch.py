@@ -26,7 +26,7 @@ from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
 from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
-from ropewalk.hf.checkpoint.gguf_file import require_gguf
+from ropewalk.hf.checkpoint.gguf_file import require_gguf, schedule_in
 from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, silence
 from ropewalk.models import parts_of
 from ropewalk.revision import revision_of
@@ -59,7 +59,13 @@ def fetch_config(model: str | Path, **kwargs: Any) -> Any:
 def _config(model: str | Path, **kwargs: Any) -> Any:
     """The config by transformers, opened where Ropewalk closed it."""
     _require_plausible(PreTrainedConfig.get_config_dict(model, **kwargs)[0])
-    if GGUF_FILE in kwargs or not is_closed(model):
+    if GGUF_FILE in kwargs:
+        config = AutoConfig.from_pretrained(model, **kwargs)
+        if schedule := schedule_in(_local(str(model), kwargs[GGUF_FILE])):
+            text = config.get_text_config()
+            text.rope_parameters = {**text.rope_parameters, **schedule}
+        return config
+    if not is_closed(model):
         return AutoConfig.from_pretrained(model, **kwargs)
     values = opened(PreTrainedConfig.get_config_dict(model)[0])
     if "auto_map" not in values:
@@ -107,7 +113,7 @@ def loadable(loader: Any, config: Any) -> list[str]:
 def fetch_model(model: str | Path, **kwargs: Any) -> Any:
     """The language model, with what `kwargs` ask for besides."""
     rule, remedy = "a causal model that transformers loads", "fetch again what is missing or incomplete"
-    if is_closed(model) and kwargs.get("config") is None:
+    if (is_closed(model) or parts_of(str(model))[1]) and kwargs.get("config") is None:
         config = fetch_config(model, **{TRUST: kwargs.get(TRUST)})
         stated = [name for name in kwargs if hasattr(config, name) and name not in OF_LOADING]
         for name in stated:  # as transformers does, which takes them for the model's own where a config is passed
@@ -153,8 +159,7 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
         with without_warning(), cache_only(silent):
             fetched = how(place if gguf else model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
         if gguf:
-            if not holds((Path(place) / gguf).is_file):  # it came from the hub, and is there now
-                require_gguf(Path(str(try_to_load_from_cache(place, gguf))))
+            require_gguf(_local(place, gguf))  # of what came from the hub, and is there now
             _named_by_its_file(fetched, str(model))
         return fetched
     except (RopewalkError, MemoryError):
@@ -181,6 +186,12 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
             raise Unreadable.because("model", sentence, remedy=remedy) from reason
         detail = f"{type(reason).__name__}: {why(reason)}; {remedy}"
         raise Unreadable("model", rule, str(model), remedy=detail) from reason
+
+
+def _local(place: str, gguf: str) -> Path:
+    """Where a GGUF file is, in its folder or in the cache of the hub."""
+    file = Path(place) / gguf
+    return file if holds(file.is_file) else Path(str(try_to_load_from_cache(place, gguf)))
 
 
 def _named_by_its_file(fetched: Any, name: str) -> None:

@@ -1,11 +1,15 @@
-"""GGUF files, which transformers reads: what is wrong with one is said before, and what it would drop in silence.
+"""GGUF files, which transformers reads: what is wrong with one is said before, and its schedule is not lost.
 
 transformers takes the base of the rotation from a GGUF file, and neither its scaling nor its divisors for each pair.
+What llama.cpp computes of them is put into the config here: linear, YaRN with 32 and 1, and Llama 3.1's divisors, whose
+parameters are found again.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -15,29 +19,67 @@ from ropewalk.files import holds, reading
 MAGIC, TEXT, LIST = b"GGUF", 8, 9
 NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # by the type's number
 MOST_TENSORS, MOST_VALUES, LONGEST = 1_000_000, 100_000, 2**24  # of a file that was not made to exhaust memory
+DIVISORS, FLOAT32, ALIGNMENT = "rope_freqs.weight", 0, 32
+READ_BY_TRANSFORMERS = ("gpt-oss",)  # architectures whose scaling it reads
+OTHERS = (  # values that change what llama.cpp computes, and have no counterpart here
+    *("scaling.attn_factor", "scaling.yarn_log_multiplier", "scaling.yarn_ext_factor", "scaling.yarn_attn_factor"),
+    *("scaling.yarn_beta_fast", "scaling.yarn_beta_slow", "scaling.alpha"),
+)
+USUAL_BASE, LOW, HIGH = 10_000.0, 1.0, 4.0  # Llama 3.1's own thresholds
+ORIGINALS = [2**power for power in range(9, 19)]  # tokens; 8,192 in all that Meta released
 AGAIN = "fetch it again"
 FOLDER = "take the folder that it was made of"
 
 
 class GgufHead(NamedTuple):
-    """The values that are no lists, and the names of the tensors."""
+    """The values that are no lists, and the divisors of the pairs."""
 
     values: dict[str, Any]
-    tensors: list[str]
+    divisors: tuple[float, ...]
+
+    def rope(self, name: str, default: Any = None) -> Any:
+        """A value of the rotation."""
+        architecture = self.values.get("general.architecture", "")
+        return self.values.get(f"{architecture}.rope.{name}", default)
 
 
 def require_gguf(file: Path) -> None:
     """Refuse a local file that is no GGUF file, a damaged one, and one whose rotation would be lost."""
-    if not holds(file.is_file):  # on the hub, and not there yet
-        return
+    if holds(file.is_file):  # else it is on the hub, and not here yet
+        schedule_in(file)
+
+
+def schedule_in(file: Path) -> dict[str, Any]:
+    """The rope parameters of a file's schedule, without its base; empty where it has none."""
     with reading(file, "model", "a GGUF file") as opened:
         head = _head(opened)
-    architecture = head.values.get("general.architecture", "")
-    scaling = head.values.get(f"{architecture}.rope.scaling.type", "none")
-    if scaling != "none" or "rope_freqs.weight" in head.tensors:
-        kind = scaling if scaling != "none" else "divisors for each pair, as Llama 3.1 has"
-        rule = "a GGUF file without a schedule of its own, which transformers would drop"
-        raise Unreadable("model", rule, f"{file.name} with {kind}", remedy=FOLDER)
+    kind, factor = head.rope("scaling.type", "none"), head.rope("scaling.factor", 1.0)
+    if head.values.get("general.architecture") in READ_BY_TRANSFORMERS or (kind == "none" and not head.divisors):
+        return {}
+    told = {name for name in OTHERS if head.rope(name) is not None}
+    if kind == "linear" and not told and not head.divisors:
+        return {"rope_type": "linear", "factor": factor}
+    original = head.rope("scaling.original_context_length")
+    if kind == "yarn" and original and not told and not head.divisors:
+        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
+    if kind == "none" and (fitting := _llama3(head.divisors, head.rope("freq_base", USUAL_BASE))):
+        return fitting
+    schedule = "divisors for each pair" if head.divisors else ", ".join((kind, *sorted(told)))
+    rule = "a GGUF file whose schedule is linear, YaRN or Llama 3.1's; transformers would drop another"
+    raise Unreadable("model", rule, f"{file.name} with {schedule}", remedy=FOLDER)
+
+
+def _llama3(divisors: Sequence[float], base: float) -> dict[str, Any]:
+    """The parameters of Llama 3.1's schedule with these divisors; empty where none has them."""
+    pairs, factor = len(divisors), max(divisors)
+    for original in ORIGINALS:
+        turns = [original * base ** (-pair / pairs) / (2 * math.pi) for pair in range(pairs)]
+        kept = [min(max((turn - LOW) / (HIGH - LOW), 0.0), 1.0) for turn in turns]
+        expected = (1 / (keep + (1 - keep) / factor) for keep in kept)
+        if all(math.isclose(one, two, rel_tol=1e-5) for one, two in zip(divisors, expected, strict=True)):
+            values = {"low_freq_factor": LOW, "high_freq_factor": HIGH, "original_max_position_embeddings": original}
+            return {"rope_type": "llama3", "factor": factor, **values}
+    return {}
 
 
 def _head(file: BinaryIO) -> GgufHead:
@@ -51,12 +93,19 @@ def _head(file: BinaryIO) -> GgufHead:
     for _ in range(count):
         name, (kind,) = _text(file), _numbers(file, "I")
         values[name] = _value(file, kind)
-    names = []
+    places = {}
     for _ in range(tensors):
-        names.append(_text(file))
-        (dimensions,) = _numbers(file, "I")
-        _numbers(file, "Q" * dimensions + "IQ")
-    return GgufHead(values, names)
+        name, (dimensions,) = _text(file), _numbers(file, "I")
+        places[name] = _numbers(file, "Q" * dimensions + "IQ")
+    divisors: tuple[float, ...] = ()
+    if DIVISORS in places:
+        *shape, kind, offset = places[DIVISORS]
+        if kind != FLOAT32 or len(shape) != 1 or shape[0] > MOST_VALUES:
+            raise Unreadable("model", f"a GGUF file with {DIVISORS} as a list of float32", file.name, remedy=AGAIN)
+        alignment = values.get("general.alignment") or ALIGNMENT
+        file.seek(-(-file.tell() // alignment) * alignment + offset)
+        divisors = _numbers(file, "f" * shape[0])
+    return GgufHead(values, divisors)
 
 
 def _value(file: BinaryIO, kind: int) -> Any:

@@ -83,9 +83,9 @@ def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | No
         checked = rw.check("model", engine="vllm@0.32", target_len=131072)
         print(checked.verdict, checked, sep="\\n")
 
-    `model` is a config.json, a folder with one, or a name on the hub; `engine` is vllm, sglang, llama.cpp or
-    transformers, with a version after @ (the newest that was read). No weights are loaded. Returns a `EngineCheck`: its
-    verdict, layers, findings with remedies; `str` is a page of text, `to_json()` the same for programs.
+    `model` is a config.json, a folder with one, a GGUF file, or a name on the hub; `engine` is vllm, sglang, llama.cpp
+    or transformers, with a version after @ (the newest that was read). No weights are loaded. Returns a `EngineCheck`:
+    its verdict, layers, findings with remedies; `str` is a page of text, `to_json()` the same for programs.
     """
     require_whole("target_len", target_len)
     which, checkpoint = chosen(engine), read_checkpoint(model)

@@ -28,6 +28,7 @@ from ropewalk.hf.engine_check.valid_rope import (
     valid_size,
 )
 from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
+from ropewalk.models import GGUF
 from ropewalk.record import AT_LEAST_ONE, Checked, parameters
 
 PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
@@ -68,9 +69,11 @@ class ReadCheckpoint:
 
 
 def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
-    """A config.json, a folder with one, a name on the hub, or a config of transformers."""
+    """A config.json, a folder with one, a GGUF file, a name on the hub, or a config of transformers."""
     place = Path(model) if isinstance(model, str | Path) else None
     folder = place.parent if place is not None and holds(place.is_file) else place
+    if place is not None and place.suffix == GGUF:  # what lies beside it may be of another model
+        folder = None
     within_closed = folder is not None and is_closed(folder) and place in (folder, folder / FILE)
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
     config: Any = model if where is None else _fetched(where, str(folder if within_closed else model))
@@ -119,9 +122,9 @@ def _added(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:
 
 def _source(model: str | Path | Any, place: Path | None, folder: Path | None) -> str:
     """A name on the hub, a class, or a folder with weights."""
-    if place is None or folder is None:
+    if place is None:
         return type(model).__name__
-    if not holds(folder.is_dir):
+    if folder is None or not holds(folder.is_dir):
         return str(model)
     is_config = place in (folder, folder / FILE)
     return str(folder) if is_config and any(folder.glob("*.safetensors")) else ""
@@ -131,8 +134,10 @@ def _fetched(place: Path, model: str) -> Any:
     if not holds(place.is_file):
         folders.require_plausible(model)
         return _config_at(place, place / FILE) if holds(place.is_dir) else fetch_config(model)
+    if place.suffix == GGUF:
+        return fetch_config(model)
     if place.suffix != ".json":
-        raise Unreadable("model", "a config.json, a folder with one, or a name on the hub", model)
+        raise Unreadable("model", "a config.json, a folder with one, a GGUF file, or a name on the hub", model)
     return _config_at(place, place)
 
 

@@ -87,8 +87,8 @@ def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
 
         model = rw.load("model-32k", dtype="auto")
 
-    `directory` is a folder or a name on the hub; `kwargs` go to transformers' from_pretrained. Missing weights are an
-    error. A folder with an adapter gives peft's model, on the base model that the adapter names.
+    `directory` is a folder, a GGUF file or a name on the hub; `kwargs` go to transformers' from_pretrained. Missing
+    weights are an error. A folder with an adapter gives peft's model, on the base model that the adapter names.
     """
     place = Path(directory)
     if not is_adapter(place):

@@ -2,16 +2,18 @@
 
 import struct
 
+import numpy as np
 import pytest
 import torch
-from gguf import GGUFReader
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 import ropewalk as rw
 from ropewalk import models
 from ropewalk.errors import Unreadable
 from ropewalk.folders import require_plausible
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
-from ropewalk.hf.checkpoint.gguf_file import require_gguf
+from ropewalk.hf.checkpoint.gguf_file import require_gguf, schedule_in
+from ropewalk.hf.engine_check.check import check
 from ropewalk.models import parts_of
 
 TEXT = "def f(x):\n    return x**2  # é 中文\n"
@@ -45,11 +47,104 @@ def test_the_numbers_are_those_of_the_folder_beside_it(exported):
         assert loaded(ids).logits.isfinite().all()
 
 
-def test_a_schedule_that_transformers_would_drop_is_refused(exported):
-    with pytest.raises(
-        Unreadable, match=r"without a schedule of its own, .* got 'model.gguf with yarn'; take the folder"
-    ):
-        fetch_model(exported["yarn:factor=2"])
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(ids).logits
+
+
+def test_its_schedule_is_not_lost(exported):
+    """Of YaRN, whose scaling transformers leaves out."""
+    file = exported["yarn:factor=2"]
+    assert fetch_config(file).rope_parameters.items() >= schedule_in(file).items() >= {"rope_type": "yarn"}.items()
+    ids = torch.arange(3, 900)[None] % 400
+    got, expected = (logits_of(fetch_model(of, dtype=torch.float32), ids) for of in (file, file.parent))
+    plain = logits_of(fetch_model(models.DEFAULT, dtype=torch.float32), ids)
+    assert (got - expected).abs().max() < 0.03 * (plain - expected).abs().max()
+    assert rw.inspect(file).own_schedule == rw.inspect(file.parent).own_schedule
+
+
+@pytest.mark.parametrize("line", ["abf:new_base=40000", "yarn:factor=2"])
+def test_an_engine_is_checked_with_it(exported, line):
+    """By its own config; the folder beside it may hold another model."""
+    of_file, of_folder = (
+        check(place, engine="vllm", target_len=1024) for place in (exported[line], exported[line].parent)
+    )
+    (got,), (expected,) = of_file.layers, of_folder.layers
+    assert got.engine.inv_freq == pytest.approx(expected.engine.inv_freq)
+    assert got.engine.temperature == pytest.approx(expected.engine.temperature)
+    assert str(exported[line]) in str(of_file)
+
+
+def copied(file, place, *, fields=(), tensors=()):
+    """A GGUF file with the contents of another, and more: (name, value, type of value), and (name, numbers)."""
+    reader, writer = GGUFReader(file), GGUFWriter(place, "llama")
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
+    for field in fields:
+        writer.add_key_value(*field)
+    for name, numbers in tensors:
+        writer.add_tensor(name, np.asarray(numbers, np.float32))
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return place
+
+
+@pytest.mark.parametrize(("factor", "original"), [(8.0, 512), (32.0, 8192)])
+def test_the_divisors_of_llama_3(exported, tmp_path, factor, original):
+    """llama.cpp's converter writes them as a tensor, and no name or factor."""
+    file = exported["abf:new_base=40000"]
+    config = fetch_config(file.parent)
+    rope = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope |= {"factor": factor, "original_max_position_embeddings": original}
+    config.rope_parameters = {**config.rope_parameters, **rope}
+    beside = fetch_model(file.parent, dtype=torch.float32, config=config)
+    rotary = beside.model.rotary_emb
+    plain = 40000.0 ** (-torch.arange(0, 1, 1 / len(rotary.inv_freq)))
+    stretched = copied(file, tmp_path / "x.gguf", tensors=[("rope_freqs.weight", plain / rotary.inv_freq)])
+    assert fetch_config(stretched).rope_parameters == pytest.approx(config.rope_parameters)
+    ids = torch.arange(3, 900)[None] % 400
+    read, unstretched = (fetch_model(of, dtype=torch.float32) for of in (stretched, file))
+    torch.testing.assert_close(read.model.rotary_emb.inv_freq, rotary.inv_freq)
+    got, expected = logits_of(read, ids), logits_of(beside, ids)
+    assert (got - expected).abs().max() < 0.03 * (logits_of(unstretched, ids) - expected).abs().max()
+
+
+def test_a_linear_schedule(exported, tmp_path):
+    fields = [("llama.rope.scaling.type", "linear", GGUFValueType.STRING)]
+    fields += [("llama.rope.scaling.factor", 2.0, GGUFValueType.FLOAT32)]
+    file = copied(exported["abf:new_base=40000"], tmp_path / "x.gguf", fields=fields)
+    assert fetch_config(file).rope_parameters == {"rope_theta": 40000.0, "rope_type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "divisors", "named"),
+    [
+        ([("type", "longrope", GGUFValueType.STRING)], [], "longrope"),
+        ([("type", "yarn", GGUFValueType.STRING)], [], "yarn"),  # it has no original length
+        (
+            [
+                ("type", "yarn", GGUFValueType.STRING),
+                ("original_context_length", 512, GGUFValueType.UINT32),
+                ("yarn_log_multiplier", 0.1, GGUFValueType.FLOAT32),
+            ],
+            [],
+            r"yarn, scaling\.yarn_log_multiplier",
+        ),
+        ([], range(1, 17), "divisors for each pair"),
+    ],
+)
+def test_a_schedule_that_would_be_lost_is_refused(exported, tmp_path, fields, divisors, named):
+    fields = [(f"llama.rope.scaling.{name}", *value) for name, *value in fields]
+    tensors = [("rope_freqs.weight", list(divisors))] if divisors else []
+    file = copied(exported["abf:new_base=40000"], tmp_path / "x.gguf", fields=fields, tensors=tensors)
+    with pytest.raises(Unreadable, match=rf"Llama 3\.1's; transformers would drop another, got 'x.gguf with {named}'"):
+        fetch_model(file)
 
 
 def test_every_length_that_is_cut_off_is_refused(exported):
@@ -79,10 +174,18 @@ def test_what_was_made_to_exhaust_is_refused_at_once(tmp_path, head, words):
         fetch_model(tmp_path / "x.gguf")
 
 
-def test_divisors_of_pairs_are_refused(tmp_path):
-    tensor = struct.pack("<Q", 17) + b"rope_freqs.weight" + struct.pack("<IQIQ", 1, 4, 0, 0)
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((1, 4, 8, 0), "as a list of float32"),
+        ((1, 2**60, 0, 0), "as a list of float32"),
+        ((1, 4, 0, 9), "a whole GGUF"),
+    ],
+)
+def test_divisors_that_are_none(tmp_path, shape, words):
+    tensor = struct.pack("<Q", 17) + b"rope_freqs.weight" + struct.pack("<IQIQ", *shape)
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor)
-    with pytest.raises(Unreadable, match=r"as Llama 3\.1 has"):
+    with pytest.raises(Unreadable, match=words):
         require_gguf(tmp_path / "x.gguf")
 
 

@@ -354,9 +354,9 @@ def test_bad_input(tmp_path):
         rw.check(llama(), target_len=0)
     with pytest.raises(Unreadable, match="an existing folder"):
         rw.check(tmp_path / "nothing" / "here")
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    (tmp_path / "model.bin").write_bytes(b"")
     with pytest.raises(Unreadable, match=r"a config\.json"):
-        rw.check(tmp_path / "model.gguf")
+        rw.check(tmp_path / "model.bin")
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(Unreadable):
         rw.check(tmp_path)
