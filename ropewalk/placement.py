@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.errors import UnknownName
@@ -23,6 +24,16 @@ class Placement(NamedTuple):
     def is_spread(self) -> bool:
         """Whether accelerate chooses the devices."""
         return self.device == AUTO
+
+
+def free_bytes() -> int:
+    """Free main memory, by the account of the system; more than any machine has where it keeps none."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:  # systems other than Linux
+        return 2**62
+    fields = dict(line.split(":", 1) for line in lines)
+    return 1024 * int(fields["MemAvailable"].split()[0])
 
 
 UNSTATED = Placement()

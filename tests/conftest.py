@@ -10,9 +10,12 @@ from contextlib import suppress
 import pytest
 import torch
 
+from ropewalk.measure import progress
+
 import nightly
 from browser import browser
 
+progress.SOON = progress.INTERVAL  # a busy machine loads small models in more than two seconds, and says so
 torch.set_num_threads(1)
 with suppress(ImportError):  # a lent GPU has what it has
     from hypothesis import settings

@@ -15,12 +15,13 @@ import typer
 from ropewalk import folders
 from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
+from ropewalk.measure import loading
 from ropewalk.measure.loading import placed as placed
 from ropewalk.measure.loading import quietly as quietly
 from ropewalk.measure.loading import require_device
 from ropewalk.measure.loading import tokenizer_of as tokenizer_of
-from ropewalk.measure.loading import weights_of as weights_of
-from ropewalk.models import path_of
+from ropewalk.measure.progress import showing_progress
+from ropewalk.models import named, path_of
 from ropewalk.notation import length
 from ropewalk.placement import AUTO, DTYPES, placing
 from ropewalk.revision import at_revision
@@ -100,6 +101,12 @@ def of_models(verb: Callable[..., None], *, places_weights: bool = True) -> Call
     ]
     with_options.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
     return with_options
+
+
+def weights_of(model: str) -> Any:
+    """The model, under the extension saved with it; what takes more than two seconds says so."""
+    with showing_progress(f"loading {named(model)}", shown="lines"):
+        return loading.weights_of(model)
 
 
 def target(to: str, field: str = "--to") -> int | None:

@@ -20,7 +20,7 @@ from ropewalk.evaluation.compare.leaderboard import TimeIsUp
 from ropewalk.evaluation.compare.plan import BESIDE, CALIBRATED, ComparisonPlan, Cost, calibrated, cost_of, planned
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.compare.workers import free_bytes, side_by_side, workers_for
+from ropewalk.evaluation.compare.workers import side_by_side, workers_for
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.tasks.signature import Task
@@ -38,7 +38,7 @@ from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import minutes
 from ropewalk.parsing import Line
-from ropewalk.placement import AUTO, wanted_placement
+from ropewalk.placement import AUTO, free_bytes, wanted_placement
 from ropewalk.plain_json import finite, record_json
 from ropewalk.report.advice import advice
 from ropewalk.report.comparison import as_json, write_report
@@ -163,9 +163,10 @@ def compare(
     how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
     with (
         kept(folder) as place,
+        showing_progress("loading the model", shown=progress) as shown,
         opened_as(model, tokenizer, **how) as host,
-        showing_progress("planning", shown=progress) as shown,
     ):
+        shown(0, 0, "planning")
         if limit is None and samples is None and host.model.device.type == "cpu" and not ray:
             limit = ON_CPU
         job = ComparisonJob(

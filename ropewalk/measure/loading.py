@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -12,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk import folders
-from ropewalk.errors import InvalidValue, not_installed
-from ropewalk.models import path_of
-from ropewalk.placement import AUTO, placing, wanted_placement
+from ropewalk.errors import DoesNotFit, InvalidValue, not_installed
+from ropewalk.models import named, parts_of, path_of
+from ropewalk.placement import AUTO, free_bytes, placing, wanted_placement
 from ropewalk.revision import at_revision, wanted_revision
 from ropewalk.trained_to import stated
 from ropewalk.trust import trusted, trusting
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from ropewalk.hf.attach.trained_extension import TrainedExtension
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+GIB = 2**30
+MOST_GROWTH = 16  # times: of 2 bits of a GGUF file to float32
 SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
 
 
@@ -119,6 +120,28 @@ def _tokenizer_for(host: Any) -> Any:
     return tokenizer_of(host.name_or_path)
 
 
+def _require_room(model: str) -> None:
+    """Refuse weights that the free memory does not hold, by the model's config; those of a small file are not counted.
+
+    On a GPU too: they pass through main memory.
+    """
+    from ropewalk.hf.checkpoint.closed_config import is_adapter
+    from ropewalk.hf.checkpoint.fetch import fetch_config
+    from ropewalk.hf.use.stand_in import weight_bytes
+
+    place, gguf = parts_of(model)
+    files = [Path(place) / gguf] if gguf else [*Path(place).glob("*.safetensors"), *Path(place).glob("*.bin")]
+    stored = sum(file.stat().st_size for file in files if file.is_file())
+    free, wanted = free_bytes(), wanted_placement()
+    if 0 < MOST_GROWTH * stored < free or is_adapter(Path(model)):
+        return
+    needed = weight_bytes(fetch_config(model), "" if wanted.dtype == AUTO else wanted.dtype)
+    if needed > free:
+        remedy = "choose a smaller model, or --device auto, which leaves to the disk what memory does not hold"
+        rule = f"at least {needed / GIB:,.1f} GiB free, which the weights of {named(model)} need"
+        raise DoesNotFit("memory", rule, f"{free / GIB:,.1f} GiB", remedy=remedy)
+
+
 def tokenizer_of(model: str) -> Any:
     """The model's tokenizer."""
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
@@ -132,6 +155,8 @@ def weights_of(model: str) -> Any:
     from ropewalk.hf.probe.facts import correct
 
     wanted = wanted_placement()
+    if not wanted.is_spread:
+        quietly(_require_room, model)
     how: dict[str, Any] = {} if wanted.dtype == AUTO else {"dtype": wanted.dtype}
     how |= {"device_map": AUTO} if wanted.is_spread else {}
     loaded = quietly(partial(load, **how), model)
@@ -201,12 +226,11 @@ def keep_memory() -> None:
 
 
 def quietly(how: Callable[[str], Any], model: str) -> Any:
-    """Call a loader of transformers without its warnings, and without progress bars outside a terminal."""
+    """Call a loader of transformers without its warnings and progress bars."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return how(model)
 
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ropewalk.notation import minutes
 
-INTERVAL = 30.0  # seconds between two lines where nothing shows a bar
+SOON, INTERVAL = 2.0, 30.0  # seconds until the first line where nothing shows a bar, and between two
 # True: a bar where somebody looks, else nothing; lines: a bar, else lines for a log; False: nothing.
 Shown = Literal[True, False, "lines"]
 AT_ONCE = 1.0  # seconds in which nothing is measured
@@ -44,7 +44,7 @@ class TerminalBar:
 
     def show(self, label: str, done: float, total: float) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=done, total=total, description=label)
+        self._bar.update(self._task, completed=done, total=total or None, description=label)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -71,7 +71,7 @@ class NotebookBar:
 
 
 class LinesNowAndThen:
-    """A line on the error stream every half minute by the clock, for a log, with the time that is left."""
+    """A line on the error stream after two seconds and every half minute by the clock, with the time that is left."""
 
     def __init__(self, label: str) -> None:
         self._label, self._done, self._total, self._begun, self._first = label, 0.0, 0.0, time.monotonic(), 0.0
@@ -87,7 +87,9 @@ class LinesNowAndThen:
         self._label, self._done, self._total = label, done, total
 
     def _print(self) -> None:
-        while not self._closed.wait(INTERVAL):
+        wait = SOON
+        while not self._closed.wait(wait):
+            wait = INTERVAL
             print(f"ropewalk: {self._label}{self._share()}", file=sys.stderr, flush=True)
 
     def _share(self) -> str:

@@ -1,6 +1,7 @@
 """A loaded model is the caller's: whatever happens in between, it has its extension, numbers and mode again."""
 
 import contextlib
+import json
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.runtime.layer import PREFIX
-from ropewalk.measure.loading import kept, opened
+from ropewalk.measure import loading
+from ropewalk.measure.loading import kept, opened, weights_of
+from ropewalk.placement import placing
 
 
 @pytest.fixture
@@ -68,3 +71,60 @@ def test_a_folder_is_kept_where_one_is_named(tmp_path):
     with kept(None) as folder:
         assert folder.is_dir()
     assert not folder.exists()
+
+
+LARGE = {
+    "model_type": "llama",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 80,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "dtype": "bfloat16",
+}
+
+
+def test_what_does_not_fit_in_memory_is_refused_before_it_is_loaded(tmp_path, monkeypatch):
+    """70,553,706,496 numbers of two bytes, or of four."""
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr(loading, "free_bytes", lambda: 20 * 2**30)
+    (tmp_path / "config.json").write_text(json.dumps(LARGE))
+    for dtype, needed in {"": "131.4", "float32": "262.8"}.items():
+        words = rf"memory must be at least {needed} GiB free, which the weights of .* need, got '20\.0 GiB'; choose"
+        with placing(dtype), pytest.raises(rw.DoesNotFit, match=words):
+            weights_of(str(tmp_path))
+    with pytest.raises(rw.DoesNotFit, match=r"131\.4 GiB"), opened(tmp_path, object()):
+        pass
+
+
+@pytest.mark.parametrize("free", [2**40, 20 * 2**30])
+def test_otherwise_it_is_loaded(tmp_path, monkeypatch, place, free):
+    """Also where accelerate leaves a part of it to the disk."""
+    asked = []
+
+    def from_pretrained(*_, **how):
+        asked.append(how)
+        raise OSError("not here")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(loading, "free_bytes", lambda: free)
+    (tmp_path / "config.json").write_text(json.dumps(LARGE))
+    with placing(device="auto" if free < 2**40 else ""), pytest.raises(rw.errors.Unreadable):
+        weights_of(str(tmp_path))
+    assert asked
+
+
+def test_the_weights_of_a_small_folder_are_not_counted(place, monkeypatch):
+    monkeypatch.setattr("ropewalk.hf.use.stand_in.weight_bytes", lambda *_: pytest.fail("counted"))
+    weights_of(str(place / "model"))
+
+
+def test_a_folder_whose_weights_might_not_fit_is_counted(place, monkeypatch):
+    size = (place / "model" / "model.safetensors").stat().st_size
+    monkeypatch.setattr(loading, "free_bytes", lambda: 2 * size)  # it is in float32, and no larger when it is loaded
+    assert weights_of(str(place / "model")).dtype == torch.float32
+    monkeypatch.setattr(loading, "free_bytes", lambda: size // 2)
+    with pytest.raises(rw.DoesNotFit, match="memory must be"):
+        weights_of(str(place / "model"))

@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.compare.cells import Cell
 from ropewalk.evaluation.compare.runner import Finished, Measuring, here
 from ropewalk.evaluation.material.subject import Subject
+from ropewalk.placement import free_bytes
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 SMALL = 100_000_000  # parameters below which one process for each core is faster
@@ -53,12 +53,6 @@ def workers_for(subject: Subject) -> int:
     facts = subject.facts
     cache = 2 * facts.layers * facts.groups * facts.head_dim * subject.longest * subject.model.dtype.itemsize
     return max(1, min(MOST, torch.get_num_threads(), free_bytes() // (COPIES * cache)))
-
-
-def free_bytes() -> int:
-    """Free memory, by the account of the system."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    return 1024 * int(fields["MemAvailable"].split()[0])
 
 
 def _can_fork(subject: Subject) -> bool:

@@ -26,7 +26,8 @@ from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
-PIECE = 4096  # tokens of a chunk; over several chunks a model's own attention also computes what its mask hides
+PIECE, FEWEST = 4096, 256  # tokens of a chunk; a model's own attention also computes what its mask hides
+MOST_PAIRS = 2**27  # of a chunk and the whole text, which such a mask has a number for: 512 MiB in float32
 MOST_LOGITS = 2**28  # of a chunk: 1 GiB in float32
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
@@ -153,9 +154,11 @@ def _judged_pieces(
     host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], kwargs: Any
 ) -> Iterator[Of]:
     handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
-    if head.scale is None and kwargs["use_cache"]:  # it gives the logits of the whole chunk
-        words: Any = host.get_input_embeddings().weight
-        piece = max(1, min(piece, MOST_LOGITS // len(words)))
+    if kwargs["use_cache"]:
+        piece = min(piece, max(FEWEST, MOST_PAIRS // ids.numel()))
+        if head.scale is None:  # it gives the logits of the whole chunk
+            words: Any = host.get_input_embeddings().weight
+            piece = max(1, min(piece, MOST_LOGITS // len(words)))
     for first in range(0, ids.shape[1] - 1, piece):
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]

@@ -47,6 +47,13 @@ def stand_in(config: Any) -> Any:
     raise DoesNotFit.because("model", sentence, remedy="pass the folder with its weights")
 
 
+def weight_bytes(config: Any, dtype: str = "") -> int:
+    """The bytes of a model's weights, by its config; 0 where its code builds none, or where they are quantised."""
+    model = None if getattr(config, "quantization_config", None) else _built(config, "meta")
+    size = getattr(torch, dtype).itemsize if dtype else (getattr(config, "dtype", None) or torch.float32).itemsize
+    return 0 if model is None else size * sum(parameter.numel() for parameter in model.parameters())
+
+
 def _smaller(config: Any) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
     """Copies of a config, each larger than the one before, and the sizes that are smaller there: before and after."""
     features, sizes = deepcopy(config), []

@@ -167,10 +167,6 @@ def alive(process):
     return False
 
 
-def test_what_a_machine_can_give_is_less_than_it_has():
-    assert 0 < module.free_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def test_how_many_serve_a_model_best(tmp_path, monkeypatch):
     who = subject(tmp_path)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
