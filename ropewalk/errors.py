@@ -129,8 +129,11 @@ def about(what: str) -> Iterator[None]:
 def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
     """The error that names the extra with the package, or the package itself."""
     name = (missing.name or str(missing)).partition(".")[0]
-    package = f"'ropewalk[{EXTRAS[name]}]'" if name in EXTRAS else name
-    return NotInstalled.because(name, f"{name} is not installed", remedy=f"pip install {package}")
+    # Ropewalk is not on the package index yet.
+    extra = f"in a checkout of Ropewalk, pip install '.[{EXTRAS.get(name)}]' -c constraints.txt"
+    return NotInstalled.because(
+        name, f"{name} is not installed", remedy=extra if name in EXTRAS else f"pip install {name}"
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

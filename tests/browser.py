@@ -14,7 +14,7 @@ def why_not():
     try:
         import playwright.sync_api  # noqa: F401
     except ModuleNotFoundError:
-        return "playwright is not installed: pip install 'ropewalk[dev]'"
+        return "playwright is not installed: pip install '.[dev]' -c constraints.txt"
     return "" if executable() else f"no browser on the path, looked for {', '.join(NAMES)}"
 
 

@@ -46,8 +46,8 @@ def test_another_process_gets_the_same_error(kind):
 @pytest.mark.parametrize(
     ("package", "remedy"),
     [
-        ("ray", "pip install 'ropewalk[cluster]'"),
-        ("lm_eval.api", "pip install 'ropewalk[eval]'"),
+        ("ray", "in a checkout of Ropewalk, pip install '.[cluster]' -c constraints.txt"),
+        ("lm_eval.api", "in a checkout of Ropewalk, pip install '.[eval]' -c constraints.txt"),
         ("tiktoken", "pip install tiktoken"),
     ],
 )

@@ -6,8 +6,10 @@ Checks come in the order of their cost: the line, then the config and the tokeni
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +23,7 @@ from ropewalk.measure.loading import quietly as quietly
 from ropewalk.measure.loading import require_device
 from ropewalk.measure.loading import tokenizer_of as tokenizer_of
 from ropewalk.measure.progress import showing_progress
-from ropewalk.models import named, path_of
+from ropewalk.models import GGUF, named, path_of
 from ropewalk.notation import length
 from ropewalk.placement import AUTO, DTYPES, placing
 from ropewalk.revision import at_revision
@@ -48,7 +50,10 @@ Extension = Annotated[
     ),
 ]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="a new folder, such as ./model-32k")]
+Out = Annotated[
+    str,
+    typer.Option("--out", "-o", metavar="FOLDER", help="a new folder; by default named as model-yarn-32k is"),
+]
 
 DTYPE = "auto (the checkpoint's; float32 for a small model measured on a CPU), float32, bfloat16 or float16"
 Dtype = Annotated[str, typer.Option(autocompletion=completion.one_of(DTYPES), help=DTYPE)]
@@ -107,6 +112,13 @@ def weights_of(model: str) -> Any:
     """The model, under the extension saved with it; what takes more than two seconds says so."""
     with showing_progress(f"loading {named(model)}", shown="lines"):
         return loading.weights_of(model)
+
+
+def folder_for(model: str, line: str, *more: str) -> str:
+    """A name of a folder that says what is in it: the model, the methods of the line, and more."""
+    methods = re.sub(r":[^+]*", "", line)
+    parts = (Path(named(model)).name.removesuffix(GGUF), methods, *more)
+    return "-".join(re.sub(r"[^\w+.-]", "", part) for part in parts if part)
 
 
 def target(to: str, field: str = "--to") -> int | None:

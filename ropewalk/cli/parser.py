@@ -32,7 +32,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     eval: "ropewalk eval ./model yarn --to 32k --tasks niah_single_1,ruler_fwe --lengths 4k,16k",
     fit: "ropewalk fit ./model --to 32k --budget 30m --deployable vllm",
     show: "ropewalk show yarn:factor=8",
-    page: "ropewalk page -o page.html",
+    page: "ropewalk page ./model yarn rerope+log_n --to 32k -o page.html",
     inspect: "ropewalk inspect ./model --to 32k",
     extend: "ropewalk extend ./model yarn --to 32k -o ./model-32k",
     export: "ropewalk export ./model yarn --to 32k --target vllm -o ./served",

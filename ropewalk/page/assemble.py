@@ -27,13 +27,17 @@ STYLES = ("library/uPlot.min.css", "style.css")
 
 
 @cache
-def html() -> str:
+def html(*, config: str = "", lines: tuple[str, ...] = (), target_len: int | None = None) -> str:
     """The whole page as one text.
 
         Path("page.html").write_text(ropewalk.page.html(), "utf-8")
 
     It works from a file and on any static host. Where a server of Ropewalk answers beside it, it shows live panels too.
+    It opens with a model, by the text of its config.json, with one or two `lines`, and at a target length, where these
+    are passed; an address that says something else counts more.
     """
+    told = {"config": config, **dict(zip("ab", lines, strict=False)), "target_len": target_len}
+    opening = {name: value for name, value in told.items() if value}
     loader = PackageLoader("ropewalk.page", "web")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of slots is that of the equation
@@ -44,6 +48,7 @@ def html() -> str:
     return environment.get_template("page.html").render(
         version=version("ropewalk"),
         catalogue=catalogue(),
+        opening=opening,
         licence=source(LICENCE),
         scripts=[Markup(shortened(source(name))) for name in SCRIPTS],
         styles=map(source, STYLES),

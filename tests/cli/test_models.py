@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from hf.models import tiny
@@ -11,14 +12,17 @@ from hf.own_code import bringing_code
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import ropewalk as rw
 from ropewalk.cli.main import run
+from ropewalk.cli.models import folder_for
 from ropewalk.cli.parser import EXAMPLES, OF_NO_MODEL
 from ropewalk.cli.verbs.browser.page import page
-from ropewalk.cli.verbs.export import ENGINES
+from ropewalk.cli.verbs.export import ENGINES, WITHOUT_FOLDER
 from ropewalk.cli.verbs.train import train
 from ropewalk.errors import Unreadable
 from ropewalk.hf import inspect
 from ropewalk.hf.engine_export.engines import ENGINES as WRITERS
+from ropewalk.hf.engine_export.export import TARGETS
 from ropewalk.models import DEFAULT
 
 LONG = ("yarn", "--to", "128", "-o")
@@ -80,7 +84,6 @@ def test_engines_are_those_that_export_knows():
         ("extend {folder} yarn -o {out}", "yarn needs factor; write yarn:factor=..."),
         ("extend {folder} yarn --to 128 -o {folder}", "must be new or empty"),
         ("export {folder} yarn --to 128 -o {out} --target olama", "Known: transformers, vllm, sglang, llama.cpp"),
-        ("export {folder} yarn --to 128", "vllm reads a folder, so --out must be a new one"),
         (
             "export {folder} yarn --to 128 -o {out} --target torchtitan",
             "so --out must be left out",
@@ -195,6 +198,44 @@ def own_code(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)  # nobody is asked
     with bringing_code(folder, tmp_path, monkeypatch) as made:
         yield made
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("extend {} yarn --to 128", "model-yarn-128"),
+        ("extend {} yarn:factor=4", "model-yarn"),
+        ("extend {} rerope:window=8+log_n:strength=1.5 --to 128", "model-rerope+log_n-128"),
+        ("export {} yarn --to 128 --target sglang", "model-yarn-128-sglang"),
+    ],
+)
+def test_a_folder_without_a_name_is_named_by_what_is_in_it(folder, tmp_path, monkeypatch, capsys, line, name):
+    shutil.copytree(folder, tmp_path / "in" / "model")
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    command = shlex.split(line.format(tmp_path / "in" / "model"))
+    assert run(command) == 0
+    assert [place.name for place in Path().iterdir()] == [name]
+    assert name in capsys.readouterr().out
+    assert rw.load(name) is not None
+    assert run(command) == 2  # nothing is overwritten
+    assert "directory must be new or empty" in capsys.readouterr().err
+
+
+def test_names_of_folders():
+    assert folder_for("owner/name", "yarn", "32k") == "name-yarn-32k"
+    assert folder_for("/a/b/Llama-3.1-Q8_0.gguf", "resonance:inner=(yarn:factor=4)+log_n", "") == (
+        "Llama-3.1-Q8_0-resonance+log_n"
+    )
+    assert folder_for("owner/name:x.gguf", "../../etc", "32k", "vllm") == "namex-....etc-32k-vllm"
+
+
+def test_what_needs_no_folder_gets_none(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for target in WITHOUT_FOLDER:
+        assert run(["export", str(folder), "by_parts:factor=4", "--to", "128", "--target", target]) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert set(WITHOUT_FOLDER) == {name for name, target in TARGETS.items() if not target.folder}
 
 
 RUNNING = ["inspect {}", "generate {} --prompt w1 --max-new-tokens 1"]

@@ -164,7 +164,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(opened):
         page.wait_for_selector("#key")
         page.fill("#key", "wrong")
         page.click("button:text-is('Connect')")
-        page.wait_for_function("document.querySelector('#key')?.value === ''")  # it is asked for again
+        page.wait_for_function("() => document.querySelector('#key')?.value === ''")  # it is asked for again
         page.fill("#key", "s3cret")
         page.click("button:text-is('Connect')")
         page.wait_for_selector("#text")

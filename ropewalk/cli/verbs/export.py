@@ -8,19 +8,30 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import Extension, Model, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.models import (
+    Extension,
+    Model,
+    To,
+    fitting,
+    folder_for,
+    require_plausible,
+    target,
+    tokenizer_of,
+    weights_of,
+)
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import UnknownName
 from ropewalk.folders import require_new
 
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
 TRAINERS = ("llama-factory", "axolotl", "torchtitan")
+WITHOUT_FOLDER = ("axolotl", "torchtitan")
 TARGETS = "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan"
 Target = Annotated[
     str,
     typer.Option("--target", metavar="ENGINE", autocompletion=completion.one_of((*ENGINES, *TRAINERS)), help=TARGETS),
 ]
-FOLDER = "a new folder, such as ./model-32k; axolotl and torchtitan need none"
+FOLDER = "a new folder; by default named as model-yarn-32k-vllm is; axolotl and torchtitan need none"
 Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDER)]
 
 Plugin = Annotated[
@@ -42,6 +53,8 @@ def export(
     target_len = target(to)
     if engine not in (*ENGINES, *TRAINERS):
         raise UnknownName("engine", engine, known=(*ENGINES, *TRAINERS))
+    if not out and engine not in WITHOUT_FOLDER:
+        out = folder_for(model, extension, to, engine)
     if out:
         require_new(Path(out))
     line = require_plausible(model, extension)

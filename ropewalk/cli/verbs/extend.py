@@ -6,14 +6,25 @@ from pathlib import Path
 
 import typer
 
-from ropewalk.cli.models import Extension, Model, Out, To, fitting, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.models import (
+    Extension,
+    Model,
+    Out,
+    To,
+    fitting,
+    folder_for,
+    require_plausible,
+    target,
+    tokenizer_of,
+    weights_of,
+)
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.folders import require_new
 
 
-def extend(model: Model, extension: Extension, out: Out, to: To = "", as_json: AsJson = False) -> None:
+def extend(model: Model, extension: Extension, out: Out = "", to: To = "", as_json: AsJson = False) -> None:
     """Write the extended model: in a standard config where that can express it, else in ropewalk.json beside it."""
-    target_len = target(to)
+    target_len, out = target(to), out or folder_for(model, extension, to)
     require_new(Path(out))
     line = require_plausible(model, extension)
     fitted = fitting(model, line or extension, to)

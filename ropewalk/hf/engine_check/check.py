@@ -184,7 +184,7 @@ def _transformers(question: CheckRequest, name: str, text: int) -> EngineRotatio
 
 def _of_plan(question: CheckRequest, plan: ModelPlan) -> Finding:
     """What vLLM needs to compute a plan."""
-    remedy = "pip install 'ropewalk[vllm]' there"
+    remedy = "install Ropewalk there: in a checkout, pip install '.[vllm]'"
     if is_missing(installed_version("vllm")):
         sentence = f"the config needs Ropewalk's plugin in vLLM, for {plan.line}; vLLM is installed here without it"
         return Finding(kind="refused", sentence=sentence, remedy=remedy)

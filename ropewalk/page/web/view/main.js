@@ -25,10 +25,18 @@
       redraw();
       Ropewalk.live.redraw(true);
     });
+    if (location.hash.length < 2) open(Ropewalk.opening);
     Ropewalk.state.listen(later);
     redraw();
     Ropewalk.live.start();
     document.body.dataset.ready = "";
+  }
+
+  // What the page was written for: an address without a view of its own shows that.
+  function open({ config, target_len, ...lines }) {
+    if (config) pasted(config);
+    const to = target_len ? Ropewalk.state.step(target_len) : state.to;
+    if (Object.keys(lines).length || to !== state.to) change({ ...lines, to });
   }
 
   // Typing and sliding draw once per frame.

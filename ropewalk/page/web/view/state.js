@@ -18,6 +18,9 @@ Ropewalk.state = (() => {
 
   // The target length at a step of the slider, in tokens.
   const length = (step = state.to) => Math.round(facts().trained_len * 2 ** (step / STEPS));
+  // The step of the slider that is nearest to a target length.
+  const step = (tokens) =>
+    Math.min(MOST, Math.max(1, Math.round(STEPS * Math.log2(tokens / facts().trained_len))));
   const facts = () => Ropewalk.config.withTable(state.stated, state.own);
 
   function read(hash) {
@@ -101,5 +104,5 @@ Ropewalk.state = (() => {
     });
   }
 
-  return { state, facts, length, change, start, listen: (listener) => listeners.push(listener), MOST, STEPS };
+  return { state, facts, length, step, change, start, listen: (listener) => listeners.push(listener), MOST, STEPS };
 })();

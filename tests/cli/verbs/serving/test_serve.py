@@ -57,7 +57,7 @@ def test_without_the_packages_the_way_to_them_is_named(capsys, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["serve", "--port", "0"]) == 2
-    assert "pip install 'ropewalk[serve]'" in capsys.readouterr().err
+    assert "in a checkout of Ropewalk, pip install '.[serve]' -c constraints.txt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
