@@ -245,8 +245,8 @@ class ComparisonJob:
                     raise
                 stopped = isinstance(ended, KeyboardInterrupt)
                 why = "it was stopped" if stopped else "the time is over (--time none lifts the limit)"
-                more = f"{plan.rounds[-1].texts - plan.rounds[number - 2].texts} more texts: {why}"
-                return replace(result, unfinished=(more, *left), interrupted=stopped)
+                unread = f"{plan.unread(plan.rounds[number - 2])}: {why}"
+                return replace(result, unfinished=(unread, *left), interrupted=stopped)
             result = ComparisonResult(compared, unfinished=left)
             after_round(result, f"after {texts(one.texts)}" if number < len(plan.rounds) else "")
         return cast(ComparisonResult, result)
@@ -337,12 +337,13 @@ class ComparisonJob:
         return measured(
             subject,
             lines,
-            plan.lengths,
+            plan.lengths[: one.upto],
             self.store,
             tasks=tasks,
             measuring=self.measuring,
             progress=progress,
             only_longest=one.only_longest,
+            fitted_to=plan.lengths[-1],
         )
 
 

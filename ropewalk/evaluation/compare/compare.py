@@ -189,16 +189,19 @@ def compare(
     measuring: Measuring = here,
     progress: Progress = lambda cell: None,
     only_longest: bool = False,
+    fitted_to: int | None = None,
 ) -> Comparison:
     """Measure what is missing in the store. The base model is always the first candidate.
 
-    `only_longest`: the others read texts of the longest length alone.
+    `only_longest`: the others read texts of the longest length alone. `fitted_to`: the target length of extensions,
+    where longer texts than these are to follow.
     """
     tasks = checked(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
     config = subject.model.config.get_text_config()
-    parsed = {name: parsed_for(config, line, target, subject.facts) for name, line in by_name(lines).items()}
+    fitted = fitted_to or target
+    parsed = {name: parsed_for(config, line, fitted, subject.facts) for name, line in by_name(lines).items()}
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
     ready = [task.prepared(subject, store.path.parent) for task in tasks]
     how: dict[str, Any] = {"measuring": measuring, "progress": progress, "only_longest": only_longest}

@@ -22,6 +22,7 @@ from ropewalk.hf.use.inspect import Inspection
 FEWEST = 2  # texts that a length is worth measuring for
 TIMES = (1, 2, 4)  # lengths by default, in trained lengths
 AT_ONCE = 30.0  # seconds: a comparison that takes no longer has one round
+SOON = 180.0  # seconds: where the first table would take longer, it is of a shorter length
 LEAST_LINES = 2  # of those that a caller did not choose, however little time there is
 CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
 FEW_SECONDS = 6.0
@@ -34,7 +35,8 @@ class PlannedRound(NamedTuple):
     """A part of a comparison, after which there is a table."""
 
     texts: int
-    only_longest: bool = False  # extensions read texts of the longest length alone
+    only_longest: bool = False  # extensions read texts of its longest length alone
+    upto: int | None = None  # so many of the lengths; all if nothing
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,14 @@ class ComparisonPlan:
 
     def seconds(self, round_: PlannedRound) -> float:
         """Of everything up to the end of a round."""
-        return needed(self.cost, self.lengths, self.lines, round_)
+        return needed(self.cost, self.lengths, self.lines, self.rounds[: self.rounds.index(round_) + 1])
+
+    def unread(self, done: PlannedRound) -> str:
+        """What the rounds after one would read."""
+        longer = " and ".join(f"{length:,}" for length in self.lengths[done.upto or len(self.lengths) :])
+        more = self.rounds[-1].texts - done.texts
+        parts = [f"texts of {longer} tokens"] * bool(longer) + [f"{more} more texts"] * bool(more)
+        return ", ".join(parts) or "texts of other lengths"
 
     @property
     def last(self) -> PlannedRound:
@@ -107,11 +116,16 @@ class ComparisonPlan:
         return fitting[-1] if fitting else self.rounds[0]
 
 
-def needed(cost: Cost, lengths: Sequence[int], lines: int, round_: PlannedRound) -> float:
-    """Seconds until a round is done."""
-    base = sum(cost.seconds(length) for length in (lengths if not round_.only_longest else {lengths[0], lengths[-1]}))
-    others = [lengths[-1]] if round_.only_longest else lengths
-    return round_.texts * BESIDE * (base + lines * sum(cost.seconds(length) for length in others))
+def needed(cost: Cost, lengths: Sequence[int], lines: int, rounds: Sequence[PlannedRound]) -> float:
+    """Seconds until the last of some rounds is done: no text is read twice."""
+    base, others = dict.fromkeys(lengths, 0), dict.fromkeys(lengths, 0)  # texts
+    for one in rounds:
+        read = lengths[: one.upto]
+        for length in read:
+            base[length] = max(base[length], one.texts)
+        for length in read[-1:] if one.only_longest else read:
+            others[length] = max(others[length], one.texts)
+    return BESIDE * sum((base[length] + lines * others[length]) * cost.seconds(length) for length in lengths)
 
 
 def planned(
@@ -140,11 +154,14 @@ def planned(
         lengths = tuple(every)
     count = max(1, min(samples, texts_of(lengths[-1])))
     first = PlannedRound(1, only_longest=True)
-    while not chosen and lines > LEAST_LINES and limit and needed(cost, lengths, lines, first) > limit:
+    while not chosen and lines > LEAST_LINES and limit and needed(cost, lengths, lines, [first]) > limit:
         lines -= 1
     whole = PlannedRound(count)
     rounds = [PlannedRound(texts) for texts in (1, 2, 4, 8, 16, 32, 64) if texts < count] + [whole]
-    quick = needed(cost, lengths, lines, whole) <= AT_ONCE
+    if len(lengths) > 2 and needed(cost, lengths, lines, [first]) > SOON:
+        rounds.insert(0, first)
+        first = first._replace(upto=2)
+    quick = needed(cost, lengths, lines, [whole]) <= AT_ONCE
     return ComparisonPlan(
         lengths=lengths,
         lines=lines,
@@ -166,7 +183,7 @@ def _fits(
     texts_of: Callable[[int], int],
 ) -> bool:
     """Whether two texts of the longest length can be read in time, within memory, where there are two."""
-    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, PlannedRound(FEWEST)) > limit:
+    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, [PlannedRound(FEWEST)]) > limit:
         return False
     return _memory(inspection, lengths[-1]) <= free and texts_of(lengths[-1]) >= FEWEST
 

@@ -1,7 +1,7 @@
 """Loss of the same last tokens under growing context: does more context help, or break the model?
 
 The targets are the last tokens of each passage at every length, so that only the context differs between lengths.
-At the longest length the whole passage is read, and its loss and hits by position are stored too.
+Loss and hits by position are stored too.
 
 The last eighth of a trained length is scored by itself too: its tokens have seen 7/8 to all of a text of the trained
 length. What has no lower loss there than the base model has in such a text makes no use of the longer context. Where
@@ -46,12 +46,12 @@ LEAD, COPIED = 32, 128  # tokens of a repeated passage: that show which one it i
 @dataclass(frozen=True, kw_only=True)
 class Context(Task):
     name: ClassVar[str] = "context"
-    version: ClassVar[int] = 3  # 2 read several windows; 1 read nothing under a window
+    version: ClassVar[int] = 4  # 3 had curves of the longest texts; 2 read several windows; 1 none under a window
     last: Annotated[int | None, AT_LEAST_ONE, "tokens that are scored; half the trained length if nothing"] = None
     questions: Annotated[int, QUESTIONS, "secret numbers that a text hides, each asked for after the text is read"] = 0
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """One passage: its last tokens, all tokens by position at the longest length, and the answers."""
+        """One passage: its last tokens, all tokens by position, and the answers."""
         text = self.text(subject, sample)
         ids = subject.begun(text.ids_n, length)[None]
         trained_len, last = subject.facts.trained_len, self.last_of(subject.facts.trained_len, length)
@@ -68,12 +68,11 @@ class Context(Task):
             "end_loss": end.loss(),
             "accuracy": scored.accuracy(),
             "bits_per_byte": bits_per_byte(scored.losses_bn[0], size),
+            "curve": binned(every.losses_bn[0], wanted=plain),
+            "hits": binned(every.hits_bn[0].float(), wanted=plain),
         }
         if length == trained_len:
             result["whole_loss"] = scores.loss()
-        if length == subject.longest:
-            curve, hits = every.losses_bn[0], every.hits_bn[0].float()
-            result |= {"curve": binned(curve, wanted=plain), "hits": binned(hits, wanted=plain)}
         if (
             length == trained_len
             and subject.is_base

@@ -312,6 +312,42 @@ def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, 
     assert "round 4 of 4" not in said.out
 
 
+def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, capsys):
+    """Extensions are fitted to the longest ones; all of it equals what one round gives."""
+    asked = ["--lengths", "32,48,64", "--samples", "2"]
+    assert run(rounds_line(small, tmp_path / "once", *asked)) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    monkeypatch.setattr(plan, "SOON", 0.0)
+    assert run(rounds_line(small, tmp_path / "rounds", *asked)) == 0
+    said = capsys.readouterr().err
+    assert said.count("minus base [95% CI]") == 3
+    assert re.findall(r"loss at (\d+)", said) == ["48", "64", "64"]
+    once, rounds = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("once", "rounds"))
+    for one, other in zip(once["contenders"], rounds["contenders"], strict=True):
+        assert one["extension"] == other["extension"]
+        assert same_figures([row["samples"] for row in one["rows"]], [row["samples"] for row in other["rows"]])
+
+
+def test_a_first_table_of_shorter_texts_may_be_all_there_is(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    monkeypatch.setattr(plan, "SOON", 0.0)
+
+    def stopped(subject, cell, measure=runner.result_of):
+        if cell.length == 64:
+            raise KeyboardInterrupt
+        return measure(subject, cell)
+
+    monkeypatch.setattr(runner, "result_of", stopped)
+    asked = ["--lengths", "32,48,64", "--samples", "2", "--workers", "1"]
+    assert run(rounds_line(small, tmp_path, *asked)) == 130
+    said = " ".join(capsys.readouterr().out.split())
+    assert "texts of 64 tokens, 1 more texts: it was stopped" in said
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["lengths"] == [32, 48]
+    assert (tmp_path / "report.html").is_file()
+
+
 @pytest.mark.parametrize("how", ["time", "interrupt"])
 def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypatch, capsys, how):
     """The last whole round; the same command goes on."""

@@ -36,8 +36,20 @@ def test_the_operations_of_a_model():
 def test_seconds_of_a_round():
     """The base model and two lines, at 4 and 8 tokens; first the lines at 8 alone."""
     four, eight = COST.seconds(4), COST.seconds(8)
-    assert needed(COST, (4, 8), 2, PlannedRound(3)) == pytest.approx(BESIDE * 3 * 3 * (four + eight))
-    assert needed(COST, (4, 8), 2, PlannedRound(1, only_longest=True)) == pytest.approx(BESIDE * (four + 3 * eight))
+    assert needed(COST, (4, 8), 2, [PlannedRound(3)]) == pytest.approx(BESIDE * 3 * 3 * (four + eight))
+    first = PlannedRound(1, only_longest=True)
+    assert needed(COST, (4, 8), 2, [first]) == pytest.approx(BESIDE * (four + 3 * eight))
+    assert needed(COST, (4, 8), 2, [first, PlannedRound(3)]) == needed(COST, (4, 8), 2, [PlannedRound(3)])
+
+
+def test_seconds_of_rounds_that_go_to_longer_texts():
+    """First 4 and 8 tokens, then 16 too: what was read is not read again."""
+    four, eight, more = (COST.seconds(length) for length in (4, 8, 16))
+    short = PlannedRound(1, only_longest=True, upto=2)
+    assert needed(COST, (4, 8, 16), 2, [short]) == pytest.approx(BESIDE * (four + 3 * eight))
+    both = [short, PlannedRound(1, only_longest=True)]
+    assert needed(COST, (4, 8, 16), 2, both) == pytest.approx(BESIDE * (four + 3 * eight + 3 * more))
+    assert needed(COST, (4, 8, 16), 2, [*both, PlannedRound(1)]) == needed(COST, (4, 8, 16), 2, [PlannedRound(1)])
 
 
 def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
@@ -108,6 +120,19 @@ def test_rounds(inspection):
     )
     inside = plan(inspection, 400.0)
     assert inside.seconds(inside.last) <= 1800 < inside.seconds(inside.rounds[inside.rounds.index(inside.last) + 1])
+
+
+def test_the_first_table_is_of_a_shorter_length_where_it_would_come_late(inspection):
+    late, soon = (plan(inspection, seconds, limit=None) for seconds in (400.0, 20.0))
+    assert late.rounds[:3] == (
+        PlannedRound(1, only_longest=True, upto=2),
+        PlannedRound(1, only_longest=True),
+        PlannedRound(1),
+    )
+    assert soon.rounds[:2] == (PlannedRound(1, only_longest=True), PlannedRound(1))
+    assert late.unread(late.rounds[0]) == "texts of 32,768 tokens, 7 more texts"
+    assert late.unread(late.rounds[1]) == "7 more texts"
+    assert late.unread(late.rounds[-1]) == "texts of other lengths"
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (300, "5 min"), (12600, "3.5 h")])
