@@ -26,8 +26,8 @@ from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
-PIECE, FEWEST = 4096, 256  # tokens of a chunk; a model's own attention also computes what its mask hides
-MOST_PAIRS = 2**27  # of a chunk and the whole text, which such a mask has a number for: 512 MiB in float32
+PIECE, FEWEST = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
+MOST_PAIRS = 2**24  # of a chunk and the whole text, which such a mask has a number for: 64 MiB in float32
 MOST_LOGITS = 2**28  # of a chunk: 1 GiB in float32
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
