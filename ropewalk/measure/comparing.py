@@ -281,12 +281,12 @@ class ComparisonJob:
         if self.free_precision and model.dtype in OTHER_PRECISION:
             before = model.dtype
             other = calibrated(cost_of(model.to(OTHER_PRECISION[before]), inspection), model, ids)
-            if other.rate > FASTER * cost.rate:
+            if FASTER * other.seconds(known) < cost.seconds(known):
                 cost = other
             else:
                 model.to(before)
         subject = self.host.subject(self.corpus, known)
-        return replace(cost, rate=cost.rate * (self.workers or workers_for(subject)))
+        return cost.times(self.workers or workers_for(subject))
 
     def _texts_of(self, length: int) -> int:
         return self.host.subject(self.corpus, length).count(max(task.samples for task in self.tasks))

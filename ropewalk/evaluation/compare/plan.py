@@ -1,23 +1,30 @@
 """What a comparison does, decided before it: lengths, lines and rounds, and the time and the memory that they need.
 
-    operations(n) = 2 n parameters + sum over layers of 2 heads (d_k + d_v) pairs(n)
+    seconds(n) = (2 n parameters) / rate + (sum over layers of 2 heads (d_k + d_v) pairs(n)) / pair rate
 
 pairs(n) are the pairs of a token and a key before it: n^2 / 2, or about n w under a window of w. A few seconds of
-reading show how many operations a second this model does on this machine.
+reading show both rates of this model on this machine: that of pairs by a chunk that is read behind many keys.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.metrics.losses import token_losses
+from ropewalk.hf.attach.handle import host_of
+from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.use.inspect import Inspection
+from ropewalk.hf.use.long_text import score_tokens
 
 FEWEST = 2  # texts that a length is worth measuring for
 TIMES = (1, 2, 4)  # lengths by default, in trained lengths
@@ -26,6 +33,7 @@ SOON = 180.0  # seconds: where the first table would take longer, it is of a sho
 LEAST_LINES = 2  # of those that a caller did not choose, however little time there is
 CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
 FEW_SECONDS = 6.0
+DEPTH = 16  # times as many keys as the chunk has that shows the rate of pairs
 BESIDE = 1.1  # an extension's time over the base model's, with the questions
 COPIES = 3  # of the longest text's keys and values: grown, joined, and kept for the questions
 GIB = 2**30
@@ -46,15 +54,25 @@ class Cost:
     parameters: int
     layers: tuple[tuple[float, int | None], ...]  # 2 heads (d_k + d_v), and the window
     rate: float = 1.0
+    pair_rate: float | None = None  # `rate` if nothing
+
+    def of_pairs(self, length: int) -> float:
+        """The operations of attention in one text."""
+        pairs = {window: _pairs(length, window) for _, window in self.layers}
+        return sum(of_pair * pairs[window] for of_pair, window in self.layers)
 
     def operations(self, length: int) -> float:
         """Of one text."""
-        pairs = {window: _pairs(length, window) for _, window in self.layers}
-        return 2.0 * length * self.parameters + sum(of_pair * pairs[window] for of_pair, window in self.layers)
+        return 2.0 * length * self.parameters + self.of_pairs(length)
 
     def seconds(self, length: int) -> float:
         """Of one text, by the base model."""
-        return self.operations(length) / self.rate
+        pairs = self.of_pairs(length)
+        return (self.operations(length) - pairs) / self.rate + pairs / (self.pair_rate or self.rate)
+
+    def times(self, count: int) -> Cost:
+        """With so many workers."""
+        return replace(self, rate=count * self.rate, pair_rate=self.pair_rate and count * self.pair_rate)
 
 
 def _pairs(length: int, window: int | None) -> float:
@@ -74,8 +92,10 @@ def cost_of(model: Any, inspection: Inspection) -> Cost:
 
 
 def calibrated(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float] = time.perf_counter) -> Cost:
-    """The same with the rate at which the model reads a text here: its beginning, and more where that is quick."""
+    """The same with the rates at which the model reads a text here: its beginning, and more where that is quick."""
     rate, ids = 0.0, ids_n.to(device_of(model))[None]
+    if len(ids_n) > CALIBRATED[0] and (both := _both_rates(cost, model, ids[:, : CALIBRATED[0] + 1], clock)):
+        return replace(cost, rate=both[0], pair_rate=both[1])
     for length in sorted({min(len(ids_n), count) for count in CALIBRATED}):
         if rate and cost.operations(length) / rate > FEW_SECONDS:
             break
@@ -84,6 +104,40 @@ def calibrated(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float]
         token_losses(model, ids[:, :length])
         rate = cost.operations(length - 1) / max(clock() - began, 1e-6)
     return replace(cost, rate=rate)
+
+
+def _both_rates(cost: Cost, model: Any, ids_bn: Tensor, clock: Callable[[], float]) -> tuple[float, float] | None:
+    """The rates of tokens and of pairs, by reading a chunk, and again behind its own keys many times over.
+
+    None where layers keep other caches, where the model has no such positions, or where nothing tells the two apart.
+    """
+    length = ids_bn.shape[1] - 1
+    with suppress(DoesNotFit):
+        require_held(host_of(model), (DEPTH + 1) * length)
+        _seconds(model, ids_bn, clock)  # the first text in a process takes longer
+        plain, cache = _seconds(model, ids_bn, clock)
+        if {type(layer) for layer in cache.layers} - {DynamicLayer, DynamicSlidingWindowLayer}:
+            return None
+        for layer in cache.layers:
+            if type(layer) is DynamicLayer and layer.keys is not None and layer.values is not None:
+                layer.keys, layer.values = (kept.repeat(1, 1, DEPTH, 1) for kept in (layer.keys, layer.values))
+        deep, _ = _seconds(model, ids_bn, clock, cache)
+        pairs = sum(of_pair * length * length * DEPTH for of_pair, window in cost.layers if window is None)
+        if pairs and deep > plain:
+            pair_rate = pairs / (deep - plain)
+            rest = plain - cost.of_pairs(length) / pair_rate
+            return (2.0 * length * cost.parameters / rest, pair_rate) if rest > 0 else None
+    return None
+
+
+def _seconds(
+    model: Any, ids_bn: Tensor, clock: Callable[[], float], cache: DynamicCache | None = None
+) -> tuple[float, DynamicCache]:
+    """The seconds in which a text is read behind what a cache holds, and the cache after it."""
+    cache = DynamicCache(config=host_of(model).config) if cache is None else cache
+    began = clock()
+    score_tokens(model, ids_bn, cache=cache)
+    return clock() - began, cache
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hf.architectures import small
 from hf.models import tiny
 
+from ropewalk.evaluation.compare import plan as module
 from ropewalk.evaluation.compare.plan import BESIDE, Cost, PlannedRound, calibrated, cost_of, needed, planned
 from ropewalk.hf import inspect
 from ropewalk.notation import minutes
@@ -52,15 +54,59 @@ def test_seconds_of_rounds_that_go_to_longer_texts():
     assert needed(COST, (4, 8, 16), 2, [*both, PlannedRound(1)]) == needed(COST, (4, 8, 16), 2, [PlannedRound(1)])
 
 
+class Clock:
+    """A clock by which each reading takes the next of some seconds."""
+
+    def __init__(self, *seconds):
+        self.now, self.asked, self.seconds = 0.0, 0, iter(seconds)
+
+    def __call__(self):
+        self.asked += 1
+        self.now += next(self.seconds) if self.asked % 2 == 0 else 0.0
+        return self.now
+
+
+def test_both_rates_by_a_chunk_behind_many_keys():
+    """512 tokens take 3 s alone, and 7 s behind 8,192 keys: 4 s are of so many pairs in layers without a window."""
+    model = tiny("llama", num_hidden_layers=1, max_position_embeddings=16384)
+    got = calibrated(COST, model, torch.arange(2048) % 90 + 3, clock=Clock(9.0, 3.0, 7.0))
+    assert got.pair_rate == pytest.approx(6.0 * 512 * 8192 / 4)
+    of_pairs = COST.of_pairs(512) / got.pair_rate
+    assert got.rate == pytest.approx(2 * 10 * 512 / (3 - of_pairs))
+    assert got.seconds(512) == pytest.approx(3.0)
+    assert got.times(4).seconds(5000) == pytest.approx(got.seconds(5000) / 4)
+
+
 def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
-    model, ids = tiny("llama", num_hidden_layers=1), torch.arange(4096) % 90 + 3
-    slow = iter([0.0, 10.0])  # 512 tokens take 10 s, so 2,048 are not read
-    got = calibrated(COST, model, ids, clock=lambda: next(slow))
-    assert got.rate == pytest.approx(COST.operations(511) / 10)
-    quick = iter([0.0, 0.1, 5.0, 6.0])
-    assert calibrated(COST, model, ids, clock=lambda: next(quick)).rate == pytest.approx(COST.operations(2047) / 1.0)
-    short = iter([0.0, 2.0])
-    assert calibrated(COST, model, ids[:32], clock=lambda: next(short)).rate == pytest.approx(COST.operations(31) / 2.0)
+    """Where a chunk behind many keys says nothing: it was not slower."""
+    model, ids = tiny("llama", num_hidden_layers=1, max_position_embeddings=16384), torch.arange(4096) % 90 + 3
+    unclear = (1.0, 1.0, 1.0)
+    got = calibrated(COST, model, ids, clock=Clock(*unclear, 10.0))  # so 2,048 are not read
+    assert (got.rate, got.pair_rate) == (pytest.approx(COST.operations(511) / 10), None)
+    quick = calibrated(COST, model, ids, clock=Clock(*unclear, 0.1, 1.0))
+    assert quick.rate == pytest.approx(COST.operations(2047) / 1.0)
+    short = calibrated(COST, model, ids[:32], clock=Clock(2.0))
+    assert short.rate == pytest.approx(COST.operations(31) / 2.0)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mamba2", "lfm2"])
+def test_models_without_such_positions_or_caches(name, monkeypatch):
+    """Learned positions end, and other layers keep states: then texts are read as they are."""
+    monkeypatch.setattr(module, "CALIBRATED", (16, 32))
+    got = calibrated(COST, small(name), torch.arange(40) + 3)
+    assert got.pair_rate is None
+    assert got.rate > 0
+
+
+def test_windows_are_not_behind_many_keys():
+    """Some of Gemma's layers see all keys."""
+    kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+    model = tiny("gemma3_text", max_position_embeddings=16384, layer_types=kinds, num_hidden_layers=4)
+    cost = cost_of(model, inspect(model))
+    every = sum(of_pair for of_pair, window in cost.layers if window is None)
+    assert 0 < every < sum(of_pair for of_pair, _ in cost.layers)
+    got = calibrated(cost, model, torch.arange(600) % 90 + 3, clock=Clock(9.0, 3.0, 7.0))
+    assert got.pair_rate == pytest.approx(every * 512 * 8192 / 4)
 
 
 @pytest.fixture(scope="module")
