@@ -32,7 +32,7 @@ from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
-from ropewalk.measure.loading import OpenedModel, is_small, kept, opened_as
+from ropewalk.measure.loading import OpenedModel, in_precision, is_small, kept, opened_as
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
@@ -280,11 +280,11 @@ class ComparisonJob:
         cost = calibrated(cost_of(model, inspection), model, ids)
         if self.free_precision and model.dtype in OTHER_PRECISION:
             before = model.dtype
-            other = calibrated(cost_of(model.to(OTHER_PRECISION[before]), inspection), model, ids)
+            other = calibrated(cost_of(in_precision(model, OTHER_PRECISION[before]), inspection), model, ids)
             if FASTER * other.seconds(known) < cost.seconds(known):
                 cost = other
             else:
-                model.to(before)
+                in_precision(model, before)
         subject = self.host.subject(self.corpus, known)
         return cost.times(self.workers or workers_for(subject))
 

@@ -11,7 +11,7 @@ import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.measure import loading
-from ropewalk.measure.loading import kept, opened, weights_of
+from ropewalk.measure.loading import in_precision, kept, opened, weights_of
 from ropewalk.placement import placing
 
 
@@ -128,3 +128,18 @@ def test_a_folder_whose_weights_might_not_fit_is_counted(place, monkeypatch):
     monkeypatch.setattr(loading, "free_bytes", lambda: size // 2)
     with pytest.raises(rw.DoesNotFit, match="memory must be"):
         weights_of(str(place / "model"))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_another_precision_is_as_if_it_was_loaded_so(place, dtype):
+    """Rotary tables keep float32, in which transformers computes angles."""
+    expected = AutoModelForCausalLM.from_pretrained(place / "model", dtype=dtype)
+    model = in_precision(AutoModelForCausalLM.from_pretrained(place / "model", dtype=torch.float32), dtype)
+    ids = torch.arange(3, 90)[None]
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, expected(ids).logits)
+    assert model.dtype == dtype
+    assert {name: value.dtype for name, value in model.named_buffers()} == {
+        name: value.dtype for name, value in expected.named_buffers()
+    }
+    assert "table" not in rw.inspect(model).own_schedule
