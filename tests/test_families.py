@@ -8,6 +8,9 @@ import pytest
 from families import NAMES, K, save_small
 
 from ropewalk.cli.main import run
+from ropewalk.evaluation.compare import runner
+
+from nightly import first_of_each
 
 PAGES = sorted((Path(__file__).resolve().parents[1] / "docs" / "families").glob("*.md"))
 BLOCK = re.compile(r"^```bash\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
@@ -50,6 +53,24 @@ def test_the_commands_of_a_page_do_what_it_says(page, hub, monkeypatch, capsys):
         shown = capsys.readouterr()
         assert (status, command) == (expected_status(stated), command), shown.out + shown.err
         assert_stated(stated, shown)
+
+
+COMPARED = [command for page in PAGES for command, _ in commands(page) if shlex.split(command)[1] == "compare"]
+
+
+@pytest.mark.parametrize("command", first_of_each(COMPARED, name=lambda command: shlex.split(command)[2]))
+def test_texts_of_the_lengths_that_are_stated_are_there(command, hub, monkeypatch, capsys):
+    """As it is printed, up to the first text that is read: the corpus has texts so long, and the plan says so."""
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "result_of", stopped)
+    monkeypatch.chdir(hub[0])
+    assert run([*shlex.split(command)[1:], "--workers", "1"]) == 130
+    said = capsys.readouterr().err
+    stated = re.search(r"--lengths (\S+)", command)[1].replace(",", ", ")
+    assert f" at {stated}, up to 2 texts" in said, said
 
 
 def test_links_lead_somewhere():
