@@ -155,7 +155,7 @@ def _judged_pieces(
 ) -> Iterator[Of]:
     handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
     if kwargs["use_cache"]:
-        piece = min(piece, max(FEWEST, MOST_PAIRS // ids.numel()))
+        piece = min(piece, max(FEWEST, MOST_PAIRS // ids.shape[1]))
         if head.scale is None:  # it gives the logits of the whole chunk
             words: Any = host.get_input_embeddings().weight
             piece = max(1, min(piece, MOST_LOGITS // len(words)))
