@@ -52,7 +52,9 @@ Extension = Annotated[
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
 Out = Annotated[
     str,
-    typer.Option("--out", "-o", metavar="FOLDER", help="a new folder; by default named as model-yarn-32k is"),
+    typer.Option(
+        "--out", "-o", metavar="FOLDER", help="a new folder; by default one with a name such as model-yarn-32k"
+    ),
 ]
 
 DTYPE = "auto (the checkpoint's; float32 for a small model measured on a CPU), float32, bfloat16 or float16"

@@ -31,7 +31,7 @@ Target = Annotated[
     str,
     typer.Option("--target", metavar="ENGINE", autocompletion=completion.one_of((*ENGINES, *TRAINERS)), help=TARGETS),
 ]
-FOLDER = "a new folder; by default named as model-yarn-32k-vllm is; axolotl and torchtitan need none"
+FOLDER = "a new folder; by default one with a name such as model-yarn-32k-vllm; axolotl and torchtitan need none"
 Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDER)]
 
 Plugin = Annotated[
