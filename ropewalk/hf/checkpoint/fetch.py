@@ -159,7 +159,8 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
         with without_warning(), cache_only(silent):
             fetched = how(place if gguf else model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
         if gguf:
-            require_gguf(_local(place, gguf))  # of what came from the hub, and is there now
+            if not holds((Path(place) / gguf).is_file):  # it came from the hub, and is there now
+                require_gguf(_local(place, gguf))
             _named_by_its_file(fetched, str(model))
         return fetched
     except (RopewalkError, MemoryError):
