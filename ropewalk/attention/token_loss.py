@@ -22,7 +22,8 @@ from ropewalk.errors import InvalidValue
 from ropewalk.inputs import TYPES
 
 IGNORED = -100  # the target of a token that is not scored
-TOKENS, WORDS = 1024, 512  # of a block: the fastest of those tried, in both precisions
+TOKENS, WORDS = 1024, 512  # of a block: the fastest of those tried on a CPU, in both precisions
+ON_GPU = (4096, 8192)  # where many small steps leave it idle: 128 MiB in float32
 
 
 def nll(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tensor | None = None) -> Tensor:
@@ -64,7 +65,7 @@ def token_scores(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tenso
     flat, target_n, scratch = hidden.flatten(0, -2), targets.flatten().long(), LogitBlock(hidden)
     loss_n, hit_n = scratch.block.new_zeros(len(flat)), torch.zeros_like(target_n, dtype=torch.bool)
     with torch.autocast(hidden.device.type, enabled=False):
-        for rows in _blocks(len(flat), TOKENS):
+        for rows in _blocks(len(flat), scratch.tokens):
             lse_n, target_logit_n, hit_n[rows] = _scored(
                 flat[rows], head_vd, bias_v, target_n[rows], scratch, hits=True
             )
@@ -80,7 +81,7 @@ class TokenLossFunction(torch.autograd.Function):
         """The losses; the log-sum-exp is saved for the backward pass."""
         scratch = LogitBlock(hidden_nd)
         lse_n, target_logit_n = scratch.block.new_zeros(2, len(hidden_nd))
-        for rows in _blocks(len(hidden_nd), TOKENS):
+        for rows in _blocks(len(hidden_nd), scratch.tokens):
             lse_n[rows], target_logit_n[rows], _ = _scored(hidden_nd[rows], head_vd, bias_v, target_n[rows], scratch)
         ctx.save_for_backward(hidden_nd, head_vd, bias_v, target_n, lse_n)
         losses: Tensor = (lse_n - target_logit_n).where(target_n != IGNORED, 0)
@@ -95,8 +96,8 @@ class TokenLossFunction(torch.autograd.Function):
         by_head = torch.zeros_like(head_vd, dtype=lse_n.dtype)
         by_bias = None if bias_v is None else torch.zeros_like(bias_v, dtype=lse_n.dtype)
         slope_n, scratch = grads[0].where(target_n != IGNORED, 0), LogitBlock(hidden_nd)
-        for rows in _blocks(len(hidden_nd), TOKENS):
-            for words in _blocks(len(head_vd), WORDS):
+        for rows in _blocks(len(hidden_nd), scratch.tokens):
+            for words in _blocks(len(head_vd), scratch.words):
                 share = scratch.logits(hidden_nd[rows], head_vd, bias_v, words)
                 share.sub_(lse_n[rows, None]).mul_(LOG2_E).exp2_()
                 aim = target_n[rows] - words.start
@@ -119,12 +120,14 @@ class LogitBlock:
     """The memory that every block of logits uses in turn."""
 
     def __init__(self, hidden_nd: Tensor) -> None:
+        self.tokens, self.words = (TOKENS, WORDS) if hidden_nd.device.type == "cpu" else ON_GPU
+        self.tokens = max(1, min(self.tokens, len(hidden_nd.flatten(0, -2))))
         # A product soon leaves the range of float16.
         self.multiplied = torch.float32 if hidden_nd.dtype == torch.float16 else hidden_nd.dtype
-        self.block = hidden_nd.new_empty(TOKENS * WORDS, dtype=compute_dtype(hidden_nd.dtype))
+        self.block = hidden_nd.new_empty(self.tokens * self.words, dtype=compute_dtype(hidden_nd.dtype))
         self.product = self.block
         if self.multiplied != self.block.dtype:
-            self.product = hidden_nd.new_empty(TOKENS * WORDS, dtype=self.multiplied)
+            self.product = hidden_nd.new_empty(self.tokens * self.words, dtype=self.multiplied)
 
     def logits(self, hidden_nd: Tensor, head_vd: Tensor, bias_v: Tensor | None, words: slice) -> Tensor:
         """A block of logits: multiplied in the model's precision, summed in at least float32."""
@@ -151,7 +154,7 @@ def _scored(
     """
     lse_n, target_logit_n, highest_n = scratch.block.new_full((3, len(target_n)), -torch.inf)
     hit_n = torch.zeros_like(target_n, dtype=torch.bool)
-    for words in _blocks(len(head_vd), WORDS):
+    for words in _blocks(len(head_vd), scratch.words):
         block = scratch.logits(hidden_nd, head_vd, bias_v, words)
         aim = target_n - words.start
         inside = (aim >= 0) & (aim < block.shape[1])
@@ -167,7 +170,12 @@ def _scored(
 
 
 def _is_first(block: Tensor, aim: Tensor, highest: Tensor) -> Tensor:
-    """Whether the target is the first of the highest. argmax is slow, so only rows whose target is highest use it."""
+    """Whether the target is the first of the highest.
+
+    argmax is slow on a CPU, so only rows whose target is highest use it; a GPU would have to wait for their number.
+    """
+    if block.device.type != "cpu":
+        return highest & (block.argmax(1) == aim)
     first = highest.clone()
     first[highest] = block[highest].argmax(1) == aim[highest]
     return first

@@ -186,7 +186,7 @@ class LayerCache:
 
     def _rotated_keys(self, n: int, numbers: Tensor, stage: Stage | None, k_bgjd: Tensor) -> Tensor:
         at = self.session.stored[n].k_rotated(numbers, self.session.turns)
-        rotation = self.session.rotation(at, stage, k_bgjd.dtype, keys=True)
+        rotation = self.session.rotation(at, stage, k_bgjd.dtype, keys=True, device=k_bgjd.device)
         return rotate(k_bgjd, rotation, self.session.terms.facts.interleaved) if rotation else k_bgjd
 
     def _chunk(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ropewalk.attention.cache.kv_buffers import FullBuffer, KVBuffer, PrefixBuffer, RingBuffer
 from ropewalk.attention.layout.retention import FAR, Retention, span_retention
+from ropewalk.attention.layout.shared import once
 from ropewalk.attention.problem import layer_terms
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import Rotation, rotation_at
@@ -27,6 +28,7 @@ from ropewalk.positions import Sequential
 from ropewalk.reach import Span
 from ropewalk.spec import Weights
 
+CPU = torch.device("cpu")
 PROBED = torch.cat([torch.arange(4096), torch.arange(FAR, FAR + 4096)])  # numbers at which spans are compared
 
 # For each row: the length from which its table is valid, and the position that a decay counts from.
@@ -101,17 +103,24 @@ class Session:
         origins = [number // self._decay_period * self._decay_period if self.decays else 0 for number in i]
         return tuple(zip(starts, origins, strict=True))
 
-    def rotation(self, at_bn: Tensor, stage: Stage | None, dtype: torch.dtype, *, keys: bool) -> Rotation | None:
+    def rotation(
+        self, at_bn: Tensor, stage: Stage | None, dtype: torch.dtype, *, keys: bool, device: torch.device = CPU
+    ) -> Rotation | None:
         """The rotation of queries or keys at these positions; nothing where it would change nothing."""
         rows = stage or ((1, 0),) * len(at_bn)
         tables = [self.table(start) for start, _ in rows]
         if not self.decays and not any(table.inv_freq.any() for table in tables):
             return None
-        rotations = []
-        for at, table, (_, origin) in zip(at_bn, tables, rows, strict=True):
-            rotations.append(rotation_at(at, table, origin - at if keys else at - origin))
-        cos, sin = (torch.stack(rows)[:, None] for rows in zip(*rotations, strict=True))
-        return Rotation(cos.to(compute_dtype(dtype)), sin.to(compute_dtype(dtype)))
+
+        def computed() -> Rotation:
+            rotations = []
+            for at, table, (_, origin) in zip(at_bn, tables, rows, strict=True):
+                rotations.append(rotation_at(at, table, origin - at if keys else at - origin))
+            cos, sin = (torch.stack(rows)[:, None] for rows in zip(*rotations, strict=True))
+            return Rotation(*(part.to(device, compute_dtype(dtype)) for part in (cos, sin)))
+
+        spec = (self, stage, dtype, device, keys)  # all layers of a pass rotate by the same angles
+        return once("rotation through a cache", spec, (at_bn,), computed, 2 * at_bn.numel() * len(tables[0].inv_freq))
 
 
 def key_positions(spans: Sequence[Span], turns: Tensor) -> list[bytes]:

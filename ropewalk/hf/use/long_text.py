@@ -22,12 +22,13 @@ from ropewalk.attention.token_loss import TokenScores as TokenScores
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.max_length import require_held
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
 PIECE, FEWEST = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
 MOST_PAIRS = 2**24  # of a chunk and the whole text, which such a mask has a number for: 64 MiB in float32
+MOST_ON_GPU = 2**28  # where 32 times as many chunks would take longer than what a mask hides
 MOST_LOGITS = 2**28  # of a chunk: 1 GiB in float32
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
@@ -155,7 +156,8 @@ def _judged_pieces(
 ) -> Iterator[Of]:
     handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
     if kwargs["use_cache"]:
-        piece = min(piece, max(FEWEST, MOST_PAIRS // ids.shape[1]))
+        most = MOST_PAIRS if device_of(host).type == "cpu" else MOST_ON_GPU
+        piece = min(piece, max(FEWEST, most // ids.shape[1]))
         if head.scale is None:  # it gives the logits of the whole chunk
             words: Any = host.get_input_embeddings().weight
             piece = max(1, min(piece, MOST_LOGITS // len(words)))
