@@ -7,8 +7,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ropewalk import InvalidValue
-from ropewalk.attention import nll, token_scores
+from ropewalk.attention import nll, token_loss, token_scores
 from ropewalk.attention.token_loss import IGNORED, TOKENS, WORDS
+
+from another_device import another_device, here, there
 
 
 def inputs(tokens, words, dim=16, dtype=torch.float64, bias=False):
@@ -55,6 +57,24 @@ def test_a_hit_is_the_first_of_the_highest_logits(tokens, words, bias):
     got = token_scores(hidden[None], head, targets[None], shift)
     assert torch.equal(got.hits[0], targets == chosen)
     assert torch.equal(got.losses[0], nll(hidden, head, targets, shift))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_on_another_device_the_same_by_blocks_of_its_own(bias, monkeypatch):
+    """More blocks than one in both directions, with logits that tie."""
+    monkeypatch.setattr(token_loss, "ON_GPU", (5, 7))
+    rng = torch.Generator().manual_seed(0)
+    hidden, head = (torch.randint(-1, 2, (n, 4), generator=rng).double() for n in (13, 30))
+    shift = torch.randint(0, 2, (30,), generator=rng).double() if bias else None
+    logits = hidden @ head.mT + (0 if shift is None else shift)
+    targets = torch.where(torch.arange(13) % 2 == 0, logits.argmax(-1), (logits.argmax(-1) + 1) % 30)
+    with another_device():
+        moved = [there(hidden[None]), there(head), there(targets[None]), None if shift is None else there(shift)]
+        got = token_scores(*moved)
+        losses = nll(*moved)
+    torch.testing.assert_close(here(got.losses)[0], naive(hidden, head, targets, shift))
+    assert torch.equal(here(got.losses), here(losses))
+    assert torch.equal(here(got.hits)[0], targets == logits.argmax(-1))
 
 
 def test_the_highest_of_all_tiles_and_not_of_the_last_ones():

@@ -5,6 +5,7 @@ import torch
 from hf.models import tiny
 
 from ropewalk.attention import dispatch
+from ropewalk.attention.cache import session
 from ropewalk.attention.layout.shared import MOST, SharedLayout, once, sharing
 from ropewalk.hf import extended
 
@@ -55,3 +56,20 @@ def test_layers_of_one_pass_share_and_answer_the_same(text, cached, monkeypatch)
     kinds = 2 if text == "hwfa" else 1
     assert (few, len(calls) - few) == (2 * kinds, 2 * 4)
     assert torch.equal(shared, alone)
+
+
+@pytest.mark.parametrize("text", ["rerope:window=8", "self_extend:window=8,group=4", "streaming:window=8"])
+@torch.no_grad()
+def test_layers_with_a_cache_rotate_new_keys_by_the_same_angles(monkeypatch, text):
+    """A chunk behind others: however many layers there are, its angles are computed once."""
+    calls, real = [], session.rotation_at
+    monkeypatch.setattr(session, "rotation_at", lambda *args: calls.append(1) or real(*args))
+    counts = []
+    for layers in (2, 5):
+        model = tiny("llama", num_hidden_layers=layers)
+        with extended(model, text):
+            cache = model(torch.arange(20)[None], use_cache=True).past_key_values
+            calls.clear()
+            model(torch.arange(20, 32)[None], past_key_values=cache, use_cache=True)
+        counts.append(len(calls))
+    assert counts[0] == counts[1] > 0
