@@ -17,7 +17,16 @@ from ropewalk.evaluation.compare.cluster.crew import on_cluster
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, by_name, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
 from ropewalk.evaluation.compare.leaderboard import TimeIsUp
-from ropewalk.evaluation.compare.plan import BESIDE, CALIBRATED, ComparisonPlan, Cost, calibrated, cost_of, planned
+from ropewalk.evaluation.compare.plan import (
+    BESIDE,
+    CALIBRATED,
+    ComparisonPlan,
+    Cost,
+    calibrated,
+    cost_of,
+    planned,
+    product_seconds,
+)
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side, workers_for
@@ -54,6 +63,7 @@ ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 UNLIMITED = "none"
 OTHER_PRECISION = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}
 FASTER = 1.1  # times as fast, from which on another precision is taken
+DECISIVE = 3.0  # times as fast products: a model is then not read in the slower precision at all
 AfterRound = Callable[["ComparisonResult", str], None]  # called with the result so far, and what was read
 
 
@@ -277,16 +287,24 @@ class ComparisonJob:
         model, known = self.host.model, inspection.facts.trained_len
         words = " ".join(f"word {number}" for number in range(CALIBRATED[-1]))
         ids = token_ids(self.host.tokenizer, words, min(known, CALIBRATED[-1]))
-        cost = calibrated(cost_of(model, inspection), model, ids)
-        if self.free_precision and model.dtype in OTHER_PRECISION:
-            before = model.dtype
-            other = calibrated(cost_of(in_precision(model, OTHER_PRECISION[before]), inspection), model, ids)
-            if FASTER * other.seconds(known) < cost.seconds(known):
-                cost = other
-            else:
-                in_precision(model, before)
+        before, loaded = model.dtype, [parameter.data for parameter in model.parameters()]
+        costs = dict[torch.dtype, Cost]()
+        for dtype in self._precisions(before):
+            costs[dtype] = calibrated(cost_of(_cast(model, loaded, before, dtype), inspection), model, ids)
+        # The precision that was loaded has to be clearly slower.
+        fastest = min(costs, key=lambda dtype: costs[dtype].seconds(known) * (1.0 if dtype is before else FASTER))
+        cost = costs[fastest]
+        _cast(model, loaded, before, fastest)
         subject = self.host.subject(self.corpus, known)
         return cost.times(self.workers or workers_for(subject))
+
+    def _precisions(self, dtype: torch.dtype) -> list[torch.dtype]:
+        """Those worth trying: the model's, and another where nobody chose; one alone where products decide."""
+        if not self.free_precision or dtype not in OTHER_PRECISION:
+            return [dtype]
+        other = OTHER_PRECISION[dtype]
+        times = product_seconds(dtype) / product_seconds(other)
+        return [other] if times > DECISIVE else [dtype] if times * DECISIVE < 1 else [dtype, other]
 
     def _texts_of(self, length: int) -> int:
         return self.host.subject(self.corpus, length).count(max(task.samples for task in self.tasks))
@@ -345,6 +363,14 @@ class ComparisonJob:
             only_longest=one.only_longest,
             fitted_to=plan.lengths[-1],
         )
+
+
+def _cast(model: Any, loaded: Sequence[torch.Tensor], before: torch.dtype, dtype: torch.dtype) -> Any:
+    """The model in a precision, made of the weights as they were loaded: what was rounded once has lost its digits."""
+    for parameter, data in zip(model.parameters(), loaded, strict=True):
+        parameter.data = data
+    model.config.dtype = before
+    return model if dtype is before else in_precision(model, dtype)
 
 
 def counted_lines(count: int) -> str:

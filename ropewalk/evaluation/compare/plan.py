@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
@@ -34,6 +35,7 @@ LEAST_LINES = 2  # of those that a caller did not choose, however little time th
 CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
 FEW_SECONDS = 6.0
 DEPTH = 16  # times as many keys as the chunk has that shows the rate of pairs
+PRODUCT = (128, 1024)  # rows and columns of the matrices that show how fast a precision is
 BESIDE = 1.1  # an extension's time over the base model's, with the questions
 COPIES = 3  # of the longest text's keys and values: grown, joined, and kept for the questions
 GIB = 2**30
@@ -104,6 +106,18 @@ def calibrated(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float]
         token_losses(model, ids[:, :length])
         rate = cost.operations(length - 1) / max(clock() - began, 1e-6)
     return replace(cost, rate=rate)
+
+
+def product_seconds(dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
+    """The seconds of a product of matrices in a precision, the least of three."""
+    a, b = torch.ones(PRODUCT[0], PRODUCT[1], dtype=dtype), torch.ones(PRODUCT[1], PRODUCT[1], dtype=dtype)
+    a @ b  # the first one takes longer
+    times = list[float]()
+    for _ in range(3):
+        began = clock()
+        a @ b
+        times.append(clock() - began)
+    return min(times)
 
 
 def _both_rates(cost: Cost, model: Any, ids_bn: Tensor, clock: Callable[[], float]) -> tuple[float, float] | None:
