@@ -1,4 +1,4 @@
-"""In which precision a comparison reads, where nobody chose one: the faster, and with the weights as they were loaded."""
+"""In which precision a comparison reads where nobody chose one: the faster, with the weights as they were loaded."""
 
 from types import SimpleNamespace
 
