@@ -21,7 +21,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, means, 
 from ropewalk.evaluation.metrics.losses import TokenLosses, binned, bits_per_byte, text_bytes, token_losses
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.hf.attach.handle import host_of
+from ropewalk.hf.runtime.caches import PLAIN, ExtendedCacheLayer, held_bytes
 from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.record import AT_LEAST_ONE, Rule
 from ropewalk.spec import Json
@@ -40,6 +41,7 @@ from ropewalk.spec import Json
 PIECES = 8  # of a trained length, read with what stands before them
 WINDOW = "window_loss"
 QUESTIONS = Rule(f"from 0 to {len(CITIES)}", lambda value: 0 <= value <= len(CITIES))
+MOST_BYTES = 2**30  # of copies of a cache, in which questions are answered at once
 LEAD, COPIED = 32, 128  # tokens of a repeated passage: that show which one it is, and that are scored
 
 
@@ -89,21 +91,19 @@ class Context(Task):
 
     def _answers(self, subject: Subject, text: TextWithSecrets, ids: Tensor, cache: DynamicCache) -> Json:
         """The answers to all questions, each after the whole text, and how well a passage of it is repeated."""
-        length = ids.shape[1]
-
-        def after(tokens: Sequence[int]) -> TokenLosses:
-            more = torch.tensor([[int(ids[0, -1]), *tokens]], device=ids.device)
-            return TokenLosses(*score_tokens(subject.model, more, cache=deepcopy(cache)))
-
-        answers = list[Json]()
-        for secret in text.within(length - len(subject.begin)):
-            scores = after([*secret.question, *secret.answer]).last(len(secret.answer))
+        length, answers = ids.shape[1], list[Json]()
+        secrets = text.within(length - len(subject.begin))
+        asked = [[*secret.question, *secret.answer] for secret in secrets]
+        for secret, read in zip(secrets, scores_after(subject.model, ids, asked, cache), strict=True):
+            scores = read.last(len(secret.answer))
             right = bool(scores.hits_bn.all())
             far = secret.distance > subject.facts.trained_len
             answers.append({"distance": secret.distance, "far": far, "right": right, "loss": scores.loss()})
-        passage = ids[0, len(subject.begin) :][: LEAD + min(COPIED, length // 4)]
-        copied = after(passage.tolist()).last(len(passage) - LEAD) if len(passage) > LEAD else None
-        return {"answers": answers} | ({"copied": copied.accuracy(), "copied_loss": copied.loss()} if copied else {})
+        passage = ids[0, len(subject.begin) :][: LEAD + min(COPIED, length // 4)].tolist()
+        if len(passage) <= LEAD:
+            return {"answers": answers}
+        copied = scores_after(subject.model, ids, [passage], cache)[0].last(len(passage) - LEAD)
+        return {"answers": answers, "copied": copied.accuracy(), "copied_loss": copied.loss()}
 
     def last_of(self, trained_len: int, length: int) -> int:
         """The number of tokens that are scored in texts of a length; the first token has no prediction."""
@@ -129,6 +129,26 @@ class Context(Task):
             if asked:
                 numbers[name] = share(sum(answer["right"] for answer in asked), len(asked))
         return numbers
+
+
+def scores_after(model: Any, ids: Tensor, texts: Sequence[list[int]], cache: DynamicCache) -> list[TokenLosses]:
+    """The scores of several texts, each after the one that a cache has read: as rows of a batch, as far as memory goes.
+
+    Rows are filled up behind their text, where nothing of it can see.
+    """
+    kinds = (*PLAIN, ExtendedCacheLayer)
+    rows = max(1, MOST_BYTES // max(1, held_bytes(cache))) if all(type(one) in kinds for one in cache.layers) else 1
+    scores, last = list[TokenLosses](), int(ids[0, -1])
+    for first in range(0, len(texts), rows):
+        part, copy = texts[first : first + rows], deepcopy(cache)
+        if len(part) > 1:
+            copy.batch_repeat_interleave(len(part))
+        width = max(map(len, part))
+        more = [[last, *text, *[last] * (width - len(text))] for text in part]
+        losses, hits = score_tokens(model, torch.tensor(more, device=ids.device), cache=copy)
+        sizes = enumerate(map(len, part))
+        scores += [TokenLosses(losses[row : row + 1, :size], hits[row : row + 1, :size]) for row, size in sizes]
+    return scores
 
 
 def window_loss(subject: Subject, sample: int, last: int, samples: int) -> float:

@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 import torch
+from hf.models import tiny
+from transformers import DynamicCache
 
 import ropewalk as rw
 from ropewalk.evaluation.material.subject import without_extension
@@ -27,8 +29,11 @@ from ropewalk.evaluation.tasks import (
     Ruler,
     Shots,
     StreamEval,
+    context,
     damage,
 )
+from ropewalk.hf import extended, score_tokens
+from ropewalk.hf.runtime.caches import held_bytes
 
 from evaluation.subjects import TRAINED, model, subject
 
@@ -221,3 +226,23 @@ def test_filler_is_all_the_text_from_any_line_on(tmp_path):
         filler = who.filler(Random(n))
         assert len(filler) == len(whole)
         assert filler in whole + whole
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3_next"])
+@pytest.mark.parametrize("line", ["rope", "self_extend:window=8,group=4", "dynamic_yarn", "streaming:window=8"])
+def test_questions_in_one_batch_are_answered_as_one_by_one(kind, line, monkeypatch):
+    """Of different lengths, after one text; layers whose caches cannot be copied by rows are asked one by one."""
+    model, rng = tiny(kind), torch.Generator().manual_seed(0)
+    ids, *texts = (torch.randint(3, 97, (count,), generator=rng) for count in (70, 5, 9, 3, 14))
+    with extended(model, line, target_len=128):
+        cache = DynamicCache(config=model.config)
+        score_tokens(model, ids[None], cache=cache)
+        read = []
+        for most in (2**30, 3 * held_bytes(cache), 1):
+            monkeypatch.setattr(context, "MOST_BYTES", most)
+            read.append(context.scores_after(model, ids[None], [text.tolist() for text in texts], cache))
+        alone = [score_tokens(model, torch.cat([ids, text])[None]) for text in texts]
+    for together in read:
+        for one, other, text in zip(together, alone, texts, strict=True):
+            assert one.losses_bn.shape == one.hits_bn.shape == (1, len(text))
+            torch.testing.assert_close(one.losses_bn, other.losses[:, -len(text) :], atol=1e-4, rtol=1e-4)
