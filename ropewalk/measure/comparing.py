@@ -18,7 +18,6 @@ from ropewalk.evaluation.compare.compare import Candidate, Comparison, by_name, 
 from ropewalk.evaluation.compare.compare import compare as measured
 from ropewalk.evaluation.compare.leaderboard import TimeIsUp
 from ropewalk.evaluation.compare.plan import (
-    BESIDE,
     CALIBRATED,
     ComparisonPlan,
     Cost,
@@ -328,7 +327,7 @@ class ComparisonJob:
         """What is not measured, with what measures it."""
         every = ",".join(short(length) for length in (*plan.lengths, *plan.left_out))
         lengths = [
-            f"{short(length)} tokens, about {minutes(plan.cost.seconds(length))} a text and line:"
+            f"{short(length)} tokens, about {minutes(plan.cost.cell(length))} a text and line:"
             f" --lengths {every} --time none"
             for length in plan.left_out
         ]
@@ -347,7 +346,7 @@ class ComparisonJob:
 
         def progress(cell: Cell) -> None:
             nonlocal done
-            done += BESIDE * plan.cost.seconds(cell.length)
+            done += plan.cost.cell(cell.length)
             self.shown(min(done, total), total, label)
             if not patient and self.deadline is not None and time.monotonic() > self.deadline:
                 raise TimeIsUp

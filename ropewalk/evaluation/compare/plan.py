@@ -1,6 +1,7 @@
 """What a comparison does, decided before it: lengths, lines and rounds, and the time and the memory that they need.
 
     seconds(n) = (2 n parameters) / rate + (sum over layers of 2 heads (d_k + d_v) pairs(n)) / pair rate
+    cell(n)    = 1.1 (seconds(n) + (2 asked parameters) / rate), with the tokens that are asked after a text
 
 pairs(n) are the pairs of a token and a key before it: n^2 / 2, or about n w under a window of w. A few seconds of
 reading show both rates of this model on this machine: that of pairs by a chunk that is read behind many keys.
@@ -29,14 +30,15 @@ from ropewalk.hf.use.long_text import score_tokens
 
 FEWEST = 2  # texts that a length is worth measuring for
 TIMES = (1, 2, 4)  # lengths by default, in trained lengths
-AT_ONCE = 30.0  # seconds: a comparison that takes no longer has one round
+AT_ONCE = 20.0  # seconds: a comparison that takes no longer has one round
 SOON = 180.0  # seconds: where the first table would take longer, it is of a shorter length
 LEAST_LINES = 2  # of those that a caller did not choose, however little time there is
 CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
 FEW_SECONDS = 6.0
 DEPTH = 16  # times as many keys as the chunk has that shows the rate of pairs
 PRODUCT = (128, 1024)  # rows and columns of the matrices that show how fast a precision is
-BESIDE = 1.1  # an extension's time over the base model's, with the questions
+BESIDE = 1.1  # an extension's time over the base model's
+ASKED = 320  # tokens of the questions after a text, and of the passage that is copied
 COPIES = 3  # of the longest text's keys and values: grown, joined, and kept for the questions
 GIB = 2**30
 
@@ -71,6 +73,10 @@ class Cost:
         """Of one text, by the base model."""
         pairs = self.of_pairs(length)
         return (self.operations(length) - pairs) / self.rate + pairs / (self.pair_rate or self.rate)
+
+    def cell(self, length: int) -> float:
+        """Seconds of one text under an extension, with the questions after it."""
+        return BESIDE * (self.seconds(length) + 2.0 * ASKED * self.parameters / self.rate)
 
     def times(self, count: int) -> Cost:
         """With so many workers."""
@@ -193,7 +199,7 @@ def needed(cost: Cost, lengths: Sequence[int], lines: int, rounds: Sequence[Plan
             base[length] = max(base[length], one.texts)
         for length in read[-1:] if one.only_longest else read:
             others[length] = max(others[length], one.texts)
-    return BESIDE * sum((base[length] + lines * others[length]) * cost.seconds(length) for length in lengths)
+    return sum((base[length] + lines * others[length]) * cost.cell(length) for length in lengths)
 
 
 def planned(

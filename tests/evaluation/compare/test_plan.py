@@ -9,7 +9,7 @@ from hf.architectures import small
 from hf.models import tiny
 
 from ropewalk.evaluation.compare import plan as module
-from ropewalk.evaluation.compare.plan import BESIDE, Cost, PlannedRound, calibrated, cost_of, needed, planned
+from ropewalk.evaluation.compare.plan import Cost, PlannedRound, calibrated, cost_of, needed, planned
 from ropewalk.hf import inspect
 from ropewalk.notation import minutes
 
@@ -22,6 +22,7 @@ def test_operations_by_hand():
     assert COST.operations(8) == 160 + 6 * 32 + 2 * 24
     assert COST.operations(4) == 80 + 6 * 8 + 2 * 8  # all within the window
     assert COST.seconds(8) == 4.0
+    assert COST.cell(8) == pytest.approx(1.1 * (4.0 + 64.0))  # and 320 tokens of questions
 
 
 def test_the_operations_of_a_model():
@@ -37,20 +38,20 @@ def test_the_operations_of_a_model():
 
 def test_seconds_of_a_round():
     """The base model and two lines, at 4 and 8 tokens; first the lines at 8 alone."""
-    four, eight = COST.seconds(4), COST.seconds(8)
-    assert needed(COST, (4, 8), 2, [PlannedRound(3)]) == pytest.approx(BESIDE * 3 * 3 * (four + eight))
+    four, eight = COST.cell(4), COST.cell(8)
+    assert needed(COST, (4, 8), 2, [PlannedRound(3)]) == pytest.approx(3 * 3 * (four + eight))
     first = PlannedRound(1, only_longest=True)
-    assert needed(COST, (4, 8), 2, [first]) == pytest.approx(BESIDE * (four + 3 * eight))
+    assert needed(COST, (4, 8), 2, [first]) == pytest.approx(four + 3 * eight)
     assert needed(COST, (4, 8), 2, [first, PlannedRound(3)]) == needed(COST, (4, 8), 2, [PlannedRound(3)])
 
 
 def test_seconds_of_rounds_that_go_to_longer_texts():
     """First 4 and 8 tokens, then 16 too: what was read is not read again."""
-    four, eight, more = (COST.seconds(length) for length in (4, 8, 16))
+    four, eight, more = (COST.cell(length) for length in (4, 8, 16))
     short = PlannedRound(1, only_longest=True, upto=2)
-    assert needed(COST, (4, 8, 16), 2, [short]) == pytest.approx(BESIDE * (four + 3 * eight))
+    assert needed(COST, (4, 8, 16), 2, [short]) == pytest.approx(four + 3 * eight)
     both = [short, PlannedRound(1, only_longest=True)]
-    assert needed(COST, (4, 8, 16), 2, both) == pytest.approx(BESIDE * (four + 3 * eight + 3 * more))
+    assert needed(COST, (4, 8, 16), 2, both) == pytest.approx(four + 3 * eight + 3 * more)
     assert needed(COST, (4, 8, 16), 2, [*both, PlannedRound(1)]) == needed(COST, (4, 8, 16), 2, [PlannedRound(1)])
 
 
