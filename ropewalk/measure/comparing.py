@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from ropewalk.errors import InvalidValue, about
 from ropewalk.evaluation.compare.cells import Cell
 from ropewalk.evaluation.compare.cluster.crew import on_cluster
@@ -21,10 +19,7 @@ from ropewalk.evaluation.compare.plan import (
     CALIBRATED,
     ComparisonPlan,
     Cost,
-    calibrated,
-    cost_of,
     planned,
-    product_seconds,
 )
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
@@ -40,7 +35,8 @@ from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
-from ropewalk.measure.loading import OpenedModel, in_precision, is_small, kept, opened_as
+from ropewalk.measure.loading import OpenedModel, is_small, kept, opened_as
+from ropewalk.measure.precision import calibrated_in_fastest
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
@@ -60,9 +56,6 @@ FEWEST, SAMPLES = 2, 8  # texts of an interval, and of each length where the cal
 CORPUS = "stdlib"
 ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 UNLIMITED = "none"
-OTHER_PRECISION = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}
-FASTER = 1.1  # times as fast, from which on another precision is taken
-DECISIVE = 3.0  # times as fast products: a model is then not read in the slower precision at all
 AfterRound = Callable[["ComparisonResult", str], None]  # called with the result so far, and what was read
 
 
@@ -286,24 +279,8 @@ class ComparisonJob:
         model, known = self.host.model, inspection.facts.trained_len
         words = " ".join(f"word {number}" for number in range(CALIBRATED[-1]))
         ids = token_ids(self.host.tokenizer, words, min(known, CALIBRATED[-1]))
-        before, loaded = model.dtype, [parameter.data for parameter in model.parameters()]
-        costs = dict[torch.dtype, Cost]()
-        for dtype in self._precisions(before):
-            costs[dtype] = calibrated(cost_of(_cast(model, loaded, before, dtype), inspection), model, ids)
-        # The precision that was loaded has to be clearly slower.
-        fastest = min(costs, key=lambda dtype: costs[dtype].seconds(known) * (1.0 if dtype is before else FASTER))
-        cost = costs[fastest]
-        _cast(model, loaded, before, fastest)
-        subject = self.host.subject(self.corpus, known)
-        return cost.times(self.workers or workers_for(subject))
-
-    def _precisions(self, dtype: torch.dtype) -> list[torch.dtype]:
-        """Those worth trying: the model's, and another where nobody chose; one alone where products decide."""
-        if not self.free_precision or dtype not in OTHER_PRECISION:
-            return [dtype]
-        other = OTHER_PRECISION[dtype]
-        times = product_seconds(dtype) / product_seconds(other)
-        return [other] if times > DECISIVE else [dtype] if times * DECISIVE < 1 else [dtype, other]
+        count = self.workers or workers_for(self.host.subject(self.corpus, known))
+        return calibrated_in_fastest(model, inspection, ids, free=self.free_precision, workers=count)
 
     def _texts_of(self, length: int) -> int:
         return self.host.subject(self.corpus, length).count(max(task.samples for task in self.tasks))
@@ -362,14 +339,6 @@ class ComparisonJob:
             only_longest=one.only_longest,
             fitted_to=plan.lengths[-1],
         )
-
-
-def _cast(model: Any, loaded: Sequence[torch.Tensor], before: torch.dtype, dtype: torch.dtype) -> Any:
-    """The model in a precision, made of the weights as they were loaded: what was rounded once has lost its digits."""
-    for parameter, data in zip(model.parameters(), loaded, strict=True):
-        parameter.data = data
-    model.config.dtype = before
-    return model if dtype is before else in_precision(model, dtype)
 
 
 def counted_lines(count: int) -> str:

@@ -187,15 +187,6 @@ def is_small(model: Any) -> bool:
     return not format_of(model) and sum(parameter.numel() for parameter in model.parameters()) < SMALL
 
 
-def in_precision(model: Any, dtype: Any) -> Any:
-    """The model with its weights in another precision, as if it was loaded so: its rotary tables stay as they are."""
-    for parameter in model.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)
-    model.config.dtype = dtype
-    return model
-
-
 def _moved(model: Any, where: str) -> Any:
     """The model on one device."""
     try:

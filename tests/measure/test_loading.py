@@ -11,7 +11,8 @@ import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.measure import loading
-from ropewalk.measure.loading import in_precision, kept, opened, weights_of
+from ropewalk.measure.loading import kept, opened, weights_of
+from ropewalk.measure.precision import in_precision
 from ropewalk.placement import placing
 
 

@@ -1,35 +1,31 @@
 """In which precision a comparison reads where nobody chose one: the faster, with the weights as they were loaded."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from hf.models import tiny
 
 from ropewalk.evaluation.compare.plan import Cost
 from ropewalk.hf import inspect
-from ropewalk.measure import comparing
-from ropewalk.measure.comparing import DECISIVE, FASTER, ComparisonJob
+from ropewalk.measure import precision
+from ropewalk.measure.precision import DECISIVE, FASTER, calibrated_in_fastest
 
 WHOLE, HALF = torch.float32, torch.bfloat16
 
 
-def calibrated_under(monkeypatch, model, *, rates, products, free=True):
-    """The cost that a job takes for this model, and in which precisions it read, if they are so fast."""
+def calibrated_under(monkeypatch, model, *, rates, products, free=True, workers=1):
+    """The cost of this model, and in which precisions it was read, if they are so fast."""
     read = []
 
     def calibrated(cost, model, ids):
         read.append(model.dtype)
         assert {parameter.dtype for parameter in model.parameters()} == {model.dtype}
+        if workers > 1:
+            assert torch.get_num_threads() == 1
         return Cost(cost.parameters, cost.layers, rates[model.dtype])
 
-    monkeypatch.setattr(comparing, "calibrated", calibrated)
-    monkeypatch.setattr(comparing, "product_seconds", lambda dtype: products[dtype])
-    monkeypatch.setattr(comparing, "token_ids", lambda *args: torch.arange(40))
-    host = SimpleNamespace(model=model, tokenizer=None, subject=lambda corpus, length: None)
-    how = {"lines": [], "chosen": True, "tasks": (), "store": None, "measuring": None, "deadline": None}
-    job = ComparisonJob(host=host, corpus="stdlib", workers=1, free_precision=free, shown=None, **how)
-    return job._calibrated(inspect(model)), read
+    monkeypatch.setattr(precision, "calibrated", calibrated)
+    monkeypatch.setattr(precision, "product_seconds", lambda dtype: products[dtype])
+    return calibrated_in_fastest(model, inspect(model), torch.arange(40), free=free, workers=workers), read
 
 
 @pytest.mark.parametrize(("loaded", "other"), [(WHOLE, HALF), (HALF, WHOLE)])
@@ -67,3 +63,15 @@ def test_a_precision_that_somebody_chose_stays(monkeypatch):
     products = {WHOLE: 10.0, HALF: 1.0}
     _, read = calibrated_under(monkeypatch, model, rates={WHOLE: 1e9, HALF: 9e9}, products=products, free=False)
     assert read == [WHOLE]
+
+
+def test_workers_with_a_thread_each_are_calibrated_with_one(monkeypatch):
+    """And are so many times as fast; afterwards there are as many threads as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        how = {"rates": {WHOLE: 1e9, HALF: 1e9}, "products": {WHOLE: 1.0, HALF: 9.0}}
+        cost, _ = calibrated_under(monkeypatch, tiny("llama"), workers=4, **how)
+        assert (cost.rate, torch.get_num_threads()) == (4e9, 2)
+    finally:
+        torch.set_num_threads(before)
