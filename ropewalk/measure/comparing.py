@@ -28,11 +28,10 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import tasks_named
-from ropewalk.hf import inspect
 from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.hf.use.inspect import Inspection
+from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.measure.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, is_small, kept, opened_as
@@ -258,7 +257,7 @@ class ComparisonJob:
         model, known = self.host.model, trained_len(self.host.model.config.get_text_config())
         if asked and min(asked) < known:
             raise InvalidValue("lengths", f"at least the trained length ({known})", min(asked))
-        inspection = inspect(model)
+        inspection = sizes(model)
         cost, seconds_left = self._calibrated(inspection), None
         if self.deadline is not None:
             seconds_left = max(1.0, self.deadline - time.monotonic())

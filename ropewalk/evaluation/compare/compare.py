@@ -35,9 +35,8 @@ from ropewalk.evaluation.tasks import Context, Damage, Passkey, Task
 from ropewalk.evaluation.tasks.task_line import checked
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf import inspect
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
-from ropewalk.hf.use.inspect import Inspection
+from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.notation import BARE
 from ropewalk.parsing import Line, read_line
 from ropewalk.spec import Json
@@ -207,7 +206,7 @@ def compare(
     how: dict[str, Any] = {"measuring": measuring, "progress": progress, "only_longest": only_longest}
     rows = run(subject, list(extensions.values()), ready, lengths, store, **how)
     standard = _standard(rows, subject.facts.trained_len)
-    facts = inspect(subject.model, target_len=target)
+    facts = sizes(subject.model, target_len=target)
     candidates = [_candidate(subject, line, one, rows, standard, target, facts) for line, one in extensions.items()]
     context = cast(Context, standard.task)
     alone = context.standard(facts.facts.trained_len, target, target) == "loss" and target > lengths[0]

@@ -24,7 +24,6 @@ from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
-from ropewalk.hf import inspect
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
@@ -32,6 +31,7 @@ from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
 from ropewalk.hf.probe.facts import corrected
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.runtime.layer import PREFIX
+from ropewalk.hf.use.inspect import sizes
 from ropewalk.models import named
 
 FILLERS = 8  # passages that make the filler
@@ -70,7 +70,7 @@ class Subject:
     @cached_property
     def facts(self) -> Facts:
         """The facts of the model."""
-        return inspect(self.model).facts
+        return sizes(self.model).facts
 
     @cached_property
     def begin(self) -> tuple[int, ...]:

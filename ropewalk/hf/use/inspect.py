@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,9 @@ class Inspection:
     bytes_per_number: int
     own_schedule: str  # the schedule that the checkpoint came with; empty: plain RoPE
     fixed_bytes: int  # of its cache at any length: the states of layers without attention
-    tabled: str  # empty, or why a static schedule cannot go into its rotary tables
-    carried: str  # empty, or why its attention cannot be replaced
-    methods: tuple[Advice, ...]
+    tabled: str = ""  # empty, or why a static schedule cannot go into its rotary tables
+    carried: str = ""  # empty, or why its attention cannot be replaced
+    methods: tuple[Advice, ...] = ()  # none where only sizes were asked for
 
     @property
     def applying(self) -> tuple[str, ...]:
@@ -259,6 +259,21 @@ def inspect(
         sentence = f"{name} is for a model given by its name; this one is loaded already"
         raise InvalidValue.because(name, sentence, remedy="leave it out")
     host = host_of(model if isinstance(model, nn.Module) else _read(model, kwargs))
+    inspection, modes = _sizes(host, target_len, trained_len)
+    return replace(
+        inspection,
+        tabled=_reason(lambda: _require_tables(modes, inspection.layer_facts)),
+        carried=_reason(lambda: modes.require(ATTENTION)),
+        methods=tuple(advise(modes, inspection.facts, inspection.target_len, inspection.fixed_bytes)),
+    )
+
+
+def sizes(model: nn.Module, *, target_len: int | None = None) -> Inspection:
+    """What `inspect` says of a model's layers and their cache; trying which methods apply takes seconds more."""
+    return _sizes(host_of(model), target_len, None)[0]
+
+
+def _sizes(host: Any, target_len: int | None, trained_len: int | None) -> tuple[Inspection, Modes]:
     handle = handle_of(host)
     layers = [layer.probed for layer in handle.layers] if handle else probe(host)
     trained_len = handle.trained_len if handle and trained_len is None else trained_len
@@ -266,22 +281,17 @@ def inspect(
     main = layers[main_layer(layers)]
     facts = every[main_layer(layers)]
     require_whole("target_len", target_len)
-    length = target_len or 8 * facts.trained_len
-    modes = Modes(host, attached_all(layers, every, Extension()))
-    fixed = next((layer.cached.fixed for layer in layers if layer.cached), 0)
-    return Inspection(
+    inspection = Inspection(
         facts=facts,
         layers=tuple(layers),
         layer_facts=tuple(every),
-        target_len=length,
+        target_len=target_len or 8 * facts.trained_len,
         turns=tuple(facts.trained_len * theta / (2 * math.pi) for theta in main.inv_freq),
         bytes_per_number=host.dtype.itemsize,
         own_schedule=own_schedule_of(host.config.get_text_config(), layers, every),
-        fixed_bytes=fixed,
-        tabled=_reason(lambda: _require_tables(modes, every)),
-        carried=_reason(lambda: modes.require(ATTENTION)),
-        methods=tuple(advise(modes, facts, length, fixed)),
+        fixed_bytes=next((layer.cached.fixed for layer in layers if layer.cached), 0),
     )
+    return inspection, Modes(host, attached_all(layers, every, Extension()))
 
 
 def _read(model: str | Path, kwargs: dict[str, Any]) -> nn.Module:

@@ -12,7 +12,7 @@ from hf.models import tiny
 
 from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse, presets
 from ropewalk.hf import convert, extended, inspect
-from ropewalk.hf.use.inspect import _size
+from ropewalk.hf.use.inspect import _size, sizes
 from ropewalk.hf.use.long_text import stream
 from ropewalk.presets import training
 from ropewalk.presets.needs import TRAINED, TUNED
@@ -218,3 +218,14 @@ def test_in_a_notebook_it_is_one_line_that_opens():
     shown = inspected._repr_html_()
     assert shown.startswith("<details><summary>Inspection: trained on ")
     assert html.unescape(shown.split("<pre>")[1].removesuffix("</pre></details>")) == str(inspected)
+
+
+def test_sizes_are_those_of_an_inspection_without_its_trials():
+    model = tiny("gemma3_text")
+    whole, part = inspect(model, target_len=256), sizes(model, target_len=256)
+    assert part.methods == ()
+    assert part.facts == whole.facts
+    assert part.cache_bytes() == whole.cache_bytes()
+    extension = parse("streaming:window=8")
+    assert part.cache_bytes(extension) == whole.cache_bytes(extension)
+    assert part.idle(extension, lift_windows=False) == whole.idle(extension, lift_windows=False)

@@ -8,7 +8,7 @@ from typing import Any
 from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.losses import ROWS
-from ropewalk.hf import inspect
+from ropewalk.hf.use.inspect import sizes
 from ropewalk.spec import Json
 
 MODELS = 2.0  # the model as it arrives, and as it is used
@@ -20,7 +20,7 @@ def needed(subject: Subject) -> int:
     """Bytes: the model, the cache of the longest text, and what is computed for the tokens of one batch."""
     config: Any = subject.model.config.get_text_config()
     weights = sum(parameter.nbytes for parameter in subject.model.parameters())
-    cache = inspect(subject.model, target_len=subject.longest).cache_bytes(subject.own.extension)
+    cache = sizes(subject.model, target_len=subject.longest).cache_bytes(subject.own.extension)
     inner = int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
     numbers = int(config.vocab_size) + STATES * int(config.hidden_size) + 2 * inner
     return int(MODELS * weights + cache + FLOAT32 * max(ROWS, subject.longest) * numbers)
