@@ -26,7 +26,7 @@ from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
 from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
-from ropewalk.hf.checkpoint.gguf_file import require_gguf, schedule_in
+from ropewalk.hf.checkpoint.gguf_file import not_read, require_gguf, schedule_in
 from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, silence
 from ropewalk.models import parts_of
 from ropewalk.revision import revision_of
@@ -170,13 +170,10 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
     except Exception as reason:
         if is_out_of_memory(reason):
             raise
-        if gguf:
-            rule, remedy = (
-                "a GGUF file that transformers reads",
-                "fetch it again, or take the folder that it was made of",
-            )
         if silent and is_missing(reason):
             raise not_cached(model, silent) from reason
+        if gguf:
+            raise not_read(str(model), reason) from reason
         if TRUST in str(reason):
             remedy = f"read the code that comes with it, then pass {TRUST}=True, or --trust-remote-code"
         if SENTENCE in str(reason):

@@ -8,17 +8,19 @@ parameters are found again.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ropewalk.errors import Unreadable
-from ropewalk.files import holds, reading
+from ropewalk.files import holds, reading, why
 
 MAGIC, TEXT, LIST = b"GGUF", 8, 9
 NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # by the type's number
 MOST_TENSORS, MOST_VALUES, LONGEST = 1_000_000, 100_000, 2**24  # of a file that was not made to exhaust memory
+ARCHITECTURE, WORDS = "general.architecture", "tokenizer.ggml.tokens"
 DIVISORS, FLOAT32, ALIGNMENT = "rope_freqs.weight", 0, 32
 READ_BY_TRANSFORMERS = ("gpt-oss",)  # architectures whose scaling it reads
 OTHERS = (  # values that change what llama.cpp computes, and have no counterpart here
@@ -27,34 +29,46 @@ OTHERS = (  # values that change what llama.cpp computes, and have no counterpar
 )
 USUAL_BASE, LOW, HIGH = 10_000.0, 1.0, 4.0  # Llama 3.1's own thresholds
 ORIGINALS = [2**power for power in range(9, 19)]  # tokens; 8,192 in all that Meta released
+UNKNOWN = re.compile(r"GGUF model with architecture (\S+) is not supported")
 AGAIN = "fetch it again"
 FOLDER = "take the folder that it was made of"
 
 
 class GgufHead(NamedTuple):
-    """The values that are no lists, and the divisors of the pairs."""
+    """The values, of lists their lengths; and the divisors of the pairs."""
 
     values: dict[str, Any]
     divisors: tuple[float, ...]
 
     def rope(self, name: str, default: Any = None) -> Any:
         """A value of the rotation."""
-        architecture = self.values.get("general.architecture", "")
+        architecture = self.values.get(ARCHITECTURE, "")
         return self.values.get(f"{architecture}.rope.{name}", default)
 
 
 def require_gguf(file: Path) -> None:
-    """Refuse a local file that is no GGUF file, a damaged one, and one whose rotation would be lost."""
+    """Refuse a local file that is no GGUF file, is damaged, has no words, or whose rotation would be lost."""
     if holds(file.is_file):  # else it is on the hub, and not here yet
         schedule_in(file)
+
+
+def not_read(file: str, reason: Exception) -> Unreadable:
+    """The error where transformers does not read a file; of an architecture that it does not know it says only that."""
+    unknown = UNKNOWN.search(str(reason))
+    rule = f"a GGUF file {'of an architecture ' if unknown else ''}that transformers reads"
+    got = f"{file} of {unknown.group(1)}" if unknown else file
+    detail = "" if unknown else f"{type(reason).__name__}: {why(reason)}; {AGAIN}, or "
+    return Unreadable("model", rule, got, remedy=f"{detail}{FOLDER}")
 
 
 def schedule_in(file: Path) -> dict[str, Any]:
     """The rope parameters of a file's schedule, without its base; empty where it has none."""
     with reading(file, "model", "a GGUF file") as opened:
         head = _head(opened)
+    if not head.values.get(WORDS):
+        raise Unreadable("model", f"a GGUF file with words ({WORDS})", f"{file.name}, which has none", remedy=FOLDER)
     kind, factor = head.rope("scaling.type", "none"), head.rope("scaling.factor", 1.0)
-    if head.values.get("general.architecture") in READ_BY_TRANSFORMERS or (kind == "none" and not head.divisors):
+    if head.values.get(ARCHITECTURE) in READ_BY_TRANSFORMERS or (kind == "none" and not head.divisors):
         return {}
     told = {name for name in OTHERS if head.rope(name) is not None}
     if kind == "linear" and not told and not head.divisors:
@@ -109,7 +123,7 @@ def _head(file: BinaryIO) -> GgufHead:
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
-    """A number or a text; lists are passed over."""
+    """A number or a text; of a list, which is passed over, its length."""
     if kind == TEXT:
         return _text(file)
     if kind != LIST:
@@ -120,7 +134,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
             _text(file)
     else:
         file.seek(length * struct.calcsize(_layout(file, inner)), 1)
-    return None
+    return length
 
 
 def _layout(file: BinaryIO, kind: int) -> str:

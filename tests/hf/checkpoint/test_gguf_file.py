@@ -189,6 +189,44 @@ def test_divisors_that_are_none(tmp_path, shape, words):
         require_gguf(tmp_path / "x.gguf")
 
 
+def written(place, architecture, words):
+    """A file of one small tensor, as llama.cpp's package writes it."""
+    file = GGUFWriter(place, architecture)
+    file.add_block_count(1)
+    file.add_context_length(128)
+    file.add_embedding_length(16)
+    file.add_head_count(2)
+    file.add_feed_forward_length(16)
+    if words is not None:
+        file.add_tokenizer_model("gpt2")
+        file.add_token_list(words)
+        file.add_token_types([1] * len(words))
+        file.add_token_merges([])
+    file.add_tensor("token_embd.weight", np.zeros((2, 16), dtype=np.float32))
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+    return place
+
+
+@pytest.mark.parametrize("read", [fetch_config, fetch_model, fetch_tokenizer])
+def test_an_architecture_that_transformers_does_not_read_is_named(tmp_path, read):
+    file = written(tmp_path / "x.gguf", "starship", ["a", "b"])
+    with pytest.raises(Unreadable) as refused:
+        read(file)
+    rule = "model must be a GGUF file of an architecture that transformers reads"
+    assert str(refused.value) == f"{rule}, got '{file} of starship'; take the folder that it was made of"
+
+
+@pytest.mark.parametrize("read", [fetch_config, fetch_model, fetch_tokenizer])
+@pytest.mark.parametrize("words", [None, []])
+def test_a_file_without_words_is_refused(tmp_path, read, words):
+    file = written(tmp_path / "x.gguf", "llama", words)
+    with pytest.raises(Unreadable, match=r"with words \(tokenizer.ggml.tokens\), got 'x.gguf, which has none'"):
+        read(file)
+
+
 def test_names(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"")
     assert parts_of(str(tmp_path / "x.gguf")) == (str(tmp_path), "x.gguf")
