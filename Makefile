@@ -45,6 +45,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/kv_heads.py
 	$(BIN)/python benchmarks/restricted_attention.py
+	$(BIN)/python benchmarks/comparing.py
 
 # Everything that only a GPU can show, in ten minutes; it goes on where it was stopped, and needs no network.
 # Without a GPU it is a dry run. docs/performance.md: OUT=folder STEPS="attention decode" AGAIN=1 DRY=1 WHEELS=folder
