@@ -157,6 +157,28 @@ def front_table(name: str) -> str:
     return table_of(head, [[words.get(line, line), *cells] for line, *cells in lines])
 
 
+def tiers() -> str:
+    """The loss above that of the last trained length alone, on three models: a real one, and two of ours."""
+    read = record()
+    base, *others = rows(read)
+    alone, longest = base.losses[read["lengths"][0]], read["lengths"][-1]
+    real = {row.line: over(row, alone, longest, read["projects"]) for row in others}
+    larger = json.loads((PLACE.parent / "larger" / "results.json").read_text("utf-8"))["contenders"]
+    middle = {one["line"]: Estimate(**one["change"]) for one in larger if one["line"] != BASE}
+    demo = json.loads((PLACE.parent / "demo" / "demo.json").read_text("utf-8"))["lines"]
+    texts = demo["alone"]["losses"]["2048"]
+    small = {
+        line: difference(one["losses"]["2048"], texts) for line, one in demo.items() if line not in (BASE, "alone")
+    }
+    lines = [
+        [f"`{line}`", *(_interval(tier[line]) if line in tier else "-" for tier in (real, middle, small))]
+        for line in dict.fromkeys([*real, *middle, *small])
+        if sum(line in tier for tier in (real, middle, small)) > 1
+    ]
+    head = ("extension", "SmolLM2, 135 M, 8k to 32k", "31 M, 512 to 4k", "the carried model, 7 M, 512 to 2k")
+    return table_of(head, lines)
+
+
 def _k(length: int) -> str:
     return f"{length // 1024}k"
 
@@ -169,6 +191,7 @@ def real_page() -> str:
     """The page with its tables."""
     read = record()
     page = with_part((PLACE / "README.md").read_text("utf-8"), "table", table(read))
+    page = with_part(page, "tiers", tiers())
     return with_part(page, "against", against(read))
 
 
