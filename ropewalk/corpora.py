@@ -131,7 +131,8 @@ def _nothing(source: str, only: Split | None, left_out: Counter[str]) -> DoesNot
     """The error where no document is left, with what became of them."""
     part = f" in its {only} part" if only else ""
     has = ", ".join(f"{count} {what}" for what, count in left_out.items()) or "none at all"
-    more = more_of(source) if only == "held out" else "give another"
+    others = any(what.startswith("in its") for what in left_out)  # which could be read
+    more = more_of(source) if only == "held out" and others else "give another"
     rule = f"a source with documents of at least {SHORTEST} characters{part}"
     return DoesNotFit("corpus", rule, source, remedy=f"it has {has}; {more}")
 

@@ -501,3 +501,10 @@ def test_a_stream_of_projects_is_read_only_as_far_as_asked():
 
     assert [item for _, item in islice(projects_in_turn(stream()), 3)] == [0, 1, 2]
     assert read == [0, 1, 2]
+
+
+def test_all_is_not_advised_where_nothing_else_could_be_read(tmp_path):
+    """A folder of short texts has none under another name either."""
+    (tmp_path / "a.txt").write_text("short")
+    with pytest.raises(DoesNotFit, match="1 that are shorter; give another$"):
+        list(documents(f"folder:{tmp_path}", "held out"))

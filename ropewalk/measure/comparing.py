@@ -292,9 +292,10 @@ class ComparisonJob:
         yield f"{count / 1e6:,.0f} million parameters in {str(model.dtype).removeprefix('torch.')}, {self.corpus} texts"
         yield f"plan: the base model and {counted_lines(plan.lines)} at {lengths}, up to {texts(plan.rounds[-1].texts)}"
         first = plan.seconds(plan.rounds[0])
-        ends = f"{texts(last.texts)} in {minutes(plan.seconds(last))}" if len(plan.rounds) > 1 else "everything"
-        memory = f"{plan.memory / 2**30:.1f} GiB beside the weights"
-        yield f"about {minutes(first)} to the first table, {ends}; about {memory}"
+        ends = (
+            f" to the first table, {texts(last.texts)} in {minutes(plan.seconds(last))}" if len(plan.rounds) > 1 else ""
+        )
+        yield f"about {minutes(first)}{ends}; about {plan.memory / 2**30:.1f} GiB beside the weights"
         if plan.rounds[-1].texts < (wanted := max(task.samples for task in self.tasks)):
             yield f"{self.corpus} has no {wanted} held-out texts of {short(plan.lengths[-1])}, so fewer are read"
         yield from (f"left out: {words}" for words in self._left_out(plan))

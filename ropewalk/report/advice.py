@@ -5,7 +5,7 @@ from __future__ import annotations
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, asked
 from ropewalk.evaluation.compare.runner import OUT_OF_MEMORY, ResultRow
 from ropewalk.evaluation.compare.verdict import BREAKS, ROUNDING, UNCHANGED, UNCLEAR
-from ropewalk.evaluation.tasks import Context
+from ropewalk.evaluation.tasks import Context, Passkey
 from ropewalk.report.drawing.names import name_of
 from ropewalk.report.tables import interval
 
@@ -38,16 +38,36 @@ def _for_what_is_far(comparison: Comparison, length: str) -> str | None:
     """Where no loss is surely lower than that of the last tokens alone: whether what is before them can be used."""
     alone, best = comparison.last_alone, comparison.best
     shares = [(row.numbers["far"], one) for one in comparison.candidates if (row := _far_row(comparison, one))]
-    if alone is None or not shares or best.change.high < -ROUNDING:
+    if alone is None or best.change.high < -ROUNDING:
         return None
-    words = (
-        f"No loss at {length} is surely lower than that of the unchanged model on the last {comparison.trained_len:,}"
-        f" tokens alone ({name_of(best.line)}: {interval(best.change)})."
-    )
+    if not shares:
+        return _for_passkeys(comparison, length)
+    words = _none_lower(comparison, length)
     share, finder = max(shares, key=lambda pair: (pair[0].value, -pair[1].rank))
     if share.value == 0 or finder.verdict.kind == BREAKS:
         return f"{words} Nothing here finds what is farther away."
     return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {share.value:.0%} of it."
+
+
+def _for_passkeys(comparison: Comparison, length: str) -> str | None:
+    """The same where passkeys were asked for; nothing where no question was."""
+    asked_for = any(row.task.name == Passkey.name for row in comparison.base.rows)
+    if not asked_for or comparison.best is comparison.base or comparison.gain.high < ROUNDING:
+        return None
+    words = _none_lower(comparison, length)
+    finders = [one for one in comparison.candidates if comparison.finds(one) and one.verdict.kind != BREAKS]
+    if not finders:
+        return f"{words} Nothing here surely finds passkeys: {_more_texts(comparison)}."
+    finder = min(finders, key=lambda one: one.rank)
+    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {asked(finder.rows)}."
+
+
+def _none_lower(comparison: Comparison, length: str) -> str:
+    best = comparison.best
+    return (
+        f"No loss at {length} is surely lower than that of the unchanged model on the last {comparison.trained_len:,}"
+        f" tokens alone ({name_of(best.line)}: {interval(best.change)})."
+    )
 
 
 def _far_row(comparison: Comparison, candidate: Candidate) -> ResultRow | None:

@@ -177,6 +177,33 @@ def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
     assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
 
 
+def with_passkeys(made, low):
+    """The comparison, in which `yarn` alone finds passkeys, surely more than this share of them."""
+    candidates = []
+    for one in made.candidates:
+        right = Estimate(0.9, low, 1.0, 8) if one.line == "yarn" else Estimate(0.0, 0.0, 0.02, 8)
+        rows = [row._replace(numbers={"right": right}) if row.task.name == "passkey" else row for row in one.rows]
+        candidates.append(replace(one, rows=tuple(rows)))
+    return replace(made, candidates=tuple(candidates))
+
+
+def test_a_loss_that_the_last_tokens_alone_have_too_is_no_reason(made):
+    """Then what finds passkeys is named, or that more texts are needed."""
+    losses = {"bare": 3.0, "yarn": 0.2, "rerope+log_n": 0.0, "window:window=8": 0.05}
+    assert made.last_alone is not None
+    words = advice(with_passkeys(changed(made, **losses), 0.6))
+    assert words.startswith(
+        "No loss at 200 tokens is surely lower than that of the unchanged model on the last 100 tokens"
+    )
+    assert words.endswith(
+        "alone (rerope+log_n: 0.00 [-0.01, +0.01]). To use what is farther away, take yarn: it finds passkeys."
+    )
+    words = advice(with_passkeys(changed(made, **losses), 0.0))
+    assert "Nothing here surely finds passkeys: measure more texts (--samples 16" in words
+    lower = {**losses, "rerope+log_n": -0.2}
+    assert advice(with_passkeys(changed(made, **lower), 0.6)).startswith("Use rerope+log_n")
+
+
 def test_advice_recommends_nothing_that_breaks(made):
     losses = {"bare": 3.0, "yarn": 1.1, "rerope+log_n": 1.2, "window:window=8": 1.3}
     found = changed(made, **losses)

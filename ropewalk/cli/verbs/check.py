@@ -31,7 +31,7 @@ Engine = Annotated[
 def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJson = False) -> None:
     """Print what an engine will compute from a checkpoint, and how that differs from what its authors meant.
 
-    Without --to the length is the trained one. No weights are loaded. The exit status is 0 where it is the same, 1
+    Without --to the length is that of the config. No weights are loaded. The exit status is 0 where it is the same, 1
     where it differs, is refused or is not known, and 2 for wrong use.
     """
     target_len = target(to)

@@ -8,9 +8,11 @@ parameters are found again.
 from __future__ import annotations
 
 import math
+import os
 import re
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -111,15 +113,32 @@ def _head(file: BinaryIO) -> GgufHead:
     for _ in range(tensors):
         name, (dimensions,) = _text(file), _numbers(file, "I")
         places[name] = _numbers(file, "Q" * dimensions + "IQ")
+    alignment = values.get("general.alignment") or ALIGNMENT
+    begin = -(-file.tell() // alignment) * alignment
     divisors: tuple[float, ...] = ()
     if DIVISORS in places:
         *shape, kind, offset = places[DIVISORS]
         if kind != FLOAT32 or len(shape) != 1 or shape[0] > MOST_VALUES:
             raise Unreadable("model", f"a GGUF file with {DIVISORS} as a list of float32", file.name, remedy=AGAIN)
-        alignment = values.get("general.alignment") or ALIGNMENT
-        file.seek(-(-file.tell() // alignment) * alignment + offset)
+        file.seek(begin + offset)
         divisors = _numbers(file, "f" * shape[0])
+    _require_whole(file, [(begin + offset, kind, shape) for *shape, kind, offset in places.values()])
     return GgufHead(values, divisors)
+
+
+def _require_whole(file: BinaryIO, tensors: Sequence[tuple[int, int, Sequence[int]]]) -> None:
+    """Refuse a file that ends before its last tensor does; each begins at a place, and has a type and a shape."""
+    with suppress(ImportError):  # without the package nothing is read from the file anyway
+        from gguf.constants import GGML_QUANT_SIZES as SIZES
+
+        known = {int(kind): size for kind, size in SIZES.items()}
+        ends = [
+            place + math.prod(shape) // known[kind][0] * known[kind][1]
+            for place, kind, shape in tensors
+            if kind in known and math.prod(shape) < 2**62
+        ]
+        if ends and file.seek(0, os.SEEK_END) < max(ends):
+            raise Unreadable("model", "a whole GGUF file", file.name, remedy=f"it ends or breaks off early; {AGAIN}")
 
 
 def _value(file: BinaryIO, kind: int) -> Any:

@@ -147,6 +147,14 @@ def test_a_schedule_that_would_be_lost_is_refused(exported, tmp_path, fields, di
         fetch_model(file)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.9999])
+def test_a_file_that_breaks_off_in_a_tensor_is_refused_as_that(exported, tmp_path, share):
+    whole = exported["yarn:factor=2"].read_bytes()
+    (tmp_path / "x.gguf").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(Unreadable, match=r"a whole GGUF file, got .*x.gguf.*it ends or breaks off early"):
+        fetch_config(tmp_path / "x.gguf")
+
+
 def test_every_length_that_is_cut_off_is_refused(exported):
     file = exported["abf:new_base=40000"]
     whole, short = file.read_bytes(), file.parent / "cut.gguf"
