@@ -506,5 +506,5 @@ def test_a_stream_of_projects_is_read_only_as_far_as_asked():
 def test_all_is_not_advised_where_nothing_else_could_be_read(tmp_path):
     """A folder of short texts has none under another name either."""
     (tmp_path / "a.txt").write_text("short")
-    with pytest.raises(DoesNotFit, match="1 that are shorter; give another$"):
+    with pytest.raises(DoesNotFit, match=r"1 that are shorter; give another$"):
         list(documents(f"folder:{tmp_path}", "held out"))
