@@ -7,6 +7,7 @@ kinds of errors in transformers; here they are one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
 from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
-from ropewalk.hf.checkpoint.gguf_file import not_read, require_gguf, schedule_in
+from ropewalk.hf.checkpoint.gguf_file import bar_as_wanted, not_read, require_gguf, schedule_in
 from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, silence
 from ropewalk.models import parts_of
 from ropewalk.revision import revision_of
@@ -156,7 +157,7 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
         if gguf:
             require_gguf(Path(place) / gguf)
             kwargs = {**kwargs, GGUF_FILE: gguf}
-        with without_warning(), cache_only(silent):
+        with without_warning(), cache_only(silent), bar_as_wanted() if gguf else nullcontext():
             fetched = how(place if gguf else model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
         if gguf:
             if not holds((Path(place) / gguf).is_file):  # it came from the hub, and is there now

@@ -11,8 +11,9 @@ import math
 import os
 import re
 import struct
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -61,6 +62,21 @@ def not_read(file: str, reason: Exception) -> Unreadable:
     got = f"{file} of {unknown.group(1)}" if unknown else file
     detail = "" if unknown else f"{type(reason).__name__}: {why(reason)}; {AGAIN}, or "
     return Unreadable("model", rule, got, remedy=f"{detail}{FOLDER}")
+
+
+@contextmanager
+def bar_as_wanted() -> Iterator[None]:
+    """Where transformers is to show no progress bars, it shows none while it unpacks a GGUF file either."""
+    from transformers import modeling_gguf_pytorch_utils as unpacking
+    from transformers.utils import logging
+
+    before: Any = unpacking.tqdm  # type: ignore[attr-defined]
+    if not logging.is_progress_bar_enabled():
+        unpacking.tqdm = partial(before, disable=True)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        unpacking.tqdm = before  # type: ignore[attr-defined]
 
 
 def schedule_in(file: Path) -> dict[str, Any]:

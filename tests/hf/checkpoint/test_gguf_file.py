@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from transformers.utils import logging
 
 import ropewalk as rw
 from ropewalk import models
@@ -45,6 +46,17 @@ def test_the_numbers_are_those_of_the_folder_beside_it(exported):
     loaded = rw.load(file, dtype=torch.float32)
     with rw.extended(loaded, "yarn:factor=4"), torch.no_grad():
         assert loaded(ids).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_its_bar_is_shown_where_bars_are(exported, capfd, shown):
+    before = logging.is_progress_bar_enabled()
+    (logging.enable_progress_bar if shown else logging.disable_progress_bar)()
+    try:
+        fetch_model(exported["yarn:factor=2"])
+    finally:
+        (logging.enable_progress_bar if before else logging.disable_progress_bar)()
+    assert ("quantizing" in capfd.readouterr().err) == shown
 
 
 def logits_of(model, ids):
