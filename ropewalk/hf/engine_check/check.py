@@ -92,7 +92,7 @@ def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | No
     present = installed_version(which.rules.name)
     called = present if matches(which.version, present) else ""
     question = CheckRequest(checkpoint, which, target_len or checkpoint.lengths.trained, called)
-    layers, findings = ([], [_closed()]) if checkpoint.is_closed else _judged(question, target_len is None)
+    layers, findings = ([], [_closed(question)]) if checkpoint.is_closed else _judged(question, target_len is None)
     refused = any(finding.kind == "refused" for finding in findings)
     return EngineCheck(
         model=checkpoint.name,
@@ -111,9 +111,12 @@ def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | No
     )
 
 
-def _closed() -> Finding:
-    """What every engine stops at."""
-    return Finding(kind="refused", sentence=SENTENCE, remedy="ropewalk.load runs it")
+def _closed(question: CheckRequest) -> Finding:
+    """What every engine stops at; vLLM computes the same from another folder."""
+    line, remedy = question.checkpoint.sidecar, "ropewalk.load runs it"
+    if line and question.rules.name == "vllm":
+        remedy += f"; for vLLM with Ropewalk's plugin: ropewalk export ORIGINAL {line} --target vllm -o FOLDER"
+    return Finding(kind="refused", sentence=SENTENCE, remedy=remedy)
 
 
 def _judged(question: CheckRequest, by_default: bool) -> tuple[list[LayerCheck], list[Finding]]:

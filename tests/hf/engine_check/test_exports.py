@@ -1,5 +1,7 @@
 """What `rw.export` writes for an engine is the same there, and is told apart under the others."""
 
+import re
+
 import pytest
 import torch
 from hf.engine_export import test_engines as schedules
@@ -96,6 +98,18 @@ def test_a_saved_folder_is_refused_by_every_engine(tmp_path, engine, name):
         assert (checked.verdict, checked.command) == ("refused", "")
         (finding,) = checked.findings
         assert finding.sentence == "this folder has an extension in ropewalk.json: load it with ropewalk.load"
+        assert finding.remedy.startswith("ropewalk.load runs it")
+
+
+def test_a_saved_folder_names_the_export_that_vllm_computes(tmp_path):
+    """The command of its remedy is carried out, and its folder is checked."""
+    saved = rw.extend(tiny("llama", num_hidden_layers=1), "rerope:window=8+log_n").model
+    rw.save(saved, tmp_path / "out")
+    (finding,) = rw.check(tmp_path / "out", engine="vllm").findings
+    line = re.search(r"ropewalk export ORIGINAL (\S+) --target vllm -o FOLDER$", finding.remedy)[1]
+    original = rw.extend(tiny("llama", num_hidden_layers=1), line, target_len=256).model
+    rw.export(original, tmp_path / "exported", target="vllm", target_len=256)
+    assert rw.check(tmp_path / "exported", engine="vllm").verdict == "same"
 
 
 def test_a_sidecar_beside_an_open_config(tmp_path):
