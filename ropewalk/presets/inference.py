@@ -124,8 +124,8 @@ def long_reach(
 ) -> Extension:
     """ReRoPE by parts with a steeper log-n and a discount of far keys: the best on code of a model of 512 tokens.
 
-    On a real model of 8,192 tokens self_extend+log_n is better. Source: ours, 2026; docs/results/compositions and
-    docs/results/real. Window and leak as for rerope_by_parts.
+    Source: ours, 2026; docs/results/compositions, and docs/results/real, where self_extend+log_n is better on a real
+    model of 8,192 tokens. Window and leak as for rerope_by_parts.
     """
     parts = rerope_by_parts(window=window, leak=leak, trained_len=trained_len, target_len=target_len)
     size = share_of("long_reach", "window", window, trained_len, 3 / 8)

@@ -196,7 +196,7 @@ def test_refusals(tasks, tmp_path):
 def test_a_missing_harness_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     monkeypatch.setitem(sys.modules, "lm_eval.models.huggingface", None)
-    with pytest.raises(NotInstalled, match=r"pip install 'ropewalk\[eval\]'"):
+    with pytest.raises(NotInstalled, match=r"in a checkout of Ropewalk, pip install '\.\[eval\]' -c constraints.txt"):
         evaluate(model(), tokenizer(), YARN, ["x"], longest=64)
 
 

@@ -172,7 +172,9 @@ def test_an_architecture_that_was_never_run_goes_to_the_converter(tmp_path):
 
 def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(NotInstalled, match=r"gguf is not installed; pip install 'ropewalk\[llama-cpp\]'"):
+    with pytest.raises(
+        NotInstalled, match=r"gguf is not installed; in a checkout of Ropewalk, pip install '\.\[llama-cpp\]'"
+    ):
         exported(tiny("llama", num_hidden_layers=1), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
