@@ -121,7 +121,7 @@ class LogitBlock:
 
     def __init__(self, hidden_nd: Tensor) -> None:
         self.tokens, self.words = (TOKENS, WORDS) if hidden_nd.device.type == "cpu" else ON_GPU
-        self.tokens = max(1, min(self.tokens, hidden_nd.shape[:-1].numel()))
+        self.tokens = max(1, min(self.tokens, math.prod(hidden_nd.shape[:-1])))
         # A product soon leaves the range of float16.
         self.multiplied = torch.float32 if hidden_nd.dtype == torch.float16 else hidden_nd.dtype
         self.block = hidden_nd.new_empty(self.tokens * self.words, dtype=compute_dtype(hidden_nd.dtype))
