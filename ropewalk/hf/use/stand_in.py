@@ -67,11 +67,11 @@ def _smaller(config: Any) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
                 setattr(part, name, WORDS - 1)
     narrow = deepcopy(features)
     text = narrow.get_text_config()
-    heads = next((count for name in HEADS if isinstance(count := getattr(text, name, None), int) and count), None)
+    heads = next((count for name in HEADS if isinstance(count := vars(text).get(name), int) and count), None)
     width = next((name for name in WIDTHS if name in vars(text)), None)
     if heads and width:
         before, after = getattr(text, width), heads * -(-FEATURES // heads)
-        with suppress(AttributeError):  # of heads that differ between layers, which state their sizes
+        with suppress(AttributeError, RuntimeError):  # of heads that differ between layers, which state their sizes
             if getattr(text, "head_dim", None) is None:
                 text.head_dim = before // heads
         setattr(text, width, after)
