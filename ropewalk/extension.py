@@ -18,11 +18,12 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.frequencies import Frequencies, RoPE
 from ropewalk.frequencies.signature import layered, wrapped, wrapped_over
+from ropewalk.notation import INSTEAD
 from ropewalk.pages import page_of
 from ropewalk.positions import Positions, Sequential
 from ropewalk.reach import Causal, Reach, furthest
 from ropewalk.scales import Scale
-from ropewalk.slots import INSTEAD, PER_LAYER, SLOTS, Slot
+from ropewalk.slots import PER_LAYER, SLOTS, Slot
 from ropewalk.spec import Json, Spec, with_inner
 from ropewalk.surgery import Surgery
 

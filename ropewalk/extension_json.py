@@ -8,8 +8,8 @@ from typing import Any
 
 from ropewalk.errors import UnknownName, Unreadable
 from ropewalk.files import read_json
-from ropewalk.notation import DEEPEST
-from ropewalk.slots import INSTEAD, SLOTS, method
+from ropewalk.notation import DEEPEST, INSTEAD
+from ropewalk.slots import SLOTS, method
 from ropewalk.spec import Spec, build
 
 LAYER = r"-?(0|[1-9][0-9]{0,8})"

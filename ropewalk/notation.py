@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from ropewalk.errors import Unreadable, shown
+from ropewalk.errors import UnknownName, Unreadable, shown
 
 BARE = "bare"  # the name of the model without an extension, among lines
+INSTEAD = "instead"  # a term, and no method: frequencies replace the checkpoint's own schedule
 CONSTANTS = {"true": True, "false": False, "nothing": None}
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
 LONGEST_LINE, LONGEST_NUMBER, DEEPEST = 10_000, 30, 8
@@ -52,6 +55,15 @@ def read(text: str) -> list[Term]:
         sentence = f"a part of {extension} is empty" if text.strip() else f"{extension} is empty"
         raise Unreadable.because("extension", sentence, remedy="write name:key=value,...+name...")
     return [_term(part) for part in parts]
+
+
+def unknown(name: str, known: Sequence[str]) -> UnknownName:
+    """The refusal of a name that no preset and no method has."""
+    close = get_close_matches(name, known)
+    if not close:
+        return UnknownName("preset or method", name, known=known)
+    sentence = f"there is no preset or method {name!r}; did you mean {' or '.join(map(repr, close))}?"
+    return UnknownName.because("preset or method", sentence)
 
 
 def listed(text: str, field: str) -> list[Term]:

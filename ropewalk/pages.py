@@ -37,8 +37,23 @@ def listed(folder: str) -> Iterator[tuple[str, Page]]:
     listing = next(node.value for node in init.body if isinstance(node, ast.AnnAssign))
     for name in [node.id for node in ast.walk(listing or init) if isinstance(node, ast.Name)]:
         module = ast.parse(place.joinpath(*homes[name]).with_suffix(".py").read_text("utf-8"))
-        preset = next((node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+        preset = _function(module, name)
         yield (name if preset else homes[name][-1]), _page(ast.get_docstring(preset or module))
+
+
+def idea_of(file: Path, name: str) -> str:
+    """The first paragraph of a function's docstring, read from its file."""
+    function = _function(ast.parse(file.read_text("utf-8")), name)
+    return _page(ast.get_docstring(function)).idea if function else ""
+
+
+def _function(module: ast.Module, name: str) -> ast.FunctionDef | None:
+    return next((node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def names() -> list[str]:
+    """Every preset by its name, and every method by its slot and name, from the files."""
+    return [name for name, _ in listed("presets")] + [f"{slot}.{name}" for slot in FACTORS for name, _ in listed(slot)]
 
 
 def _page(docstring: str | None) -> Page:

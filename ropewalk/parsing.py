@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING
-from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +17,10 @@ from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.files import read_text
-from ropewalk.notation import Term, read
+from ropewalk.notation import INSTEAD, Term, read, unknown
 from ropewalk.presets.lengths import require_whole
 from ropewalk.record import arguments
-from ropewalk.slots import INSTEAD, SLOTS, method
+from ropewalk.slots import SLOTS, method
 from ropewalk.spec import Spec, build, require_parameters
 
 PRESETS = {preset.__name__: preset for preset in presets.ALL}
@@ -182,12 +181,7 @@ def _slot_and_name(name: str) -> tuple[str, str]:
         raise UnknownName.because("name", f"{name} is the name of several methods", known=known)
     if not slots:
         methods = [f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods]
-        known = [*PRESETS, *methods, INSTEAD]
-        close = get_close_matches(name, known)
-        if not close:
-            raise UnknownName("preset or method", name, known=known)
-        sentence = f"there is no preset or method {name!r}; did you mean {' or '.join(map(repr, close))}?"
-        raise UnknownName.because("preset or method", sentence)
+        raise unknown(name, [*PRESETS, *methods, INSTEAD])
     return slots[0], name
 
 

@@ -34,7 +34,6 @@ SLOTS = {
     "decoding": Slot(Decoding, decoding.ALL, several=False, per_layer=False),
     "surgery": Slot(Surgery, surgery.ALL, several=True, per_layer=False),
 }
-INSTEAD = "instead"  # besides the slots: whether frequencies replace the checkpoint's own schedule
 PER_LAYER = tuple(name for name, slot in SLOTS.items() if slot.per_layer)
 
 

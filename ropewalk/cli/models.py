@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk import folders
+from ropewalk import folders, pages
 from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
 from ropewalk.measure import loading
@@ -24,7 +24,7 @@ from ropewalk.measure.loading import require_device
 from ropewalk.measure.loading import tokenizer_of as tokenizer_of
 from ropewalk.measure.progress import showing_progress
 from ropewalk.models import GGUF, named, path_of
-from ropewalk.notation import length
+from ropewalk.notation import BARE, INSTEAD, length, read, unknown
 from ropewalk.placement import AUTO, DTYPES, placing
 from ropewalk.revision import at_revision
 from ropewalk.trained_to import trained_to
@@ -43,10 +43,26 @@ Model = Annotated[
         show_default=False,
     ),
 ]
+
+
+def known(value: list[str] | str | None) -> list[str] | str | None:
+    """A line or lines of which every name exists: by the names of files, since to read a line takes torch."""
+    names = pages.names()
+    bare = {name.rpartition(".")[2] for name in names}
+    for line in [value] if isinstance(value, str) else value or ():
+        for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
+            if "." not in term.name and term.name != INSTEAD and term.name not in bare:
+                raise unknown(term.name, [*names, INSTEAD])
+    return value
+
+
 Extension = Annotated[
     str,
     typer.Argument(
-        autocompletion=completion.extensions, help="such as yarn or rerope:window=512+log_n", show_default=False
+        callback=known,
+        autocompletion=completion.extensions,
+        help="such as yarn or rerope:window=512+log_n",
+        show_default=False,
     ),
 ]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]

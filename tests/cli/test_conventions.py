@@ -13,8 +13,10 @@ from cli.eval_task import write_task
 
 from ropewalk.cli import completion, exit_status
 from ropewalk.cli.main import run
+from ropewalk.cli.models import known
 from ropewalk.cli.parser import EXAMPLES, app
 from ropewalk.cli.printed_json import KEYS
+from ropewalk.errors import UnknownName
 from ropewalk.lab.small_models import ModelShape, fresh
 from ropewalk.parsing import read_line
 
@@ -24,6 +26,7 @@ LONG_RUNNING = {"serve", "page"}  # they report nothing: they run until they are
 SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path), "TERM": "xterm-256color"}
 VERBS = typer.main.get_command(app).commands
 SMALL = "--set vocabulary=300 --set width=32 --set inner=48 --set layers=2 --set heads=2 --set trained_len=32"
+OF_EXTENSIONS = ("diagnose", "eval", "export", "extend", "generate", "page", "serve")
 LINES = {
     "compare": "compare default yarn --lengths 1k --samples 2 --tasks context --workers 1 -o out",
     "compare --all": "compare {small} --all --to 64 --samples 2 --tasks context --corpus {texts} --workers 1 -o out",
@@ -181,6 +184,41 @@ def test_every_completed_name_is_one_that_is_read():
     for name, idea in completion.extensions(""):
         assert read_line(name).terms
         assert idea
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("show", 0, "papers and systems"),
+        ("train --list", 0, "the settings of one: ropewalk train recipe --list"),
+        ("train pretrian", 2, "there is no recipe 'pretrian'; did you mean 'pretrain'?"),
+        ("show yarm", 2, "there is no preset or method 'yarm'; did you mean 'yarn'?"),
+        ("show rerop+log_n", 2, "there is no preset or method 'rerop'; did you mean 'rerope' or 'rope'"),
+        ("compare default yarn bare rerope+logn", 2, "there is no preset or method 'logn'; did you mean 'log_n'"),
+        *((f"{verb} default yarm", 2, "'yarm'; did you mean 'yarn'?") for verb in ("diagnose", "generate", "page")),
+        *(
+            (f"{verb} default yarm", 2, "'yarm'; did you mean 'yarn'?")
+            for verb in ("eval", "extend", "export", "serve")
+        ),
+    ],
+)
+def test_what_is_said_at_once(line, status, said):
+    """Lists, and names that do not exist: nothing is imported that takes seconds."""
+    code = f"import sys; from ropewalk.cli.main import run; status = run({line.split()!r});"
+    code += " sys.exit(99 if {'torch', 'transformers', 'numpy'} & set(sys.modules) else status)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=SURROUNDINGS)
+    assert done.returncode == status, done
+    assert said in " ".join((done.stdout + done.stderr).lower().split())
+
+
+@pytest.mark.parametrize("line", ["yarm", "frequencies", "rerop+log_n", "log_nn", "qqqqqqq"])
+def test_a_name_is_refused_in_the_words_of_those_that_read_lines(line):
+    """The command line knows names from files, and the others from what the files define."""
+    with pytest.raises(UnknownName) as at_once:
+        known(line)
+    with pytest.raises(UnknownName) as read:
+        read_line(line)
+    assert str(at_once.value) == str(read.value)
 
 
 def test_completion_is_installed_and_imports_nothing_that_takes_long(tmp_path):

@@ -13,7 +13,7 @@ from rich.console import Console
 from ropewalk.cli import completion
 from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.models import require_plausible
+from ropewalk.cli.models import known, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.errors import InvalidValue
 from ropewalk.folders import require_writable
@@ -34,7 +34,11 @@ Model = Annotated[
 ]
 Lines = Annotated[
     list[str] | None,
-    typer.Argument(autocompletion=completion.extensions, help="extensions, such as yarn rerope+log_n; by default five"),
+    typer.Argument(
+        callback=known,
+        autocompletion=completion.extensions,
+        help="extensions, such as yarn rerope+log_n; by default five",
+    ),
 ]
 Lengths = Annotated[
     str,

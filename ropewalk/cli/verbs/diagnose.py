@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ropewalk.cli import completion
 from ropewalk.cli.browser import Open, shown
-from ropewalk.cli.models import require_plausible
+from ropewalk.cli.models import known, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.folders import require_writable
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 Line = Annotated[
     str,
     typer.Argument(
-        autocompletion=completion.extensions, help="an extension, such as rerope+log_n; by default the base model alone"
+        callback=known,
+        autocompletion=completion.extensions,
+        help="an extension, such as rerope+log_n; by default the base model alone",
     ),
 ]
 Length = Annotated[str, typer.Option(metavar="LENGTH", help="such as 2k; by default 4 times the trained length")]

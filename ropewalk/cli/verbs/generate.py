@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import Model, To, fitting, placed, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.models import Model, To, fitting, known, placed, require_plausible, target, tokenizer_of, weights_of
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
@@ -27,6 +27,7 @@ TOKENS = 128  # default of --max-new-tokens
 Extension = Annotated[
     str,
     typer.Argument(
+        callback=known,
         autocompletion=completion.extensions,
         help="such as yarn or rerope+log_n; empty for the base model",
         show_default=False,

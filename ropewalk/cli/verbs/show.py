@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import To, target
+from ropewalk.cli.models import To, known, target
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.notation import length
 from ropewalk.pages import FACTORS, listed
@@ -20,7 +20,9 @@ def show(
     extension: Annotated[
         str,
         typer.Argument(
-            autocompletion=completion.extensions, help="such as yarn:factor=8+log_n; empty lists everything"
+            callback=known,
+            autocompletion=completion.extensions,
+            help="such as yarn:factor=8+log_n; empty lists everything",
         ),
     ] = "",
     trained_len: Annotated[str, typer.Option(help="trained length of the model, such as 4096 or 4k")] = "4096",

@@ -15,6 +15,8 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.printed_json import AsJson, only_json, print_json
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.folders import require_writable
+from ropewalk.lab.recipes import listing
+from ropewalk.signals import as_interrupt
 
 if TYPE_CHECKING:
     from ropewalk.lab.recipes.recipe import Recipe  # importing it takes seconds
@@ -24,17 +26,12 @@ def train(
     recipe: Annotated[str, typer.Argument(help="name of a recipe, such as pretrain; --list shows all")] = "",
     out: Annotated[str, typer.Option("--out", "-o", help="output folder; a run that was begun there is resumed")] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; repeat for several")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="show the recipes and their settings")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="show the recipes, or the settings of one")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model by a recipe; the same command again resumes it where it stopped."""
-    from ropewalk.lab.recipes import listing
-    from ropewalk.lab.recipes.running import run
-    from ropewalk.signals import as_interrupt
-
     if listed:
-        recipes = [listing.recipe(recipe)] if recipe else list(listing.recipes().values())
-        print_json({"recipes": [_as_json(known) for known in recipes]}) if as_json else _list(recipes)
+        _list(recipe, as_json)
         return
     chosen, texts = listing.recipe(recipe), _texts(settings or [])
     if not out:
@@ -42,6 +39,8 @@ def train(
             "out", "train needs a folder", remedy=f"run ropewalk train {chosen.name} --out FOLDER"
         )
     require_writable(Path(out))
+    from ropewalk.lab.recipes.running import run
+
     with only_json(as_json), as_interrupt():
         result = run(chosen, out, texts)
     if result is None:
@@ -70,11 +69,23 @@ def _texts(settings: list[str]) -> dict[str, str]:
     return texts
 
 
-def _list(recipes: list[Recipe]) -> None:
+def _list(name: str, as_json: bool) -> None:
+    """One recipe with its settings, or what all recipes do; as JSON always with the settings."""
+    if as_json:
+        recipes = [listing.recipe(name)] if name else listing.recipes().values()
+        print_json({"recipes": [_as_json(recipe) for recipe in recipes]})
+        return
     console = Console(highlight=False)
-    for recipe in recipes:
-        title = f"{recipe.name}: {recipe.idea}"
-        table = Table("setting", "default", "must be", "meaning", title=escape(title), title_justify="left")
-        for row in recipe.rows():
-            table.add_row(row.name, escape(row.default), escape(row.rule), escape(row.meaning))
+    if not name:
+        table = Table("recipe", "what it does")
+        for title, idea in listing.ideas().items():
+            table.add_row(title, escape(idea))
         console.print(table)
+        console.print("The settings of one: ropewalk train RECIPE --list")
+        return
+    recipe = listing.recipe(name)
+    title = f"{recipe.name}: {recipe.idea}"
+    table = Table("setting", "default", "must be", "meaning", title=escape(title), title_justify="left")
+    for row in recipe.rows():
+        table.add_row(row.name, escape(row.default), escape(row.rule), escape(row.meaning))
+    console.print(table)

@@ -1,36 +1,46 @@
-"""All recipes by name: what `ropewalk train` runs and lists. A new one is a line in `ALL`."""
+"""All recipes by name: what `ropewalk train` runs and lists. A new one is a line in `HOMES`.
+
+A recipe is imported when it is asked for, which takes seconds; its idea is read from its file.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from ropewalk.errors import UnknownName
-from ropewalk.lab.recipes.carry_on import carry_on
-from ropewalk.lab.recipes.drope import drope
-from ropewalk.lab.recipes.long_instruct import long_instruct
-from ropewalk.lab.recipes.pretrain import pretrain
-from ropewalk.lab.recipes.recipe import Recipe
-from ropewalk.lab.recipes.tuned.tuned import tuned
-from ropewalk.lab.recipes.uptrain_gqa import uptrain_gqa
-from ropewalk.lab.recipes.zoo.zoo import zoo
+from ropewalk.pages import idea_of
 
-ALL = (
-    pretrain,
-    carry_on,
-    drope,
-    uptrain_gqa,
-    long_instruct,
-    zoo,
-    tuned,
-)
+if TYPE_CHECKING:
+    from ropewalk.lab.recipes.recipe import Recipe
+
+HOMES = {
+    "pretrain": "pretrain",
+    "carry_on": "carry_on",
+    "drope": "drope",
+    "uptrain_gqa": "uptrain_gqa",
+    "long_instruct": "long_instruct",
+    "zoo": "zoo.zoo",
+    "tuned": "tuned.tuned",
+}
 
 
-def recipes() -> dict[str, Recipe]:
-    """Every recipe, by name."""
-    return {function.__name__: Recipe.of(function) for function in ALL}
+def ideas() -> dict[str, str]:
+    """What each recipe does, by its name."""
+    folder = Path(__file__).parent
+    return {name: idea_of((folder / home.replace(".", "/")).with_suffix(".py"), name) for name, home in HOMES.items()}
 
 
 def recipe(name: str) -> Recipe:
     """The recipe of that name."""
-    known = recipes()
-    if name not in known:
-        raise UnknownName("recipe", name, known=known)
-    return known[name]
+    if name not in HOMES:
+        raise UnknownName("recipe", name, known=HOMES)
+    from ropewalk.lab.recipes.recipe import Recipe
+
+    return Recipe.of(getattr(import_module(f"ropewalk.lab.recipes.{HOMES[name]}"), name))
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every recipe, by name."""
+    return {name: recipe(name) for name in HOMES}

@@ -170,13 +170,15 @@ def test_a_zoo_takes_more_methods_and_seeds_and_no_other_budget(tmp_path, monkey
 
 
 def test_everything_is_listed_with_what_it_must_be():
-    shown = within("--list")
+    everything = " ".join(within("--list").replace("│", " ").split())
     for name, each in recipes().items():
+        assert f" {name} {each.idea} " in everything
+        shown = within(name, "--list")
         assert f"{name}: " in shown
         for row in each.rows():
             assert row.meaning, row.name
             assert f" {row.name} " in shown
-    assert "0.18" in shown  # pretrain's share of passkeys
+    assert "0.18" in within("pretrain", "--list")  # its share of passkeys
     alone = within("uptrain_gqa", "--list")
     assert "kv_heads" in alone
     assert "answers_only" not in alone

@@ -11,7 +11,7 @@ import typer
 
 from ropewalk import folders
 from ropewalk.cli import completion
-from ropewalk.cli.models import To, quietly, target
+from ropewalk.cli.models import To, known, quietly, target
 from ropewalk.errors import InvalidValue
 from ropewalk.files import holds
 from ropewalk.models import path_of
@@ -28,7 +28,9 @@ Model = Annotated[
 ]
 Lines = Annotated[
     list[str] | None,
-    typer.Argument(autocompletion=completion.extensions, help="one or two extensions, such as yarn rerope+log_n"),
+    typer.Argument(
+        callback=known, autocompletion=completion.extensions, help="one or two extensions, such as yarn rerope+log_n"
+    ),
 ]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="where it is written, such as page.html")]
 Open = Annotated[bool, typer.Option("--open", help="show it in a browser")]

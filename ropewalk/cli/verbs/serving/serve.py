@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.models import To, require_plausible, target
+from ropewalk.cli.models import To, known, require_plausible, target
 from ropewalk.cli.verbs.serving.engine import Serving, load
 from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.models import DEFAULT, NAME, path_of
@@ -40,7 +40,9 @@ Model = Annotated[
 ]
 Extension = Annotated[
     str,
-    typer.Argument(help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none"),
+    typer.Argument(
+        callback=known, help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none"
+    ),
 ]
 Host = Annotated[str, typer.Option(help="the address to bind; 0.0.0.0 is every network of this machine")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, and prints it")]
