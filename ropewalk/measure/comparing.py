@@ -29,14 +29,14 @@ from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.measure.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
-from ropewalk.measure.loading import OpenedModel, is_small, kept, opened_as
-from ropewalk.measure.precision import calibrated_in_fastest
+from ropewalk.measure.loading import OpenedModel, kept, opened_as
+from ropewalk.measure.precision import calibrated_in_fastest, is_free
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
 from ropewalk.notation import minutes
 from ropewalk.parsing import Line
-from ropewalk.placement import AUTO, free_bytes, wanted_placement
+from ropewalk.placement import free_bytes
 from ropewalk.plain_json import finite, record_json
 from ropewalk.report.advice import advice
 from ropewalk.report.comparison import as_json, write_report
@@ -175,7 +175,7 @@ def compare(
             measuring=measuring,
             workers=workers,
             deadline=None if limit in (None, math.inf) else began + limit,
-            free_precision=_is_free(model, dtype, host.model),
+            free_precision=is_free(model, host.model),
             shown=shown,
         )
         return job.done(asked, after_round)
@@ -187,12 +187,6 @@ def _corpus(host: OpenedModel, asked: list[int]) -> str:
     subject = host.subject(CORPUS, length)
     enough = subject.count(SAMPLES) == SAMPLES and len({*subject.projects(SAMPLES)}) >= FEW_PROJECTS
     return CORPUS if enough else f"all:{CORPUS}"
-
-
-def _is_free(model: Any, dtype: str, loaded: Any) -> bool:
-    """Whether nobody has chosen a precision: a loaded model has one, and a small model keeps its own."""
-    named = isinstance(model, str | Path) and not dtype and wanted_placement().dtype == AUTO
-    return named and loaded.device.type == "cpu" and not is_small(loaded)
 
 
 def _limit(value: float | str) -> float | None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation.material.subject import Subject, without_extension
 from ropewalk.extension import Extension
 from ropewalk.hf import export
 from ropewalk.hf import save as write_model
-from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.argument_checks import seconds, tokens, whole_number
 from ropewalk.measure.loading import OpenedModel, kept, opened_as, opened_by_name
+from ropewalk.measure.planning import Planning
+from ropewalk.measure.precision import in_precision, is_free
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult
 from ropewalk.models import NAME
@@ -28,8 +29,10 @@ from ropewalk.report.fitting_words import words
 from ropewalk.report.html_page import PageTable
 from ropewalk.report.tables import interval
 from ropewalk.search.final_test import FinalTest, FitResult
-from ropewalk.search.fitting import Fitting
+from ropewalk.search.fitting import Fitting, in_folder
 from ropewalk.search.goal import LOADERS, OBJECTIVES, SEARCHED, Goal
+from ropewalk.search.pace import QUICK, USUAL, Pace, SearchPlan
+from ropewalk.search.studies import begun_with
 from ropewalk.search.trials import MeasuredTrial
 from ropewalk.search.workers import helped
 from ropewalk.spec import Json
@@ -37,20 +40,6 @@ from ropewalk.spec import Json
 ELSEWHERE = "all:descriptions"  # the other corpus of the final test
 FEWEST = 2  # texts of an interval
 ENGINES = LOADERS[2:]  # those that can run it, after any and static
-
-
-@dataclass(frozen=True)
-class FitDefaults:
-    """What holds where the caller says nothing."""
-
-    budget: int  # seconds of the whole run
-    samples: int  # texts to search on
-    judges: int  # other texts for the final test
-    times: int  # target length in trained lengths
-    most: int | None  # hand-set extensions that are tested beside the answer
-
-
-USUAL, QUICK = FitDefaults(1200, 16, 24, 8, None), FitDefaults(90, 3, 3, 4, 3)
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,15 +107,17 @@ class FitRequest:
     tokenizer: Any
     corpus: str
     judge_on: str
-    length: int | None
+    pace: Pace
+    asked: dict[str, int | None]  # the target length and how many texts; what is not said is planned
     conditions: dict[str, Any]
-    pace: FitDefaults
     storage: str | None
     study: str
     workers: int
     folder: Path
     deadline: float
     budget: float
+    plan: SearchPlan | None = None
+    dtype: Any = None  # of the weights, where it was planned
 
 
 def fit(
@@ -164,17 +155,18 @@ def fit(
         rw.extend(model, fitted.extension)
 
     `model`, how it is loaded, `tokenizer`, `corpus` and `progress` are those of `rw.compare`. `target_len` is in tokens
-    (32768 or "32k"), by default 8 times the trained length. `budget` is the time of the whole run, in seconds or as
-    "20m", the default. `quick` takes 90 seconds, 4 times the trained length and 3 texts. Under `objective` far only the
+    (32768 or "32k"), by default 8 times the trained length, or 4 or 2 times where the time is short. `budget` is the
+    time of the whole run, in seconds or as "20m", the default; what it has time for is planned from the speed of the
+    model here. `quick` takes 90 seconds, 4 times the trained length and 3 texts. Under `objective` far only the
     tokens count that the base model predicts with its trained length and not with an eighth of it. The answer keeps to
     the conditions on the texts that are searched on; if it breaks one on the test texts, what is written is the best
     hand-set extension that does not, or the sentences say by how much it is broken. `deployable` is any, static, or an
     engine that must load it; `max_damage` limits the rise of the loss on short texts in nats, `min_retrieval` the share
     of passkeys that are found, `max_slowdown` the time.
-    `samples` texts are searched on, `judges` others test. The answer is tested on the text of `judge_on` too: by
-    default what installed packages say of themselves; empty for none. In a `folder` (or an Optuna `storage`) the
-    `study` is kept: the same call resumes it. Ctrl-C, or a notebook's stop button, ends the search and tests the best
-    so far.
+    `samples` texts are searched on, `judges` others test: by default 16 and 24, or as many as there is time for. The
+    answer is tested on the text of `judge_on` too: by default what installed packages say of themselves; empty for
+    none. In a `folder` (or an Optuna `storage`) the `study` is kept: the same call resumes it. Ctrl-C, or a notebook's
+    stop button, ends the search and tests the best so far.
     `lengths` are shorter ones whose loss counts as much as the target's (512 and "1k", say): the search then minimises
     the mean over all, and tries schedules with a table for each row's length too. `space="schedules"` searches those
     and scales alone, and compares with such rivals: every token attends to the whole text. `space="compositions"`
@@ -186,11 +178,12 @@ def fit(
     limit = seconds("budget", budget) or pace.budget  # a budget of 0 is refused
     searched = {"deployable": deployable, "objective": objective, "space": space, "lengths": tokens("lengths", lengths)}
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
-    texts = {"samples": _texts("samples", samples, pace.samples), "judges": _texts("judges", judges, pace.judges)}
-    asked = None if target_len is None else in_tokens(str(target_len), "target_len")
+    asked = {"samples": _texts("samples", samples), "judges": _texts("judges", judges)}
+    asked |= {"target_len": None if target_len is None else in_tokens(str(target_len), "target_len")}
     how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
     with (
         kept(folder) as place,
+        showing_progress("loading the model", shown=progress) as shown,
         opened_as(model, tokenizer, **how, trust_remote_code=trust_remote_code) as host,
     ):
         request = FitRequest(
@@ -198,9 +191,9 @@ def fit(
             tokenizer=tokenizer,
             corpus=corpus,
             judge_on=judge_on,
-            length=asked,
-            conditions={**searched, **texts, "seed": seed, **limits},
             pace=pace,
+            asked=asked,
+            conditions={**searched, **limits, "seed": seed},
             storage=storage or None,
             study=study,
             workers=workers,
@@ -208,12 +201,37 @@ def fit(
             deadline=began + limit,
             budget=limit,
         )
-        return _answer(request, _fitting(request, host), progress)
+        return _answer(*_begun(request, host, shown), progress)
 
 
-def _texts(name: str, count: int | None, default: int) -> int:
-    """So many texts; the default where the caller says nothing."""
-    return default if count is None else whole_number(name, count, least=FEWEST)
+def _begun(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple[FitRequest, Fitting]:
+    """The search with its plan, and the base model measured; what is refused is refused before the plan is shown."""
+    shown(0, 0, "planning")
+    planning = Planning(
+        host=host,
+        pace=request.pace,
+        deadline=request.deadline,
+        lengths=request.conditions["lengths"],
+        workers=request.workers,
+        judge_on=request.judge_on,
+        free_precision=is_free(request.model, host.model),
+        before=begun_with(request.storage or in_folder(request.folder), request.study),
+    )
+    plan = planning.plan(**request.asked)
+    request = replace(request, plan=plan, dtype=host.model.dtype)
+    fitting = _fitting(request, host)
+    shown(0, 0, "reading texts")
+    fitting.require_texts()
+    for sentence in planning.sentences(plan, request.corpus):
+        shown.note(sentence)
+    fitting.begin(lambda label, done, of: shown(done, of, label))
+    shown.close()
+    return request, fitting
+
+
+def _texts(name: str, count: int | None) -> int | None:
+    """So many texts, where the caller says how many."""
+    return None if count is None else whole_number(name, count, least=FEWEST)
 
 
 def _require_known(deployable: str, objective: str, space: str) -> None:
@@ -236,7 +254,6 @@ def _require_room_for(workers: int, model: Any, device: str) -> None:
 
 
 def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtension:
-    fitting.begin()  # before others join it
     with (
         helped(request.workers, partial(_opened, request)) as stop,
         showing_progress(request.study, shown=shown) as progress,
@@ -251,25 +268,25 @@ def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtens
 
 def _opened(request: FitRequest) -> Fitting:
     """Another process's own model and texts, and the study that all share."""
-    return _fitting(request, opened_by_name(request.model, request.tokenizer))
+    host = opened_by_name(request.model, request.tokenizer)
+    in_precision(host.model, request.dtype)
+    return _fitting(request, host)
 
 
 def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
-    trained = trained_len(host.model.config.get_text_config())
-    length = request.pace.times * trained if request.length is None else request.length
-    if length <= trained:
-        raise DoesNotFit("target_len", f"above the trained length ({trained})", length)
-    subject = host.subject(request.corpus, length)
+    plan = cast(SearchPlan, request.plan)
+    subject, length = host.subject(request.corpus, plan.target_len), plan.target_len
+    counts: dict[str, Any] = {"samples": plan.texts.samples, "judges": plan.texts.judges}
     return Fitting(
         subject=subject,
-        goal=Goal(facts=subject.facts, target_len=length, **request.conditions),
+        goal=Goal(facts=subject.facts, target_len=length, **counts, **request.conditions),
         folder=request.folder,
         storage=request.storage,
         name=request.study,
         deadline=request.deadline,
         budget=request.budget,
         workers=request.workers,
-        most=request.pace.most,
+        most=plan.texts.most,
         other=host.subject(request.judge_on, length) if request.judge_on else None,
     )
 
@@ -284,14 +301,17 @@ def _search(fitting: Fitting, progress: WorkProgress) -> bool:
     best: list[float] = []
     tried: list[int] = []
 
+    def beat() -> None:
+        label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
+        progress(time.monotonic() - began, max(1.0, (end or began) - began), label)
+
     def watch(trial: MeasuredTrial) -> None:
         tried.append(trial.number)
         if trial.keeps and trial.figures:
             best.append(trial.figures.loss)
-        label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
-        progress(time.monotonic() - began, max(1.0, (end or began) - began), label)
+        beat()
 
-    interrupted = fitting.search(watch=watch)
+    interrupted = fitting.search(watch=watch, beat=beat)
     if interrupted:
         progress.note("search stopped; the best so far is tested (Ctrl-C again stops the test too)")
     return interrupted

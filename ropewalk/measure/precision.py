@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +12,18 @@ from torch import Tensor
 
 from ropewalk.evaluation.compare.plan import Cost, calibrated, cost_of, product_seconds
 from ropewalk.hf.use.inspect import Inspection
+from ropewalk.measure.loading import is_small
+from ropewalk.placement import AUTO, wanted_placement
 
 OTHER_PRECISION = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}
 FASTER = 1.1  # times as fast, from which on another precision is taken
 DECISIVE = 3.0  # times as fast products: a model is then not read in the slower precision at all
+
+
+def is_free(model: Any, loaded: Any) -> bool:
+    """Whether nobody has chosen a precision: a loaded model has one, and a small model keeps its own."""
+    named = isinstance(model, str | Path) and wanted_placement().dtype == AUTO
+    return named and loaded.device.type == "cpu" and not is_small(loaded)
 
 
 def calibrated_in_fastest(model: Any, inspection: Inspection, ids: Tensor, *, free: bool, workers: int) -> Cost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import multiprocessing
 import time
@@ -14,6 +15,7 @@ import optuna
 import torch
 
 from ropewalk.errors import about
+from ropewalk.evaluation.compare.cells import Cell
 from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.evaluation.compare.runner import device_name
 from ropewalk.evaluation.compare.store import Store
@@ -35,7 +37,16 @@ BESIDE_ELSEWHERE = 3  # extensions that are tested on other text: the answer, th
 FEWEST_ELSEWHERE = 3  # texts of another corpus
 LEAST = 6  # fewest texts of a test, where there are so many
 IDLE = 1.3  # cost of threads that wait for each other
-Step = Callable[[str, int, int], None]  # called with what is tested, its number, and how many there are
+Step = Callable[[str, int, int], None]  # called with what is done, its number, and how many there are
+
+
+def no_step(line: str, done: int, of: int) -> None:
+    """The default does nothing."""
+
+
+def in_folder(folder: Path) -> str:
+    """The study's storage where none is named."""
+    return f"sqlite:///{folder / 'study.sqlite'}"
 
 
 @dataclass
@@ -60,8 +71,7 @@ class Fitting:
     def study(self) -> optuna.Study:
         """In a file of its folder where no storage is named."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        storage = self.storage or f"sqlite:///{self.folder / 'study.sqlite'}"
-        return opened(storage, self.name, self.goal, self.marks, self.takes)
+        return opened(self.storage or in_folder(self.folder), self.name, self.goal, self.marks, self.takes)
 
     @cached_property
     def marks(self) -> dict[str, str]:
@@ -103,13 +113,21 @@ class Fitting:
         """The texts of the final test."""
         return self.texts(1, self.goal.judges)
 
-    def begin(self) -> None:
-        """Refuse what cannot be searched, and measure what all workers need: the base model."""
+    def require_texts(self) -> None:
+        """Refuse what cannot be searched."""
         _ = self.fitted_on, self.judged_on, self._others, self.study
         _ = self.fitted_on.subject.warm, self.judged_on.subject.warm  # in this process, which others are forked from
         for texts in (self.fitted_on, self.judged_on):
             texts.require_tokens()
-        self.fitted_on.long(Extension())
+
+    def begin(self, step: Step = no_step) -> None:
+        """Measure what all workers need: the base model."""
+        self.require_texts()
+        read = itertools.count(1)
+        timed = replace(
+            self.fitted_on, watch=lambda cell: step("measuring the base model", next(read), self.goal.samples)
+        )
+        timed.long(Extension())
 
     @cached_property
     def bare_seconds(self) -> float:
@@ -157,10 +175,17 @@ class Fitting:
         counts = range(min(self.goal.judges, max(LEAST, self.goal.judges // 4)), self.goal.judges)
         return next(filter(self.judged_on.scored_tokens, counts), self.goal.judges)
 
-    def search(self, *, trials: int | None = None, watch: Watch = lambda trial: None) -> bool:
-        """Search until the end; True where it was interrupted."""
+    def search(
+        self, *, trials: int | None = None, watch: Watch = lambda trial: None, beat: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Search until the end; True where it was interrupted. `beat` is called after each text."""
         self._until = self.end  # measures the base model, before anything is extended
-        timed = replace(self.fitted_on, watch=lambda cell: self._require_time())
+
+        def read(_: Cell) -> None:
+            beat()
+            self._require_time()
+
+        timed = replace(self.fitted_on, watch=read)
 
         def seen(trial: MeasuredTrial) -> None:
             self._until = self.end  # a completed trial is tested on more texts, which takes longer
@@ -175,7 +200,7 @@ class Fitting:
             texts.rows(extension)
             texts.short_losses(extension)
 
-    def judge(self, step: Step = lambda line, done, of: None) -> FitResult:
+    def judge(self, step: Step = no_step) -> FitResult:
         """The answer, tested beside the base model and the hand-set extensions."""
         history, chosen = tried(self.study), winner(self.study, self.goal)
         beside = {BARE: (Extension(), self.goal.judges), **self._to_judge()}

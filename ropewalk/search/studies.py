@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -49,6 +50,17 @@ def opened(
         summary = f"{type(wrong).__name__}: {why(wrong)}"
         raise Unreadable("storage", "a study that Optuna opens, as fit wrote it", storage, remedy=summary) from wrong
     return study
+
+
+def begun_with(storage: str, name: str) -> dict[str, str]:
+    """The marks of the study of that name; none where there is no such study."""
+    file = storage.removeprefix("sqlite:///")
+    if file != storage and not Path(file).exists():  # to look into it would make it
+        return {}
+    try:
+        return dict(optuna.load_study(study_name=name, storage=storage).user_attrs.get(MARKS, {}))
+    except Exception:  # there is none; or it is damaged, which is said where it is opened
+        return {}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`rw.fit`: an extension to use, with its evidence, from a loaded model or a name."""
 
 import json
+import types
 
 import pytest
 import torch
@@ -8,9 +9,11 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.measure import fitting
+from ropewalk.measure import fitting, planning, precision
 from ropewalk.search import fitting as searching
 from ropewalk.search import search_loop
+
+from lab.texts import folder_of
 
 TRIALS = 15
 
@@ -105,3 +108,39 @@ def test_what_is_wrong_is_a_sentence(model, place, given, message):
 def test_a_length_within_the_trained_one(model):
     with pytest.raises(rw.DoesNotFit, match=r"target_len must be above the trained length \(32\), got 32"):
         rw.fit(model, 32)
+
+
+def at(seconds, monkeypatch):
+    """A model that reads a text of any length in so many seconds, as far as a plan knows."""
+    found = types.SimpleNamespace(seconds=lambda length: seconds)
+    monkeypatch.setattr(planning, "calibrated_in_fastest", lambda *given, **how: found)
+
+
+def test_what_there_is_no_time_for_is_left_out_and_said(place, model, tmp_path, monkeypatch, capsys):
+    """And a search that goes on keeps to the texts that it was begun with, on a machine of another speed too."""
+    corpus = folder_of(tmp_path / "texts", count=800, words=300)
+    how = {"corpus": corpus, "budget": "1h", "progress": "lines", "folder": tmp_path / "begun", "judge_on": ""}
+    goals = []
+    monkeypatch.setattr(fitting, "_answer", lambda request, fitting, shown: goals.append(fitting.goal))
+    for seconds in (30.0, 1e-6, 3000.0):
+        at(seconds, monkeypatch)
+        rw.fit(model, **how)
+    assert {(goal.target_len, goal.samples, goal.judges) for goal in goals} == {(64, 3, 3)}
+    said = capsys.readouterr().err
+    assert "plan: 64 tokens, 2 times the trained length; 3 texts to search on, 3 others for the test" in said
+    assert "the base model reads a text in about 30 s; about " in said
+    assert "no time to search for more, and a test of " in said
+    at(1e-6, monkeypatch)
+    rw.fit(model, **{**how, "folder": tmp_path / "other"})
+    assert (goals[-1].target_len, goals[-1].samples, goals[-1].judges) == (256, 16, 24)
+
+
+def test_a_search_goes_on_in_the_precision_that_it_was_begun_in(place, monkeypatch):
+    seen = []
+    monkeypatch.setattr(fitting, "is_free", lambda model, loaded: True)
+    monkeypatch.setattr(fitting, "_answer", lambda request, fitting, shown: seen.append(fitting.subject.model.dtype))
+    for faster in (torch.bfloat16, torch.float32):
+        times = {faster: 1.0}
+        monkeypatch.setattr(precision, "product_seconds", lambda dtype, times=times: times.get(dtype, 100.0))
+        fitted(place / "model", place, folder=place / "precise")
+    assert seen == [torch.bfloat16] * 2

@@ -32,7 +32,9 @@ WIDTH = 80
 
 To = Annotated[
     str,
-    typer.Option("--to", metavar="LENGTH", help="target length, such as 32k; by default 8 times the trained length"),
+    typer.Option(
+        "--to", metavar="LENGTH", help="target length, such as 32k; by default 8, 4 or 2 times the trained length"
+    ),
 ]
 Budget = Annotated[
     str, typer.Option(metavar="TIME", help="time of the whole run, such as 90s or 2h; by default 20m, 90s with --quick")
@@ -64,9 +66,12 @@ Retrieval = Annotated[float | None, typer.Option("--min-retrieval", help="smalle
 Slowdown = Annotated[
     float | None, typer.Option("--max-slowdown", help="largest time per text, as a multiple of the base model's")
 ]
-Samples = Annotated[int | None, typer.Option(min=2, help="texts to search on; by default 16, 3 with --quick")]
+Samples = Annotated[
+    int | None, typer.Option(min=2, help="texts to search on; by default 16, or as many as there is time for")
+]
 Judges = Annotated[
-    int | None, typer.Option("--judges", min=2, help="texts of the final test; by default 24, 3 with --quick")
+    int | None,
+    typer.Option("--judges", min=2, help="texts of the final test; by default 24, or as many as there is time for"),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="random seed")]
 Storage = Annotated[

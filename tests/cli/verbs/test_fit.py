@@ -122,7 +122,6 @@ def test_a_model_is_not_written_over(place, answered, capsys):
         (["--samples", "400"], "--corpus must be one with 400 held-out documents"),
         (["--max-damage", "-1"], "--max-damage must be at least 0"),
         (["--min-retrieval", "3"], "--min-retrieval must be above 0 and at most 1"),
-        (["--max-slowdown", "0.0001"], "--max-slowdown must be reachable, got '0.0001'"),
         (["--storage", "nonsense"], "--storage must be a study that Optuna opens"),
     ],
 )
@@ -131,6 +130,14 @@ def test_errors_are_one_line(place, tmp_path, capsys, given, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_what_a_search_cannot_reach_is_one_line_after_its_plan(place, tmp_path, capsys):
+    assert fit(place, tmp_path, "--max-slowdown", "0.0001") == 2
+    *plan, error = capsys.readouterr().err.splitlines()
+    assert error.startswith("ropewalk: --max-slowdown must be reachable, got '0.0001'")
+    assert [line for line in plan if "plan: 128 tokens, 4 times the trained length; 2 texts to search on" in line]
+    assert len(plan) == 3
 
 
 def test_the_tokens_that_need_far_context(place, capsys, monkeypatch):
