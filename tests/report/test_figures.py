@@ -73,6 +73,8 @@ def test_files_and_json_have_what_is_drawn(made, tmp_path):
     assert [float(row["loss"]) for row in yarn] == [row.loss for row in changes]
     stored = json.loads((tmp_path / "results.json").read_text())
     assert stored == json.loads(json.dumps(as_json(made)))
+    tables = [list(csv.reader(path.read_text().splitlines())) for path in tmp_path.glob("*.csv")]
+    assert {len(row) - len(head) for head, *rows in tables for row in rows} == {0}
     first = stored["contenders"][1]
     assert [row["value"] for row in first["change_by_position"]] == [row.change.value for row in changes]
     assert first["change_by_length"]["256"] == first["change"]

@@ -13,6 +13,7 @@ from ropewalk.notation import BARE
 from ropewalk.report.drawing.figure import WIDE
 from ropewalk.report.fitting import figures, focus, page_of, pareto, table, write_fit
 from ropewalk.report.fitting_words import words
+from ropewalk.report.tables import brief
 
 from report.made_up_fit import BRED, YARN, estimate, fitted, tried
 
@@ -51,6 +52,12 @@ def test_words_promise_no_more_than_the_interval(fit, behind, said):
     assert ("the 95 % interval excludes 0" in words(changed)) == (behind.high < 0)
     assert words(changed).startswith(f"Written: {changed.written.line}, ")
     assert changed.advised == changed.written.extension
+
+
+def test_an_extension_is_cut_to_its_width():
+    line = rw.parse("yarn:factor=4+log_n", trained_len=4096)
+    assert brief(line) == str(line)
+    assert [(len(brief(line, width)), brief(line, width)[-3:]) for width in (20, 30)] == [(20, "..."), (30, "...")]
 
 
 def test_what_is_said_is_said_of_what_is_written(fit):

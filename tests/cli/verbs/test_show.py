@@ -156,3 +156,10 @@ def test_sizes_beyond_reason_are_survived(arguments):
 def test_lengths_derive_what_is_not_said():
     text = ropewalk("show", "self_extend", "--trained-len", "4k", "--to", "32k").stdout
     assert "reach.self_extend:window=1024,group=19" in text
+
+
+def test_rotations_say_in_which_texts():
+    said = " ".join(ropewalk("show", "yarn:factor=4", "--trained-len", "8k", "--to", "32k").stdout.split())
+    assert "Rotations per pair: trained on 8,192 tokens, in a text of 32,768" in said
+    said = " ".join(ropewalk("show", "rerope:window=512", "--to", "32k").stdout.split())
+    assert "Rotations per pair: trained on 4,096 tokens, in a text of 32,768, by effective distances" in said

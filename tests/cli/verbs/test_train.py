@@ -196,6 +196,14 @@ def test_defaults_that_are_listed_are_those_that_run():
     assert (read.plan.steps, read.extension, read.length) == (2048, "yarn:factor=4+log_n", 1024)
 
 
+@pytest.mark.parametrize("name", recipes())
+def test_default_rates_are_those_of_trainings(name):
+    """A rate of 1e-2 already ruins a model; a tenth of a millionth teaches it nothing."""
+    values = recipe(name).defaults()
+    assert 1e-6 < values["learning_rate"] < 1e-2
+    assert 0 <= values.get("warmup", 0.0) < 1
+
+
 def test_recipe_json_has_all_settings_on_one_level():
     """Runs that were begun by earlier versions are resumed: the names stay."""
     written = recipe("zoo").read({}).written()

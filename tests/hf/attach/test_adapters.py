@@ -86,6 +86,18 @@ def test_extended_then_adapted_and_saved_at_once(place, tmp_path, text):
     require_carried(tmp_path, logits(wrapped.eval(), IDS), place)
 
 
+@pytest.mark.parametrize("kind", ["lora", "inside"])
+def test_after_a_forward_a_config_alone_brings_the_extension(llama, tmp_path, kind):
+    """Trainers of reinforcement write the configs of adapters by themselves, beside weights that they gather."""
+    model = opened(llama)
+    rw.extend(model, "rerope:window=16")
+    wrapped = KINDS[kind](model).eval()
+    logits(wrapped, IDS)
+    (config,) = wrapped.peft_config.values()
+    config.save_pretrained(tmp_path)
+    assert "rerope" in (tmp_path / "ropewalk.json").read_text()
+
+
 @pytest.mark.parametrize("first", ["extended", "adapted", "adapted, then the model inside extended"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_in_every_order(llama, tmp_path, kind, first):

@@ -1,11 +1,17 @@
 """Bodies that are too large, and clients that are too slow to write or to read."""
 
+import asyncio
 import contextlib
 import json
 import socket
 import time
+from unittest.mock import MagicMock
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from ropewalk.serve.api.patience import patient
 
 from serve.api.conftest import call, curl, running, until
 from serve.api.fake_engine import FakeEngine
@@ -189,3 +195,20 @@ def soon(connection):
         return connection.recv(65536)
     except TimeoutError:
         return None
+
+
+def test_of_a_connection_that_is_gone_nothing_is_waited_for():
+    """A timer that stays holds the connection for as long as headers may take; of many that hurts."""
+
+    async def gone():
+        config = uvicorn.Config(lambda scope: None, http=patient(100.0, 100.0), log_config=None)
+        config.load()
+        loop = asyncio.get_running_loop()
+        connection = config.http_protocol_class(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+        before = {*loop._scheduled}
+        connection.connection_made(MagicMock())
+        begun = {*loop._scheduled} - before
+        connection.connection_lost(None)
+        return [timer.cancelled() for timer in begun]
+
+    assert asyncio.run(gone()) == [True]
