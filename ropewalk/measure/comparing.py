@@ -32,7 +32,7 @@ from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, kept, opened_as
 from ropewalk.measure.precision import calibrated_in_fastest, is_free
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
-from ropewalk.measure.result import MeasuredResult
+from ropewalk.measure.result import MeasuredResult, aligned
 from ropewalk.models import NAME
 from ropewalk.notation import minutes
 from ropewalk.parsing import Line
@@ -50,7 +50,7 @@ FEWEST, SAMPLES = 2, 8  # texts of an interval, and of each length where the cal
 CORPUS = "stdlib"
 ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 UNLIMITED = "none"
-AfterRound = Callable[["ComparisonResult", str], None]  # called with the result so far, and what was read
+AfterRound = Callable[["ComparisonResult"], None]  # called with the result so far
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,7 +130,7 @@ def compare(
     workers: int = 1,
     ray: str = "",
     progress: Shown = True,
-    after_round: AfterRound = lambda result, read: None,
+    after_round: AfterRound = lambda result: None,
 ) -> ComparisonResult:
     """Measure extensions of a model side by side on held-out text, and say which to use.
 
@@ -238,7 +238,10 @@ class ComparisonJob:
                 unread = f"{plan.unread(plan.rounds[number - 2])}: {why}"
                 return replace(result, unfinished=(unread, *left), interrupted=stopped)
             result = ComparisonResult(compared, unfinished=left)
-            after_round(result, f"after {texts(one.texts)}" if number < len(plan.rounds) else "")
+            after_round(result)
+            if number < len(plan.rounds):  # the last table is the answer
+                rows = aligned(result.brief, most=len(result.brief.rows))
+                self.shown.table("\n".join([f"ropewalk: after {texts(one.texts)}", *rows]))
         return cast(ComparisonResult, result)
 
     def plan(self, asked: list[int]) -> ComparisonPlan:

@@ -11,8 +11,9 @@ from importlib import import_module
 from threading import Event, Thread
 from typing import Any, Literal, Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ropewalk.notation import minutes
 
@@ -29,22 +30,42 @@ class ProgressDisplay(Protocol):
     def show(self, label: str, done: float, total: float) -> None:
         """Show that much."""
 
+    def table(self, words: str) -> None:
+        """Show what is known so far, in place of what was."""
+
     def close(self) -> None:
         """Remove what was shown."""
 
 
+class BarUnderTable(Progress):
+    """A bar, below what is known so far."""
+
+    known = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """What is drawn, from above; a row of the table that is too long is cut."""
+        if self.known:
+            yield Text(self.known, no_wrap=True, overflow="ellipsis")
+        yield from super().get_renderables()
+
+
 class TerminalBar:
-    """A bar on the error stream, removed when it is closed."""
+    """A bar on the error stream with the last table above it, removed when it is closed."""
 
     def __init__(self, label: str) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+        self._bar = BarUnderTable(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
         self._task = self._bar.add_task(label, total=None)
         self._bar.start()
 
     def show(self, label: str, done: float, total: float) -> None:
         """Move the bar."""
         self._bar.update(self._task, completed=done, total=total or None, description=label)
+
+    def table(self, words: str) -> None:
+        """Draw it above the bar."""
+        self._bar.known = words
+        self._bar.refresh()
 
     def close(self) -> None:
         """Remove the bar."""
@@ -64,6 +85,9 @@ class NotebookBar:
         if now - self._drawn >= REDRAWN or done >= total:
             self._drawn = now
             self._place.update(_mime(label, done, total), raw=True)
+
+    def table(self, words: str) -> None:
+        """Nothing: the result of a cell is a table itself."""
 
     def close(self) -> None:
         """Leave an empty output."""
@@ -85,6 +109,10 @@ class LinesNowAndThen:
         if time.monotonic() - self._begun < AT_ONCE:
             self._first = done
         self._label, self._done, self._total = label, done, total
+
+    def table(self, words: str) -> None:
+        """Lines of their own: a log keeps all."""
+        print(f"\n{words}\n", file=sys.stderr, flush=True)
 
     def _print(self) -> None:
         wait = SOON
@@ -121,6 +149,11 @@ class WorkProgress:
         """A line on the error stream, where progress is shown."""
         if self._display:
             print(f"ropewalk: {words}", file=sys.stderr)
+
+    def table(self, words: str) -> None:
+        """What is known so far, where progress is shown."""
+        if self._display:
+            self._display.table(words)
 
     def close(self) -> None:
         """Remove the bar before anything else is printed; more than once does no harm."""

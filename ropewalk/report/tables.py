@@ -19,9 +19,9 @@ from ropewalk.report.html_page import PageTable
 from ropewalk.report.titles import of_projects
 
 LEGEND = (
-    "loss: mean over {tokens}, in nats per token, as the preceding context grows. loss minus base: at the"
-    " longest length; below 0 is better.{asked} short damage: loss added to texts of the trained length. time, cache:"
-    " longest length."
+    "loss: mean over {tokens}, in nats per token, as the context grows. loss minus base: at the longest length, minus"
+    " the base model's {standard}; below 0 is better.{asked} short damage: loss added to texts of the trained length."
+    " time, cache: longest length."
 )
 CORRECT = "share correct at the longest length"
 ASKED = {  # what a column of correct answers says
@@ -131,7 +131,8 @@ def legend(comparison: Comparison) -> str:
     """What the columns are."""
     columns = ", ".join(name for name, task in COLUMNS.items() if task in {task.name for task in comparison.tasks})
     asked = [*([f"{columns}: {CORRECT}"] if columns else []), *(ASKED[name] for name in answered(comparison))]
-    return LEGEND.format(tokens=OTHER if comparison.by_window else SAME, asked="".join(f" {words}." for words in asked))
+    tokens, words = OTHER if comparison.by_window else SAME, "".join(f" {words}." for words in asked)
+    return LEGEND.format(tokens=tokens, standard=standard(comparison), asked=words)
 
 
 def page_notes(comparison: Comparison) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Progress: a bar on a terminal's error stream or in a notebook's cell, lines in a log, or nothing."""
 
+import io
 import sys
 import time
 from types import SimpleNamespace
@@ -147,3 +148,32 @@ def test_a_note_is_printed_where_progress_is_shown(monkeypatch, capsys):
         with progress.showing_progress("x", shown=shown) as show:
             show.note(f"with {shown}")
     assert capsys.readouterr().err == "ropewalk: with lines\n"
+
+
+def test_a_terminal_has_the_last_table_above_the_bar(monkeypatch):
+    """In place of the one before; a row that is too long is cut, and all is gone at the end."""
+    drawn = Console(file=io.StringIO(), force_terminal=True, width=40, height=12, color_system=None)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(progress, "Console", lambda stderr: drawn)
+    with progress.showing_progress("reading", shown="lines") as show:
+        show(1, 2)
+        for table in ("after 1 text\n  yarn  1.5", f"after 2 texts\n  yarn  1.4\n  {'long' * 20}"):
+            show.table(table)
+        bar = show._display._bar
+        paper = Console(file=io.StringIO(), width=40, color_system=None)
+        paper.print(bar.get_renderable())
+        screen = [line.rstrip() for line in paper.file.getvalue().splitlines()]
+        assert screen[:2] == ["after 2 texts", "  yarn  1.4"]
+        assert screen[2].startswith("  longlong")
+        assert screen[2].endswith("…")
+        assert len(screen[2]) == 40
+        assert screen[3].startswith("reading")
+    assert drawn.file.getvalue().endswith("\x1b[2K")  # the last of its lines is erased too
+
+
+@pytest.mark.parametrize(("shown", "terminal"), [(False, True), (True, False)])
+def test_a_table_is_shown_only_where_progress_is(monkeypatch, capsys, shown, terminal):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    with progress.showing_progress("reading", shown=shown) as show:
+        show.table("after 1 text")
+    assert capsys.readouterr() == ("", "")

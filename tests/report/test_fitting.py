@@ -56,7 +56,7 @@ def test_words_promise_no_more_than_the_interval(fit, behind, said):
 
 def test_an_extension_is_cut_to_its_width():
     line = rw.parse("yarn:factor=4+log_n", trained_len=4096)
-    assert brief(line) == str(line)
+    assert brief(line) == "by_parts:factor=4+yarn_temperature:factor=4+log_n"
     assert [(len(brief(line, width)), brief(line, width)[-3:]) for width in (20, 30)] == [(20, "..."), (30, "...")]
 
 

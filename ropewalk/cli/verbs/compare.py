@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,14 +117,8 @@ def compare(
         "progress": "lines",
     }
 
-    def so_far(result: ComparisonResult, read: str) -> None:
-        """The page and, between rounds, the table: on the error stream, since only the last one is the answer."""
-        from ropewalk.measure.result import aligned
-
+    def so_far(result: ComparisonResult) -> None:
         result.write(out, command=command())
-        if read:
-            table = "\n".join(aligned(result.brief, most=len(result.brief.rows)))
-            print(f"\nropewalk: {read}\n{table}\n", file=sys.stderr, flush=True)
 
     result = (
         _board(model, extensions, to, time, samples, how)

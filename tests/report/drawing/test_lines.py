@@ -119,6 +119,15 @@ def test_labels_do_not_touch(canvas, count):
     assert places[-1] < height
 
 
+def test_a_label_ends_before_its_number():
+    """Letters of names are about 7.3 pixels wide, and numbers end at the right edge."""
+    long = ChartLine("self_extend:window=4096", 0, X, tuple(0.001 for _ in X))
+    root = parsed(line_chart(chart(long, CALM), WIDE, ""))
+    (name,) = [element for element in of_class(root, "name") if element.text == long.name]
+    (value,) = [element for element in of_class(root, "value") if element.get("y") == name.get("y")]
+    assert float(name.get("x")) + 7.3 * len(name.text) < float(value.get("x")) - 7.3 * len(value.text)
+
+
 @given(st.lists(st.floats(0, 300), max_size=20), st.floats(1, 20))
 def test_places_are_apart_in_order_and_within(wanted, gap):
     places = spread(wanted, gap, 0, 300)
