@@ -99,8 +99,10 @@ def test_another_goal_is_another_study(place, answered, capsys):
     assert "study fit must be of the same model, text, goal and code, got 'seed 0 (now 1)'" in capsys.readouterr().err
 
 
-def test_a_model_is_not_written_over(place, answered, capsys):
+def test_a_model_is_not_written_over(place, answered, capsys, monkeypatch):
+    """It is refused before a search that may take hours."""
     out, _ = answered
+    monkeypatch.setattr("ropewalk.measure.fitting.fit", lambda *given, **how: pytest.fail("the search began"))
     assert fit(place, out, "--save") == 2
     assert "new or empty" in capsys.readouterr().err
 

@@ -298,6 +298,23 @@ def test_a_schedule_whose_length_nobody_knows_asks_for_it(tmp_path):
         assert save(model, tmp_path / "model", target_len=128).startswith("transformers.")
 
 
+@pytest.mark.parametrize("line", ["yarn+instead", "yarn"])
+def test_a_target_is_beyond_what_the_line_builds_on(line):
+    """Instead of its schedule a stretched model may be stretched less; on top of it only further."""
+    model = small("Qwen2.5-7B-Instruct with YaRN")
+    facts = inspect(model).facts
+    within = facts.original_len + facts.original_len // 2
+    assert facts.original_len < within < facts.trained_len
+    if line == "yarn":
+        with pytest.raises(DoesNotFit, match=rf"target_len must be above the trained length \({facts.trained_len}\)"):
+            extend(model, line, target_len=within)
+        return
+    with extended(model, line, target_len=within) as handle:
+        assert handle.extension.frequencies.factor == pytest.approx(1.5)
+    with pytest.raises(DoesNotFit, match=rf"target_len must be above the trained length \({facts.original_len}\)"):
+        extend(model, line, target_len=facts.original_len)
+
+
 def test_the_word_instead():
     line = parse("yarn:factor=4+instead")
     assert line == parse("instead+yarn:factor=4") == Extension.from_json(line.to_json())

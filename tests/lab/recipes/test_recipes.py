@@ -383,3 +383,9 @@ def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypat
         run(recipe(name), tmp_path / "out", texts)
     assert asked == [str(DEFAULT)]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_small_model_ends_where_the_tokenizers_made_here_end():
+    """Without being told: the end is their first token, and texts of a corpus are divided by it."""
+    config = fresh(ModelShape(vocabulary=300, width=16, inner=16, layers=1, heads=1)).config
+    assert {config.bos_token_id, config.eos_token_id} == {tokenizer().eos_token_id} == {0}

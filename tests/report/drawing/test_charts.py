@@ -69,6 +69,10 @@ def test_shares_are_shades(canvas):
     assert [cell[0].text for cell in shades] == ["0.0 of it", "0.25 of it", "1.0 of it"]
     assert len(of_class(series(root, 0), "hole")) == 1
     assert [cell.text for cell in of_class(root, "cell")] == ["0%", "25%", "100%"]
+    (hit,), (name,) = of_class(series(root, 0), "hit"), of_class(series(root, 0), "name")
+    top, bottom = float(hit.get("y")), float(hit.get("y")) + float(hit.get("height"))
+    ends = [float(name.get("y")), *(float(cell.get("y")) + float(cell.get("height")) for cell in shades)]
+    assert all(top < end <= bottom for end in ends)  # a pointer anywhere at the row is heard
 
 
 @BOTH
