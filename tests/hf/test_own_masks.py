@@ -81,8 +81,11 @@ def test_the_probe_sees_it_and_nothing_without_the_extension_changes(name):
     assert not any(layer.unsupported for layer in masking)
     before, bare = trace(model), logits(model, IDS, use_cache=False)
     assert off(pieces(model)[0], bare) < CLOSE
-    with extended(model, Extension(), mode="attention"):
+    with extended(model, Extension(), mode="attention") as handle:
         assert off(logits(model, IDS, use_cache=False), bare) < CLOSE
+        depths = [str(layer.depth) for layer in handle.layers if layer.probed.own_mask]
+        assert f"layers {', '.join(depths)}: choose keys" in handle.describe()
+        assert len(depths) == len(masking)
     for line in LINES:
         with extended(model, line, mode="attention"):
             assert trace(model) != before
