@@ -47,9 +47,11 @@ Model = Annotated[
 
 def known(value: list[str] | str | None) -> list[str] | str | None:
     """A line or lines of which every name exists: by the names of files, since to read a line takes torch."""
+    if not value:  # the files need not be read
+        return value
     names = pages.names()
     bare = {name.rpartition(".")[2] for name in names}
-    for line in [value] if isinstance(value, str) else value or ():
+    for line in [value] if isinstance(value, str) else value:
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
             if "." not in term.name and term.name != INSTEAD and term.name not in bare:
                 raise unknown(term.name, [*names, INSTEAD])

@@ -15,7 +15,7 @@ from ropewalk.evaluation.compare.cluster.crew import on_cluster
 from ropewalk.evaluation.compare.compare import Candidate, Comparison, by_name, tasks_of
 from ropewalk.evaluation.compare.compare import compare as measured
 from ropewalk.evaluation.compare.leaderboard import TimeIsUp
-from ropewalk.evaluation.compare.plan import CALIBRATED, ComparisonPlan, Cost, planned
+from ropewalk.evaluation.compare.plan import ComparisonPlan, Cost, planned
 from ropewalk.evaluation.compare.runner import Measuring, ResultRow
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.workers import side_by_side, workers_for
@@ -23,14 +23,13 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.evaluation.tasks.signature import Task
 from ropewalk.evaluation.tasks.task_line import tasks_named
-from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.measure.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import OpenedModel, kept, opened_as
-from ropewalk.measure.precision import calibrated_in_fastest, is_free
+from ropewalk.measure.precision import calibrated_in_fastest, calibration_text, is_free, size_in_words
 from ropewalk.measure.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.result import MeasuredResult, aligned
 from ropewalk.models import NAME
@@ -268,8 +267,7 @@ class ComparisonJob:
     def _calibrated(self, inspection: Inspection) -> Cost:
         """The cost of this model here; in the faster precision, where the caller left it to Ropewalk."""
         model, known = self.host.model, inspection.facts.trained_len
-        words = " ".join(f"word {number}" for number in range(CALIBRATED[-1]))
-        ids = token_ids(self.host.tokenizer, words, min(known, CALIBRATED[-1]))
+        ids = calibration_text(self.host.tokenizer, known)
         count = self.workers or workers_for(self.host.subject(self.corpus, known))
         return calibrated_in_fastest(model, inspection, ids, free=self.free_precision, workers=count)
 
@@ -278,10 +276,8 @@ class ComparisonJob:
 
     def _sentences(self, plan: ComparisonPlan) -> Iterator[str]:
         """The plan in words."""
-        model = self.host.model
-        count = sum(parameter.numel() for parameter in model.parameters())
         lengths, last = ", ".join(short(length) for length in plan.lengths), plan.last
-        yield f"{count / 1e6:,.0f} million parameters in {str(model.dtype).removeprefix('torch.')}, {self.corpus} texts"
+        yield f"{size_in_words(self.host.model)}, {self.corpus} texts"
         yield f"plan: the base model and {counted_lines(plan.lines)} at {lengths}, up to {texts(plan.rounds[-1].texts)}"
         first = plan.seconds(plan.rounds[0])
         ends = (

@@ -157,7 +157,7 @@ def fit(
     `model`, how it is loaded, `tokenizer`, `corpus` and `progress` are those of `rw.compare`. `target_len` is in tokens
     (32768 or "32k"), by default 8 times the trained length, or 4 or 2 times where the time is short. `budget` is the
     time of the whole run, in seconds or as "20m", the default; what it has time for is planned from the speed of the
-    model here. `quick` takes 90 seconds, 4 times the trained length and 3 texts. Under `objective` far only the
+    model here. `quick` takes 90 seconds, at most 4 times the trained length and 3 texts. Under `objective` far only the
     tokens count that the base model predicts with its trained length and not with an eighth of it. The answer keeps to
     the conditions on the texts that are searched on; if it breaks one on the test texts, what is written is the best
     hand-set extension that does not, or the sentences say by how much it is broken. `deployable` is any, static, or an

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.compare.plan import CALIBRATED, Cost
-from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.evaluation.compare.plan import Cost
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import sizes
 from ropewalk.measure.loading import OpenedModel
-from ropewalk.measure.precision import calibrated_in_fastest, in_precision
+from ropewalk.measure.precision import calibrated_in_fastest, calibration_text, in_precision, size_in_words
 from ropewalk.notation import minutes
 from ropewalk.search.pace import Pace, SearchCost, SearchPlan, planned
 
@@ -49,8 +48,7 @@ class Planning:
     def _calibrated(self, known: int) -> Cost:
         """The cost of the model here, in the precision that the search was begun in, or in the faster one."""
         model, tokenizer, _ = self.host
-        words = " ".join(f"word {number}" for number in range(CALIBRATED[-1]))
-        ids = token_ids(tokenizer, words, min(known, CALIBRATED[-1]))
+        ids = calibration_text(tokenizer, known)
         free = self.free_precision
         if free and (name := self.before.get("dtype")):
             in_precision(model, getattr(torch, name.removeprefix("torch.")))
@@ -60,8 +58,8 @@ class Planning:
     def sentences(self, plan: SearchPlan, corpus: str) -> Iterator[str]:
         """The plan in words."""
         model, known = self.host.model, trained_len(self.host.model.config.get_text_config())
-        count, (samples, judges, _) = sum(parameter.numel() for parameter in model.parameters()), plan.texts
-        yield f"{count / 1e6:,.0f} million parameters in {str(model.dtype).removeprefix('torch.')}, {corpus} texts"
+        samples, judges, _ = plan.texts
+        yield f"{size_in_words(model)}, {corpus} texts"
         times = f"{plan.target_len:,} tokens, {plan.target_len / known:g} times the trained length"
         yield f"plan: {times}; {samples} texts to search on, {judges} others for the test"
         tried = f"about {plan.extensions:.0f}" if plan.extensions < SO_MANY else f"over {SO_MANY:,}"

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.evaluation.compare.plan import Cost, calibrated, cost_of, product_seconds
+from ropewalk.evaluation.compare.plan import CALIBRATED, Cost, calibrated, cost_of, product_seconds
+from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.loading import is_small
 from ropewalk.placement import AUTO, wanted_placement
@@ -24,6 +25,18 @@ def is_free(model: Any, loaded: Any) -> bool:
     """Whether nobody has chosen a precision: a loaded model has one, and a small model keeps its own."""
     named = isinstance(model, str | Path) and wanted_placement().dtype == AUTO
     return named and loaded.device.type == "cpu" and not is_small(loaded)
+
+
+def calibration_text(tokenizer: Any, trained_len: int) -> Tensor:
+    """The tokens that a model reads to show how fast it is here."""
+    words = " ".join(f"word {number}" for number in range(CALIBRATED[-1]))
+    return token_ids(tokenizer, words, min(trained_len, CALIBRATED[-1]))
+
+
+def size_in_words(model: Any) -> str:
+    """How large a model is, and in which precision it is measured."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return f"{count / 1e6:,.0f} million parameters in {str(model.dtype).removeprefix('torch.')}"
 
 
 def calibrated_in_fastest(model: Any, inspection: Inspection, ids: Tensor, *, free: bool, workers: int) -> Cost:

@@ -123,11 +123,13 @@ class Fitting:
     def begin(self, step: Step = no_step) -> None:
         """Measure what all workers need: the base model."""
         self.require_texts()
-        read = itertools.count(1)
-        timed = replace(
-            self.fitted_on, watch=lambda cell: step("measuring the base model", next(read), self.goal.samples)
-        )
-        timed.long(Extension())
+        read = itertools.count()
+
+        def said(_: Cell | None = None) -> None:
+            step("measuring the base model", next(read), self.goal.samples)
+
+        said()  # before the first text, which may take minutes
+        replace(self.fitted_on, watch=said).long(Extension())
 
     @cached_property
     def bare_seconds(self) -> float:

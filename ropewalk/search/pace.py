@@ -17,11 +17,11 @@ from typing import NamedTuple
 from ropewalk.evaluation.compare.halving import rounds
 from ropewalk.evaluation.compare.plan import Cost
 from ropewalk.search.final_test import EXTENDED
+from ropewalk.search.fitting import BESIDE_ELSEWHERE
 from ropewalk.search.halving import KEPT
 
 ALL_BY_HAND = 12  # hand-set extensions, about, where their number is not limited
 ENOUGH = 24  # extensions that a search should have time for
-ELSEWHERE = 3  # extensions that are tested on another corpus
 
 
 class TextCounts(NamedTuple):
@@ -73,7 +73,7 @@ class SearchCost(NamedTuple):
         short = self.of_model.seconds(self.trained_len)
         by_hand = ALL_BY_HAND if texts.most is None else texts.most
         test = texts.judges * (text + short) * (1 + EXTENDED * (1 + by_hand / self.workers))
-        test += ELSEWHERE * texts.judges * text * self.elsewhere
+        test += BESIDE_ELSEWHERE * texts.judges * text * self.elsewhere
         counts = [0, *rounds(texts.samples)]
         shares = [(after - before) / KEPT**rung for rung, (before, after) in enumerate(pairwise(counts))]
         left = seconds - test - texts.samples * (text + short)  # the base model reads all
