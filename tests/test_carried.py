@@ -19,7 +19,7 @@ from ropewalk.lab.recipes import listing
 from ropewalk.models import DEFAULT
 
 TRAINED = 512
-RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "studies" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_classical_picture(carried):
 
 @pytest.mark.parametrize("study", ["card", "demo"])
 def test_the_figures_on_its_card_are_of_these_weights(carried, study):
-    """A new model needs new figures: see docs/card_table.py and docs/demo_table.py."""
+    """A new model needs new figures: see tools/card_table.py and tools/demo_table.py."""
     kept = json.loads((RESULTS / study / f"{study}.json").read_text())
     assert kept["marks"]["weights"] == carried.marks["weights"]
 

@@ -18,10 +18,9 @@ from ropewalk.hf.attach.handle import handle_of
 from nightly import first_of_each
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "tools"))
 
 from markdown_table import table_of  # noqa: E402
-
 from models import HEADER, PAGE, row, sample  # noqa: E402
 
 TABLES = {part.partition("\n")[0]: part for part in PAGE.read_text().split("\n## ")[1:]}

@@ -124,7 +124,7 @@ def long_reach(
 ) -> Extension:
     """ReRoPE by parts with a steeper log-n and a discount of far keys: the best on code of a model of 512 tokens.
 
-    Source: ours, 2026; docs/results/compositions, and docs/results/real, where self_extend+log_n is better on a real
+    Source: ours, 2026; studies/results/compositions, and docs/results/real, where self_extend+log_n is better on a real
     model of 8,192 tokens. Window and leak as for rerope_by_parts.
     """
     parts = rerope_by_parts(window=window, leak=leak, trained_len=trained_len, target_len=target_len)

@@ -5,7 +5,7 @@
     growth(i) = ln(i+1) / ln L                unclipped, for models trained with it
 
 Source: Su 2021, kexue.fm/8823, and 2023, kexue.fm/9706, eq. 14; bojone/rerope, rerope_patch.py:56 (clipped).
-The strength is ours: with far keys compressed, 1.5 was better than 1 (docs/log.md).
+The strength is ours: with far keys compressed, 1.5 was better than 1 (studies/log.md).
 
 Clipped, it changes nothing within the trained length and may be added to any model.
 """

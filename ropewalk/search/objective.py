@@ -1,7 +1,7 @@
 """What the search minimises: the loss of the last tokens with long context, on more and more texts.
 
 Every rung has the target length, and the other lengths of the goal. Shorter texts alone would be cheaper but mislead:
-among schedules for eight trained lengths, those that break there are the best at two (docs/log.md).
+among schedules for eight trained lengths, those that break there are the best at two (studies/log.md).
 """
 
 from __future__ import annotations

@@ -72,6 +72,11 @@ def test_imports_run_one_way():
     )
 
 
+def test_nothing_that_is_installed_needs_the_checkout_around_it():
+    around = {"studies", "tools", "benchmarks", "tests"}
+    assert_none(f"{module_of(path)} imports {name}" for path in FILES for name in sorted(packages(path) & around))
+
+
 def test_methods_import_their_signature_and_nothing_beside_it():
     assert_none(
         f"{module_of(path)} imports {name}"

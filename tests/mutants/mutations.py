@@ -2,15 +2,22 @@
 
 from typing import NamedTuple
 
+STUDIES = "studies/"
+
 
 class Mutation(NamedTuple):
-    """One edit of one file of the package."""
+    """One edit of one file of the package, or of the studies."""
 
     name: str
-    file: str
+    file: str  # within ropewalk/, or within the checkout where it begins with studies/
     old: str
     new: str
-    tests: str
+    tests: str  # within tests/, or likewise
+
+    @property
+    def path(self) -> str:
+        """The file's, within the checkout."""
+        return self.file if self.file.startswith(STUDIES) else f"ropewalk/{self.file}"
 
 
 # Without the comparison with transformers, whose import alone takes longer than all of these.
@@ -248,12 +255,12 @@ MUTATIONS = (
     Mutation("a change over texts", "evaluation/compare/compare.py", "groups=projects_of(row.samples)", "groups=None", "evaluation/compare/test_compare.py::test_intervals_are_over_projects"),
     Mutation("samples without their project", "evaluation/tasks/context.py", "subject.projects(self.samples)[sample]", "str(sample)", "evaluation/compare/test_compare.py::test_intervals_are_over_projects"),
     Mutation("documents without weight drawn", "evaluation/metrics/intervals.py", "x, w = x[w != 0], w[w != 0]", "x, w = x, w", "evaluation/metrics/test_intervals.py::test_a_document_without_weight_is_left_out"),
-    Mutation("every bin of distances alike", "lab/recipes/zoo/inside/logit_claims.py", "counts = self._counts.where(", "counts = (self._counts > 0).double().where(", "lab/recipes/zoo/inside/test_logit_terms.py::test_every_distance_counts_alike"),
-    Mutation("inside an ignorant model", "lab/recipes/zoo/claims/verdicts.py", "return replace(one, word=TOO_LITTLE, above=())", "return one", "lab/recipes/zoo/test_zoo.py::test_what_is_inside_models_that_have_learned_nothing_is_not_judged"),
-    Mutation("DroPE at another rate", "lab/recipes/tuned/tuned.py", "plan = replace(plan, **DroPESettings.plan_defaults)", "plan = plan", "lab/recipes/tuned/test_tuned.py::test_drope_is_trained_as_its_source_does"),
-    Mutation("a table of an unknown model", "lab/recipes/tuned/tuned.py", "if any((folder / MEASURED).glob", "if False and any((folder / MEASURED).glob", "lab/recipes/tuned/test_tuned.py::test_a_table_that_does_not_say_of_which_model_it_is_does_not_go_on"),
+    Mutation("every bin of distances alike", "studies/zoo/inside/logit_claims.py", "counts = self._counts.where(", "counts = (self._counts > 0).double().where(", "studies/tests/zoo/inside/test_logit_terms.py::test_every_distance_counts_alike"),
+    Mutation("inside an ignorant model", "studies/zoo/claims/verdicts.py", "return replace(one, word=TOO_LITTLE, above=())", "return one", "studies/tests/zoo/test_zoo.py::test_what_is_inside_models_that_have_learned_nothing_is_not_judged"),
+    Mutation("DroPE at another rate", "studies/tuned/tuned.py", "plan = replace(plan, **DroPESettings.plan_defaults)", "plan = plan", "studies/tests/tuned/test_tuned.py::test_drope_is_trained_as_its_source_does"),
+    Mutation("a table of an unknown model", "studies/tuned/tuned.py", "if any((folder / MEASURED).glob", "if False and any((folder / MEASURED).glob", "studies/tests/tuned/test_tuned.py::test_a_table_that_does_not_say_of_which_model_it_is_does_not_go_on"),
     Mutation("an unknown harm allowed", "search/search_loop.py", "worst_if_unknown(objective.damage(extension) - limit)", "objective.damage(extension) - limit", "search/test_search_loop.py::test_a_harm_that_is_not_known_is_none_that_is_allowed"),
-    Mutation("a verdict on NaN", "lab/claims.py", "if not all(math.isfinite(one.value) for one in estimates):", "if False:", "lab/recipes/tuned/test_tuned.py::test_a_loss_that_is_not_finite_is_kept_and_not_judged"),
+    Mutation("a verdict on NaN", "studies/claims.py", "if not all(math.isfinite(one.value) for one in estimates):", "if False:", "studies/tests/tuned/test_tuned.py::test_a_loss_that_is_not_finite_is_kept_and_not_judged"),
     Mutation("seconds of a mixed row", "evaluation/compare/runner.py", "len(self.devices | base.devices) < 2", "self.devices == base.devices", "evaluation/compare/test_runner.py::test_seconds_of_two_kinds_of_devices_are_no_ratio"),
     Mutation("context where there is no more", "evaluation/compare/verdict.py", "        return LOWER\n", "        return BETTER\n", "evaluation/compare/test_compare.py::test_what_a_window_reaches_too_is_no_use_of_the_context"),
     Mutation("a single project without an interval", "evaluation/metrics/intervals.py", "len(names) < 2", "len(names) < 1", "evaluation/metrics/test_intervals.py::test_groups_are_drawn_as_wholes"),
@@ -264,20 +271,20 @@ MUTATIONS = (
     Mutation("a length that was only guessed", "evaluation/material/passage_search.py", "while length and not self._has(", "while False and not self._has(", "evaluation/material/test_passage_search.py::test_the_longest_length_of_so_many_texts"),
     Mutation("recent by the last year", "installed.py", "return min(years, default=None)", "return max(years, default=None)", "test_installed.py::test_recent_sources_are_those_that_name_no_earlier_year"),
     Mutation("one project in both halves", "evaluation/material/subject.py", "if by_project else place", "if not by_project else place", "evaluation/material/test_subject_shares.py"),
-    Mutation("texts chosen anew", "lab/recipes/held_out.py", "if not stored.is_file():", "if True:", "lab/recipes/tuned/test_tuned.py::test_a_table_is_measured_on_the_texts_it_began_with"),
+    Mutation("texts chosen anew", "studies/models_table.py", "if not stored.is_file():", "if True:", "studies/tests/tuned/test_tuned.py::test_a_table_is_measured_on_the_texts_it_began_with"),
     Mutation("fit: written whatever it breaks", "search/final_test.py", "if other.line != BARE and other.keeps_to(self.goal)", "if other.line != BARE", "report/test_fitting.py"),
-    Mutation("zoo: verdicts over texts", "lab/recipes/zoo/figures.py", "groups=self._projects", "groups=None", "lab/recipes/zoo/test_zoo.py::test_texts_of_a_project_are_drawn_together"),
-    Mutation("inside the zoo: verdicts over texts", "lab/recipes/zoo/inside/by_seed.py", "groups=self._projects[: len(of_seeds[0])] or None", "groups=None", "lab/recipes/zoo/inside/test_by_seed.py"),
+    Mutation("zoo: verdicts over texts", "studies/zoo/figures.py", "groups=self._projects", "groups=None", "studies/tests/zoo/test_zoo.py::test_texts_of_a_project_are_drawn_together"),
+    Mutation("inside the zoo: verdicts over texts", "studies/zoo/inside/by_seed.py", "groups=self._projects[: len(of_seeds[0])] or None", "groups=None", "studies/tests/zoo/inside/test_by_seed.py"),
     Mutation("fit: test texts without a token that counts", "search/fitting.py", "filter(self.judged_on.scored_tokens, counts)", "iter(counts)", "search/test_fitting.py::test_of_few_texts_one_has_a_token_that_counts"),
     Mutation("fit: helpers search on", "search/workers.py", "yield stop.set", "yield lambda: None", "search/test_workers.py::test_an_interrupt_of_the_main_process_ends_the_helpers"),
-    Mutation("tuned: measurements of two models", "lab/recipes/tuned/tuned.py", "others = changed_settings(stored, now)", "others = changed_settings(stored, now)[:0]", "lab/recipes/tuned/test_tuned.py::test_measurements_of_another_model_are_not_mixed"),
-    Mutation("tuned: a control that reads long rows", "lab/recipes/tuned/tuned.py", "longest // shorter\n", "longest\n", "lab/recipes/tuned/test_tuned.py::test_the_control_is_the_base_model_trained_on_and_is_not_read_untrained"),
-    Mutation("zoo: as good as what has not learned", "lab/recipes/zoo/claims/verdicts.py", "fmean(one) >= COPIED", "True", "lab/recipes/zoo/test_zoo.py::test_as_good_as_what_has_not_learned_to_copy_says_nothing"),
+    Mutation("tuned: measurements of two models", "studies/tuned/tuned.py", "others = changed_settings(stored, now)", "others = changed_settings(stored, now)[:0]", "studies/tests/tuned/test_tuned.py::test_measurements_of_another_model_are_not_mixed"),
+    Mutation("tuned: a control that reads long rows", "studies/tuned/tuned.py", "longest // shorter\n", "longest\n", "studies/tests/tuned/test_tuned.py::test_the_control_is_the_base_model_trained_on_and_is_not_read_untrained"),
+    Mutation("zoo: as good as what has not learned", "studies/zoo/claims/verdicts.py", "fmean(one) >= COPIED", "True", "studies/tests/zoo/test_zoo.py::test_as_good_as_what_has_not_learned_to_copy_says_nothing"),
     Mutation("leaderboard: samples of other tasks cut", "evaluation/compare/leaderboard.py", "task if last else", "task if False else", "evaluation/compare/test_leaderboard.py::test_the_last_round_has_all_samples_of_every_task"),
     Mutation("leaderboard: a named line that disappears", "evaluation/compare/entrants.py", "elif twin.line.text != line.text:", "elif False:", "evaluation/compare/test_leaderboard.py::test_a_line_that_is_not_measured_is_named_with_the_reason"),
     Mutation("compare: rounding is a gain", "evaluation/compare/verdict.py", "change.high < -ROUNDING", "change.high < 0", "evaluation/compare/test_compare.py::test_verdicts"),
     Mutation("ray: another cluster than the caller's", "evaluation/compare/cluster/connection.py", "if address not in allowed:", "if False:", "evaluation/compare/test_ray_cluster.py::test_a_connection_of_the_callers_is_used_and_stays"),
-    Mutation("tuned: verdicts over texts", "lab/recipes/tuned/figures.py", "groups=self._projects", "groups=None", "lab/recipes/tuned/test_tuned.py::test_texts_of_a_project_are_drawn_together"),
+    Mutation("tuned: verdicts over texts", "studies/tuned/figures.py", "groups=self._projects", "groups=None", "studies/tests/tuned/test_tuned.py::test_texts_of_a_project_are_drawn_together"),
     Mutation("Student's interval without weights", "evaluation/metrics/intervals.py", "w * (x - value) / (w.sum() - w)", "(x - value) / (len(x) - 1)", "evaluation/metrics/test_intervals.py::test_what_is_drawn_keeps_its_weight"),
     Mutation("nats for bits", "evaluation/metrics/losses.py", "/ math.log(2)", "", "evaluation/metrics/test_losses.py::test_bits_per_byte_by_hand"),
     Mutation("a window's old tokens counted", "evaluation/metrics/perplexity.py", "row[-new:]", "row[:new]", "evaluation/metrics/test_perplexity.py::test_windows_by_hand"),
@@ -339,22 +346,22 @@ MUTATIONS = (
     Mutation("harm one token off", "hf/use/long_text.py", "torch.cat(losses, 1)[:, :-1]", "torch.cat(losses, 1)[:, 1:]", "evaluation/tasks/test_tasks.py::test_damage_by_its_formulas"),
     Mutation("KL the other way round", "evaluation/tasks/damage.py", "(log_p.exp() * (log_p - log_q))", "(log_q.exp() * (log_q - log_p))", "evaluation/tasks/test_tasks.py::test_damage_by_its_formulas"),
     Mutation("seeds that were not drawn", "evaluation/metrics/intervals.py", "for means, weights in (rows, columns)", "for means, weights in (columns,)", "evaluation/metrics/test_intervals.py::test_seeds_and_texts_were_both_drawn"),
-    Mutation("trained as plain RoPE under another name", "lab/recipes/pretrain.py", "if changes_nothing(", "if False and changes_nothing(", "lab/recipes/zoo/test_zoo.py::test_a_method_that_is_trained_as_none_is_refused"),
-    Mutation("a third is a half", "lab/recipes/zoo/claims/trained_in.py", 'lost(0.342, "rope")', 'lost(1 / 2, "rope")', "lab/recipes/zoo/test_zoo.py::test_a_third_is_a_third"),
-    Mutation("longer rows under the old base", "lab/recipes/zoo/training.py", "LONGER * length), NEW_BASE)", "LONGER * length), None)", "lab/recipes/zoo/test_training.py::test_rows_become_longer_and_the_base_larger"),
-    Mutation("the back layers for the front ones", "lab/recipes/zoo/inside/logit_claims.py", "every[:, first:last]", "every[:, -last:]", "lab/recipes/zoo/inside/test_logit_terms.py::test_layers_in_front_are_the_first"),
-    Mutation("entropies of a whole trained length", "lab/recipes/zoo/inside/entropy_claims.py", "last - self._trained_len / 2 < count", "last - self._trained_len < count", "lab/recipes/zoo/inside/test_entropies.py"),
-    Mutation("a single seed judged", "lab/recipes/zoo/claims/verdicts.py", "if len(ours.seeds(*methods)) == 1:", "if False:", "lab/recipes/zoo/test_zoo.py::test_a_single_seed_is_not_judged"),
-    Mutation("seeds that one method lacks", "lab/recipes/zoo/inside/by_seed.py", "if methods <= set(of)]", "if methods & set(of)]", "lab/recipes/zoo/inside/test_by_seed.py"),
-    Mutation("layers from the back", "lab/recipes/zoo/inside/attention_shares.py", "text[term.first : term.end]", "text[::-1][term.first : term.end]", "lab/recipes/zoo/inside/test_attention_shares.py"),
-    Mutation("positions of the texts that were fitted", "lab/recipes/zoo/inside/state_positions.py", "(states_bnd[half:] @", "(states_bnd[:half] @", "lab/recipes/zoo/inside/test_state_positions.py"),
-    Mutation("fast pairs for slow ones", "lab/recipes/zoo/methods.py", ">= 2 * math.pi", "<= 2 * math.pi", "lab/recipes/zoo/test_zoo.py::test_pairs_are_fast_if_they_make_a_whole_rotation"),
+    Mutation("trained as plain RoPE under another name", "lab/recipes/pretrain.py", "if changes_nothing(", "if False and changes_nothing(", "studies/tests/zoo/test_zoo.py::test_a_method_that_is_trained_as_none_is_refused"),
+    Mutation("a third is a half", "studies/zoo/claims/trained_in.py", 'lost(0.342, "rope")', 'lost(1 / 2, "rope")', "studies/tests/zoo/test_zoo.py::test_a_third_is_a_third"),
+    Mutation("longer rows under the old base", "studies/zoo/training.py", "LONGER * length), NEW_BASE)", "LONGER * length), None)", "studies/tests/zoo/test_training.py::test_rows_become_longer_and_the_base_larger"),
+    Mutation("the back layers for the front ones", "studies/zoo/inside/logit_claims.py", "every[:, first:last]", "every[:, -last:]", "studies/tests/zoo/inside/test_logit_terms.py::test_layers_in_front_are_the_first"),
+    Mutation("entropies of a whole trained length", "studies/zoo/inside/entropy_claims.py", "last - self._trained_len / 2 < count", "last - self._trained_len < count", "studies/tests/zoo/inside/test_entropies.py"),
+    Mutation("a single seed judged", "studies/zoo/claims/verdicts.py", "if len(ours.seeds(*methods)) == 1:", "if False:", "studies/tests/zoo/test_zoo.py::test_a_single_seed_is_not_judged"),
+    Mutation("seeds that one method lacks", "studies/zoo/inside/by_seed.py", "if methods <= set(of)]", "if methods & set(of)]", "studies/tests/zoo/inside/test_by_seed.py"),
+    Mutation("layers from the back", "studies/zoo/inside/attention_shares.py", "text[term.first : term.end]", "text[::-1][term.first : term.end]", "studies/tests/zoo/inside/test_attention_shares.py"),
+    Mutation("positions of the texts that were fitted", "studies/zoo/inside/state_positions.py", "(states_bnd[half:] @", "(states_bnd[:half] @", "studies/tests/zoo/inside/test_state_positions.py"),
+    Mutation("fast pairs for slow ones", "studies/zoo/methods.py", ">= 2 * math.pi", "<= 2 * math.pi", "studies/tests/zoo/test_zoo.py::test_pairs_are_fast_if_they_make_a_whole_rotation"),
     Mutation("rows that are no positions stretched", "hf/use/convert.py", "table.untouched if spec.untouched is None", "0 if spec.untouched is None", "hf/use/test_convert.py"),
-    Mutation("the size of a mean", "lab/recipes/zoo/inside/logit_claims.py", "self._mean(curve.abs(), figure.between)", "self._mean(curve, figure.between).abs()", "lab/recipes/zoo/inside/test_logit_terms.py"),
+    Mutation("the size of a mean", "studies/zoo/inside/logit_claims.py", "self._mean(curve.abs(), figure.between)", "self._mean(curve, figure.between).abs()", "studies/tests/zoo/inside/test_logit_terms.py"),
     Mutation("a difference as wide as one share", "evaluation/metrics/intervals.py", "math.hypot(one.value - one.low, other.high - other.value)", "one.value - one.low", "evaluation/metrics/test_intervals.py"),
     Mutation("naive Bayes with a context too many", "evaluation/tasks/many_contexts.py", "contexts - 1 if", "contexts if", "evaluation/tasks/test_many_contexts.py::test_a_product_is_exact_naive_bayes"),
-    Mutation("marked models read without their marker", "lab/recipes/zoo/measuring.py", ": int(method.marked)] = marker", ": 0] = marker", "lab/recipes/zoo/test_zoo.py::test_methods_without_training_read_the_models_of_others"),
-    Mutation("another text for every length", "lab/recipes/zoo/measuring.py", "held_out[:, -times * trained_len :]", "held_out[:, : times * trained_len]", "lab/recipes/zoo/test_zoo.py::test_figures_are_those_of_the_models"),
+    Mutation("marked models read without their marker", "studies/zoo/measuring.py", ": int(method.marked)] = marker", ": 0] = marker", "studies/tests/zoo/test_zoo.py::test_methods_without_training_read_the_models_of_others"),
+    Mutation("another text for every length", "studies/zoo/measuring.py", "held_out[:, -times * trained_len :]", "held_out[:, : times * trained_len]", "studies/tests/zoo/test_zoo.py::test_figures_are_those_of_the_models"),
     Mutation("differences of ranks", "evaluation/metrics/intervals.py", "zip(values, others, weights, strict=True)", "zip(sorted(values), sorted(others), weights, strict=True)", "evaluation/metrics/test_intervals.py::test_differences_are_of_the_same_document"),
     Mutation("a bootstrap without weights", "evaluation/metrics/intervals.py", "(x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)", "x[drawn].mean(1)", "evaluation/metrics/test_intervals.py::test_what_is_drawn_keeps_its_weight"),
     Mutation("a window's gain for use of the context", "evaluation/compare/verdict.py", "over_window.high >= 0", "over_window.low >= 0", "evaluation/compare/test_compare.py::test_what_a_window_reaches_too_is_no_use_of_the_context"),
@@ -364,8 +371,8 @@ MUTATIONS = (
     Mutation("a trial's time over another device's", "search/objective.py", "rows[-1].times(bare)", "rows[-1].seconds / bare.seconds", "search/test_fitting.py::test_seconds_of_two_kinds_of_devices_make_no_ratio"),
     Mutation("a final test's time over another device's", "search/final_test.py", "mine[-1].times(base)", "mine[-1].seconds / base.seconds", "search/test_fitting.py::test_seconds_of_two_kinds_of_devices_make_no_ratio"),
     Mutation("the target's loss alone", "search/goal.py", "return *sorted(set(self.lengths)), self.target_len", "return (self.target_len,)", "search/test_lengths.py::test_the_mean_over_the_lengths_is_minimised"),
-    Mutation("tuned: any seed for every seed", "lab/recipes/tuned/figures.py", "chosen = seed if count else", "chosen = 0 if count else", "lab/recipes/tuned/test_tuned.py::test_a_sum_is_over_texts_and_seeds"),
-    Mutation("tuned: DroPE on an eighth of the tokens", "lab/recipes/tuned/tuned.py", "rows=shorter * plan.rows", "rows=plan.rows", "lab/recipes/tuned/test_tuned.py::test_as_many_tokens_at_the_trained_length_as_in_long_rows"),
+    Mutation("tuned: any seed for every seed", "studies/tuned/figures.py", "chosen = seed if count else", "chosen = 0 if count else", "studies/tests/tuned/test_tuned.py::test_a_sum_is_over_texts_and_seeds"),
+    Mutation("tuned: DroPE on an eighth of the tokens", "studies/tuned/tuned.py", "rows=shorter * plan.rows", "rows=plan.rows", "studies/tests/tuned/test_tuned.py::test_as_many_tokens_at_the_trained_length_as_in_long_rows"),
     Mutation("the fact in every other context", "evaluation/tasks/many_contexts.py", "if place == holder else", "if place != holder else", "evaluation/tasks/test_many_contexts.py::test_one_context_has_the_passkey_and_all_have_the_length"),
     Mutation("harm that may be none", "evaluation/compare/verdict.py", "damage.low > DAMAGE", "damage.value > DAMAGE", "evaluation/compare/test_compare.py::test_verdicts"),
     Mutation("a whole trained length repeated", "evaluation/tasks/repetition.py", "max(1, trained // 2)", "max(1, trained)", "evaluation/tasks/test_tasks.py::test_repetition_repeats_and_scores_half_the_trained_length"),
@@ -375,12 +382,12 @@ MUTATIONS = (
     Mutation("a bootstrap of few as narrow as of many", "evaluation/metrics/intervals.py", "math.sqrt(drawn / (drawn - 1))", "0.8", "evaluation/metrics/test_intervals.py::test_percentiles_of_a_bootstrap_are_as_wide_as_students_interval"),
     Mutation("schedules with a reach", "search/goal.py", "not (extension.reach or extension.biases or extension.layers)", "not extension.biases", "search/test_fitting.py::test_schedules_alone"),
     Mutation("BM25 whatever the text's length", "evaluation/material/bm25.py", "B * relative", "B", "evaluation/material/test_bm25.py::test_by_hand"),
-    Mutation("half rows that are whole", "lab/recipes/tuned/tuned.py", "HALF: 2, OWN", "HALF: 1, OWN", "lab/recipes/tuned/test_tuned.py::test_a_table_of_another_longest_length"),
+    Mutation("half rows that are whole", "studies/tuned/tuned.py", "HALF: 2, OWN", "HALF: 1, OWN", "studies/tests/tuned/test_tuned.py::test_a_table_of_another_longest_length"),
     Mutation("a cell that kills is tried for ever", "evaluation/compare/cluster/crew.py", "elif self._too_many(job):", "elif self._too_many(job) and not job.cell:", "evaluation/compare/test_ray_cluster.py::test_a_cell_that_kills_whoever_has_it_is_marked"),
     Mutation("a silent port taken for a head", "evaluation/compare/cluster/connection.py", "len(frame) > 3 and frame[3] == SETTINGS", "bool(frame)", "evaluation/compare/test_ray_cluster.py::test_a_port_of_something_else_is_refused_at_once"),
     Mutation("a cluster waited for without end", "evaluation/compare/cluster/crew.py", "None if any(job.cell for job in self._jobs.values()) else LOADING", "None", "evaluation/compare/test_ray_cluster.py::test_a_worker_that_finds_no_place_any_more_is_not_waited_for_without_end"),
-    Mutation("sinusoidal positions that are trained", "lab/small_models.py", "requires_grad=False", "requires_grad=True", "lab/recipes/zoo/test_zoo.py::test_sinusoidal_positions_go_on_by_their_formula"),
-    Mutation("the angle to one's own bias", "lab/recipes/zoo/inside/bias_angles.py", "(q, b.repeat", "(q, a.repeat", "lab/recipes/zoo/inside/test_bias_angles.py::test_cosines_are_those_of_the_projections"),
+    Mutation("sinusoidal positions that are trained", "lab/small_models.py", "requires_grad=False", "requires_grad=True", "studies/tests/zoo/test_zoo.py::test_sinusoidal_positions_go_on_by_their_formula"),
+    Mutation("the angle to one's own bias", "studies/zoo/inside/bias_angles.py", "(q, b.repeat", "(q, a.repeat", "studies/tests/zoo/inside/test_bias_angles.py::test_cosines_are_those_of_the_projections"),
     Mutation("filler from the first line", "evaluation/material/subject.py", "begin = random.randrange(len(lines))", "begin = 0", "evaluation/tasks/test_tasks.py::test_filler_is_all_the_text_from_any_line_on"),
     Mutation("keys left in the filler", "evaluation/tasks/ruler/needles.py", "[*pairs, *values]", "values", "evaluation/tasks/test_ruler.py::test_lines_of_the_text_that_name_a_key_are_left_out"),
     Mutation("precision for F1", "evaluation/tasks/generated/graph_walks.py", "/ (len(named) + len(right)) if", "/ (2 * len(named) or 1) if", "evaluation/tasks/test_generated.py::test_f1_by_hand"),

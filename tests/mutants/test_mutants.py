@@ -17,7 +17,7 @@ from ropewalk.lab.small_models import ModelShape, fresh
 
 from architecture.tree import FACTORS
 from lab.texts import folder_of, tokenizer
-from mutants.mutations import MUTATIONS
+from mutants.mutations import MUTATIONS, STUDIES
 from nightly import first_of_each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,8 +32,8 @@ def unchanged(tmp_path_factory):
 
     They are compiled once, and known by their hashes: what is edited is compiled anew, however soon after.
     """
-    place, left = tmp_path_factory.mktemp("unchanged"), ("__pycache__", "mutants", "model.safetensors")
-    for folder in ("ropewalk", "tests"):
+    place, left = tmp_path_factory.mktemp("unchanged"), ("__pycache__", "mutants", "model.safetensors", "results")
+    for folder in ("ropewalk", "tests", "studies"):
         shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns(*left))
     for name in ("pyproject.toml", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, place / name)
@@ -54,7 +54,7 @@ def run_tests():
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as warm:
 
         def run(folder, tests):
-            paths = [f"tests/{name}" for name in tests.split()]
+            paths = [name if name.startswith(STUDIES) else f"tests/{name}" for name in tests.split()]
             request = {"folder": str(folder), "arguments": [*PLAIN, *paths], "output": str(folder / "output")}
             print(json.dumps(request), file=warm.stdin, flush=True)
             status = int(warm.stdout.readline())
@@ -95,7 +95,7 @@ def test_an_unchanged_copy_passes(unchanged, run_tests, tests):
 
 def test_every_edit_is_of_a_line_that_is_there():
     """By day only some of them are run."""
-    gone = [one.name for one in MUTATIONS if one.old not in (ROOT / "ropewalk" / one.file).read_text()]
+    gone = [one.name for one in MUTATIONS if one.old not in (ROOT / one.path).read_text()]
     assert gone == []
 
 
@@ -105,7 +105,7 @@ def file_of_formulas(mutation):
 
 @pytest.mark.parametrize("mutation", first_of_each(MUTATIONS, file_of_formulas, lambda mutation: mutation.name))
 def test_a_mutant_is_caught(unchanged, run_tests, mutation):
-    with edited(unchanged / "ropewalk" / mutation.file, mutation.old, mutation.new):
+    with edited(unchanged / mutation.path, mutation.old, mutation.new):
         status, said = run_tests(unchanged, mutation.tests)
     assert status == 1, said  # pytest's answer for failed tests; 2 would be a broken edit
     assert not any(f"{missing}Error" in said for missing in ("FileNotFound", "Import", "ModuleNotFound")), said
@@ -160,15 +160,12 @@ def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
 
 
 @pytest.mark.nightly
-def test_a_recipe_costs_one_file_and_two_lines(copy, run_tests):
+def test_a_recipe_costs_one_file_and_one_line(copy, run_tests):
     """What CONTRIBUTING.md shows, done to the letter: the recipe is listed, trains and resumes."""
     blocks = contributed_blocks("A recipe of your own")
     new, listing = blocks
     (copy / new).write_text(blocks[new])
-    imported, entry = blocks[listing].rstrip().splitlines()
-    anchor = "from ropewalk.lab.recipes.long_instruct"
-    edit(copy / listing, anchor, f"{imported}\n{anchor}")
-    edit(copy / listing, "ALL = (\n", f"ALL = (\n{entry}\n")
+    edit(copy / listing, "HOMES = {\n", f"HOMES = {{\n{blocks[listing]}")
     listed = "cli/verbs/test_train.py::test_everything_is_listed_with_what_it_must_be"
     status, said = run_tests(copy, f"architecture {listed}")
     assert status == 0, said

@@ -1,7 +1,7 @@
 """Synthetic documents that teach a small model to look back: passkeys, named values, repeated passages.
 
 Each has a length in tokens and is made of filler that the caller brings. Without such documents, early and of many
-lengths, a model of a few million parameters does not learn retrieval on a laptop (docs/log.md).
+lengths, a model of a few million parameters does not learn retrieval on a laptop (studies/log.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
-from ropewalk.corpora import WHOLE
-from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.errors import InvalidValue
 from ropewalk.folders import appearing, write_whole
 from ropewalk.hf import load, save
 from ropewalk.hf.attach.handle import handle_of
@@ -54,36 +52,6 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
     loaded, tokenizer = load(model, dtype=torch.float32), fetch_tokenizer(model)
     end_token(tokenizer)  # refused now, and not when a corpus has been read
     return loaded, tokenizer
-
-
-def named_methods(names: str, known: Collection[str], owner: str) -> list[str]:
-    """The methods of a table of models, by their names, which are separated by commas."""
-    listed = [name.strip() for name in names.split(",")]
-    for name in listed:
-        if name not in known:
-            raise UnknownName("method", name, known=known, owner=owner)
-    return listed
-
-
-def require_held_out(corpus: str) -> None:
-    """Refuse a corpus without a held-out part where models are measured on it."""
-    if corpus.startswith(WHOLE):
-        rule = "one with a held-out part, to measure the models on"
-        raise InvalidValue("corpus", rule, corpus, remedy=f"pass {corpus.removeprefix(WHOLE)}")
-
-
-def finished(place: Path, train: Callable[[], object]) -> bool:
-    """Whether the model of a folder is finished: it is trained now unless it was. False where a signal stopped it.
-
-    The checkpoints of a finished model are removed.
-    """
-    made = place / "model" / "config.json"
-    if not made.is_file():
-        train()
-    if made.is_file():
-        for kept in place.glob("checkpoint-*"):
-            shutil.rmtree(kept)
-    return made.is_file()
 
 
 def training_rows(

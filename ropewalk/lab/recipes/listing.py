@@ -21,8 +21,6 @@ HOMES = {
     "drope": "drope",
     "uptrain_gqa": "uptrain_gqa",
     "long_instruct": "long_instruct",
-    "zoo": "zoo.zoo",
-    "tuned": "tuned.tuned",
 }
 
 

@@ -7,7 +7,7 @@ to text. So each is shrunk by the uncertainty of its mean over the texts, and di
 
 scaled to a largest component of 1. This is a natural gradient with the diagonal of the empirical Fisher information
 (Amari 1998) under James-Stein shrinkage. Unlike in `pairs`, divisors need not rise from fast to slow pairs, which is
-better (docs/log.md).
+better (studies/log.md).
 """
 
 from __future__ import annotations

@@ -158,17 +158,6 @@ def test_what_a_signal_stopped_is_said_to_be_stopped(tmp_path, monkeypatch, caps
     assert said.endswith("ropewalk: stopped\n")
 
 
-def test_a_zoo_takes_more_methods_and_seeds_and_no_other_budget(tmp_path, monkeypatch):
-    begun = []
-    ours = recipe("zoo")._replace(run=lambda out, settings: begun.append(settings.methods))
-    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
-    within("zoo", "--out", tmp_path, "--set", "methods=rope")
-    within("zoo", "--out", tmp_path, "--set", "methods=rope,hwfa", "--set", "seeds=5", "--set", "progress=false")
-    assert begun == ["rope", "rope,hwfa"]
-    with pytest.raises(Conflict, match=r"began with other values of steps;"):
-        within("zoo", "--out", tmp_path, "--set", "steps=6000")
-
-
 def test_everything_is_listed_with_what_it_must_be():
     everything = " ".join(within("--list").replace("│", " ").split())
     for name, each in recipes().items():
@@ -206,9 +195,8 @@ def test_default_rates_are_those_of_trainings(name):
 
 def test_recipe_json_has_all_settings_on_one_level():
     """Runs that were begun by earlier versions are resumed: the names stay."""
-    written = recipe("zoo").read({}).written()
-    assert (written["steps"], written["width"], written["characters"]) == (3000, 96, 20_000_000)
-    assert written["puzzles"] == {"repeats": 0.4, "recall": 0.1}
+    written = recipe("pretrain").read({"steps": "7"}).written()
+    assert (written["steps"], written["width"], written["puzzles"]["passkey"]) == (7, 256, 0.18)
     assert not {"plan", "shape"} & written.keys()
 
 

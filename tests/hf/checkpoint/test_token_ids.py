@@ -108,7 +108,7 @@ def test_a_beginning_is_read_and_no_more(tokenizer, given, short_pieces):
     assert told == [(1500, 90_000)]
 
 
-@pytest.mark.parametrize("verb", ["compare", "stream", "zoo", "train", "generate"])
+@pytest.mark.parametrize("verb", ["compare", "stream", "study", "train", "generate"])
 def test_no_verb_gives_a_tokenizer_a_long_text_at_once(tokenizer, given, short_pieces, tmp_path, monkeypatch, verb):
     text = CODE[:20_000]
     (tmp_path / "texts" / "project").mkdir(parents=True)
@@ -123,7 +123,7 @@ def test_no_verb_gives_a_tokenizer_a_long_text_at_once(tokenizer, given, short_p
     elif verb == "stream":
         ids = long_text(tokenizer, corpus, 500).ids.tolist()
         assert whole[: len(ids) - 1] in (ids[1:], ids[:-1])
-    elif verb == "zoo":
+    elif verb == "study":
         middle = (len(whole) - 100) // 2
         got = passages([Document("a", text)], tokenizer, length=100, count=1).ids_bn
         assert got.tolist() == [whole[middle : middle + 100]]

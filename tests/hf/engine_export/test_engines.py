@@ -1,6 +1,6 @@
 """Each engine, by its own rule, computes from the config what the extension is: any schedule, temperature and length.
 
-The rules are in engine_rules.py. What the engines themselves compute from such exports is measured in docs/log.md.
+The rules are in engine_rules.py. What the engines themselves compute from such exports is measured in studies/log.md.
 """
 
 import math

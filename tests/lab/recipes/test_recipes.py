@@ -230,7 +230,7 @@ def test_an_unknown_corpus(tmp_path, model, source, kind, words):
         carried_on(tmp_path / "x", model, extension="pi", length=64, corpus=source)
 
 
-@pytest.mark.parametrize("name", ["carry_on", "drope", "uptrain_gqa", "long_instruct", "tuned"])
+@pytest.mark.parametrize("name", ["carry_on", "drope", "uptrain_gqa", "long_instruct"])
 def test_a_tokenizer_without_an_end_token_is_refused_at_once(name, tmp_path, model, corpus):
     """Before the corpus is read: documents and answers end with it."""
     endless = tokenizer.__wrapped__()

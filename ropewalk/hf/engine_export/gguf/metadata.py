@@ -45,7 +45,7 @@ def periods(stated: StatedModel) -> Tensor:
     """The divisor of every pair over the base 1: positions per radian.
 
     Over any other base llama.cpp multiplies the angle pair after pair in float32, and each product is rounded: after
-    4,096 tokens log-probabilities of the carried model are off by three times as much (docs/log.md).
+    4,096 tokens log-probabilities of the carried model are off by three times as much (studies/log.md).
     """
     return (1 / stated.table).clamp(max=STILL).float()
 

@@ -1,0 +1,64 @@
+"""`python -m studies`: train the small models of a study, measure them, and judge what its sources claim.
+
+    python -m studies zoo --out FOLDER [--set key=value ...]
+    python -m studies tuned --out FOLDER --set model=MODEL [--set key=value ...]
+    python -m studies zoo --list
+
+The same command resumes a study where it was stopped. Settings are written as in `ropewalk train`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from ropewalk.cli.exit_status import REFUSED, STOPPED
+from ropewalk.errors import RopewalkError
+from ropewalk.lab.recipes.recipe import Recipe
+from ropewalk.lab.recipes.running import run
+from ropewalk.signals import as_interrupt
+
+HOMES = {"zoo": "studies.zoo.zoo", "tuned": "studies.tuned.tuned"}
+
+
+def study(name: str) -> Recipe:
+    """The study of that name, as a recipe."""
+    return Recipe.of(getattr(import_module(HOMES[name]), name))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run or resume a study, or list its settings; the exit status is the one of `ropewalk train`."""
+    parser = argparse.ArgumentParser(prog="python -m studies", description="Train and measure the models of a study.")
+    parser.add_argument("study", choices=HOMES)
+    parser.add_argument("--out", type=Path, help="folder of the study; one that was begun there is resumed")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--list", dest="listed", action="store_true", help="show the settings")
+    asked = parser.parse_args(arguments)
+    chosen = study(asked.study)
+    if asked.listed:
+        for row in chosen.rows():
+            print(f"{row.name}={row.default}  {row.meaning} {row.rule}".rstrip())
+        return 0
+    wrong = [text for text in asked.settings if "=" not in text]
+    if asked.out is None or wrong:
+        parser.error(f"--set must be KEY=VALUE, got {wrong[0]!r}" if wrong else "--out is missing; name a folder")
+    try:
+        with as_interrupt():
+            result = run(chosen, asked.out, dict(text.split("=", 1) for text in asked.settings))
+    except RopewalkError as refused:
+        print(f"studies: {refused}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        result = None
+    if result is None:
+        print("studies: stopped; progress is saved, the same command resumes", file=sys.stderr)
+        return STOPPED
+    print(f"Written: {result}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

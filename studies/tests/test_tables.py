@@ -1,0 +1,66 @@
+"""The tables between the words of results/README.md, against pages that other code writes of the same records."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from studies import pages
+from studies import tables as module
+from tools.generated_part import has_part
+
+RESULTS = Path(module.__file__).parent / "results"
+
+
+def rows(text):
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines()][2:]
+
+
+def of_page(path, heading, name, column):
+    """The mean in a cell of a page's table."""
+    part = (RESULTS / path).read_text().partition(heading)[2]
+    (row,) = re.findall(rf"^\| {re.escape(name)} \|(.*)$", part.partition("\n## ")[0], flags=re.MULTILINE)
+    return float(row.split("|")[column].split()[0])
+
+
+def test_the_page_has_every_table():
+    page = (RESULTS / "README.md").read_text()
+    assert all(has_part(page, name) for name in module.TABLES)
+    assert page == pages.results_page()
+
+
+def test_losses_of_the_far_table_are_those_of_its_page():
+    names = ["base", *module.FAR_SCHEDULES]
+    for name, (_, *losses) in zip(names, rows(module.tuned_far(RESULTS)), strict=True):
+        for column, loss in enumerate(losses, start=2):
+            steps = "0 | -" if name == "base" else "1,000 | 3"
+            expected = of_page("tuned-far/tuned.md", "## Loss", f"{name} | {steps}", column - 2)
+            assert float(loss) == pytest.approx(expected, abs=0.0051)
+
+
+@pytest.mark.parametrize("study", ["tuned-zoo", "tuned-default"])
+def test_losses_are_those_of_the_tuning_tables(study):
+    table = module.tuned(study)(RESULTS)
+    assert [row[0] for row in rows(table)] == ["untrained", "200 steps", "1,000 steps"]
+    for steps, *losses in rows(table):
+        for name, loss in zip(module.SCHEDULES, losses, strict=True):
+            count = "0" if steps == "untrained" else steps.removesuffix(" steps")
+            expected = of_page(f"{study}/tuned.md", "## Loss", f"{name} | {count}", -2)
+            assert float(loss) == pytest.approx(expected, abs=0.0056)
+
+
+def test_accuracies_are_those_of_the_zoo():
+    page = "zoo/zoo.md"
+    for name, accuracy, gain in rows(module.beyond_a_window(RESULTS)):
+        plain = of_page(page, "non-repeated\n", name, 5)
+        assert float(accuracy) == pytest.approx(plain, abs=0.051)
+        window = of_page(page, "non-repeated\n", module.WINDOW, 5)
+        assert float(gain.split()[0]) == pytest.approx(plain - window, abs=0.16)
+    for name, without, with_it, gain in rows(module.from_afar(RESULTS)):
+        assert float(without) == pytest.approx(of_page(page, "non-repeated\n", name, 5), abs=0.051)
+        assert float(gain.split()[0]) == pytest.approx(float(with_it) - float(without), abs=0.11)
+
+
+def test_rows_beside_a_window_are_the_best_first():
+    accuracies = [float(row[1]) for row in rows(module.beyond_a_window(RESULTS))]
+    assert accuracies == sorted(accuracies, reverse=True)

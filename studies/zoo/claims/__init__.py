@@ -1,0 +1,4 @@
+"""What the sources claim of the zoo's methods, and what its figures say."""
+
+from studies.zoo.claims.verdicts import CLAIMS as CLAIMS
+from studies.zoo.claims.verdicts import verdicts as verdicts

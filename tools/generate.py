@@ -1,0 +1,145 @@
+"""Writes what follows from the sources: pages below docs/, the tables of the front pages, and the pictures.
+
+python tools/generate.py           write
+python tools/generate.py --check   fail if a text is not what the sources say
+
+docs/models.md takes minutes, and is written by tools/models.py (make sweep); tests/test_models_page.py checks a sample.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from card_table import card_table, passkeys_found, puzzles_solved
+from command_line import command_line_page
+from demo_table import demo_table
+from engines_page import engines_page
+from gallery import draw_gallery, gallery_page
+from generated_part import with_part
+from markdown_table import table_of
+from notebooks import notebook_page
+from real_page import draw_real, front_table, real_page
+
+from ropewalk import presets
+from ropewalk.evaluation import tasks
+from ropewalk.pages import page_of
+from ropewalk.record import parameter_rows
+from ropewalk.slots import SLOTS
+from ropewalk.spec import Spec
+
+ROOT = Path(__file__).resolve().parents[1]
+CARD = ROOT / "ropewalk" / "models" / "default" / "README.md"
+MEANINGS = {  # of the rows of the front pages' table; in English, where none is here, the folder's own docstring
+    "README.md": {"head": "| slot | folder | methods |", "presets": "papers and systems, as compositions"},
+    "README.zh.md": {
+        "head": "| 槽位 | 目录 | 方法 |",
+        "frequencies": "theta：每对维度转得多快",
+        "reach": "查询能看到哪些键，每个键看起来有多远",
+        "biases": "bias_h(距离)：因键的远近而加到 logit 上的值",
+        "scales": "scale(i)：一行查询的 logit 乘以多少",
+        "positions": "token 如何编号",
+        "decoding": "多个上下文的下一 token 分布如何合为一个",
+        "surgery": "改变权重：输入 state dict 和模型信息 (facts)，输出新的",
+        "presets": "论文与系统，即方法的组合",
+    },
+}
+
+
+def methods_page() -> str:
+    """Every method and every preset, from their docstrings and fields."""
+    parts = ["# Methods", "Generated from the sources by `make docs`; a method's page is its own docstring."]
+    for slot, (family, methods, *_) in SLOTS.items():
+        module = sys.modules[family.__module__].__doc__ or ""
+        parts += [f"## {slot}/", module.split("\n\n")[0]]
+        for method in methods:
+            parts += _method(slot, method)
+    parts += ["## Presets", "Papers and systems as compositions; `ropewalk show NAME` prints what each consists of."]
+    rows = [(f"`{preset.__name__}`", page_of(preset).idea, page_of(preset).source) for preset in presets.ALL]
+    return "\n\n".join([*parts, table_of(("preset", "what it is", "source"), rows)]) + "\n"
+
+
+def tasks_page() -> str:
+    """Every task of `ropewalk compare --tasks`, from its docstring and fields."""
+    parts = [
+        "# Tasks",
+        "Generated from the sources by `make docs`: what `ropewalk compare --tasks NAME:PARAMETER=VALUE,...` measures. "
+        "By default that is context, repetition, passkey and damage. Where `--tasks` gives no `samples`, "
+        "`--samples` (8) applies; the defaults below are those of the Python classes.",
+    ]
+    for task in tasks.ALL:
+        description = (sys.modules[task.__module__].__doc__ or "").strip()
+        shown = f"Headline metric: `{task.headline}`{' (share of correct answers)' if task.scored else ''}."
+        parts += [f"## {task.name}", f"```text\n{description}\n```", shown, *_parameters(task)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _method(slot: str, method: type[Spec]) -> list[str]:
+    page = page_of(method)
+    parts = [f"### {slot}.{method.name}", page.idea, f"```text\n{page.formula}\n```", f"Source: {page.source}"]
+    parts += [page.notes] if page.notes else []
+    return parts + _parameters(method)
+
+
+def _parameters(spec: type[Spec]) -> list[str]:
+    """A table, where there are any."""
+    rows = [(f"`{row.name}`", row.default, row.rule, row.meaning) for row in parameter_rows(spec)]
+    return [table_of(("parameter", "default", "must be", "meaning"), rows)] if rows else []
+
+
+def methods_table(meanings: Mapping[str, str]) -> str:
+    """The table of a front page: one row per factor, with what the factor means."""
+    lines = [meanings["head"], "|---|---|---|"]
+    for slot, (family, methods, *_) in SLOTS.items():
+        meaning = meanings.get(slot) or (sys.modules[family.__module__].__doc__ or "").split(". ")[0]
+        names = ", ".join(f"`{method.name}`" for method in methods)
+        lines.append(f"| {meaning} | [{slot}/](ropewalk/{slot}) | {names} |")
+    names = ", ".join(f"`{preset.__name__}`" for preset in presets.ALL)
+    lines.append(f"| {meanings['presets']} | [presets/](ropewalk/presets) | {names} |")
+    return "\n".join(lines)
+
+
+def front_page(name: str) -> str:
+    """README.md or README.zh.md with its tables as the sources and the results say."""
+    text = with_part((ROOT / name).read_text(), "demo", demo_table(name))
+    text = with_part(text, "real", front_table(name))
+    return with_part(text, "methods", methods_table(MEANINGS[name]))
+
+
+def card() -> str:
+    """The card of the model that comes with Ropewalk, with its two tables as the results say."""
+    text = with_part(CARD.read_text(), "figures", f"{card_table()}\n\n{passkeys_found()} {puzzles_solved()}")
+    return with_part(text, "demo", demo_table("README.md"))
+
+
+def main() -> None:
+    """Write or check."""
+    texts = {
+        ROOT / "docs" / "methods.md": methods_page(),
+        ROOT / "docs" / "tasks.md": tasks_page(),
+        ROOT / "docs" / "gallery.md": gallery_page(),
+        ROOT / "docs" / "engines.md": engines_page(),
+        ROOT / "docs" / "command-line.md": command_line_page(),
+        ROOT / "docs" / "notebook.md": notebook_page(),
+        ROOT / "docs" / "results" / "real" / "README.md": real_page(),
+        CARD: card(),
+        **{ROOT / name: front_page(name) for name in MEANINGS},
+    }
+    if "--check" in sys.argv:
+        stale = [path.name for path, text in texts.items() if not path.exists() or path.read_text() != text]
+        if stale:
+            sys.exit(f"{', '.join(stale)} must be what the sources say; run make docs")
+        return
+    for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    from pictures import draw_all
+
+    draw_all(ROOT / "docs" / "pictures")
+    draw_gallery()
+    draw_real()
+
+
+if __name__ == "__main__":
+    main()
