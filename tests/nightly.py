@@ -1,7 +1,7 @@
 """What `make test` leaves to `make nightly`, and the tenth of it that a commit draws for `.ci/run`.
 
 Two markers say so. `nightly` is on a test, or on a case of it. `sampled` is on a test with parameters: by day, cases in
-which each value of each parameter is at least once; the others are nightly.
+which each value of each parameter is at least once; the others are nightly. `sampled(cases=3)`: by day, three of them.
 """
 
 import collections
@@ -27,13 +27,21 @@ def first_of_each(
 
 def mark_the_rest_of_samples(items: Iterable[pytest.Item]) -> None:
     """Cases outside the sample of their test become nightly."""
-    tests: dict[str, dict[Any, set]] = collections.defaultdict(dict)
+    tests: dict[tuple[str, int | None], dict[Any, set]] = collections.defaultdict(dict)
     for item in items:
-        if item.get_closest_marker("sampled"):
-            tests[test_of(item.nodeid)][item] = {(name, id(value)) for name, value in item.callspec.params.items()}
-    for cases in tests.values():
-        for item in cases.keys() - covering(cases):
+        marker = item.get_closest_marker("sampled")
+        if marker and not item.get_closest_marker("nightly"):
+            values = {(name, id(value)) for name, value in item.callspec.params.items()}
+            tests[test_of(item.nodeid), marker.kwargs.get("cases")][item] = values
+    for (_, count), cases in tests.items():
+        by_day = covering(cases) if count is None else set(sorted(cases, key=shuffled)[:count])
+        for item in cases.keys() - by_day:
             item.add_marker("nightly")
+
+
+def shuffled(item: pytest.Item) -> str:
+    """A place among the cases of a test that depends on its name alone, so that another case moves no other."""
+    return hashlib.sha256(item.nodeid.encode()).hexdigest()
 
 
 def covering(cases: dict[Any, set]) -> set[Any]:

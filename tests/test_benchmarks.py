@@ -235,6 +235,7 @@ def test_endless():
 """
 
 
+@pytest.mark.nightly
 def test_outcomes_of_tests_that_are_interrupted_are_kept(gpu, tmp_path):
     """A process of pytest that is interrupted writes no report where others run the tests."""
     (tmp_path / "test_some.py").write_text(INTERRUPTED)

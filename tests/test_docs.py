@@ -68,6 +68,7 @@ def site(tmp_path_factory):
     return copy / "site"
 
 
+@pytest.mark.nightly
 def test_the_site_finds_words_and_needs_no_network(site):
     items = json.loads((site / "search.json").read_text())["items"]
     found = {item["location"].partition("#")[0] for item in items if "StreamingLLM" in item["text"]}

@@ -40,6 +40,7 @@ def hub(tmp_path_factory):
     return places
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_the_commands_of_a_page_do_what_it_says(page, hub, monkeypatch, capsys):
     for command, stated in commands(page):
@@ -58,6 +59,7 @@ def test_the_commands_of_a_page_do_what_it_says(page, hub, monkeypatch, capsys):
 COMPARED = [command for page in PAGES for command, _ in commands(page) if shlex.split(command)[1] == "compare"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", first_of_each(COMPARED, name=lambda command: shlex.split(command)[2]))
 def test_texts_of_the_lengths_that_are_stated_are_there(command, hub, monkeypatch, capsys):
     """As it is printed, up to the first text that is read: the corpus has texts so long, and the plan says so."""

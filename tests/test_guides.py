@@ -17,6 +17,7 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings(
     r"ignore:.*gradient_checkpointing. is deprecated:FutureWarning"
 )  # trl 1.16 uses the old name

@@ -62,6 +62,7 @@ def test_none_is_wrong_and_the_counts_are_those_of_the_rows(family):
 ROWS = [(family, name) for family in FAMILIES for name in sample(family.names)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "made", first_of_each(ROWS, lambda made: made[0].title, lambda made: f"{made[0].title}-{made[1]}")
 )
@@ -81,6 +82,7 @@ class Leaking(torch.nn.Module):
         return self.inner(x) * (1 + 0.1 * (x.shape[0] - 1))
 
 
+@pytest.mark.nightly
 def test_a_way_in_which_the_base_model_differs_is_named_and_not_compared():
     def leaking(name):
         model = small(name)
@@ -93,6 +95,7 @@ def test_a_way_in_which_the_base_model_differs_is_named_and_not_compared():
     assert "chunks" not in result.notes
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ["chunks", "padding", "generate"])
 def test_other_logits_under_an_extension_are_wrong(monkeypatch, name):
     def broken(rows, reading=READINGS[name]):

@@ -14,12 +14,13 @@ NAMES = [f"tests/test_{i}.py::test_it[{j}]" for i in range(40) for j in range(25
 class Item:
     """As much of pytest's item as is asked for."""
 
-    def __init__(self, nodeid, params=None, marks=()):
-        self.nodeid, self.marks = nodeid, set(marks)
+    def __init__(self, nodeid, params=None, marks=(), cases=None):
+        self.nodeid, self.marks, self.cases = nodeid, set(marks), cases
         self.callspec = SimpleNamespace(params=params)
 
     def get_closest_marker(self, name):
-        return name if name in self.marks else None
+        cases = {"cases": self.cases} if self.cases else {}
+        return SimpleNamespace(kwargs=cases) if name in self.marks else None
 
     def add_marker(self, name):
         self.marks.add(name)
@@ -39,6 +40,24 @@ def test_a_sample_has_every_value_of_every_parameter_and_few_cases():
     assert {(name, value) for indices in by_day for name, value in indices.items()} == {
         (name, value) for item in items for name, value in item.callspec.params.items()
     }
+
+
+def test_a_sample_of_so_many_cases_has_so_many_and_a_new_case_moves_no_other():
+    items = [Item(f"tests/test_a.py::test_it[{case}]", {"case": case}, ["sampled"], cases=3) for case in range(9)]
+    nightly.mark_the_rest_of_samples(items)
+    by_day = {item.nodeid for item in items if "nightly" not in item.marks}
+    assert len(by_day) == 3
+    more = [Item(item.nodeid, {"case": 0}, ["sampled"], cases=3) for item in items]
+    more.append(Item("tests/test_a.py::test_it[new]", {"case": "new"}, ["sampled"], cases=3))
+    nightly.mark_the_rest_of_samples(more)
+    assert len(by_day & {item.nodeid for item in more if "nightly" not in item.marks}) >= 2
+
+
+def test_a_case_that_is_nightly_takes_no_place_in_a_sample():
+    marks = [["sampled"], ["sampled", "nightly"]]
+    items = [Item(f"tests/test_a.py::test_it[{n}]", {"n": n}, marks[n % 2], cases=4) for n in range(8)]
+    nightly.mark_the_rest_of_samples(items)
+    assert [n for n, item in enumerate(items) if "nightly" not in item.marks] == [0, 2, 4, 6]
 
 
 MATRIX = """

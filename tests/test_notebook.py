@@ -27,6 +27,7 @@ def numbers(text):
     return [float(number) for number in NUMBER.findall(text)]
 
 
+@pytest.mark.nightly
 def test_a_method_of_ones_own_prints_what_is_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outputs = notebooks.outputs_of(notebooks.OWN_METHOD)
@@ -92,6 +93,7 @@ def test_the_comparison_shows_the_tables_that_are_stored(comparison):
     assert tables == 3
 
 
+@pytest.mark.nightly
 def test_the_comparison_prints_what_is_stored(comparison):
     printed = [(text_of(ran), text_of(shown)) for ran, shown in comparison]
     assert printed[0][0] == printed[0][1]  # the model

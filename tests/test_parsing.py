@@ -103,6 +103,7 @@ def models(draw):
     )
 
 
+@pytest.mark.sampled(cases=10)
 @pytest.mark.parametrize("name", PRESETS)
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data())

@@ -60,6 +60,7 @@ def test_every_shell_line_is_checked_by_some_test():
     assert all(command.startswith(known) for command in COMMANDS)
 
 
+@pytest.mark.sampled(cases=12)
 @pytest.mark.parametrize("command", INLINE)
 def test_commands_within_the_text_are_understood(command, tmp_path, monkeypatch, capsys):
     """Parsed by the verb itself; extensions, recipes and their settings are looked up."""

@@ -56,7 +56,7 @@ def test_a_whole_text(extension, positions):
     assert_equal(one, extension, inputs, **placed)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=31)
 @every
 @pytest.mark.parametrize("begins", [None, [0, -7]], ids=["", "padded"])
 def test_a_text_read_through_a_cache(extension, begins):

@@ -109,6 +109,7 @@ def test_some_queries_of_many_keys(extension):
         assert_equal(extension, tensors(77, batch=2, queries=queries))
 
 
+@pytest.mark.sampled(cases=30)
 @every
 def test_whole_in_chunks_and_token_by_token(extension):
     """Promise P2 for `attend`. Evenly spaced numbers are those of the whole text."""

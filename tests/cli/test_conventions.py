@@ -61,6 +61,7 @@ def typed(line, place):
     return line.format(small=place / "model", texts=f"folder:{place / 'texts'}", place=place).split()
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("name", LINES)
 def test_json_is_all_of_the_output_and_has_the_documented_keys(name, place, tmp_path, monkeypatch, capfd):
     if name == "eval":
@@ -107,6 +108,7 @@ def test_the_version():
     assert re.fullmatch(r"ropewalk \d+\.\d+\.\d+\S*\n", done.stdout)
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(
     "line", ["show", "show yarn:factor=2 --json", "--help", "compare --help", "--version", "check default"]
 )
@@ -186,6 +188,7 @@ def test_every_completed_name_is_one_that_is_read():
         assert idea
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize(
     ("line", "status", "said"),
     [

@@ -34,6 +34,7 @@ def example_of(name):
     return next(textwrap.dedent(block) for block in blocks if block.startswith("    "))
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_of_a_public_name_runs(name, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -144,6 +144,7 @@ def interrupted(at, line, place):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=SURROUNDINGS, cwd=place)
 
 
+@pytest.mark.sampled(cases=4)
 @each_verb
 def test_control_c_while_torch_is_imported(verb, tmp_path):
     done = interrupted("torch", EXAMPLES[verb], tmp_path)
@@ -151,6 +152,7 @@ def test_control_c_while_torch_is_imported(verb, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("at", ["typer", "rich.console", "numpy", "transformers.modeling_utils", "tokenizers"])
 def test_control_c_while_anything_is_imported(at, tmp_path):
     """transformers says of an import that was interrupted that a package is missing, and goes on."""
@@ -175,6 +177,7 @@ def heavy(*arguments):
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("verb", ["", *(verb.__name__ for verb in EXAMPLES)])
 def test_help_imports_nothing_that_takes_long(verb):
     assert heavy(*([verb] if verb else []), "--help") == "imported 0 []"
@@ -185,6 +188,7 @@ def test_the_list_imports_nothing_that_takes_long():
     assert heavy("show", "yarn") == "imported 0 ['numpy', 'torch']"  # which is how the other answers are known to count
 
 
+@pytest.mark.nightly
 def test_a_pipe_that_closes_ends_it_silently(endless):
     endless.stdout.close()
     assert endless.wait(timeout=60) == 141

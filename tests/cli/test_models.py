@@ -71,6 +71,7 @@ def test_engines_are_those_that_export_knows():
     assert set(ENGINES) == set(WRITERS)
 
 
+@pytest.mark.sampled(cases=8)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

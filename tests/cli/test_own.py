@@ -84,6 +84,7 @@ def test_diagnose(place, tmp_path, capsys):
     assert sides == [parse(OWN), parse(f"{OWN}+yarn:factor=2")]
 
 
+@pytest.mark.nightly
 def test_fit(place, tmp_path, capsys):
     given = ["--to", "64", "--budget", "1s", "--samples", "2", "--judges", "2", "-o", tmp_path / "out", "--save"]
     assert called(place, "fit", place / "model", *given) == 0

@@ -24,6 +24,7 @@ def command(arguments, redirected="", **environment):
     )
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams(closed, tmp_path):
     """The work is done, what would be said goes nowhere, and no file is opened under the number of a stream."""

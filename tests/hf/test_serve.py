@@ -75,6 +75,7 @@ class Server:
             return json.load(answer)["choices"][0]["text"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "options",
     [

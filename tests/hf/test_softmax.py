@@ -44,7 +44,7 @@ def test_however_large_logits_are(size, monkeypatch):
         extend(model, "rerope:window=8")
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", EXTENSIONS)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_whole_or_in_pieces_under_every_extension(model, text, cuts):

@@ -43,7 +43,7 @@ def grass(*lines):
     return [f"Text {count}.\n" + "The grass is green. Here we go.\n" * count for count in lines]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("text", LINES)
 @pytest.mark.parametrize("settings", [{}, {"packing": True, "max_length": 700}], ids=["alone", "packed"])
 def test_what_was_trained_under_an_extension_is_saved_with_it(model, tmp_path, text, settings):
@@ -77,6 +77,7 @@ def test_packed_texts_do_not_see_each_other(model, tmp_path, text):
             torch.testing.assert_close(got[start:stop], alone, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", first_of_each(LINES))
 def test_an_adapter_is_trained_and_merged_under_the_extension(model, tmp_path, text):
     handle = extend(model, text)
@@ -90,6 +91,7 @@ def test_an_adapter_is_trained_and_merged_under_the_extension(model, tmp_path, t
     assert not torch.equal(logits(load(tmp_path / "saved"), IDS), base)
 
 
+@pytest.mark.nightly
 def test_checkpoints_of_the_trainer_carry_the_extension(model, tmp_path):
     extend(model, "rerope:window=64+log_n")
     sft = trainer(model, tmp_path, grass(20, 30), save_strategy="steps", save_steps=1)

@@ -33,6 +33,7 @@ def adapted(path):
     return get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
 @pytest.mark.parametrize("extension", [None, "rerope:window=8"])
 def test_adapters_alone_are_trained_and_saved_and_go_on(tmp_path, extension):
@@ -87,6 +88,7 @@ def test_computing_activations_twice_changes_no_gradient(extension):
         torch.testing.assert_close(grads[1][name], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch's tracer
 def test_compiled(tmp_path):
     """By all of torch.compile except the generator of code, which takes a minute."""

@@ -45,6 +45,7 @@ def result(place, model):
     return fitted(model, place, deployable="vllm")
 
 
+@pytest.mark.nightly
 def test_its_extension_goes_on_the_model(result, model):
     assert handle_of(model) is None
     with rw.extended(model, result.extension) as handle:

@@ -83,6 +83,7 @@ def edited(path, old, new):
         path.write_text(before)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "tests",
     first_of_each(["frequencies reach scales test_bad_input.py", "architecture lab/training/test_length_schedule.py"]),
@@ -103,6 +104,7 @@ def file_of_formulas(mutation):
     return mutation.file if mutation.file.partition("/")[0] in FORMULAS else None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutation", first_of_each(MUTATIONS, file_of_formulas, lambda mutation: mutation.name))
 def test_a_mutant_is_caught(unchanged, run_tests, mutation):
     with edited(unchanged / mutation.path, mutation.old, mutation.new):
@@ -244,6 +246,7 @@ print(choices())
 HOLDS = "test_something_always_carries test_every_backend_is_a_candidate_somewhere test_the_page_of_choices_is_the_list"
 
 
+@pytest.mark.nightly
 def test_a_backend_costs_one_file_and_its_lines_in_one_list(copy, run_tests):
     """What CONTRIBUTING.md shows for a backend, done to the letter."""
     blocks = contributed_blocks("A backend of your own")

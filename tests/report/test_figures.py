@@ -111,6 +111,7 @@ def test_damage_is_an_interval_for_each(made):
     assert across(float(bar.get("x1"))) == pytest.approx(max(numbers["ntk"][1], across(205)), abs=5e-3)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(
     "names", [["a", "b"], [f"{LONG}{n}" for n in range(9)], [f"m{n}" for n in range(20)], [HOSTILE, "a & b"]]
 )

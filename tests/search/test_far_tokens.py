@@ -64,6 +64,7 @@ def test_the_loss_is_that_of_the_tokens_chosen_and_no_others(far):
     assert abs(float(counted.mean()) - float(torch.stack(losses).mean())) > 1e-3
 
 
+@pytest.mark.nightly
 def test_a_search_minimises_it_and_the_test_reports_it(far):
     far.begin()
     far.search(trials=9)

@@ -127,6 +127,7 @@ def test_the_answer_is_tested_on_other_text(tmp_path):
     assert f"the search's choice has the same loss as {rival.line}." in words(replace(found, elsewhere=alike))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shared", ["the whole corpus", "some files"])
 def test_other_text_has_nothing_that_the_search_saw(tmp_path, shared):
     """Whatever the two corpora have in common, under whatever names."""
@@ -152,6 +153,7 @@ def test_other_text_has_nothing_that_the_search_saw(tmp_path, shared):
     assert "of which the search saw none" in words(found)
 
 
+@pytest.mark.nightly
 def test_too_little_other_text_is_left_out(tmp_path):
     own = fitting(tmp_path)
     own.other = subject(tmp_path / "other", longest=TARGET, count=40, words=150, first=9000)
@@ -181,6 +183,7 @@ def test_who_got_further_comes_first_and_then_who_lost_less_there(made):
     assert list(lines(own.goal, own.takes, past))[3:] == [line for line in every if line not in rungs]
 
 
+@pytest.mark.nightly
 def test_what_broke_is_judged_on_a_few_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(halving, "MAX_GAP", 0.0)
     own = fitting(tmp_path, judges=8)

@@ -71,6 +71,7 @@ def test_slopes_are_the_mean_over_the_lengths(fitting):
     assert not torch.allclose(parts[0], parts[2])
 
 
+@pytest.mark.nightly
 def test_the_final_test_has_every_length(fitting):
     fitting.search(trials=3)
     found = fitting.judge()

@@ -46,6 +46,7 @@ def failing(place: Path) -> None:
         raise KeyError
 
 
+@pytest.mark.nightly
 def test_an_interrupt_of_the_main_process_ends_the_helpers(tmp_path):
     with helped(2, partial(Endless, tmp_path)) as stop:
         wait_for(tmp_path / "began")
@@ -54,6 +55,7 @@ def test_an_interrupt_of_the_main_process_ends_the_helpers(tmp_path):
     assert not (tmp_path / "went on").exists()
 
 
+@pytest.mark.nightly
 def test_an_error_of_the_main_process_ends_the_helpers(tmp_path):
     with pytest.raises(KeyError):
         failing(tmp_path)

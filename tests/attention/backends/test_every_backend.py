@@ -104,6 +104,7 @@ def assert_close(one, other, dtype):
     assert error <= CLOSE[dtype] * max(1.0, float(other.abs().max())), float(error)  # NaN is no smaller
 
 
+@pytest.mark.sampled(cases=20)
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("head_dim", HEADS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -159,6 +159,7 @@ def traced():
     return torch.compile(flex.never_uncompiled, backend="aot_eager", dynamic=True, fullgraph=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from within torch's tracing
 def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
     """One segment and two, with and without a bias, learned numbers, half precision."""

@@ -229,6 +229,7 @@ def whole_board(small, tmp_path_factory):
     return out
 
 
+@pytest.mark.nightly
 def test_all_presets_in_a_leaderboard(whole_board, small, tmp_path, capsys):
     shutil.copy(whole_board / "cells.sqlite", tmp_path)
     assert run(board_line(small, tmp_path)) == 0
@@ -312,6 +313,7 @@ def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, 
     assert "round 4 of 4" not in said.out
 
 
+@pytest.mark.nightly
 def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, capsys):
     """Extensions are fitted to the longest ones; all of it equals what one round gives."""
     asked = ["--lengths", "32,48,64", "--samples", "2"]
@@ -348,6 +350,7 @@ def test_a_first_table_of_shorter_texts_may_be_all_there_is(small, tmp_path, mon
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["time", "interrupt"])
 def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypatch, capsys, how):
     """The last whole round; the same command goes on."""

@@ -134,6 +134,7 @@ def test_errors_are_one_line(place, tmp_path, capsys, given, words):
     assert said.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_what_a_search_cannot_reach_is_one_line_after_its_plan(place, tmp_path, capsys):
     assert fit(place, tmp_path, "--max-slowdown", "0.0001") == 2
     *plan, error = capsys.readouterr().err.splitlines()
@@ -142,6 +143,7 @@ def test_what_a_search_cannot_reach_is_one_line_after_its_plan(place, tmp_path, 
     assert len(plan) == 3
 
 
+@pytest.mark.nightly
 def test_the_tokens_that_need_far_context(place, capsys, monkeypatch):
     """By lower thresholds: this model is untrained, and predicts nothing by the usual ones."""
 
@@ -168,6 +170,7 @@ def test_refused_texts_leave_no_store(place, tmp_path):
     assert not (tmp_path / "out" / "cells.sqlite").exists()
 
 
+@pytest.mark.nightly
 def test_a_budget_that_is_too_small_is_said_to_be(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fitting, "reserve", lambda *given: 10_000.0)
     assert fit(place, tmp_path / "out", "--budget", "1000s") == 0

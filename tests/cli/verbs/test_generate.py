@@ -127,6 +127,7 @@ def test_what_is_beyond_is_said_once(folder, capsys, line, said):
     assert len(shown.out.split()) == 20
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("line", ["rerope", "streaming", "dynamic_yarn", "window", "self_extend", "nope", "xpos+bca"])
 def test_what_shows_no_new_distances_is_not_warned_of(folder, capsys, line):
     assert generated(folder, capsys, line, "--prompt", PROMPT, "--max-new-tokens", "20").err == ""

@@ -142,6 +142,7 @@ def test_a_signal_before_the_first_step_ends_it_as_any_other(tmp_path, monkeypat
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.nightly
 def test_without_progress_nobody_shows_a_bar(tmp_path):
     quiet = settings(corpus=folder_of(tmp_path / "texts"), steps=2, progress="false")
     done = ropewalk("pretrain", "--out", tmp_path / "run", *quiet)
@@ -233,6 +234,7 @@ def test_what_is_refused(tmp_path, arguments, kind, said):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.nightly
 def test_a_refusal_is_one_line(tmp_path):
     done = ropewalk("carry_on", "-o", tmp_path / "x", "--set", "steps=1", "--set", "model=none")
     assert done.returncode == 2

@@ -188,6 +188,7 @@ class Greedy(Context):
         return super().measure(subject, length, sample)
 
 
+@pytest.mark.nightly
 def test_a_candidate_that_runs_out_of_memory_comes_last(tmp_path):
     who = subject(tmp_path, longest=128)
     made = compare(who, ["yarn", "window"], [64, 128], Store(tmp_path / "s"), tasks=[Greedy(samples=2), *TASKS[1:]])
@@ -204,6 +205,7 @@ def test_a_candidate_that_runs_out_of_memory_comes_last(tmp_path):
     assert math.isnan(window.slowdown)  # relative to the base model, which has no time
 
 
+@pytest.mark.nightly
 def test_no_comparison_without_the_base_model_at_its_trained_length(tmp_path, monkeypatch):
     monkeypatch.setattr(Greedy, "most", TRAINED)
     who = subject(tmp_path, longest=64)
@@ -245,6 +247,7 @@ def failing(path, monkeypatch, value, under=("frequencies",), least=100, lines=(
     return compare(who, lines, [64, 128], Store(path / "s"), tasks=[Failing(samples=3), *TASKS[1:]])
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(("value", "kind"), FAILS)
 def test_a_loss_that_is_no_number_has_its_own_verdict_and_no_rank(tmp_path, monkeypatch, value, kind):
     made = failing(tmp_path, monkeypatch, value)
@@ -258,6 +261,7 @@ def test_a_loss_that_is_no_number_has_its_own_verdict_and_no_rank(tmp_path, monk
         assert kind not in other.verdict.words
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(("value", "kind"), FAILS)
 def test_a_base_model_without_a_loss_at_the_target_is_no_rival(tmp_path, monkeypatch, value, kind):
     made = failing(tmp_path, monkeypatch, value, under=("bare",))
@@ -266,6 +270,7 @@ def test_a_base_model_without_a_loss_at_the_target_is_no_rival(tmp_path, monkeyp
     assert made.base not in made.ties
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(("value", "kind"), FAILS)
 def test_no_comparison_with_a_base_model_that_has_no_loss_where_it_was_trained(tmp_path, monkeypatch, value, kind):
     with pytest.raises(rw.DoesNotFit, match=rf"loss of the base model must be finite at 32 tokens.*got '{kind}'"):
@@ -302,6 +307,7 @@ def of_the_same_tokens(who, ids, count):
     return float(torch.cat(losses).mean())
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(
     ("last", "scored", "by_window"),
     [

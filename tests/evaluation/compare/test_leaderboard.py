@@ -116,6 +116,7 @@ def test_a_line_that_is_not_measured_is_named_with_the_reason(who):
     assert not {one.line.text for one in racing} & set(why)
 
 
+@pytest.mark.nightly
 def test_the_last_round_has_all_samples_of_every_task(who, tmp_path):
     """Rounds follow the texts of `context`; another task may have more samples."""
     found = raced(who, tmp_path, tasks=(Context(samples=8), Damage(samples=40)))
@@ -166,6 +167,7 @@ def test_resumed_it_is_uninterrupted(who, board, tmp_path):
     assert (again.dropped, again.left_out, again.rounds) == (board.dropped, board.left_out, board.rounds)
 
 
+@pytest.mark.nightly
 def test_when_time_is_up_the_last_whole_round_counts(who, board, tmp_path):
     calls = []
 
@@ -201,6 +203,7 @@ def test_who_runs_out_of_memory_is_left_out(who, tmp_path):
     assert "yarn" not in {entry.candidate.line for entry in found.entries}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("value", "why"), [(math.nan, "NaN loss"), (math.inf, "infinite loss")])
 @pytest.mark.parametrize("broken", ["yarn:factor=2", ""], ids=["an extension", "the base model"])
 def test_who_has_no_loss_is_left_out_and_protects_nobody(who, board, tmp_path, value, why, broken):

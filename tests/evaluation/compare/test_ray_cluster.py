@@ -628,6 +628,7 @@ main()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_sigterm_ends_a_cluster_of_this_machine_as_ctrl_c_does():
     """Ray would print its own stack, and leave its folder."""

@@ -196,6 +196,7 @@ class Greedy(Logits):
         return Logits(samples=self.samples).to_json()
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
 def test_want_of_memory_is_marked_and_tried_again(tmp_path, monkeypatch, error):
     who, store, counted = subject(tmp_path), Store(tmp_path / "cells.sqlite"), []

@@ -104,6 +104,7 @@ def test_students_percentiles_between_whole_numbers(freedom, value):
     assert value * 0.9995 < student(freedom) < value * 1.03
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("count", [3, 5, 10, 24])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_an_interval_holds_the_mean_in_95_of_100_draws(count, weighted):

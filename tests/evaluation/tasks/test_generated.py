@@ -72,6 +72,7 @@ def solver(task):
     return solve or (lambda text: "[" + ", ".join(sorted(walked(text))) + "]")
 
 
+@pytest.mark.sampled(cases=2)
 @each_task
 def test_who_reads_the_prompt_is_right_and_a_random_model_is_wrong(who, monkeypatch, task):
     headline = task.headline
@@ -87,6 +88,7 @@ def test_who_reads_the_prompt_is_right_and_a_random_model_is_wrong(who, monkeypa
     assert all(result["right"] for result in results)
 
 
+@pytest.mark.sampled(cases=8)
 @each_task
 @pytest.mark.parametrize("length", [1400, 1473, 1900])
 def test_a_prompt_with_its_answer_has_the_length_to_the_token(who, task, length):

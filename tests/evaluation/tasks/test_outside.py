@@ -158,6 +158,7 @@ def test_a_path_that_is_refused(write, tmp_path):
         tasks_named(f"{path},{copied}", 2)
 
 
+@pytest.mark.nightly
 def test_a_task_travels_with_its_file(write, tmp_path):
     path = write("counting", number=7)
     (kind,) = tasks_in(path)

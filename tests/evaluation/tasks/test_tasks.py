@@ -54,6 +54,7 @@ OTHERS = {  # tasks that need longer texts, or parameters
 EXAMPLES = [OTHERS.get(task) or (task(samples=3), LENGTHS) for task in ALL]
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(("task", "lengths"), EXAMPLES, ids=lambda each: getattr(each, "title", ""))
 def test_every_task_measures_and_condenses(tmp_path, task, lengths):
     who = subject(tmp_path, longest=120)
@@ -228,6 +229,7 @@ def test_filler_is_all_the_text_from_any_line_on(tmp_path):
         assert filler in whole + whole
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3_next"])
 @pytest.mark.parametrize("line", ["rope", "self_extend:window=8,group=4", "dynamic_yarn", "streaming:window=8"])
 def test_questions_in_one_batch_are_answered_as_one_by_one(kind, line, monkeypatch):

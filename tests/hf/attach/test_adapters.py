@@ -77,6 +77,7 @@ def require_carried(folder, expected, base):
             load()
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", LINES)
 def test_extended_then_adapted_and_saved_at_once(place, tmp_path, text):
     model = opened(place)
@@ -98,6 +99,7 @@ def test_after_a_forward_a_config_alone_brings_the_extension(llama, tmp_path, ki
     assert "rerope" in (tmp_path / "ropewalk.json").read_text()
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("first", ["extended", "adapted", "adapted, then the model inside extended"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_in_every_order(llama, tmp_path, kind, first):
@@ -114,7 +116,7 @@ def test_every_kind_in_every_order(llama, tmp_path, kind, first):
         require_carried(folder_of(kind, tmp_path / str(number)), expected, llama)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("text", LINES)
 @pytest.mark.parametrize("first", ["extended", "adapted"])
 def test_checkpoints_of_a_trainer(llama, tmp_path, text, first):

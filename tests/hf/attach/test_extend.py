@@ -76,7 +76,7 @@ def test_the_identity_gives_the_models_own_logits(name):
     assert float((got - expected)[real].abs().max() / expected.abs().max()) < CLOSE
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("text", EXTENSIONS)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_whole_or_in_pieces_under_every_extension_and_cache(llama, text, cuts):

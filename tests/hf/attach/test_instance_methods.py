@@ -41,6 +41,7 @@ def taken_back(monkeypatch):
     return counts
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", FORGETFUL)
 @pytest.mark.parametrize("kind", HELP)
 def test_help_changes_no_token(llama, text, kind, taken_back):
@@ -51,6 +52,7 @@ def test_help_changes_no_token(llama, text, kind, taken_back):
     assert max(taken_back) > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", FORGETFUL)
 def test_an_assistant_may_be_extended_too(llama, text, taken_back):
     """One that is right at first and wrong in the end: what it proposed in single steps is taken back from it."""
@@ -178,6 +180,7 @@ def together(model):
     return {tuple(answer.prompt_ids): answer.generated_tokens for answer in answers.values()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", first_of_each(["yarn:factor=4", "pi:factor=4", "abf:new_base=100000"]))
 @pytest.mark.filterwarnings("ignore")
 def test_a_static_schedule_is_in_force_in_continuous_batching(llama, text):

@@ -89,6 +89,7 @@ WRAPPED = [
 ]
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(("name", "text"), WRAPPED)
 def test_wrapped_schedules_are_one_model_both_ways(name, text):
     """Of GPT-NeoX a quarter of a head rotates, of Gemma 4 a quarter of the pairs."""
@@ -456,6 +457,7 @@ def test_any_attention_of_the_models(attention):
         assert error(padded(model), expected) < CLOSE
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("cached", [False, True])
 def test_compiled_as_one_graph(llama, cached):
     torch._dynamo.reset()

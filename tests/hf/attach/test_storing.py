@@ -30,6 +30,7 @@ def close(expected):
     return {"rtol": 0, "atol": 2e-3 * float(expected.abs().max())}
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("text", STATIC)
 @pytest.mark.parametrize("name", MODELS)
 def test_plain_transformers_loads_what_a_config_can_say(tmp_path, name, text):
@@ -53,6 +54,7 @@ def test_plain_transformers_loads_what_a_config_can_say(tmp_path, name, text):
     assert stated or name in ("deepseek_v3", "gpt_oss") or text not in PLAIN
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "text", first_of_each([*STATIC[::-1], "rerope:window=8", "kerple", "dynamic_yarn"], lambda text: text in STATIC)
 )

@@ -28,6 +28,7 @@ def folder(tmp_path):
     return tmp_path / "saved"
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_of_config_stops_transformers_and_comes_back(tmp_path, name):
     model = tiny(name, num_hidden_layers=6 if name == "gemma3_text" else 2)

@@ -107,6 +107,7 @@ def copied(file, place, *, fields=(), tensors=()):
     return place
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(("factor", "original"), [(8.0, 512), (32.0, 8192)])
 def test_the_divisors_of_llama_3(exported, tmp_path, factor, original):
     """llama.cpp's converter writes them as a tensor, and no name or factor."""

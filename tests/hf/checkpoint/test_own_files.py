@@ -123,6 +123,7 @@ VERBS = {
 }
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("verb", VERBS)
 def test_nothing_from_elsewhere_is_written(loaded, own, tmp_path, verb):
     place, model, tokenizer = loaded

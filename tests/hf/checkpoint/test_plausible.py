@@ -28,6 +28,7 @@ def test_no_model_has_ten_million_layers(tmp_path, load):
                 load(changed(tmp_path, **values))
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("load", [fetch_config, fetch_model])
 @pytest.mark.parametrize("wrong", ["4", [4], {"of": 4}])
 def test_a_number_of_the_rotation_is_no_text(tmp_path, wrong, load):

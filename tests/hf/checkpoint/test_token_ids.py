@@ -75,6 +75,7 @@ def texts():
     yield ""
 
 
+@pytest.mark.sampled(cases=1)
 def test_the_ids_are_those_of_the_whole_text(tokenizer, short_pieces):
     random = Random(4)
     for text in texts():

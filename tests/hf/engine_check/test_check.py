@@ -390,6 +390,7 @@ def test_every_engine_has_its_formulas():
         assert ends == sorted(ends)
 
 
+@pytest.mark.nightly
 def test_reading_a_config_needs_no_probe():
     """So that it runs in an engine's environment, whose transformers is older."""
     code = "import sys, ropewalk.hf.engine_check.check; print('ropewalk.hf.probe.probe' in sys.modules)"

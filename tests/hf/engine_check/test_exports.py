@@ -33,6 +33,7 @@ def written(model, folder, text, target, target_len=128):
         return rw.export(model, folder, target=target, target_len=target_len)
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("target", ["vllm", "sglang", "llama.cpp", "transformers"])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_export_is_the_same_in_its_engine(tmp_path, name, target):

@@ -23,6 +23,7 @@ def exported(folder, line, engine, length=LENGTH):
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("engine", "line"), [*((engine, "yarn") for engine in ENGINES), *(("vllm", line) for line in TRACELESS)]
 )

@@ -48,6 +48,7 @@ def require_reloaded(directory, expected):
     torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("target", ["vllm", "sglang"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma3_text", "phi3"])
 def test_a_temperature_stands_where_engines_look_for_it(tmp_path, name, target):
@@ -112,6 +113,7 @@ def test_queries_of_one_matrix_for_all_are_its_first_rows():
     torch.testing.assert_close(state[key][64:], before[key][64:], rtol=0, atol=0)
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ["glm", "phi", "stablelm", "qwen3_next"])
 def test_a_temperature_of_the_rotation_is_folded_into_what_rotates(name):
     """With the folded weights the model computes what cos and sin would, where only some dimensions rotate."""

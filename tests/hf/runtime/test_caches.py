@@ -71,6 +71,7 @@ def assert_one_answer(model, extension, caches=CACHES):
     assert float((whole[:1, PADDED:] - alone).abs().max() / alone.abs().max()) < CLOSE
 
 
+@pytest.mark.sampled(cases=10)
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - ELSEWHERE))
 def test_every_preset_through_every_cache(name):
     assert_one_answer(model_of("llama"), preset(name))

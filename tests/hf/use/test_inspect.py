@@ -140,11 +140,13 @@ def refusal(model, advice):
     return ""
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "hunyuan_v1_dense"])
 def test_what_is_said_to_apply_is_taken_and_nothing_else(name):
     assert_promises_kept(tiny(name, num_hidden_layers=3))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", first_of_each(["qwen3_next", "doge", "diffllama", "deepseek_v32", "gemma3n_text", "lfm2_moe"])
 )

@@ -44,6 +44,7 @@ def said_of(model):
         return str(refused)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", [name for name in OWN if name != "ministral3"])
 def test_it_says_what_the_model_says(name):
     model = tiny(name, vocab_size=3000, intermediate_size=112, eos_token_id=2999)
@@ -81,6 +82,7 @@ def test_states_beside_attention_keep_their_size():
     assert inspect(stand_in(model.config)).cache_bytes() == inspect(model).cache_bytes()
 
 
+@pytest.mark.nightly
 def test_a_config_of_70_billion_parameters(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
     seen = rw.inspect(tmp_path / "config.json", target_len=1_048_576)

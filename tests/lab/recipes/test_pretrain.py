@@ -48,6 +48,7 @@ EXTENSIONS += ["log_n:clipped=false", "qk_bias", "randomized:limit=128", "fire+s
 EXTENSIONS += ["ssmax", "swan:every=3"]
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_what_is_trained_comes_back(tmp_path, extension):
     model = run(tmp_path, extension, packed="randomized" not in extension)

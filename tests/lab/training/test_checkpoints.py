@@ -45,6 +45,7 @@ def run(path, name, callbacks=()):
     return train(fresh(SMALL), rows, plan, path / name, callbacks=callbacks)
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
 @pytest.mark.parametrize("name", ["config.json", "optimizer.pt", "trainer_state.json"])
 def test_a_full_disk_costs_the_checkpoint_that_is_written_and_no_other(tmp_path, name):
@@ -100,6 +101,7 @@ def stopped(tmp_path_factory):
     return place
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("content", [b"", b"garbage", b"[" * 100_000, None], ids=range(4))
 @pytest.mark.parametrize("name", FILES)
 def test_a_checkpoint_that_was_changed_is_refused_by_name(stopped, tmp_path, name, content):

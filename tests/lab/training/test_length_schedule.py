@@ -82,6 +82,7 @@ def test_the_base_switches_with_the_length_and_is_saved(tmp_path):
     torch.testing.assert_close(again(ids).logits, model(ids).logits, rtol=0, atol=1e-6)
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("step", [4, 6, 7])
 def test_stopped_before_at_and_after_the_switch_it_goes_on_with_the_same_losses(tmp_path, step):
     whole, rest = Watch(), Watch()

@@ -100,6 +100,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_one(tmp_path):
     assert all(torch.isfinite(value).all() for value in model.values())
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("step", [4, 5])
 def test_a_gradient_that_is_no_number_stops_before_it_touches_the_weights(tmp_path, step):
     """The loss of that step is fine; a checkpoint of what it would make of the weights would not be."""
@@ -152,6 +153,7 @@ def test_reports_to_nobody():
         TrainingPlan(steps=4, report_to="foo")
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("how", [{"bf16": True}, {"checkpointing": True}, {"accumulate": 2}])
 def test_ways_of_training(tmp_path, how):
     got = losses(run(tmp_path, TrainingPlan(steps=20, **QUIET, **how)))

@@ -145,6 +145,7 @@ def require_answer(reply):
         assert 0 < len(reply.error["message"]) < 5000
 
 
+@pytest.mark.sampled(cases=1)
 @OFTEN
 @given(st.sampled_from(PATHS), bodies | plausible)
 @example("/v1/completions", {"prompt": "x", "model": "default@/etc/passwd.json"})
@@ -204,6 +205,7 @@ def test_clients_that_leave_at_any_byte(server, place, reads):
             connection.recv(place)
 
 
+@pytest.mark.nightly
 def test_ten_megabytes_of_everything(server):
     size = 10 * 2**20 - 100
     many = [

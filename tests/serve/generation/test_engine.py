@@ -14,6 +14,7 @@ from ropewalk.serve.generation.request import QueueFull, Request, Sampling
 from serve.generation.small_engine import LINES, TEXTS, answer, ending, greedy, held, run
 
 
+@pytest.mark.nightly
 def test_answers_are_bit_for_bit_the_same_alone_and_among_others_that_come_and_go(host):
     chance = random.Random(1)
     cases = [(name, text, heat) for name in ("bare", *LINES) for text in TEXTS for heat in (0, 1)]

@@ -43,6 +43,7 @@ def read(model, name, ids, chunks):
     return torch.cat(out)
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_those_of_the_extended_model(kind):
     host, expected = tiny(kind), {}
@@ -62,6 +63,7 @@ def test_logits_are_those_of_the_extended_model(kind):
     assert len(expected) >= 4
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("packs", [True, False])
 def test_a_part_is_bit_for_bit_the_same_among_any_others(packs, monkeypatch):
     """Also where linear layers are not packed: on a GPU, or in a model that reads its weights itself."""

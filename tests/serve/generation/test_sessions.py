@@ -164,6 +164,7 @@ STAGED = [(stage, name) for stage in STAGES for name in ("rerope", "streaming", 
 STAGED.remove(("refused", "streaming"))  # which carries any length
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(("stage", "name"), STAGED)
 def test_a_turn_that_fails_never_was(host, monkeypatch, stage, name):
     async def scenario(engine):
@@ -182,6 +183,7 @@ def test_a_turn_that_fails_never_was(host, monkeypatch, stage, name):
     assert after == fresh
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "in the queue"])
 def test_a_first_turn_that_fails_begins_nothing(host, monkeypatch, stage):
     async def scenario(engine):

@@ -86,6 +86,7 @@ def assert_equal(extension, tensors, facts=FACTS, **kwargs):
         close(one.grad, other.grad, got.dtype)
 
 
+@pytest.mark.sampled(cases=10)
 @pytest.mark.parametrize("extension", SINGLE, ids=named)
 def test_equals_the_oracle(by_triton, extension):
     if not all(spec.of_distance_alone for spec in extension.biases):
@@ -110,6 +111,7 @@ def test_sinks(by_triton, text):
     close(*slopes)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", MIXED)
 def test_all_at_once(by_triton, text):
     assert_equal(parse(text), short(20 if "dynamic" in text else 33))
@@ -150,6 +152,7 @@ def test_what_fills_vectors_up_is_not_what_lies_behind_them(by_triton, size):
     assert_equal(Extension(), [among_nan(x) for x in (q, k, v[..., : size - 1])], facts)
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(("interleaved", "rotary_dim"), [(True, None), (True, 6), (False, 6)])
 def test_layouts_of_pairs(by_triton, interleaved, rotary_dim):
     facts = dataclasses.replace(FACTS, interleaved=interleaved, rotary_dim=rotary_dim)
@@ -346,6 +349,7 @@ def test_a_cpu_knows_nothing_of_it():
         assert "triton" not in explain(*inputs, extension, FACTS, weights=learned(extension, FACTS))
 
 
+@pytest.mark.nightly
 def test_the_kernels_compile_for_a_gpu(tmp_path):
     """The interpreter accepts more than the compiler. Compiling needs no GPU."""
     environment = {"PATH": "", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[4])}

@@ -217,6 +217,7 @@ def asked(server, method, path, body=None):
         return connection.getresponse().read()
 
 
+@pytest.mark.nightly
 def test_a_signal_lets_answers_finish_and_ends_with_status_0():
     one = Server("default", "streaming", "--port", "0", ROPEWALK_API_KEY="from-the-environment").ready()
     with openai.OpenAI(base_url=f"{one.url}/v1", api_key="from-the-environment", max_retries=0) as client:
@@ -231,6 +232,7 @@ def test_a_signal_lets_answers_finish_and_ends_with_status_0():
     assert one.process.communicate() == ("", "")
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGTERM, (0, "", "")), (signal.SIGINT, (130, "", "ropewalk: stopped\n"))]
 )

@@ -56,6 +56,7 @@ def test_who_follows_the_association_is_right_at_every_depth(who, monkeypatch, k
     assert all(result["margin"] >= 2 for result in results)  # at least a token of 2 nats
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_takes_anybody_in_the_text_has_chance_level(who, monkeypatch, kind):
     """The first, the last and the best-loved name are right once in four prompts: the right one is drawn."""

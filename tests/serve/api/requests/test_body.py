@@ -103,6 +103,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.nightly
 @given(st.dictionaries(st.text(), values))
 def test_every_object_is_read_as_it_was_written(value):
     assert parsed(json.dumps(value).encode()) == value
