@@ -3,17 +3,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 TWO := -n 2 --dist worksteal
 
-.PHONY: demo test nightly mutants sweep engines lint bench gpu real docs site dist carried clean
+.PHONY: demo quick test nightly mutants sweep engines lint bench gpu real docs site dist release carried clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
 
-# What a change is worked on with: a mutant for each file of formulas, a sample of each large matrix. `.ci/run` adds the tenth
-# of the nightly tests that the commit draws: TENTH_OF=$(git rev-parse HEAD).
+# A minute or two: lint, types, architecture, methods, and the core of attention.
+FACTORS := frequencies reach biases scales positions decoding surgery
+quick: lint
+	$(BIN)/python -m pytest $(TWO) -m "not nightly" $(addprefix tests/,architecture invariants $(FACTORS) attention/layout \
+		attention/test_attend.py attention/test_any_positions.py test_equation.py test_extension.py test_parsing.py test_presets.py)
+
+# What README promises, and a sample of each large matrix. `.ci/run` adds the tenth of the nightly tests that the commit
+# draws: TENTH_OF=$(git rev-parse HEAD).
 test: lint
 	$(BIN)/python -m pytest $(TWO) $(if $(TENTH_OF),--tenth-of $(TENTH_OF),-m "not nightly")
 
-# Everything that `make test` and the engines' smoke leave out: all mutants, whole matrices, long servings.
+# Everything that `make test` and the engines' smoke leave out: mutants, whole matrices, guides, notebooks, studies, servings.
 nightly: .venv/installed .venv-llama/installed .venv-vllm/installed
 	$(BIN)/python -m pytest $(TWO) -m nightly
 	$(BIN)/python -m pytest $(TWO) -m nightly tests/engines
@@ -80,6 +86,11 @@ carried: .venv/installed
 # Wheel and sdist, checked, installed into a clean environment and used outside of this checkout: some minutes.
 dist: .venv/release-installed
 	$(BIN)/python tools/release.py
+
+# The tag of the version in ropewalk/__init__.py, on a clean checkout whose CHANGELOG.md has that version: `git push --tags`
+# then publishes it (.github/workflows/release.yml).
+release: dist
+	$(BIN)/python tools/release.py --tag
 
 .venv/release-installed: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[release]"

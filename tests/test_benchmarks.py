@@ -267,6 +267,7 @@ def test_of_something_else(after):
 """
 
 
+@pytest.mark.nightly
 def test_a_test_that_breaks_the_device_fails_alone(gpu, tmp_path):
     """CUDA stays broken for the whole process: the tests after it need another."""
     (tmp_path / "test_some.py").write_text(BREAKS)

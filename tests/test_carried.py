@@ -48,6 +48,7 @@ def test_it_finds_pass_keys_within_its_length_at_every_depth(carried, filler):
     assert mean_of(carried, Passkey(samples=20, filler=filler), TRAINED, "right") >= 0.95
 
 
+@pytest.mark.nightly
 def test_a_key_that_is_told_right_before_the_question_is_found(carried):
     """Where the model before this one failed in one of ten."""
     task = Passkey(samples=400)

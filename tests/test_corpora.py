@@ -447,6 +447,7 @@ def test_a_file_may_have_bytes_for_a_name(tmp_path):
     assert split_of("\xe9") == split_of("\xe9")
 
 
+@pytest.mark.nightly
 def test_garbage_for_parquet(tmp_path):
     """Any byte of a file may be another: it is read, or refused by name."""
     path = tmp_path / "some.parquet"

@@ -77,6 +77,7 @@ def test_the_site_finds_words_and_needs_no_network(site):
     assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', front)
 
 
+@pytest.mark.nightly
 def test_the_api_reference_comes_from_the_docstrings(site):
     page = (site / "api.html").read_text()
     for name in ("parse", "extend", "score", "export", "reference_attention"):
@@ -96,6 +97,7 @@ def test_the_api_page_names_what_there_is():
         assert pkgutil.resolve_name(f"ropewalk.{name}").__doc__
 
 
+@pytest.mark.nightly
 def test_every_link_within_the_site_leads_to_a_file(site):
     broken = []
     for page in site.rglob("*.html"):

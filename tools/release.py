@@ -1,10 +1,12 @@
 """Builds wheel and sdist, checks their metadata, and uses the wheel in a clean environment outside of this checkout.
 
-python tools/release.py   (make dist)
+python tools/release.py         (make dist)
+python tools/release.py --tag   tag what was built before (make release)
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,9 @@ QUICK = ("compare", "default", "yarn", "--lengths", "512,1k", "--samples", "2", 
 
 def main() -> None:
     """All of it; the first failure ends it."""
+    if "--tag" in sys.argv:
+        print(f"tagged {tag(ROOT)}; git push --tags publishes it")
+        return
     begun = time.monotonic()
     shutil.rmtree(DIST, ignore_errors=True)
     _run(sys.executable, "-m", "build", "--outdir", DIST, ROOT)
@@ -55,6 +60,28 @@ def _use(wheel: Path, folder: Path) -> None:
     _run(folder / "env" / "bin" / "ropewalk", *QUICK, "--out", folder / "report", cwd=folder)
     if not (folder / "report" / "report.html").exists():
         sys.exit("the installed wheel wrote no report")
+
+
+def tag(root: Path) -> str:
+    """Tag the version of a checkout: one that is committed, and whose changes are all listed under that version."""
+    if _said("git", "status", "--porcelain", cwd=root):
+        sys.exit("the checkout has changes that are not committed; commit them first")
+    found = re.search(r'^__version__ = "(.+)"$', (root / "ropewalk" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    version = found[1] if found else sys.exit("ropewalk/__init__.py has no __version__")
+    unreleased, listed, _ = (root / "CHANGELOG.md").read_text("utf-8").partition(f"\n## [{version}] - ")
+    if not listed:
+        sys.exit(f"CHANGELOG.md has no section [{version}]; add it, with its date")
+    if "\n- " in unreleased:
+        sys.exit(f"CHANGELOG.md lists changes above [{version}]; move them there, or raise __version__")
+    name = f"v{version}"
+    if _said("git", "tag", "--list", name, cwd=root):
+        sys.exit(f"{name} is tagged already; raise __version__")
+    _said("git", "tag", "--annotate", name, "--message", f"Ropewalk {version}", cwd=root)
+    return name
+
+
+def _said(*command: str, cwd: Path) -> str:
+    return subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _run(*command: object, cwd: Path = ROOT) -> None:

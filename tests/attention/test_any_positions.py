@@ -437,7 +437,7 @@ OVER_GAPS = [
 ]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("name", GAPS)
 @pytest.mark.parametrize("text", OVER_GAPS)
 def test_long_texts_with_gaps(text, name):

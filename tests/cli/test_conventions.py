@@ -121,6 +121,7 @@ def test_output_to_a_reader_that_is_gone(line):
     assert (done.returncode, done.stderr) == (exit_status.READER_GONE, "")
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - LONG_RUNNING))
 def test_wrong_use_is_refused_in_one_line(verb, capsys):
     """An unknown option, and, where a model is loaded, one that does not exist."""

@@ -49,6 +49,7 @@ def options_of(verb):
     return {name for option in VERBS[verb].params for name in (*option.opts, *option.secondary_opts)}
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_verb_has_all_of_them_where_it_loads_weights(verb, asked, capfd):
@@ -57,6 +58,7 @@ def test_a_verb_has_all_of_them_where_it_loads_weights(verb, asked, capfd):
     assert bool(asked) or verb in SETTINGS_OF_THEIR_OWN or not {"--dtype", "--device"} & options_of(verb)
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if options_of(verb) >= OPTIONS])
 def test_they_reach_transformers(verb, asked):
     pytest.importorskip("accelerate")

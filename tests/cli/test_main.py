@@ -24,6 +24,7 @@ SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(
 each_verb = pytest.mark.parametrize("verb", EXAMPLES, ids=lambda verb: verb.__name__)
 
 
+@pytest.mark.sampled(cases=4)
 @each_verb
 def test_help_has_an_example_that_is_understood(verb, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -135,6 +135,7 @@ def without_keys(place):
     save_file({name: value for name, value in state.items() if "k_proj" not in name}, place / "model.safetensors")
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(
     ("breaking", "said"),
     [
@@ -201,6 +202,7 @@ def own_code(folder, tmp_path, monkeypatch):
         yield made
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(
     ("line", "name"),
     [
@@ -243,6 +245,7 @@ RUNNING = ["inspect {}", "generate {} --prompt w1 --max-new-tokens 1"]
 OTHERS = ["extend {} yarn --to 64 -o x", "compare {} yarn", "fit {}", "eval {} yarn --tasks x", "diagnose {} yarn"]
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("verb", [*RUNNING, *OTHERS, "stream {} yarn --tokens 64"])
 def test_code_that_comes_with_a_model_runs_where_it_is_asked_for(own_code, tmp_path, monkeypatch, capsys, verb):
     (_, mark), given = own_code, verb.format(own_code[0]).split()

@@ -48,6 +48,7 @@ def of_the_library(place, line):
         return token_losses(model, ids)
 
 
+@pytest.mark.nightly
 def test_compare(place, tmp_path, capsys):
     given = ["--lengths", "64", "--samples", "2", "--tasks", "context,damage", "--workers", "1", "-o", tmp_path / "out"]
     assert called(place, "compare", place / "model", "yarn:factor=2", "rope", *given) == 0
@@ -76,6 +77,7 @@ def test_stream(place, tmp_path):
     assert Extension.from_json(stored["extension"]) == parse(f"{OWN}+yarn:factor=2")
 
 
+@pytest.mark.nightly
 def test_diagnose(place, tmp_path, capsys):
     given = ["--length", "64", "--texts", "2", "-o", tmp_path / "out"]
     assert called(place, "diagnose", place / "model", "yarn:factor=2", *given) == 0
@@ -106,6 +108,7 @@ def test_one_line_is_put_over_it(verb, place, tmp_path, capsys):
         assert extension == parse(f"{OWN}+yarn:factor=2")
 
 
+@pytest.mark.nightly
 def test_another_that_it_was_trained_under_is_another_model(place, tmp_path):
     """Its numbers are measured anew."""
     given = ["--lengths", "64", "--samples", "2", "--tasks", "context", "--workers", "1", "-o", tmp_path / "out"]

@@ -77,6 +77,7 @@ TASKS += [FarTokens(samples=1, last=LAST), FarLoss(samples=1, last=LAST, places=
 TASKS += [MeasuredGradients(samples=1, last=LAST)]
 
 
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.title)
 def test_every_task_reads_texts_that_begin(subject, task, tmp_path):
     read = []

@@ -32,6 +32,7 @@ def whole():
     return tiny("llama", num_hidden_layers=2)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("places", MAPS.values(), ids=MAPS)
 def test_extended_after_it_was_laid_out(tmp_path, whole, places, text):
@@ -82,6 +83,7 @@ def test_layers_that_choose_their_keys_are_laid_out_like_any_other(tmp_path):
         assert torch.equal(logits(model, IDS), expected)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", ["yarn:factor=4", "rerope:window=8", "kerple"])
 @pytest.mark.parametrize("places", MAPS.values(), ids=MAPS)
 def test_saved_and_loaded_with_another_layout(tmp_path, whole, places, text):

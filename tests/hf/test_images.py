@@ -232,7 +232,7 @@ def test_the_part_that_sees_is_left_alone():
         extend(tower, "yarn:factor=4")
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", [*SEVERAL, "llava", "gemma3"])
 @pytest.mark.parametrize("text", ["pi:factor=4", "rerope:window=8"])
 def test_a_model_that_sees_images_is_saved_and_loaded_by_its_own_class(name, text, tmp_path):
@@ -249,7 +249,7 @@ def test_a_model_that_sees_images_is_saved_and_loaded_by_its_own_class(name, tex
             assert off(read(plain, given), read(model, given)) < CLOSE
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", [*SEVERAL, "gemma3", "llava"])
 @pytest.mark.parametrize("more", [[5, 6, 7], [5]])
 def test_a_chat_goes_on_after_an_image_in_one_cache(name, more):

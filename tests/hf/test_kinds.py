@@ -202,6 +202,7 @@ def test_positions_that_the_model_makes_itself_are_looked_at():
             logits(model, IDS)
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", ["llama", "deepseek_v3", "gemma3n_text", "qwen3_next", "falcon_h1", "olmo2"])
 def test_the_cache_of_the_model_is_what_it_holds(name):
     """Latent keys, shared ones, and what is held whatever the length; within windows."""
@@ -256,6 +257,7 @@ def test_what_no_layer_hears_is_said(name, text):
         assert handle.idle == ()
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", ["cohere2", "exaone4", "cohere2_moe", "llama4_text"])
 def test_renumbered_keys_are_reported_where_nothing_rotates(name):
     """Where the full layers do not rotate, a reach that hides nothing changes nothing."""
@@ -274,6 +276,7 @@ def test_renumbered_keys_are_reported_where_nothing_rotates(name):
     )
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", ["cohere2", "exaone4", "afmoe", "llama4_text"])
 def test_a_temperature_of_the_rotation_is_reported_where_nothing_rotates(name):
     """Full layers that do not rotate have no dimension that YaRN's temperature multiplies; windowed ones are kept."""

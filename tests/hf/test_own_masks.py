@@ -112,6 +112,7 @@ def test_chunks_and_padded_rows_equal_the_whole(name, line):
         assert off(pieces(model, both, mask=mask)[0][mask.bool()], batch[mask.bool()]) < CLOSE
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", EVERY)
 def test_our_attention_with_a_static_schedule_is_the_models_own_with_its_tables(name):
     """The indexer too rotates by the schedule, or another key would be chosen."""
@@ -136,7 +137,7 @@ def test_what_keeps_near_distances_keeps_near_logits(name):
         assert off(got[:, near:], bare[:, near:]) > 0.01
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", INDEXED)
 @pytest.mark.parametrize("line", ["dynamic_yarn", "rerope:window=16", "log_n"])
 def test_an_indexer_chooses_as_trained(name, line):
@@ -171,6 +172,7 @@ def test_unrotated_an_indexer_would_choose_otherwise(name):
     assert not torch.equal(*(_late(x[0]) for x in (unrotated, bare)))
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("name", EVERY)
 def test_what_is_chosen_is_among_the_keys_that_the_reach_shows(name):
     """A window of ours is what the model computes by itself from a mask with that window."""
@@ -373,7 +375,7 @@ def test_windows_are_read_on_through_the_models_caches(lift):
             assert off(pieces(model, cache=cache)[0], whole) < 1e-3
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_is_accepted_and_a_mistake_is_not(name, dtype, monkeypatch):

@@ -43,7 +43,7 @@ def grass(*lines):
     return [f"Text {count}.\n" + "The grass is green. Here we go.\n" * count for count in lines]
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", LINES)
 @pytest.mark.parametrize("settings", [{}, {"packing": True, "max_length": 700}], ids=["alone", "packed"])
 def test_what_was_trained_under_an_extension_is_saved_with_it(model, tmp_path, text, settings):

@@ -117,6 +117,7 @@ def at(seconds, monkeypatch):
     monkeypatch.setattr(planning, "calibrated_in_fastest", lambda *given, **how: found)
 
 
+@pytest.mark.nightly
 def test_what_there_is_no_time_for_is_left_out_and_said(place, model, tmp_path, monkeypatch, capsys):
     """And a search that goes on keeps to the texts that it was begun with, on a machine of another speed too."""
     corpus = folder_of(tmp_path / "texts", count=800, words=300)

@@ -46,6 +46,7 @@ def test_another_precision_is_taken_where_it_is_clearly_faster(monkeypatch, load
         assert torch.equal(parameter, data.to(wanted))
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(("loaded", "other"), [(WHOLE, HALF), (HALF, WHOLE)])
 @pytest.mark.parametrize("slower", ["loaded", "other"])
 def test_nothing_is_read_in_a_precision_whose_products_are_far_slower(monkeypatch, loaded, other, slower):

@@ -120,6 +120,7 @@ def test_a_method_outside_the_list_is_caught(copy, run_tests):
     assert run_tests(copy, "architecture")[0] == 1
 
 
+@pytest.mark.nightly
 def test_a_method_without_an_example_is_caught(copy, run_tests):
     edit(copy / "tests" / "examples.py", "    frequencies.NTKOld(factor=4),\n", "")
     assert run_tests(copy, "invariants")[0] == 1

@@ -70,6 +70,7 @@ def report(made, tmp_path_factory):
     return write_report(made, tmp_path_factory.mktemp("page"), command="ropewalk compare <here>")
 
 
+@pytest.mark.nightly
 def test_the_page_needs_nothing_from_elsewhere(report):
     page = report.read_text()
     assert page.count("<figure id=") == 11

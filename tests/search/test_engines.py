@@ -29,6 +29,7 @@ def lines(model):
     return {**named, "pairs": pairs.extension(wanted, pairs.example(wanted))}
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     ("deployable", "taken"),
     [

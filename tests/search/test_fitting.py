@@ -211,6 +211,7 @@ def test_other_text_that_cannot_be_read_is_refused_before_anything_is_measured(t
     assert not (own.folder / "cells.sqlite").exists()
 
 
+@pytest.mark.nightly
 def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch):
     own = fitting(tmp_path)
     own.search(trials=4)
@@ -225,6 +226,7 @@ def test_a_helper_measures_what_the_judge_then_finds(made, tmp_path, monkeypatch
     assert len(measured_now) == len(set(measured_now))
 
 
+@pytest.mark.nightly
 def test_time_that_is_out_ends_the_search_when_there_is_an_answer(tmp_path):
     own = fitting(tmp_path)
     own.deadline = 0.0
@@ -286,6 +288,7 @@ def test_one_thread_does_not_idle(tmp_path, monkeypatch):
     assert seconds == pytest.approx({1: 1, 2: 1.3 / 2})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lengths", first_of_each([(), (64,)]))
 def test_schedules_alone(tmp_path, lengths):
     """Neither proposals nor rivals have a reach, a bias, or layers of their own."""

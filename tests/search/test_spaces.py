@@ -44,6 +44,7 @@ def test_the_same_turn_proposes_the_same(space):
     assert space.proposed(goal(), [], Random(5)) != space.proposed(goal(), [], Random(6))
 
 
+@pytest.mark.sampled(cases=2)
 @each_space
 def test_every_knob_makes_a_difference(space):
     random = Random(1)

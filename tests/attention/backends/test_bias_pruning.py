@@ -54,6 +54,7 @@ def assert_equals_the_oracle(text, vectors, **kwargs):
     assert_equal(parse(text), vectors, FACTS, **kwargs)
 
 
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
 @pytest.mark.parametrize("text", ["alibi", "biases.alibi+window:window=700", "alibi+scales.log_n", "kerple_power"])
 def test_pruned_attention_equals_the_oracle(text, dtype, cut):

@@ -115,6 +115,7 @@ def test_equals_the_definition(backend, text, head_dim, dtype):
     assert_right(text, facts, drawn(facts, dtype))
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", ["rope", f"rerope:window={WIDTH}", "alibi"])
 def test_padding_on_either_side(backend, text):
     """Numbers of rows differ; what is padded gives zeros and takes no part."""
@@ -131,6 +132,7 @@ def test_packed_documents(backend, text):
     assert_right(text, facts, drawn(facts, torch.float32), documents_bj=documents)
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", [f"rerope:window={WIDTH}", f"window:window={WIDTH}", "alibi"])
 @pytest.mark.parametrize("queries", [1, LENGTH // 3])
 def test_the_last_queries_of_many_keys(backend, text, queries):
@@ -138,6 +140,7 @@ def test_the_last_queries_of_many_keys(backend, text, queries):
     assert_right(text, facts, drawn(facts, torch.float32, queries=queries))
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize(("interleaved", "rotary_dim"), [(True, None), (False, 8), (True, 8)])
 def test_layouts_of_pairs(backend, interleaved, rotary_dim):
     facts = facts_of(HEADS[0], interleaved=interleaved, rotary_dim=rotary_dim)

@@ -60,7 +60,7 @@ def test_grouped_heads(groups, text):
         assert_equal(parse(text), tensors(65, model, batch=2), model)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", ["biases.alibi", "biases.kerple_log", "rerope:window=300", "window:window=200"])
 @pytest.mark.parametrize("capped", [None, 1.5])
 def test_texts_of_many_blocks(text, capped):

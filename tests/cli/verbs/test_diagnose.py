@@ -45,6 +45,7 @@ def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys, monkeypat
     assert not re.findall(r"(?:src|href)=\"(?:https?:|//)|<script [^>]*src|<link|@import", page)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -107,6 +107,7 @@ def test_a_model_is_not_written_over(place, answered, capsys, monkeypatch):
     assert "new or empty" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize(
     ("given", "words"),
     [

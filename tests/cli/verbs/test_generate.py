@@ -101,6 +101,7 @@ def test_a_prompt_beyond_the_length_to_reach_is_refused(folder, capsys, monkeypa
     assert capsys.readouterr().err == "ropewalk: --to must be at least the prompt's 50 tokens, got 49\n"
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -58,6 +58,7 @@ def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
         within(*asked, "--set", "steps=5", "--set", "learning_rate=1e-3")
 
 
+@pytest.mark.nightly
 def test_fewer_steps_than_are_done_are_refused(tmp_path):
     """The folder holds the longer model; a shorter one cannot be had from it."""
     out = tmp_path / "run"

@@ -189,6 +189,7 @@ def test_too_few_texts_are_refused_before_anything_is_measured(who, tmp_path):
         raced(who, tmp_path, tasks=(Context(samples=500),), measuring=None)
 
 
+@pytest.mark.nightly
 def test_who_runs_out_of_memory_is_left_out(who, tmp_path):
     yarn = rw.parse("yarn:factor=2")
 
@@ -222,6 +223,7 @@ def test_who_has_no_loss_is_left_out_and_protects_nobody(who, board, tmp_path, v
     assert all(math.isfinite(entry.behind.value) for entry in found.entries)
 
 
+@pytest.mark.nightly
 def test_harm_that_is_no_number_protects_nobody(who, tmp_path):
     """Nothing is below NaN: others must still count as no worse than a line with such harm."""
     pi = rw.parse("pi:factor=2")
@@ -280,6 +282,7 @@ def test_lines_of_the_caller_take_part_once(who):
     assert taking_part[-1].needs == "tuning"
 
 
+@pytest.mark.nightly
 def test_what_the_caller_names_is_measured_to_the_end_whatever_presets_are_left_out(who, tmp_path):
     """A preset that must be trained with is left out by itself, and takes part where it is named."""
     found = raced(who, tmp_path, more=["alibi"], tasks=(Context(samples=24), Damage(samples=4)))

@@ -587,6 +587,7 @@ def test_what_the_kernel_kills_is_marked_and_the_rest_is_measured(tmp_path):
     assert [len(row.samples) for row in rows if not row.failed] == [2, 2]
 
 
+@pytest.mark.nightly
 def test_a_connection_of_the_callers_is_used_and_stays(monkeypatch):
     ray = pytest.importorskip("ray", reason="the extra cluster is not installed")
     places = []

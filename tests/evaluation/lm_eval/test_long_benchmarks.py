@@ -281,6 +281,7 @@ SPLITS = {  # the names on the hub, and rows as they are there; what is written 
 }
 
 
+@pytest.mark.nightly
 def test_every_task_of_infinitebench_reads_its_split(harness, answering):
     marked = {split: {**row, "context": f"{row['context']} {split}."} for split, (row, _) in SPLITS.items()}
     put("xinrongzhang2022/InfiniteBench", {"default": {split: [{"id": 0, **row}] for split, row in marked.items()}})

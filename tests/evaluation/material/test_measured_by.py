@@ -28,6 +28,7 @@ def package(tmp_path_factory):
     return place
 
 
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_change_is_noticed_in_every_part_that_computes_and_in_no_other(package, part):
     before = sources_of(package, without=NO_NUMBERS)

@@ -142,6 +142,7 @@ def test_rows_are_not_joined(tmp_path):
     assert replace(who, longest=length, _passages=[]).count(20) == 20
 
 
+@pytest.mark.nightly
 @settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.lists(st.integers(60, 500), min_size=1, max_size=9), min_size=1, max_size=6),

@@ -63,6 +63,7 @@ def test_they_take_at_most_half_a_text():
         assert len(text.ids_n) == length
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     "line", ["", "rerope:window=16+log_n", "streaming:window=20,n_sink=4", "dynamic_yarn", "alibi"]
 )

@@ -118,6 +118,7 @@ def test_a_length_without_room_is_refused_with_the_least(who, task):
     task.require(who, [least + 60])
 
 
+@pytest.mark.sampled(cases=3)
 @each_task
 def test_longer_texts_have_more_units(who, task):
     unit = {"coreference": "Assistant:", "graph_walks": " -> ", "json_recall": '": "'}[task.name]
@@ -165,6 +166,7 @@ def test_a_search_by_layers_is_a_breadth_first_search(seed, depth):
     assert len(set(walk.answer)) == len(walk.answer)
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("depth", [0, 1, 2, 4])
 def test_other_edges_do_not_change_the_answer(who, depth):
     task = GraphWalks(depth=depth)

@@ -24,6 +24,7 @@ def trained(line):
     return model
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("line", TRAINED_UNDER)
 def test_what_is_taken_off_is_put_on_again(line):
     model = trained(line)

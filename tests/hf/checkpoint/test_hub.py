@@ -32,6 +32,7 @@ def plain(tmp_path_factory):
     return place
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("silent", SILENT)
 @pytest.mark.parametrize("read", [fetch_config, fetch_tokenizer, fetch_model, rw.load, rw.inspect])
 def test_a_name_that_is_not_in_the_cache(monkeypatch, tmp_path, silent, read):

@@ -142,6 +142,7 @@ def test_nothing_from_elsewhere_is_written(loaded, own, tmp_path, verb):
         shutil.copytree(own, place)
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_belongs_to_the_folder_is_written(loaded, tmp_path, verb):
     """Links within the folder, weights on another disk, and folders that nothing is read from."""

@@ -161,6 +161,7 @@ def saved(tmp_path_factory):
 NAN = float("nan")
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -136,6 +136,7 @@ def test_any_schedule_that_is_written_for_an_engine(text, multiple, own, target)
         assert checked.verdict == "same", f"{text} for {target}, on {own}\n{checked}"
 
 
+@pytest.mark.sampled(cases=12)
 @pytest.mark.parametrize(
     "name", ["glm4", "stablelm", "granite", "olmo2", "ministral3", "mixtral", "starcoder2", "smollm3"]
 )

@@ -47,6 +47,7 @@ def test_an_export_says_what_it_was_trained_on_and_is_not_stretched_again(engine
     assert (anew.verdict, anew.trained_len, anew.made_for_len) == ("same", TRAINED, LONGER)
 
 
+@pytest.mark.nightly
 def test_yarn_in_a_config_by_hand_is_replaced_and_not_stretched(tmp_path):
     """As makers say to add it: the remedy counts from the length before it."""
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED}

@@ -30,6 +30,7 @@ def exported(model, directory, text, **given):
     return result, expected, config
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("target", ["transformers", "vllm", "sglang", "llama.cpp"])
 def test_yarn_is_native_everywhere(tmp_path, target):
     result, expected, config = exported(tiny("llama"), tmp_path / "out", "yarn:factor=4", target=target)
@@ -134,6 +135,7 @@ def test_folding_in_half_precision_is_said_to_round(tmp_path):
     assert written["rope.freqs.weight"].dtype == torch.float32
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "phi3"])
 @pytest.mark.parametrize("target", ["vllm", "transformers"])
 def test_a_window_stands_in_the_config(tmp_path, name, target):
@@ -221,6 +223,7 @@ def test_a_dynamic_schedule_is_frozen_and_said_to_be(tmp_path):
     torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("target", ["transformers", "vllm", "sglang", "llama.cpp"])
 @pytest.mark.parametrize(
     "text", ["yarn:factor=4+resonance", "yarn:factor=4+cope:clip=hard+resonance", "p_rope:share=0.5"]

@@ -146,6 +146,7 @@ def test_a_tokenizer_of_another_model(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     ("name", "changed", "match"),
     [

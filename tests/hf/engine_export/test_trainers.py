@@ -71,6 +71,7 @@ def test_numbers_of_yaml_stay_numbers():
     assert yaml.safe_load(yaml_lines(values)) == values
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", [*STATIC, LOWERED])
 def test_llama_factory_reads_the_folder_without_a_rope_key(saved, tmp_path, text):
     """0.9.5, model/model_utils/rope.py: nothing happens to the config where rope_scaling is not set."""

@@ -75,6 +75,7 @@ def test_factor_1_is_the_identity_on_every_model(name):
     assert trace(model) == before
 
 
+@pytest.mark.sampled(cases=7)
 @pytest.mark.parametrize("name", [name for name in RUN if name != CHUNKED])
 def test_dynamic_schedules_are_the_identity_within_the_trained_length(name):
     """Bit for bit what the same way gives under the identity, and the bare model within rounding."""
@@ -90,6 +91,7 @@ def test_dynamic_schedules_are_the_identity_within_the_trained_length(name):
             assert torch.equal(logits(model, ids, use_cache=False), same)
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("name", STATIC)
 def test_a_schedule_maps_the_table_that_the_checkpoint_came_with(name):
     """Each formula worked again from transformers' own table, as that stands in its module."""
@@ -143,6 +145,7 @@ def test_both_ways_are_one_model(name, line):
         assert error(logits(model, IDS, use_cache=False), expected) < CLOSE
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -184,7 +187,7 @@ def test_undoing_the_own_schedule(name):
         assert error(logits(model, IDS, use_cache=False), logits(plain, IDS, use_cache=False)) < CLOSE
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=7)
 @pytest.mark.parametrize("name", RUN)
 @pytest.mark.parametrize("line", ["yarn:factor=2", "pi:factor=2", "yarn:factor=2+instead", "dynamic_yarn"])
 def test_saved_and_loaded_it_is_the_same(name, line, tmp_path):
@@ -202,6 +205,7 @@ def test_saved_and_loaded_it_is_the_same(name, line, tmp_path):
         assert error(logits(theirs, IDS, use_cache=False), expected) < CLOSE
 
 
+@pytest.mark.sampled(cases=7)
 @pytest.mark.parametrize(
     ("name", "line", "kind"),
     [

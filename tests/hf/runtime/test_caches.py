@@ -216,6 +216,7 @@ def fp8_error(model, ids, mask):
     return float((torch.stack(written.logits, 1) - whole).square().mean().sqrt() / whole.square().mean().sqrt())
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", HANDFUL)
 def test_generating_with_a_quantised_cache(text):
     """As fp8 has it; quanto's and hqq's differ in how they round, and were run by hand."""

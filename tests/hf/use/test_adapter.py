@@ -84,6 +84,7 @@ def test_merged_under_the_extension_it_is_saved_and_exported(base, tmp_path, lin
     assert exported.kind == ("native" if line == "yarn:factor=4" else "plugin")
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("early", [False, True])
 def test_saved_as_an_adapter_with_its_extension(base, place, tmp_path, line, early):

@@ -49,6 +49,7 @@ def by_hand(model, tokenizer, decoding, contexts=CONTEXTS, count=12):
     return made
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("decoding", ["nbce", "nbce:beta=0.5,eta=0", "parallel_windows"])
 @pytest.mark.parametrize("rows_at_once", [None, 2, 1])
 def test_is_what_reading_each_context_alone_gives(model, tokenizer, decoding, rows_at_once):

@@ -40,6 +40,7 @@ def test_windows_bound_the_cache_and_nope_layers_are_counted():
     assert "1 layer does not rotate" in str(seen)
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "cohere2", "gemma3_text"])
 def test_a_cache_that_does_not_grow_needs_no_word(name):
     """Ropewalk's attention holds what the model's own cache does."""
@@ -171,6 +172,7 @@ def assert_promises_kept(model):
     assert said == {each: refusal(model, each) for each in said}
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", ["streaming", "lm_infinite", "rerope", "dual_chunk", "dynamic_yarn", "hwfa", "yarn"])
 def test_the_cache_of_a_method_is_what_its_memory_holds(name, monkeypatch):
     """mistral keeps its window of 12 in every layer, llama has none. Without the room that memories make in advance."""

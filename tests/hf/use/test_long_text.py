@@ -63,6 +63,7 @@ def test_scores_where_logits_are_capped():
     torch.testing.assert_close(score(model, IDS, piece=16), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.sampled(cases=10)
 @pytest.mark.parametrize("name", ["llama", "cohere2", "gemma2", "gpt_neox"])
 @pytest.mark.parametrize(("every", "piece"), [(1, 7), (3, 7), (7, 7), (16, 5), (100, 8), (4, 2048)])
 def test_logits_of_some_tokens_are_those_of_the_whole(name, every, piece, monkeypatch):

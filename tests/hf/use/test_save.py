@@ -58,6 +58,7 @@ def test_the_share_of_dimensions_that_turn_is_kept(tmp_path, text):
     torch.testing.assert_close(logits(again, IDS), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", BESIDE)
 def test_the_rest_comes_back_extended(tmp_path, text):
     model = tiny("llama", num_hidden_layers=2)

@@ -131,6 +131,7 @@ def test_a_row_of_one_text_beside_a_row_of_several(attention):
     torch.testing.assert_close(got, apart(model, collated(items)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("extension", ["alibi", "window:window=30", "log_n", "yarn:factor=4"])
 def test_packed_texts_under_an_extension(extension):
     """A text that begins above the last number of the one before is another text all the same."""

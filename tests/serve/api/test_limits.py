@@ -176,6 +176,7 @@ def test_who_does_not_read_is_cut_off_and_the_work_stops():
         assert until(lambda: server.working() == [])
 
 
+@pytest.mark.nightly
 def test_bodies_that_arrive_together_are_bounded():
     with running(settings={**QUICK, "body_seconds": 20}) as server, contextlib.ExitStack() as closing:
         waiting = [closing.enter_context(connected(server)) for _ in range(30)]

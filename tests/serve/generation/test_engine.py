@@ -138,6 +138,7 @@ def test_the_queue_has_a_bound(host):
     assert pages == 0
 
 
+@pytest.mark.nightly
 def test_requests_wait_for_room_and_are_all_answered(host):
     async def scenario(engine):
         requests = [Request(name, (TEXTS[4],), greedy(40)) for name in LINES for _ in range(6)]

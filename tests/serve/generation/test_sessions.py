@@ -54,6 +54,7 @@ def test_a_session_continues_its_text(host, name):
     assert two[3].forgotten_tokens == (max(0, 339 - last) if name == "streaming" else 0)
 
 
+@pytest.mark.nightly
 def test_a_session_that_forgets_holds_constant_memory(host):
     async def scenario(engine):
         pages = []

@@ -131,6 +131,7 @@ def test_half_precision(by_triton):
     assert_equal(parse("biases.alibi+rerope:window=5+log_n"), short(dtype=torch.bfloat16))
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(("groups", "head_dim"), [(1, 64), (2, 128), (4, 8), (8, 24)])
 def test_grouped_heads_of_every_size(by_triton, groups, head_dim):
     facts = Facts(trained_len=16, head_dim=head_dim, heads=8, kv_heads=groups)

@@ -24,6 +24,7 @@ from ropewalk.serve.api.server import bound
 from real_server import Server
 
 
+@pytest.mark.sampled(cases=7)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -25,6 +25,7 @@ def texts():
     one.close()
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("begins", [True, False])
 @pytest.mark.parametrize("text", [PROSE, ODD, "x" * 120_000, " \n" * 60_000], ids=["prose", "odd", "x", "blank"])
 def test_a_long_text_has_the_tokens_that_the_tokenizer_gives(texts, text, begins):

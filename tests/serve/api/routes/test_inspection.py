@@ -24,6 +24,7 @@ def test_attention_of_one_head(server):
     assert [len(row) for row in shown["weights"]] == list(range(1, len(shown["tokens"]) + 1))
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
