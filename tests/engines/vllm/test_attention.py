@@ -43,6 +43,7 @@ def test_the_carried_model_under_every_method_of_attention(tmp_path, records):
     assert [(pair.method, pair.exported.kind) for pair in pairs] == [(method, "plugin") for method in METHODS]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", first_of_each(["rerope+log_n", "dynamic_yarn", "streaming:window=200"]))
 def test_architectures_under_attention(method, tmp_path, records):
     pairs = measured_or_refused([(name, method, "float32") for name in SMALL], tmp_path, records)
@@ -130,6 +131,7 @@ def last_log_probabilities(model, ids):
     return logits[0, -1].log_softmax(-1)
 
 
+@pytest.mark.nightly
 def test_several_models_in_one_process(tmp_path):
     """Each follows its own plan, and one without a plan follows none."""
     ids = models.prompt(700)

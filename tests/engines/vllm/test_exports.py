@@ -108,6 +108,7 @@ def test_the_carried_model_under_every_method(tmp_path, records):
     assert {pair.method: pair.exported.kind for pair in pairs} == CARRIED
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("names", first_of_each(SMALL, name=" ".join))
 def test_small_models_of_other_architectures(tmp_path, records, names):
     pairs = measured_or_refused([(name, method, "float32") for name in names for method in METHODS], tmp_path, records)

@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
 from engines.process import ask
 
 
+@pytest.mark.nightly
 def test_the_step_runs_and_every_export_is_close(tmp_path):
     rows = json.loads(str(ask("vllm", Path(__file__).with_name("gpu_step.py"), {}, tmp_path)["rows"]))
     assert len(rows) == 6

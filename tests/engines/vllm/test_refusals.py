@@ -92,12 +92,14 @@ def _with_unknown_method(plan):
     plan["plans"][0]["extension"]["scales"][-1]["name"] = "log_m"
 
 
+@pytest.mark.nightly
 def test_without_the_plugin_it_is_refused(folder, tmp_path):
     _, command = folder
     served = ask({"job": _job(command)}, tmp_path, VLLM_PLUGINS="another")
     assert "Unknown RoPE scaling type ropewalk" in served["job"].refused
 
 
+@pytest.mark.nightly
 def test_a_worker_without_the_plugin_refuses_it(folder, tmp_path):
     """In a process of its own, the engine says why, and the caller that it did not start."""
     _, command = folder
@@ -106,6 +108,7 @@ def test_a_worker_without_the_plugin_refuses_it(folder, tmp_path):
     assert "Engine core initialization failed" in served["job"].refused
 
 
+@pytest.mark.nightly
 def test_an_unknown_version_refuses_plans_and_nothing_else(folder, tmp_path):
     _, command = folder
     model = models.small("llama")

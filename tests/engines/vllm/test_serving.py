@@ -32,6 +32,7 @@ def prompts():
     return [text[start : start + length] for start, length in enumerate(LENGTHS)]
 
 
+@pytest.mark.nightly
 def test_requests_together_are_as_alone(folder, tmp_path):
     """32 requests of unequal lengths, their prompts read in chunks of 256 tokens, 128 tokens decoded each."""
     _, command = folder
@@ -54,6 +55,7 @@ def test_decoded_tokens_are_those_of_our_own_model(folder, tmp_path):
     assert (decoded - answer.decoded_values).abs().max() < 1e-4
 
 
+@pytest.mark.nightly
 def test_cached_prefixes_and_compiled_models_answer_the_same(folder, tmp_path):
     model, command = folder
     prompt = models.prompt(1200)
@@ -72,6 +74,7 @@ def test_cached_prefixes_and_compiled_models_answer_the_same(folder, tmp_path):
     assert served["compiled"].answers[0].gap(ours).largest < 1e-4
 
 
+@pytest.mark.nightly
 def test_two_models_in_one_process_keep_their_own_extensions(tmp_path):
     expected, jobs, ids = {}, {}, models.random_prompt(1024)
     for name, method in {"first": "yarn+log_n", "second": "ntk+log_n", "native": "pi"}.items():
@@ -85,6 +88,7 @@ def test_two_models_in_one_process_keep_their_own_extensions(tmp_path):
         assert served[name].answers[0].gap(expected[name]).largest < 5e-3 if name == "native" else 1e-4
 
 
+@pytest.mark.nightly
 def test_guessed_tokens_are_checked_by_the_same_model(folder, tmp_path):
     """Speculative decoding by n-grams: several queries of one request in a step, at their own positions."""
     _, command = folder
