@@ -47,7 +47,7 @@ ONE_IN = 16  # one project in this many is held out
 CODE = ".py"
 INSTALLED = ("python", "stdlib", "recent", "descriptions", "prose")  # what does not change while a process runs
 RECENT = 2026  # the year of sources that are recent, where none is asked for
-SHORTEST, LONGEST = 200, 16_000_000  # characters of a document: shorter ones are skipped, longer ones cut
+SHORTEST, LONGEST_DOCUMENT = 200, 16_000_000  # characters of a document: shorter ones are skipped, longer ones cut
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
 
@@ -277,7 +277,7 @@ def _folder(root: Path) -> Iterator[Document]:
 def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
     """Ordered by the hash of the name, the same everywhere: the first few are a sample of all folders."""
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode(errors="surrogateescape")).digest()):
-        pieces, project = text_in_pieces(files[name], "corpus", "readable files", LONGEST), project_of(name)
+        pieces, project = text_in_pieces(files[name], "corpus", "readable files", LONGEST_DOCUMENT), project_of(name)
         yield from (Document(name, text, project, series=project) for text in pieces)
 
 
@@ -301,7 +301,9 @@ def _hub(rest: str) -> Iterator[Document]:
 def _row(name: str, text: str) -> Iterator[Document]:
     """A row is its own project, by its text: neither the file's name nor the row's place may change its split."""
     project = f"row {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-    yield from (Document(name, text[n : n + LONGEST], project) for n in range(0, max(1, len(text)), LONGEST))
+    yield from (
+        Document(name, text[n : n + LONGEST_DOCUMENT], project) for n in range(0, max(1, len(text)), LONGEST_DOCUMENT)
+    )
 
 
 def _streamed(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:

@@ -35,7 +35,7 @@ EXTRAS = {
     "prometheus_client": "serve",
 }
 
-LONGEST = 400  # characters of a value in a message
+LONGEST_VALUE = 400  # characters of a value in a message
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # messages of torch's allocators
 
 
@@ -103,7 +103,7 @@ def shown(got: object) -> str:
         written = repr(got)
     except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists
         return f"a {type(got).__name__} too large to show"
-    return written if len(written) <= LONGEST else f"{written[:LONGEST]} ..."
+    return written if len(written) <= LONGEST_VALUE else f"{written[:LONGEST_VALUE]} ..."
 
 
 def _joined(sentence: str, known: Iterable[str], remedy: str) -> str:

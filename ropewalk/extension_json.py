@@ -13,13 +13,13 @@ from ropewalk.slots import SLOTS, method
 from ropewalk.spec import Spec, build
 
 LAYER = r"-?(0|[1-9][0-9]{0,8})"
-LONGEST = 4_000_000  # characters: divisors of 288 pairs, long and short, in 128 layers are 1,500,000
+LONGEST_JSON = 4_000_000  # characters: divisors of 288 pairs, long and short, in 128 layers are 1,500,000
 
 
 def load(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
     """The object in a JSON text, or the object itself."""
-    if isinstance(values, str) and len(values) > LONGEST:
-        raise Unreadable("extension", f"JSON of at most {LONGEST:,} characters", len(values))
+    if isinstance(values, str) and len(values) > LONGEST_JSON:
+        raise Unreadable("extension", f"JSON of at most {LONGEST_JSON:,} characters", len(values))
     read = read_json(values, "extension") if isinstance(values, str) else values
     if not isinstance(read, Mapping):
         raise Unreadable("extension", "a JSON object of slots", read)

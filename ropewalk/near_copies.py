@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LONG_LINE, PARAGRAPH = 40, 200  # characters of a line that is no coincidence, and of one that is many
-MANY = 20  # long lines, from which on they say enough, if they are half of the text
+ENOUGH_LINES = 20  # long lines, from which on they say enough, if they are half of the text
 STRETCH = 48  # bytes without white space: as many letters of English
 COPIED = 0.1  # share of a text's long lines or of its bytes, from which on it is a near copy
 
@@ -30,7 +30,7 @@ class Content(NamedTuple):
         """The content of a text."""
         lines = [line for line in map(str.strip, text.splitlines()) if len(line) >= LONG_LINE]
         letters = sum(len(line) for line in lines if len(line) <= PARAGRAPH)
-        has_lines = code or (len(lines) >= MANY and 2 * letters >= len(text))
+        has_lines = code or (len(lines) >= ENOUGH_LINES and 2 * letters >= len(text))
         return cls(list(map(hash, lines)), b"" if code else "".join(text.split()).encode(), has_lines)
 
 

@@ -29,7 +29,7 @@ LONGEST_LINE, LONGEST_NUMBER, DEEPEST = 10_000, 30, 8
 LENGTH = r"([+-]?\d+)([kKmM]?)"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 FILE = ".py"  # ends the name of a task that is a file
-OPEN, CLOSE = "([", ")]"
+OPEN, CLOSING = "([", ")]"
 SIGNED_EXPONENT = re.compile(r"[=,\[]\s*[\d.]+[eE]\+")  # in 1e+5 the sign is not a separator
 
 
@@ -156,7 +156,7 @@ def _split(text: str, separator: str, field: str = "extension") -> list[str]:
     signs = {number.end() - 1 for number in SIGNED_EXPONENT.finditer(text)}
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text):
-        depth += (character in OPEN) - (character in CLOSE)
+        depth += (character in OPEN) - (character in CLOSING)
         if depth > DEEPEST:
             raise Unreadable(field, f"nested at most {DEEPEST} deep", text[:80])
         if character == separator and depth == 0 and place not in signs:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.near_copies import MANY, STRETCH, Content, KnownTexts
+from ropewalk.near_copies import ENOUGH_LINES, STRETCH, Content, KnownTexts
 
 LETTERS = "".join(chr(97 + number % 26) for number in Random(0).choices(range(26), k=2000))
 
@@ -45,7 +45,11 @@ def test_lines_are_copied_from_more_than_a_tenth_on(own, is_copy):
 def test_code_and_text_of_many_lines_are_compared_by_lines_alone():
     """Lines that differ in their beginning alone, and are no copies of each other then."""
     rest = LETTERS[: 2 * STRETCH]
-    for count, code, is_copy in ((MANY, False, False), (MANY - 1, False, True), (MANY - 1, True, False)):
+    for count, code, is_copy in (
+        (ENOUGH_LINES, False, False),
+        (ENOUGH_LINES - 1, False, True),
+        (ENOUGH_LINES - 1, True, False),
+    ):
         one, other = ("\n".join(f"{mark}{number} {rest}" for number in range(count)) for mark in "ab")
         assert know(one, code=code).have(Content.of(other, code=code)) == is_copy, (count, code)
         assert know(one, code=code).have(Content.of(one, code=code))
@@ -54,7 +58,7 @@ def test_code_and_text_of_many_lines_are_compared_by_lines_alone():
 def test_paragraphs_and_short_lines_are_not_many_lines():
     rest = LETTERS[: 3 * STRETCH]
     for layout in (f"{rest * 4}", "\n".join(rest[n : n + 20] for n in range(0, len(rest), 20))):
-        one, other = ("\n".join(f"{mark}{number} {layout}" for number in range(MANY)) for mark in "ab")
+        one, other = ("\n".join(f"{mark}{number} {layout}" for number in range(ENOUGH_LINES)) for mark in "ab")
         assert know(one).have(Content.of(other, code=False))
 
 

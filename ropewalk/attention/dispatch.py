@@ -16,7 +16,7 @@ from ropewalk.attention.layout.segments import Segment, SpanKeys, segments_of, s
 from ropewalk.attention.layout.shared import SharedLayout, once, sharing
 from ropewalk.attention.problem import AttentionInputs, LayerTerms, Problem
 
-AT_ONCE = 8  # tables: each has its own copy of the keys
+MOST_TABLES = 8  # tables: each has its own copy of the keys
 
 
 def attend_sequences(
@@ -27,7 +27,7 @@ def attend_sequences(
     `mask_bhij` is the model's own; then all spans read the same keys.
     """
     rows_of_tables = stages(terms.extension, terms.facts, i)
-    if len(rows_of_tables) <= AT_ONCE:
+    if len(rows_of_tables) <= MOST_TABLES:
         return _attend_rows(q_bhid, i, keys, terms, mask_bhij)
     queries = torch.split(q_bhid, [rows.stop - rows.start for rows in rows_of_tables], 2)
     pairs = zip(queries, rows_of_tables, strict=True)
@@ -61,7 +61,7 @@ def explain_sequences(
 ) -> str:
     """Which backend `attend_sequences` would use, and why."""
     rows_of_tables = stages(terms.extension, terms.facts, i)
-    if len(rows_of_tables) > AT_ONCE:
+    if len(rows_of_tables) > MOST_TABLES:
         rows = rows_of_tables[-1]
         last = explain_sequences(q_bhid[:, :, rows], i[rows], keys_up_to(keys, i[rows]), terms, mask_bhij)
         return f"{len(rows_of_tables)} tables, one at a time, the last one by {last}"

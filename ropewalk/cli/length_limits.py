@@ -15,7 +15,7 @@ from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.reach import furthest
 
-FAR = 2**40  # tokens: a limit beyond this counts as none
+NO_LIMIT = 2**40  # tokens: a limit beyond this counts as none
 
 
 class LengthLimit(NamedTuple):
@@ -51,7 +51,7 @@ def _longest_below(extension: Extension, length: float) -> float:
     def exceeds(row: int) -> bool:
         return furthest(extension.spans, row) + 1 > length
 
-    return bisect_left(range(FAR), True, key=exceeds) if exceeds(FAR) else math.inf
+    return bisect_left(range(NO_LIMIT), True, key=exceeds) if exceeds(NO_LIMIT) else math.inf
 
 
 def watched(tokens: Iterable[int], read: int, limit: LengthLimit) -> Iterator[int]:

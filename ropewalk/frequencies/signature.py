@@ -13,7 +13,8 @@ from torch import Tensor
 from ropewalk.facts import Facts
 from ropewalk.spec import Spec
 
-STILL = 2.0**-62  # radians per position: less than one in any text. A table of an engine stops a pair by such a number.
+# Radians per position: less than one in any text. A table of an engine stops a pair by such a number.
+LEAST_ROTATION = 2.0**-62
 
 
 class Table(NamedTuple):
@@ -96,7 +97,7 @@ def _around(inner: Frequencies | None, wrapper: Frequencies) -> Frequencies:
 
 def moving(theta: Tensor) -> Tensor:
     """Which pairs rotate."""
-    return theta > STILL
+    return theta > LEAST_ROTATION
 
 
 def pair_index(facts: Facts) -> Tensor:

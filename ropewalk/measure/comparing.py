@@ -45,7 +45,7 @@ from ropewalk.report.tables import interval, ranked, remarks, short, table, titl
 from ropewalk.report.titles import texts
 from ropewalk.spec import Json
 
-FEWEST, SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
+FEWEST_TEXTS, SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
 CORPUS = "stdlib"
 ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 UNLIMITED = "none"
@@ -194,7 +194,7 @@ def _limit(value: float | str) -> float | None:
 
 
 def _tasks(tasks: str, samples: int) -> Sequence[Task]:
-    samples = whole_number("samples", samples, least=FEWEST)
+    samples = whole_number("samples", samples, least=FEWEST_TEXTS)
     return tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples)
 
 

@@ -38,7 +38,7 @@ from ropewalk.search.workers import helped
 from ropewalk.spec import Json
 
 ELSEWHERE = "all:descriptions"  # the other corpus of the final test
-FEWEST = 2  # texts of an interval
+FEWEST_TEXTS = 2  # texts of an interval
 ENGINES = LOADERS[2:]  # those that can run it, after any and static
 
 
@@ -231,7 +231,7 @@ def _begun(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple
 
 def _texts(name: str, count: int | None) -> int | None:
     """So many texts, where the caller says how many."""
-    return None if count is None else whole_number(name, count, least=FEWEST)
+    return None if count is None else whole_number(name, count, least=FEWEST_TEXTS)
 
 
 def _require_known(deployable: str, objective: str, space: str) -> None:

@@ -17,7 +17,7 @@ from ropewalk.evaluation.compare.workers import side_by_side
 from ropewalk.evaluation.tasks.task_line import checked, tasks_named
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.argument_checks import seconds, tasks_text, whole_number
-from ropewalk.measure.comparing import FEWEST, ComparisonResult
+from ropewalk.measure.comparing import FEWEST_TEXTS, ComparisonResult
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.loading import kept, opened_as
 from ropewalk.measure.progress import Shown, showing_progress
@@ -99,7 +99,7 @@ def leaderboard(
     there. All other parameters are those of `rw.compare`.
     """
     began = time.monotonic()
-    limit, samples = seconds("time_limit", time_limit), whole_number("samples", samples, least=FEWEST)
+    limit, samples = seconds("time_limit", time_limit), whole_number("samples", samples, least=FEWEST_TEXTS)
     deadline = None if limit is None else began + limit
     lines = lines_of(extensions) if extensions else []
     every_task = checked(tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples), samples)

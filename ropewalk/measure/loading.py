@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 GIB = 2**30
 MOST_GROWTH = 16  # times: of 2 bits of a GGUF file to float32
-SMALL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
+SMALL_MODEL = 100_000_000  # parameters below which a model is measured in float32 on a CPU
 
 
 class OpenedModel(NamedTuple):
@@ -184,7 +184,7 @@ def is_small(model: Any) -> bool:
     """Whether float32 costs little; quantised weights have no other precision."""
     from ropewalk.hf.probe.quantised import format_of
 
-    return not format_of(model) and sum(parameter.numel() for parameter in model.parameters()) < SMALL
+    return not format_of(model) and sum(parameter.numel() for parameter in model.parameters()) < SMALL_MODEL
 
 
 def _moved(model: Any, where: str) -> Any:

@@ -20,7 +20,7 @@ from ropewalk.notation import minutes
 SOON, INTERVAL = 2.0, 30.0  # seconds until the first line where nothing shows a bar, and between two
 # True: a bar where somebody looks, else nothing; lines: a bar, else lines for a log; False: nothing.
 Shown = Literal[True, False, "lines"]
-AT_ONCE = 1.0  # seconds in which nothing is measured
+QUIET_SECONDS = 1.0  # seconds in which nothing is measured
 REDRAWN = 0.1  # seconds between two pictures of a notebook's bar
 
 
@@ -106,7 +106,7 @@ class LinesNowAndThen:
         """Remember that much; what is done in the first second was done before."""
         if not self._total:
             self._begun = time.monotonic()
-        if time.monotonic() - self._begun < AT_ONCE:
+        if time.monotonic() - self._begun < QUIET_SECONDS:
             self._first = done
         self._label, self._done, self._total = label, done, total
 

@@ -13,7 +13,7 @@ from ropewalk.reach import Causal, Chunks, Reach, ReRoPE, Window
 from ropewalk.scales import Llama4Temperature, LogN, SSMax
 from ropewalk.surgery import MHAToGQA, QKBias, StretchPositions
 
-FEW = 16  # tokens: a window of one or two would be none
+SMALLEST_WINDOW = 16  # tokens: a window of one or two would be none
 MOST_LAYERS = 10_000  # a hundred times those of the deepest models
 
 
@@ -210,9 +210,9 @@ def irope(*, layers: int, every: int = 4, chunk: int | None = None, trained_len:
 
 
 def _share_or_few(preset: str, name: str, value: int | None, trained_len: Length, share: float) -> int:
-    """The value, by default a share of the trained length; of a short one `FEW` tokens, or half of it."""
+    """The value, by default a share of the trained length; of a short one `SMALLEST_WINDOW` tokens, or half of it."""
     size = share_of(preset, name, value, trained_len, share)
-    return size if value is not None or trained_len is None else max(size, min(FEW, trained_len // 2))
+    return size if value is not None or trained_len is None else max(size, min(SMALLEST_WINDOW, trained_len // 2))
 
 
 def _interleaved(near: Reach, full: Extension, layers: int, places: range) -> Extension:

@@ -30,7 +30,7 @@ from ropewalk.report.titles import corpus_of, counted, date_of, model_of, of_pro
 ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."
 ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."
 DATA = "results.json"
-MANY = 12  # extensions that the head of the page names
+MOST_IN_HEAD = 12  # extensions that the head of the page names
 
 
 def write_report(
@@ -95,7 +95,11 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("model", model_of(comparison.made)),
         (
             "extensions",
-            ", ".join(extensions) if len(extensions) <= MANY else str(len(extensions)) if extensions else "none",
+            ", ".join(extensions)
+            if len(extensions) <= MOST_IN_HEAD
+            else str(len(extensions))
+            if extensions
+            else "none",
         ),
         ("corpus", corpus_of(comparison.marks)),
         ("texts", f"{_texts(comparison)}{of_projects(comparison.projects)}"),

@@ -47,7 +47,7 @@ OTHER_TOKENS = (
     " length, and not between lengths. They are compared with the base model's loss on the tokens of the longest"
     " length, each read under a window of {trained:,}."
 )
-MANY = 5  # extensions, from which on chance is worth a word
+MANY_TRIED = 5  # extensions, from which on chance is worth a word
 MANY_NOTE = (
     "Each verdict is for one extension alone: of {count} that change nothing, {expected:.1f} are expected to seem"
     " better by chance. To be sure of the best, compare it alone on another corpus."
@@ -150,7 +150,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
         + (NO_ROTATION if schedule == DROPPED else OWN_SCHEDULE.format(own=schedule),) * bool(schedule)
         + (trained_under,) * (comparison.trained_under != Extension())
         + _idle(comparison)
-        + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY)
+        + (MANY_NOTE.format(count=tried, expected=tried * BY_CHANCE),) * (tried >= MANY_TRIED)
         + _of_alike_texts(comparison.projects)
         + tuple(note for why, note in FAILURE_NOTES.items() if why in failed)
         + (NO_LOSS_NOTE,) * any(candidate.verdict.kind in (NAN, INFINITE) for candidate in comparison.candidates)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ropewalk.report.drawing.names import visible
 
-FEW = 3  # extensions that a title names
+MOST_NAMED = 3  # extensions that a title names
 
 
 def model_of(made: Mapping[str, Any]) -> str:
@@ -36,7 +36,7 @@ def date_of(made: Mapping[str, Any]) -> str:
 
 def counted(names: Sequence[str], what: str) -> str:
     """A few names, or how many there are."""
-    if len(names) > FEW:
+    if len(names) > MOST_NAMED:
         return f"{len(names)} {what}s"
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + "".join(names[-1:])
 

@@ -35,7 +35,7 @@ from ropewalk.search.trials import MeasuredTrial, tried
 STUDY = "fit"
 BESIDE_ELSEWHERE = 3  # extensions that are tested on other text: the answer, the base model, the best hand-set one
 FEWEST_ELSEWHERE = 3  # texts of another corpus
-LEAST = 6  # fewest texts of a test, where there are so many
+FEWEST_JUDGES = 6  # fewest texts of a test, where there are so many
 IDLE = 1.3  # cost of threads that wait for each other
 Step = Callable[[str, int, int], None]  # called with what is done, its number, and how many there are
 
@@ -174,7 +174,7 @@ class Fitting:
     @cached_property
     def _few(self) -> int:
         """A quarter of the test texts, or as many as it takes to have a token that counts."""
-        counts = range(min(self.goal.judges, max(LEAST, self.goal.judges // 4)), self.goal.judges)
+        counts = range(min(self.goal.judges, max(FEWEST_JUDGES, self.goal.judges // 4)), self.goal.judges)
         return next(filter(self.judged_on.scored_tokens, counts), self.goal.judges)
 
     def search(

@@ -1,10 +1,13 @@
 """Sizes that only go down."""
 
+import ast
+import collections
 import statistics
 
-from architecture.tree import FILES, assert_none, code_lines, factor_of, functions, module_of
+from architecture.tree import FILES, assert_none, code_lines, factor_of, functions, module_of, parsed
 
 METHOD_FILE, PACKAGE_FILE, FUNCTION, MEDIAN_FUNCTION = 120, 400, 60, 12
+SHARED_NAMES = 56  # names of numbers that are different numbers in different files
 
 
 def lines(path):
@@ -35,3 +38,35 @@ def test_most_functions_are_of_a_dozen_lines():
 def test_most_method_files_are_of_fifty_lines():
     methods = [path for path in FILES if factor_of(path) and path.name not in ("__init__.py", "signature.py")]
     assert statistics.median(map(lines, methods)) <= 50
+
+
+def numbers(path):
+    """The module's constants that are numbers, by name."""
+    for node in parsed(path).body:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        pairs = zip(target.elts, value.elts, strict=False) if several else [(target, value)]
+        for name, number in pairs:
+            if isinstance(name, ast.Name) and name.id.isupper() and is_number(number):
+                yield name.id, eval(ast.unparse(number))
+
+
+def is_number(node):
+    """A number, or an expression of numbers."""
+    kinds = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    parts = list(ast.walk(node))
+    constants = [part.value for part in parts if isinstance(part, ast.Constant)]
+    return all(isinstance(part, kinds) for part in parts) and all(type(one) in (int, float) for one in constants)
+
+
+def test_a_number_has_a_name_of_its_own():
+    """A reader who knows TABLE_RTOL from one file need not look it up in the next."""
+    values = collections.defaultdict(dict)
+    for path in FILES:
+        for name, number in numbers(path):
+            values[name].setdefault(number, module_of(path))
+    shared = {name: homes for name, homes in values.items() if len(homes) > 1}
+    told = "\n".join(f"{name}: {', '.join(homes.values())}" for name, homes in sorted(shared.items()))
+    assert len(shared) <= SHARED_NAMES, told

@@ -51,7 +51,7 @@ def test_the_fast_paths_equal_the_definition(text, keys, share, bounds, padding,
 
 def test_a_block_across_many_tables_is_read_whole(monkeypatch):
     """Rows of one table are computed apart from the next."""
-    monkeypatch.setattr(dispatch, "AT_ONCE", 1)
+    monkeypatch.setattr(dispatch, "MOST_TABLES", 1)
     q, k, v = inputs(40, 40, batch=1)
     seen = blocks(40, [(18, 33)])[None]
     out, expected = (

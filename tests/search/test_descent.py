@@ -10,8 +10,8 @@ import ropewalk as rw
 from ropewalk.search.goal import Measurements
 from ropewalk.search.search_loop import look_around, search, winner
 from ropewalk.search.spaces import Descent, Pairs
-from ropewalk.search.spaces.descent import HALVINGS, LONGEST, direction
-from ropewalk.search.spaces.pairs import MOST, read_genes
+from ropewalk.search.spaces.descent import HALVINGS, LARGEST_STEP, direction
+from ropewalk.search.spaces.pairs import MOST_SHARE, read_genes
 from ropewalk.search.trials import MeasuredTrial, tried
 
 from search.synthetic import Distance, goal, is_dynamic, is_static, study
@@ -52,12 +52,12 @@ def test_steps_are_halved_and_then_given_up():
         lengths.append(shares[3] - found[0][3] if found[0][3] < shares[3] else found[0][3] - shares[3])
         assert found[1] == pytest.approx(warmth * math.exp(-lengths[-1] * 4), rel=1e-2)
         past.append(leader(Descent().extension(goal(), values), (), len(past)))
-    assert lengths == pytest.approx([0.25 * LONGEST / 2**n for n in range(HALVINGS)], abs=1e-3)
+    assert lengths == pytest.approx([0.25 * LARGEST_STEP / 2**n for n in range(HALVINGS)], abs=1e-3)
 
 
 def test_shares_stay_within_their_bounds():
     values = Descent().proposed(goal(), [leader(way=(-1.0, -1.0, 1.0, 1.0, 0.0))], Random(0))
-    assert all(0 <= value <= MOST for name, value in values.items() if name.startswith("share"))
+    assert all(0 <= value <= MOST_SHARE for name, value in values.items() if name.startswith("share"))
 
 
 def test_without_a_direction_nothing_is_proposed():

@@ -10,7 +10,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit
 from ropewalk.search.proposals import next_space, open_spaces, seeds
 from ropewalk.search.spaces import ALL, Descent, DynamicSchedules, HandSet, Mixed, Pairs, Parts, Reaches, WindowsBelow
-from ropewalk.search.spaces.pairs import MOST, crossed, genes, monotone, mutated
+from ropewalk.search.spaces.pairs import MOST_SHARE, crossed, genes, monotone, mutated
 from ropewalk.search.trials import MeasuredTrial
 
 from search.synthetic import FACTS, everything, goal, is_static
@@ -111,12 +111,12 @@ def test_the_nearest_that_never_falls(given, expected):
 
 def test_children_are_monotone_by_construction():
     random = Random(0)
-    mother = monotone([random.uniform(0, MOST) for _ in range(16)])
+    mother = monotone([random.uniform(0, MOST_SHARE) for _ in range(16)])
     for _ in range(300):
-        father = monotone([random.uniform(0, MOST) for _ in range(16)])
+        father = monotone([random.uniform(0, MOST_SHARE) for _ in range(16)])
         child = mutated(crossed(mother, father, random), random)
         assert list(child) == sorted(child)
-        assert 0 <= min(child) <= max(child) <= MOST
+        assert 0 <= min(child) <= max(child) <= MOST_SHARE
         mother = child
 
 

@@ -29,9 +29,9 @@ from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
 NEGLIGIBLE = {torch.float64: -56, torch.float32: -24, torch.float16: -16, torch.bfloat16: -16}
 SMALLEST = 1e-300  # below it float64 does not resolve shares
 ROUNDING = 1.001  # margin on norms; in a thousand dimensions float32 is right to 1e-4
-FEWEST = 128  # queries; for fewer, the norms of all keys cost more than they save
-SMALL = 2**20  # pairs of a head; for fewer, the norms cost more than 2 % of the attention
-AT_ONCE = 1024  # tokens whose norms are computed together: what fits the cache
+FEWEST_QUERIES = 128  # queries; for fewer, the norms of all keys cost more than they save
+FEWEST_PAIRS = 2**20  # pairs of a head; for fewer, the norms cost more than 2 % of the attention
+NORM_TOKENS = 1024  # tokens whose norms are computed together: what fits the cache
 WORTH = 0.125  # share of a head's pairs that separate calls must save
 
 
@@ -58,7 +58,7 @@ def head_bands(f_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor, near: slice, block:
     """
     everything = all_heads(q_bhid, k_bgjd, f_hx.shape[-1])
     visible_i = torch.arange(near.start + 1, near.stop + 1).clamp(max=f_hx.shape[-1])
-    if q_bhid.shape[2] < FEWEST or visible_i.sum() < SMALL:
+    if q_bhid.shape[2] < FEWEST_QUERIES or visible_i.sum() < FEWEST_PAIRS:
         return everything
     mass_hx = torch.exp2((f_hx - f_hx.amax(-1, keepdim=True)) * LOG2_E)
     beyond_hx = mass_hx.flip(-1).cumsum(-1).flip(-1)
@@ -77,7 +77,7 @@ def _widths(beyond_hx: Tensor, allowed_bh: Tensor) -> Tensor:
 
 def _demand(q_bhid: Tensor, k_bgjd: Tensor, near: slice) -> Tensor:
     """By how much a row's logits may exceed that of its nearest key, [batch, heads], float64."""
-    keys, queries, nearest = (torch.split(x, AT_ONCE, 2) for x in (k_bgjd, q_bhid, k_bgjd[:, :, near]))
+    keys, queries, nearest = (torch.split(x, NORM_TOKENS, 2) for x in (k_bgjd, q_bhid, k_bgjd[:, :, near]))
     longest_bg = torch.stack([vector_norm(to_compute_dtype(k), dim=-1).amax(-1) for k in keys]).amax(0) * ROUNDING
     above = []
     for q, k in zip(queries, nearest, strict=True):

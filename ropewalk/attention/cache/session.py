@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.attention.cache.kv_buffers import FullBuffer, KVBuffer, PrefixBuffer, RingBuffer
-from ropewalk.attention.layout.retention import FAR, Retention, span_retention
+from ropewalk.attention.layout.retention import FAR_POSITION, Retention, span_retention
 from ropewalk.attention.layout.shared import once
 from ropewalk.attention.problem import layer_terms
 from ropewalk.attention.rotation.precision import compute_dtype
@@ -29,7 +29,8 @@ from ropewalk.reach import Span
 from ropewalk.spec import Weights
 
 CPU = torch.device("cpu")
-PROBED = torch.cat([torch.arange(4096), torch.arange(FAR, FAR + 4096)])  # numbers at which spans are compared
+# Positions at which spans are compared.
+PROBED = torch.cat([torch.arange(4096), torch.arange(FAR_POSITION, FAR_POSITION + 4096)])
 
 # For each row: the length from which its table is valid, and the position that a decay counts from.
 Stage = tuple[tuple[int, int], ...]

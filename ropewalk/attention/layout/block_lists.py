@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 BLOCK = 128
-FEWEST = 2  # entries of a list: a size of 1 would be compiled separately
+FEWEST_ENTRIES = 2  # entries of a list: a size of 1 would be compiled separately
 
 
 class BlockLists(NamedTuple):
@@ -78,8 +78,8 @@ def _listed(group: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]
     """The members of each group, and how many they are."""
     order = torch.argsort(group * (1 + int(member.max())) + member) if len(group) else group
     group, member = group[order], member[order]
-    groups = max(groups, FEWEST)
+    groups = max(groups, FEWEST_ENTRIES)
     count = torch.bincount(group, minlength=groups)
-    listed = torch.zeros(groups, max(int(count.max()), FEWEST), dtype=torch.int32)
+    listed = torch.zeros(groups, max(int(count.max()), FEWEST_ENTRIES), dtype=torch.int32)
     listed[group, torch.arange(len(group)) - (count.cumsum(0) - count)[group]] = member.int()
     return count.int()[None, None], listed[None, None]

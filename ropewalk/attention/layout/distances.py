@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ropewalk.attention.layout.segments import Segment
 
-LONGEST = 16  # times the number of tokens: positions far apart have more distances than there are tokens
+MOST_DISTANCES = 16  # times the number of tokens: positions far apart have more distances than there are tokens
 EXACT = 1e-9
 
 
@@ -36,7 +36,7 @@ def distance_line(segment: Segment) -> DistanceLine | None:
     x_i, y_j, origin, step = steps
     lowest = max(int(x_i.min() - y_j.max()), math.floor(-origin / step))
     highest = max(int(x_i.max() - y_j.min()), lowest + 1)  # a line of one number would be compiled separately
-    if highest - lowest > LONGEST * (len(x_i) + len(y_j)):
+    if highest - lowest > MOST_DISTANCES * (len(x_i) + len(y_j)):
         return None
     distance = origin + step * torch.arange(lowest, highest + 1, dtype=torch.float64)
     return DistanceLine(distance.clamp(min=0), x_i - lowest, y_j)

@@ -9,7 +9,7 @@ import torch
 from ropewalk.reach import Reach, Span
 from ropewalk.reach.signature import At
 
-FAR = 2**40  # a position far beyond the first keys
+FAR_POSITION = 2**40  # a position far beyond the first keys
 STEPS = 8  # how many increments of span.start are checked
 
 
@@ -30,9 +30,9 @@ class Retention(NamedTuple):
 
 def span_retention(span: Span) -> Retention:
     """What a query of any number, and every later one, can see by this span."""
-    if _at(span.start, FAR) > 0:
+    if _at(span.start, FAR_POSITION) > 0:
         return Retention(last=_widest(span.start))
-    stop, later = _at(span.stop, FAR), _at(span.stop, 2 * FAR)
+    stop, later = _at(span.stop, FAR_POSITION), _at(span.stop, 2 * FAR_POSITION)
     return Retention(first=stop) if stop == later else Retention(last=None)
 
 
@@ -50,7 +50,7 @@ def _at(bound: At, position: int) -> int:
 
 def _widest(start: At) -> int:
     """The most keys from `start` to the query itself: a start that rises in steps is read just before each step."""
-    widest, position = 0, FAR
+    widest, position = 0, FAR_POSITION
     for _ in range(STEPS):
         here = _at(start, position)
         end = _end(start, position)

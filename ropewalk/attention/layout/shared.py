@@ -16,7 +16,7 @@ from torch import Tensor
 from ropewalk.scoped import scoped
 
 Result = TypeVar("Result")
-MOST = 2**24  # numbers: larger results are computed anew, since a pass holds them until its end
+MOST_NUMBERS = 2**24  # numbers: larger results are computed anew, since a pass holds them until its end
 
 
 class SharedLayout:
@@ -42,7 +42,7 @@ def once(
 ) -> Result:
     """The result of `compute`, once for a spec and the contents of tensors; `size` is the count of its numbers."""
     shared = _OPEN.get()
-    if shared is None or shared.size + size > MOST or any(tensor.device.type != "cpu" for tensor in tensors):
+    if shared is None or shared.size + size > MOST_NUMBERS or any(tensor.device.type != "cpu" for tensor in tensors):
         return compute()
     key = (what, spec, *((tensor.dtype, tensor.shape, tensor.numpy().tobytes()) for tensor in tensors))
     if key not in shared.results:

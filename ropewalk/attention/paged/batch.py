@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 Result = TypeVar("Result")
-FEW = 8  # new tokens of a request that are computed as rows: one, or a draft of a few
+MOST_NEW = 8  # new tokens of a request that are computed as rows: one, or a draft of a few
 
 
 class PagedRequest(NamedTuple):
@@ -51,8 +51,8 @@ class PagedBatch:
         requests = [PagedRequest(n, slice(start, end), length) for n, (start, end, length) in enumerate(pairs)]
         self.requests = [request for request in requests if request.new]
         self.table_rp, self.slot_t, self.size = table_rp, slot_t[: starts[-1]], size
-        self.rows = [request for request in self.requests if request.new <= FEW]
-        self.chunks = [request for request in self.requests if request.new > FEW]
+        self.rows = [request for request in self.requests if request.new <= MOST_NEW]
+        self.chunks = [request for request in self.requests if request.new > MOST_NEW]
         self._results: dict[Hashable, Any] = {}
 
     @property

@@ -17,7 +17,7 @@ from ropewalk.attention.layout.shared import once
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.frequencies import Table
 
-FEW = 64  # positions; among fewer it does not pay to look for repetition
+FEW_POSITIONS = 64  # positions; among fewer it does not pay to look for repetition
 
 
 class Rotation(NamedTuple):
@@ -80,7 +80,7 @@ def _rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
     if positions.dim() > 1:  # one for each pair
         angle = positions.double() * table.inv_freq
         return Rotation(angle.cos(), angle.sin())
-    if len(positions) > FEW:
+    if len(positions) > FEW_POSITIONS:
         positions, index = torch.unique_consecutive(positions, return_inverse=True)
     angle = positions.double()[:, None] * table.inv_freq
     cos, sin = angle.cos(), angle.sin()

@@ -15,7 +15,7 @@ from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 from ropewalk.engines.layer_plan import ModelPlan, RotaryPlan
 from ropewalk.errors import DoesNotFit
 
-AT_ONCE = 2**16  # rows whose angles are computed at once, in float64
+TABLE_ROWS = 2**16  # rows whose angles are computed at once, in float64
 
 
 class Rows(RotaryEmbedding):
@@ -111,7 +111,7 @@ def _require_layout(plan: ModelPlan, head_size: int, rotary_dim: int, neox: bool
 def _cos_sin(rotary: RotaryPlan, rows: int, dtype: torch.dtype) -> Tensor:
     """cos and sin of every row in float64, rounded once."""
     with torch.device("cpu"):
-        parts = torch.split(torch.arange(rows).double(), AT_ONCE)
+        parts = torch.split(torch.arange(rows).double(), TABLE_ROWS)
         angles = (torch.outer(part, rotary.inv_freq) for part in parts)
         rounded = [(torch.cat([x.cos(), x.sin()], -1) * rotary.amplitude).to(dtype) for x in angles]
         table = torch.cat(rounded)

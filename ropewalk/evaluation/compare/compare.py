@@ -18,7 +18,7 @@ from ropewalk.evaluation.compare.runner import Measuring, Progress, ResultRow, h
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.verdict import (
     BREAK,
-    FAR,
+    FAR_FACTS,
     FINDS,
     NO_ESTIMATE,
     PASSKEYS,
@@ -293,7 +293,7 @@ def far_share(rows: Sequence[ResultRow], length: int) -> Estimate | None:
 
 def asked(rows: Sequence[ResultRow]) -> str:
     """What these results ask for."""
-    return PASSKEYS if any(row.task.name == Passkey.name for row in rows) else FAR
+    return PASSKEYS if any(row.task.name == Passkey.name for row in rows) else FAR_FACTS
 
 
 def _last_alone(base: Candidate, standard: ResultRow, inspection: Inspection) -> Candidate:
@@ -308,7 +308,7 @@ def _last_alone(base: Candidate, standard: ResultRow, inspection: Inspection) ->
     ]
     target = inspection.target_len
     of_all = _find(rows, Context.name, target)
-    misses = [f"misses {FAR}"] if of_all and "far" in of_all.numbers else []
+    misses = [f"misses {FAR_FACTS}"] if of_all and "far" in of_all.numbers else []
     return replace(
         base,
         line=f"last {standard.length:,} alone",

@@ -28,9 +28,9 @@ from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.hf.use.long_text import score_tokens
 
-FEWEST = 2  # texts that a length is worth measuring for
+FEWEST_TEXTS = 2  # texts that a length is worth measuring for
 TIMES = (1, 2, 4)  # lengths by default, in trained lengths
-AT_ONCE = 20.0  # seconds: a comparison that takes no longer has one round
+ONE_ROUND = 20.0  # seconds: a comparison that takes no longer has one round
 SOON = 180.0  # seconds: where the first table would take longer, it is of a shorter length
 LEAST_LINES = 2  # of those that a caller did not choose, however little time there is
 CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
@@ -235,7 +235,7 @@ def planned(
     if len(lengths) > 2 and needed(cost, lengths, lines, [first]) > SOON:
         rounds.insert(0, first)
         first = first._replace(upto=2)
-    quick = needed(cost, lengths, lines, [whole]) <= AT_ONCE
+    quick = needed(cost, lengths, lines, [whole]) <= ONE_ROUND
     return ComparisonPlan(
         lengths=lengths,
         lines=lines,
@@ -257,9 +257,9 @@ def _fits(
     texts_of: Callable[[int], int],
 ) -> bool:
     """Whether two texts of the longest length can be read in time, within memory, where there are two."""
-    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, [PlannedRound(FEWEST)]) > limit:
+    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, [PlannedRound(FEWEST_TEXTS)]) > limit:
         return False
-    return _memory(inspection, lengths[-1]) <= free and texts_of(lengths[-1]) >= FEWEST
+    return _memory(inspection, lengths[-1]) <= free and texts_of(lengths[-1]) >= FEWEST_TEXTS
 
 
 def _memory(inspection: Inspection, length: int) -> int:

@@ -33,7 +33,7 @@ LOSSES = {
 SCORES = ("score", "right", "accuracy")  # a task's share is the first that it has
 ANSWER = "answer"  # after a task's name: minus the loss of its answers
 NO_SCORE = (Context.name, Damage.name, LongPPL.name)
-FEWEST = 4  # extensions; fewer say nothing of others
+FEWEST_EXTENSIONS = 4  # extensions; fewer say nothing of others
 
 Numbers = Mapping[str, float]
 Measured = Mapping[str, Mapping[tuple[str, int], Numbers]]  # by extension, then by task and length
@@ -77,7 +77,7 @@ def predictions_in(path: str | Path, *, without: Sequence[str] = ()) -> list[Pre
     measured = {line: rows for line, rows in _measured(results, str(path)).items() if line not in without}
     predictions = predict(measured, results.get("trained_len", 0))
     if not predictions:
-        rule = f"results with longppl, a task with a score, and at least {FEWEST} extensions"
+        rule = f"results with longppl, a task with a score, and at least {FEWEST_EXTENSIONS} extensions"
         raise DoesNotFit("results", rule, f"{len(measured)} extensions in {path}")
     return predictions
 
@@ -92,7 +92,7 @@ def predict(measured: Measured, trained_len: int) -> list[Prediction]:
         Prediction(loss, f"{task} {kind}".strip(), len(groups), *_both(groups, number), _lead(groups, number))
         for task in tasks
         for kind in ("", ANSWER)
-        if len(groups := _points(far, task, kind)) >= FEWEST
+        if len(groups := _points(far, task, kind)) >= FEWEST_EXTENSIONS
         for number, loss in enumerate(LOSSES)
     ]
 

@@ -17,7 +17,7 @@ NO_BETTER = "no better than a window"  # of the trained length
 LOWER = "lower loss"  # in texts that are no longer than that
 UNCLEAR = "not enough texts to tell"
 NAN, INFINITE = "NaN loss", "infinite loss"  # there is no verdict on such numbers
-PASSKEYS, FAR = "passkeys", "what is far"  # farther away than the trained length
+PASSKEYS, FAR_FACTS = "passkeys", "what is far"  # farther away than the trained length
 FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
 
 

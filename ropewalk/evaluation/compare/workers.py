@@ -27,8 +27,8 @@ from ropewalk.evaluation.material.subject import Subject
 from ropewalk.placement import free_bytes
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
-SMALL = 100_000_000  # parameters below which one process for each core is faster
-MOST = 8  # workers by default
+SMALL_MODEL = 100_000_000  # parameters below which one process for each core is faster
+MOST_WORKERS = 8  # workers by default
 COPIES = 4  # of the longest text's keys and values, at most, in one worker: grown, rotated, being joined
 
 
@@ -47,12 +47,12 @@ def side_by_side(workers: int = 0) -> Measuring:
 
 def workers_for(subject: Subject) -> int:
     """One for each core if the model is small and memory allows; else one, as on an accelerator."""
-    small = sum(parameter.numel() for parameter in subject.model.parameters()) < SMALL
+    small = sum(parameter.numel() for parameter in subject.model.parameters()) < SMALL_MODEL
     if not small or not _can_fork(subject):
         return 1
     facts = subject.facts
     cache = 2 * facts.layers * facts.groups * facts.head_dim * subject.longest * subject.model.dtype.itemsize
-    return max(1, min(MOST, torch.get_num_threads(), free_bytes() // (COPIES * cache)))
+    return max(1, min(MOST_WORKERS, torch.get_num_threads(), free_bytes() // (COPIES * cache)))
 
 
 def _can_fork(subject: Subject) -> bool:

@@ -25,7 +25,7 @@ from ropewalk.evaluation.metrics.intervals import FEW_PROJECTS
 from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.installed import PYTHON
 
-ENOUGH, MOST = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
+ENOUGH, MOST_READ = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
 KEPT = 2**29  # bytes of shorter documents that are kept, to be joined
 ROWS = 64  # documents without a series that are kept, the longest, to know which lengths there are
 USUAL = 3.0  # bytes of a token of text, from which the length of a joined text is guessed at first
@@ -96,7 +96,7 @@ class PassageSearch:
         (A tokenizer that lengthens text before it splits it may make more of a few bytes; that is passed over.)
         """
         for document in self._documents:
-            if self.tokenised == ENOUGH or self.read == MOST:
+            if self.tokenised == ENOUGH or self.read == MOST_READ:
                 self.left = True
                 return
             self.read += 1

@@ -24,10 +24,10 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.evaluation.metrics.perplexity import strided_losses
 
 GAIN = 2.0  # nats
-MOST = 2.0  # nats
+KEY_LOSS = 2.0  # nats
 
 
-def is_key(far_n: Tensor, near_n: Tensor, *, gain: float = GAIN, most: float = MOST) -> Tensor:
+def is_key(far_n: Tensor, near_n: Tensor, *, gain: float = GAIN, most: float = KEY_LOSS) -> Tensor:
     """Which tokens are key tokens, by their losses.
 
     far, near = torch.tensor([0.5, 0.5, 2.5]), torch.tensor([3.0, 2.0, 9.0])
@@ -44,7 +44,7 @@ def key_tokens(
     far: int | None = None,
     advance: int | None = None,
     gain: float = GAIN,
-    most: float = MOST,
+    most: float = KEY_LOSS,
     begin: Sequence[int] = (),
 ) -> Tensor:
     """Which tokens of a text [tokens] are key tokens of a model as it stands: [tokens - 1], without the first.

@@ -30,7 +30,7 @@ from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.use.long_text import PIECE, Progress, ReadChunk
 from ropewalk.spec import Json
 
-LEAST = 2  # tokens: one to read and one to predict
+FEWEST_TOKENS = 2  # tokens: one to read and one to predict
 
 
 class HeldOutText(NamedTuple):
@@ -75,8 +75,8 @@ class StreamResult:
 
 def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> HeldOutText:
     """The first `count` tokens of a corpus, which is repeated if it is too short."""
-    if count < LEAST:
-        raise InvalidValue("tokens", f"at least {LEAST}", count)
+    if count < FEWEST_TOKENS:
+        raise InvalidValue("tokens", f"at least {FEWEST_TOKENS}", count)
     texts: list[Tensor] = []
     total = 0
     for document in documents(corpus, "held out"):

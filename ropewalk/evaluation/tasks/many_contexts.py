@@ -29,11 +29,11 @@ from ropewalk.hf.probe.probe import device_of
 from ropewalk.record import AT_LEAST_ONE, NOT_NEGATIVE
 from ropewalk.spec import Json
 
-FEWEST = 2  # contexts
-AT_ONCE = 16  # rows in a batch
+FEWEST_CONTEXTS = 2  # contexts
+BATCH_ROWS = 16  # rows in a batch
 BETA = 0.25
 WITHOUT_BETA = ("product", "retrieved")
-MOST = 20.0  # nats: the loss of a token that NBCE's filter leaves no probability
+HIGHEST_LOSS = 20.0  # nats: the loss of a token that NBCE's filter leaves no probability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class ManyContexts(AtDepths):
         return int(self.depth(sample) * self._count(subject, length))
 
     def _count(self, subject: Subject, length: int) -> int:
-        return max(FEWEST, length // self._piece(subject))
+        return max(FEWEST_CONTEXTS, length // self._piece(subject))
 
     def _piece(self, subject: Subject) -> int:
         return self.piece or subject.facts.trained_len
@@ -155,7 +155,7 @@ def _of_one_length(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
     """Batches, in order, whose rows need no padding."""
     batches: list[list[Prompt]] = []
     for prompt in prompts:
-        if not batches or len(batches[-1]) == AT_ONCE or batches[-1][-1].length != prompt.length:
+        if not batches or len(batches[-1]) == BATCH_ROWS or batches[-1][-1].length != prompt.length:
             batches.append([])
         batches[-1].append(prompt)
     return batches
@@ -175,6 +175,6 @@ def combined(rule: Decoding, logp_bnv: Tensor, answer: Sequence[int]) -> Combine
     for place, token in enumerate(answer):
         logp, last = rule.combine(logp_bnv[:, place], last)
         result.hits.append(int(logp.argmax()) == token)
-        result.losses.append(min(MOST, -float(logp.double().log_softmax(-1)[token])))
+        result.losses.append(min(HIGHEST_LOSS, -float(logp.double().log_softmax(-1)[token])))
         result.chosen.append(last)
     return result

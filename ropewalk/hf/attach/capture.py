@@ -23,7 +23,7 @@ from ropewalk.scoped import scoped
 from ropewalk.spec import Weights
 
 Of = TypeVar("Of")
-CLOSE = 1e-2  # relative to the largest number: the error of half precision
+CAPTURE_RTOL = 1e-2  # relative to the largest number: the error of half precision
 
 
 class CapturedLayer(NamedTuple):
@@ -82,7 +82,7 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     zero, once, twice = (_captured_of(model, factor * some) for factor in (0, 1, 2))
     for base, one, two in zip(zero, once, twice, strict=True):
         for a, b, c in ((base.q_bhid, one.q_bhid, two.q_bhid), (base.k_bgjd, one.k_bgjd, two.k_bgjd)):
-            if not (c - 2 * b + a).abs().max() <= CLOSE * c.abs().max():
+            if not (c - 2 * b + a).abs().max() <= CAPTURE_RTOL * c.abs().max():
                 sentence = (
                     f"queries and keys of layer {base.layer.depth} are not a product plus a bias (is there a norm?)"
                 )

@@ -32,7 +32,7 @@ from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 # at most, a step of bfloat16 near 1; for longer texts our attention computes angles in float64. A model that was
 # trained to more was trained with such angles.
 FURTHEST = 2**17
-CLOSE = 1e-5  # relative: what is read back from cos and sin in float32
+TABLE_RTOL = 1e-5  # relative: what is read back from cos and sin in float32
 
 
 class TableSlot(NamedTuple):
@@ -137,7 +137,7 @@ def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
         content = wanted.tables.get(table_slot(layer)) if layer.rotating else None
         follows = content is None or (not layer.varies and _alike(layer, content))
         scaling = wanted.scalings.get(layer.module, layer.scaling)
-        if not follows or not math.isclose(layer.scaling, scaling, rel_tol=CLOSE):
+        if not follows or not math.isclose(layer.scaling, scaling, rel_tol=TABLE_RTOL):
             raise DoesNotFit.because("layer", f"layer {index} does not follow the tables of its rotary module")
 
 
@@ -197,7 +197,7 @@ def _with_scale(layer: ExtendedLayer, content: TableContent, scale: float) -> Ta
 def _scaling_of(layer: ExtendedLayer) -> float:
     """The factor that the attention module applies to its logits."""
     stated = layer.probed.module.__dict__.get("scaling")
-    if not isinstance(stated, float) or not math.isclose(stated, layer.probed.scaling, rel_tol=CLOSE):
+    if not isinstance(stated, float) or not math.isclose(stated, layer.probed.scaling, rel_tol=TABLE_RTOL):
         raise DoesNotFit(f"layer {layer.depth}", "one with an attribute `scaling`, to hold a temperature", stated)
     return stated
 
@@ -250,5 +250,5 @@ def _put(holder: dict[str, Any], name: str, value: Any, undo: ExitStack) -> None
 
 def _alike(layer: ProbedLayer, content: TableContent) -> bool:
     measured, expected = (torch.tensor(values, dtype=torch.float64) for values in (layer.inv_freq, content.inv_freq))
-    close = math.isclose(layer.temperature, content.temperature, rel_tol=CLOSE)
-    return close and bool(((measured - expected).abs() <= CLOSE * expected.abs() + 1e-9).all())
+    close = math.isclose(layer.temperature, content.temperature, rel_tol=TABLE_RTOL)
+    return close and bool(((measured - expected).abs() <= TABLE_RTOL * expected.abs() + 1e-9).all())

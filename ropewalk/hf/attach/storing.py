@@ -12,7 +12,7 @@ from torch import Tensor
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.hf.attach.handle import Handle
-from ropewalk.hf.attach.rotary_tables import CLOSE, table_slot
+from ropewalk.hf.attach.rotary_tables import TABLE_RTOL, table_slot
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import FILE, close
 from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config, temperature_of
@@ -70,5 +70,5 @@ def _follows(layer: ExtendedLayer, extension: Extension, text: Any) -> bool:
     except Exception:  # a class with other arguments, or one that refuses the config: whatever it raises
         return False
     wanted = static_table(extension, layer.facts).double()
-    alike = made.shape == wanted.shape and torch.allclose(made, wanted, rtol=CLOSE, atol=1e-9)
-    return alike and math.isclose(temperature, temperature_of(extension, layer), rel_tol=CLOSE)
+    alike = made.shape == wanted.shape and torch.allclose(made, wanted, rtol=TABLE_RTOL, atol=1e-9)
+    return alike and math.isclose(temperature, temperature_of(extension, layer), rel_tol=TABLE_RTOL)

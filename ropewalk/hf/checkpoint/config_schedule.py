@@ -25,8 +25,8 @@ from ropewalk.hf.runtime.layer import ExtendedLayer, lifted, type_of
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.inputs import in_force
 
-CLOSE, SINGLE = 1e-9, 1e-6  # relative: equal tables, in float64 and in a model's float32
-STILL = 1e20  # a divisor that stops the rotation of a pair, in float32 and for any length
+DOUBLE_RTOL, SINGLE = 1e-9, 1e-6  # relative: equal tables, in float64 and in a model's float32
+STOPPING_DIVISOR = 1e20  # a divisor that stops the rotation of a pair, in float32 and for any length
 MSCALE = ("factor", "mscale", "mscale_all_dim")  # DeepSeek's own scaling is read from these, whatever the type
 EXACT = 1e-12  # relative: the error of a power in float64
 
@@ -154,7 +154,7 @@ def _by_table(
     short = {} if temperature != 1 or keeps_scaling or not by_name else _by_one_number(table, facts, part)
     if short:
         return short
-    divisors = torch.where(table > 0, formula(facts) / table, STILL).tolist()
+    divisors = torch.where(table > 0, formula(facts) / table, STOPPING_DIVISOR).tolist()
     values: dict[str, Any] = {"rope_type": "longrope", "short_factor": divisors, "long_factor": divisors}
     values |= {"factor": 1.0, "attention_factor": temperature}
     if "original_max_position_embeddings" not in part:
@@ -166,7 +166,7 @@ def _by_table(
 
 def _by_one_number(table: Tensor, facts: Facts, part: dict[str, Any]) -> dict[str, Any]:
     """Another base, or one factor for all pairs, where those give the table; else nothing."""
-    close = CLOSE if facts.inv_freq is None else SINGLE
+    close = DOUBLE_RTOL if facts.inv_freq is None else SINGLE
     base = _base(float(table[-1]), facts.rotating)
     if base > 1 and _alike(formula(replace(facts, base=base)), table, close):
         return {"rope_theta": base, "rope_type": "default"}

@@ -22,7 +22,7 @@ from ropewalk.files import holds, reading, why
 
 MAGIC, TEXT, LIST = b"GGUF", 8, 9
 NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # by the type's number
-MOST_TENSORS, MOST_VALUES, LONGEST = 1_000_000, 100_000, 2**24  # of a file that was not made to exhaust memory
+MOST_TENSORS, MOST_VALUES, LONGEST_STRING = 1_000_000, 100_000, 2**24  # of a file that was not made to exhaust memory
 ARCHITECTURE, WORDS = "general.architecture", "tokenizer.ggml.tokens"
 DIVISORS, FLOAT32, ALIGNMENT = "rope_freqs.weight", 0, 32
 READ_BY_TRANSFORMERS = ("gpt-oss",)  # architectures whose scaling it reads
@@ -192,7 +192,7 @@ def _text(file: BinaryIO) -> str:
 
 def _bytes(file: BinaryIO, count: int) -> bytes:
     """The next bytes; a file that has no more is refused."""
-    read = file.read(min(count, LONGEST))
+    read = file.read(min(count, LONGEST_STRING))
     if len(read) < count:
         raise Unreadable("model", "a whole GGUF file", file.name, remedy=f"it ends or breaks off early; {AGAIN}")
     return read

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ropewalk.hf.engine_check.engines.signature import EngineRotation, QueryScale, RopeConfig
 from ropewalk.spec import Json
 
-CLOSE = 1e-5  # relative: tables and temperatures in float32
+TABLE_RTOL = 1e-5  # relative: tables and temperatures in float32
 
 
 class Difference(NamedTuple):
@@ -50,7 +50,7 @@ def _pair(engine: EngineRotation, meant: EngineRotation) -> int | None:
         return min(len(one), len(two))
     apart = (one - two).abs() / two.abs().clamp(min=1e-30)
     worst = int(apart.argmax())
-    return worst if float(apart[worst]) > CLOSE else None
+    return worst if float(apart[worst]) > TABLE_RTOL else None
 
 
 def _table(engine: EngineRotation, meant: EngineRotation, text: int, pair: int) -> Difference:
@@ -68,7 +68,7 @@ def _scale_at(scale: QueryScale | None, position: int) -> float:
 
 
 def _close(one: float, two: float) -> bool:
-    return math.isclose(one, two, rel_tol=CLOSE)
+    return math.isclose(one, two, rel_tol=TABLE_RTOL)
 
 
 def compared_texts(config: RopeConfig, name: str, served: int) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from ropewalk.hf.engine_check.engines.signature import (
 from ropewalk.hf.engine_check.engines.standard import scaled, stated
 
 Changes = dict[str, Any]
-STILL = 1e20  # a divisor that stops the rotation of a pair
+STOPPING_DIVISOR = 1e20  # a divisor that stops the rotation of a pair
 QUERY_SCALE = "llama_4_scaling"
 LAYOUT = ("rope_theta", "llama_4_scaling_beta")
 
@@ -115,7 +115,7 @@ def _pair_by_pair(config: RopeConfig, name: str, served: int) -> dict[str, Any]:
 
 def _divisors(config: RopeConfig, name: str, meant: EngineRotation) -> list[float]:
     base = plain(config.base(name), 2 * len(meant.inv_freq))
-    return [float(value) for value in (base / meant.inv_freq).clamp(max=STILL)]
+    return [float(value) for value in (base / meant.inv_freq).clamp(max=STOPPING_DIVISOR)]
 
 
 def _changes(config: RopeConfig, changed: RopeConfig) -> Changes:

@@ -10,9 +10,10 @@ from typing import Any
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 
-LONGEST = 10**12  # tokens
-LARGE, SMALL = 1e6, 1e-6
-STILL = 1e31  # `ropewalk export` divides by 1e20 where a pair does not rotate; tokenizers without a length state 1e30
+TOKEN_LIMIT = 10**12  # tokens
+LARGE, SMALLEST_NUMBER = 1e6, 1e-6
+# `ropewalk export` divides by 1e20 where a pair does not rotate; tokenizers without a length state 1e30.
+LARGEST_NUMBER = 1e31
 LENGTH = "original_max_position_embeddings"
 # Keys that configs state as null where they mean that there is none.
 MAY_BE_NULL = frozenset(
@@ -35,18 +36,18 @@ def _is_whole(value: Any, first: int, last: int) -> bool:
 
 
 Rule = tuple[str, Callable[[Any], bool]]
-ABOVE_0: Rule = ("a number above 0 and at most 1,000,000", lambda value: _is_number(value, SMALL, LARGE))
+ABOVE_0: Rule = ("a number above 0 and at most 1,000,000", lambda value: _is_number(value, SMALLEST_NUMBER, LARGE))
 FROM_0: Rule = ("a number from 0 to 1,000", lambda value: _is_number(value, 0, 1000))
 TEXT: Rule = ("a name", lambda value: isinstance(value, str) and bool(value))
 LIST: Rule = ("a list of numbers, one for each pair", lambda value: isinstance(value, list | tuple))
 FLAG: Rule = ("true or false", lambda value: isinstance(value, bool))
-TOKENS: Rule = ("a whole number of tokens, 2 at least", lambda value: _is_whole(value, 2, LONGEST))
+TOKENS: Rule = ("a whole number of tokens, 2 at least", lambda value: _is_whole(value, 2, TOKEN_LIMIT))
 RULES: dict[str, Rule] = {
     "rope_type": TEXT,
     "type": TEXT,
-    "rope_theta": ("a number above 1", lambda value: _is_number(value, 1 + SMALL, STILL)),
+    "rope_theta": ("a number above 1", lambda value: _is_number(value, 1 + SMALLEST_NUMBER, LARGEST_NUMBER)),
     "factor": ("a number from 1 to 1,000,000", lambda value: _is_number(value, 1, LARGE)),
-    "partial_rotary_factor": ("a number above 0 and at most 1", lambda value: _is_number(value, SMALL, 1)),
+    "partial_rotary_factor": ("a number above 0 and at most 1", lambda value: _is_number(value, SMALLEST_NUMBER, 1)),
     LENGTH: TOKENS,
     **dict.fromkeys(("attention_factor", "attn_factor", "short_mscale", "long_mscale", "alpha"), ABOVE_0),
     **dict.fromkeys(("beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor"), ABOVE_0),
@@ -103,7 +104,7 @@ def require_pairs(name: str, part: Mapping[str, Any], kind: str, head_dim: Any, 
         if len(values) != dims // 2:
             raise InvalidValue.because(where + key, f"{where}{key} must be {rule}, and has {len(values)}")
         for value in values:
-            if not _is_number(value, SMALL, STILL):
+            if not _is_number(value, SMALLEST_NUMBER, LARGEST_NUMBER):
                 raise InvalidValue(where + key, rule, value)
 
 
@@ -117,7 +118,7 @@ def valid_size(field: str, value: Any) -> int:
 def require_lengths(text: Mapping[str, Any]) -> None:
     """Refuse lengths beside the rope parameters that are no lengths; engines read these too."""
     for key in (LENGTH, *LENGTHS):
-        if text.get(key) is not None and not _is_number(text[key], 2, STILL):
+        if text.get(key) is not None and not _is_number(text[key], 2, LARGEST_NUMBER):
             raise InvalidValue(f"config.{key}", TOKENS[0], text[key])
     scaling = text.get(QUERY_SCALE)
     if scaling is None:

@@ -14,7 +14,7 @@ from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension import Extension
 from ropewalk.facts import Facts
 from ropewalk.frequencies import Frequencies, Table
-from ropewalk.hf.probe.facts import CLOSE, lengths_of, parts_of
+from ropewalk.hf.probe.facts import TABLE_RTOL, lengths_of, parts_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.parsing import Line, read_line
 
@@ -105,7 +105,7 @@ def is_stretched(layer: ProbedLayer, facts: Facts) -> bool:
     plain = facts.undone.inv_freq  # with the pairs that do not rotate by the model's layout
     if facts.inv_freq is None or plain is None:
         return facts.inv_freq is not None
-    return any(abs(theta - usual) > CLOSE * usual for theta, usual in zip(facts.inv_freq, plain, strict=True))
+    return any(abs(theta - usual) > TABLE_RTOL * usual for theta, usual in zip(facts.inv_freq, plain, strict=True))
 
 
 def _named(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:

@@ -17,7 +17,7 @@ from ropewalk.trained_to import stated
 if TYPE_CHECKING:
     from ropewalk.hf.probe.probed_layer import ProbedLayer  # it needs more of transformers than reading a config does
 
-CLOSE = 1e-5  # relative: the error of tables in float32
+TABLE_RTOL = 1e-5  # relative: the error of tables in float32
 USUAL_BASE = 10_000.0
 _CORRECTED = "_ropewalk_trained_len"  # of a model: the trained length that corrects its config
 
@@ -144,7 +144,7 @@ def _is_plain(facts: Facts, layer: ProbedLayer) -> bool:
     measured, expected = torch.tensor(layer.inv_freq, dtype=torch.float64), formula(facts)
     if len(measured) != len(expected):
         return False
-    return bool(((measured - expected).abs() <= CLOSE * expected).all())
+    return bool(((measured - expected).abs() <= TABLE_RTOL * expected).all())
 
 
 def _own_table(layer: ProbedLayer) -> tuple[float, ...]:
@@ -155,5 +155,5 @@ def _own_table(layer: ProbedLayer) -> tuple[float, ...]:
     if table is None or table.shape != measured.shape:
         return layer.inv_freq
     exact = table.detach().double().cpu()
-    same = ((exact - measured).abs() <= CLOSE * measured.abs() + CLOSE**2).all()
+    same = ((exact - measured).abs() <= TABLE_RTOL * measured.abs() + TABLE_RTOL**2).all()
     return tuple(exact.tolist()) if same else layer.inv_freq

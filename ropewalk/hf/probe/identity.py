@@ -18,7 +18,7 @@ from ropewalk.hf.probe.quantised import format_of
 
 # Relative to the logits' root mean square. Mistakes are above 0.1; half precision is 0.05 off in deep models. A model
 # in float64 may be as far off as one in float32: transformers computes the angles of both in float32.
-CLOSE = {torch.float32: 1e-3, torch.float64: 1e-3}
+IDENTITY_RTOL = {torch.float32: 1e-3, torch.float64: 1e-3}
 HALF = 0.1
 # Where layers choose keys: of two that score alike, rounding decides. transformers' own eager and sdpa are 0.13 apart.
 HALF_CHOOSING = 0.2
@@ -61,7 +61,7 @@ def _answer(host: PreTrainedModel, ids: Tensor) -> Tensor:
 
 def allowed_error(host: PreTrainedModel, dtype: torch.dtype, half: float = HALF) -> float:
     """The relative error of logits that rounding explains. Quantised layers round activations too, to 16 or 8 bits."""
-    return half if format_of(host) else CLOSE.get(dtype, half)
+    return half if format_of(host) else IDENTITY_RTOL.get(dtype, half)
 
 
 def count(host: PreTrainedModel, most: int) -> int:

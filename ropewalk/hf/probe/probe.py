@@ -38,7 +38,7 @@ from ropewalk.hf.probe.rotation.inline import inline_layers
 from ropewalk.hf.probe.rotation.modules import watched_rotation
 from ropewalk.hf.probe.rotation.norms import NormsAfter, norm_weight, norms_watched
 from ropewalk.hf.probe.rotation.tables import (
-    FAR,
+    PAST_EVERY_SWITCH,
     LongTable,
     RotaryCall,
     along,
@@ -49,7 +49,7 @@ from ropewalk.hf.probe.rotation.tables import (
 from ropewalk.hf.probe.threads import alone_with
 
 TOKENS = 5
-CLOSE = 1e-3  # relative to the largest number: the error of half precision
+PROBE_RTOL = 1e-3  # relative to the largest number: the error of half precision
 NAME = "ropewalk_probe"
 UNREADABLE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # what models raise without other inputs
 
@@ -252,7 +252,7 @@ def _rotated(blanks: Sequence[CapturedCall], calls: Sequence[RotaryCall]) -> Rot
     for blank, call in zip(blanks, calls, strict=True):
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
         if dims:
-            short, long = (measured(call, len(dims), last) for last in (1, FAR))
+            short, long = (measured(call, len(dims), last) for last in (1, PAST_EVERY_SWITCH))
             if 2 * len(short[0]) != len(dims):
                 got = f"{len(dims)} dimensions of queries change with {len(short[0])} pairs"
                 got = "values are rotated too" if blank.v_bhnd.isnan().any() else got
@@ -284,7 +284,7 @@ def _layer(
     weights = [weight[rotated.dims] if weight.dim() else weight for weight in weights]
     # A weighted norm rounds, and dividing by its weight does not undo that; mistakes are as large as the numbers.
     rounding = 4 * torch.finfo(unrotated.q_bhnd.dtype).eps if any(norms) else 0.0
-    interleaved, clockwise = _pairs(_plain(once, weights), _plain(turned, weights), max(CLOSE, rounding))
+    interleaved, clockwise = _pairs(_plain(once, weights), _plain(turned, weights), max(PROBE_RTOL, rounding))
     return still._replace(
         first=rotated.dims[0],
         rotating=len(rotated.dims),
@@ -347,5 +347,5 @@ def _pairs(unrotated: Tensor, quarter: Tensor, close: float) -> tuple[bool | Non
     return None, False
 
 
-def _close(one: Tensor, other: Tensor, close: float = CLOSE) -> bool:
+def _close(one: Tensor, other: Tensor, close: float = PROBE_RTOL) -> bool:
     return bool((one - other).abs().max() <= close * other.abs().max())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CLOSE = 2e-2  # of cos^2 + sin^2: the error of bfloat16
+UNIT_RTOL = 2e-2  # of cos^2 + sin^2: the error of bfloat16
 RotaryOutput = tuple[Tensor, Tensor] | Tensor
 
 
@@ -30,7 +30,7 @@ def rotates(output: Any) -> bool:
     if cos.shape != sin.shape or cos.dim() < 2 or not (cos.is_floating_point() and sin.is_floating_point()):
         return False
     size = (cos.float().square() + sin.float().square()).flatten()
-    return bool(sin.any()) and bool(torch.isclose(size, size[:1], rtol=CLOSE).all())
+    return bool(sin.any()) and bool(torch.isclose(size, size[:1], rtol=UNIT_RTOL).all())
 
 
 def filled(output: RotaryOutput, cos: float, sin: float, dtype: torch.dtype | None = None) -> RotaryOutput:

@@ -8,7 +8,7 @@ INCOMPLETE = "\ufffd"  # what an incomplete character is decoded to
 PATIENCE = 8  # tokens that may wait for the rest of a character; none has more bytes than 4
 CONTEXT = 6  # tokens that are decoded again with the next: a decoder drops the space before the first
 CHARACTER = 4  # tokens of one character, at most: the context may have to begin so many earlier
-LONGEST = 48  # tokens that are decoded together, at most
+MOST_DECODED = 48  # tokens that are decoded together, at most
 
 
 class GrowingText:
@@ -45,7 +45,7 @@ class GrowingText:
         """Keep the last tokens, from the beginning of a character: so their text is the end of the whole one."""
         for count in range(CONTEXT, CONTEXT + CHARACTER):
             kept = self._decode(self._ids[-count:])
-            if text.endswith(kept) or len(self._ids) >= LONGEST:
+            if text.endswith(kept) or len(self._ids) >= MOST_DECODED:
                 self._ids, self._shown = self._ids[-count:], len(kept)
                 return
 

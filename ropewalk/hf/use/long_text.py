@@ -26,13 +26,13 @@ from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
-PIECE, FEWEST = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
+PIECE, SMALLEST_PIECE = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
 MOST_PAIRS = 2**24  # of a chunk and the whole text, which such a mask has a number for: 64 MiB in float32
 MOST_ON_GPU = 2**27  # where eight times as many chunks would take longer than what a mask hides
 MOST_LOGITS = 2**28  # of a chunk: 1 GiB in float32
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
-CLOSE = 2e-2  # relative to the largest logit, for half precision
+LOGITS_RTOL = 2e-2  # relative to the largest logit, for half precision
 LEAST_TEMPERATURE = float(torch.finfo(torch.float32).tiny)  # smaller ones are the likeliest token as well
 
 Progress = Callable[[int, int], None]  # called after each chunk with the tokens read so far, and all tokens
@@ -157,7 +157,7 @@ def _judged_pieces(
     handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
     if kwargs["use_cache"]:
         most = MOST_PAIRS if device_of(host).type == "cpu" else MOST_ON_GPU
-        piece = min(piece, max(FEWEST, most // ids.shape[1]))
+        piece = min(piece, max(SMALLEST_PIECE, most // ids.shape[1]))
         if head.scale is None:  # it gives the logits of the whole chunk
             words: Any = host.get_input_embeddings().weight
             piece = max(1, min(piece, MOST_LOGITS // len(words)))
@@ -296,8 +296,8 @@ def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:
         return None  # it computes more than its weight says, as under an adapter
     ours, theirs = answer.double(), host(input_ids=ids, use_cache=False).logits.double()
     scale = float((ours * theirs).sum() / ours.square().sum())
-    close = (ours * scale - theirs).abs().max() <= CLOSE * theirs.abs().max()
-    return scale if close and (head.bias is None or abs(scale - 1) < CLOSE) else None
+    close = (ours * scale - theirs).abs().max() <= LOGITS_RTOL * theirs.abs().max()
+    return scale if close and (head.bias is None or abs(scale - 1) < LOGITS_RTOL) else None
 
 
 def _is_plain(head: Any) -> bool:

@@ -31,7 +31,7 @@ from ropewalk.hf.use.adapter import MERGE, base_of, is_adapted, load_adapter, re
 
 FAILURES = (OSError, SafetensorError)  # the errors of a full disk
 TOKENS = 256  # of the text on which the saved model must give the same logits
-FAR = 20_000  # the last position of that test: farther, angles in float32 change the logits
+LAST_TESTED = 20_000  # the last position of that test: farther, angles in float32 change the logits
 
 
 def save(
@@ -63,7 +63,7 @@ def save(
             handle.keep(place, target_len=target_len)
             close(place)
             how = f"ropewalk.load: {reason}"
-        reached = min(handle.facts.trained_len * handle.extension.theta.stretch, FAR)
+        reached = min(handle.facts.trained_len * handle.extension.theta.stretch, LAST_TESTED)
         require_same(host, place, target_len or int(reached))
         save_tokenizer(tokenizer, place)
     return how
@@ -171,7 +171,7 @@ def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
         raise DoesNotFit.because("model", f"the saved model is not the same when loaded: {name} differs")
     count = min(length, TOKENS)
     ids = torch.arange(count, device=device)[None] * 7 % host.config.get_text_config().vocab_size
-    for first in sorted({0, min(length, FAR) - count}):
+    for first in sorted({0, min(length, LAST_TESTED) - count}):
         places = torch.arange(first, first + count, device=device)[None]
         inputs = {"input_ids": ids, "position_ids": places, "use_cache": False}
         with _in_its_own_precision(host), quiet(host), quiet(again), torch.no_grad():

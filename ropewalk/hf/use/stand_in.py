@@ -19,7 +19,7 @@ from torch import nn
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.checkpoint.fetch import loader_of
 
-MOST = 400_000_000  # numbers in all weights: 1.6 GB
+MOST_WEIGHTS = 400_000_000  # numbers in all weights: 1.6 GB
 WORDS, FEATURES, RANK = 512, 32, 16
 SMALLER = (  # sizes that attention does not depend on
     (re.compile(r"(^|_)vocab_size"), WORDS),
@@ -33,13 +33,13 @@ UNBUILT = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtime
 
 
 def stand_in(config: Any) -> Any:
-    """A small model whose attention is that of a config; refused where it would need more than MOST numbers."""
+    """A small model whose attention is that of a config; refused where it would need more than MOST_WEIGHTS numbers."""
     original = _built(config, "meta")
     for smaller, sizes in _smaller(config) if original is not None else ():
         outline = _built(smaller, "meta")
         if outline is None or not _is_alike(original, outline, sizes):
             continue
-        if sum(parameter.numel() for parameter in outline.parameters()) <= MOST:
+        if sum(parameter.numel() for parameter in outline.parameters()) <= MOST_WEIGHTS:
             model = _built(smaller, "cpu").eval()
             if not sizes or _reads(model):
                 return model

@@ -15,7 +15,7 @@ from ropewalk.lab.data.packs import PackedRows, Row
 from ropewalk.lab.data.passages import Passages
 from ropewalk.lab.data.tokens import Numbers, TokenizedCorpus
 
-CLOSE = 1e-6  # of shares to 1
+SHARES_ATOL = 1e-6  # of shares to 1
 
 
 def drawn(shares: Sequence[float], count: int, seed: int) -> Numbers:
@@ -29,7 +29,7 @@ class Mixture(Dataset[Row]):
 
     def __init__(self, parts: Sequence[tuple[float, Dataset[Row]]], *, count: int, seed: int = 0) -> None:
         shares = [share for share, _ in parts]
-        if not shares or min(shares) < 0 or abs(sum(shares) - 1) > CLOSE:
+        if not shares or min(shares) < 0 or abs(sum(shares) - 1) > SHARES_ATOL:
             raise InvalidValue("shares", "all at least 0, with a sum of 1", shares)
         self._parts = [rows for _, rows in parts]
         _require_alike(self._parts)

@@ -13,7 +13,7 @@ from ropewalk.hf.attach.extend import planned
 from ropewalk.hf.runtime.layer import ExtendedLayer
 
 LAST = 4  # tokens at the end of a text, which see the most distances
-CLOSE = 1e-9  # of logits in float64
+LOGITS_ATOL = 1e-9  # of logits in float64
 
 
 def changes_nothing(
@@ -35,4 +35,4 @@ def _same_logits(base: ExtendedLayer, layer: ExtendedLayer, length: int) -> bool
         reference_logits(q_bhid, k_bgjd, one.extension, replace(facts, inv_freq=one.facts.inv_freq))
         for one in (layer, base)
     )
-    return torch.allclose(logits, expected, rtol=0, atol=CLOSE)
+    return torch.allclose(logits, expected, rtol=0, atol=LOGITS_ATOL)

@@ -26,7 +26,7 @@ from ropewalk.hf.probe.rotation.modules import rotary_modules
 from ropewalk.lab.data.packs import Row, collated
 from ropewalk.lab.training.train import TrainingPlan
 
-CLOSE = 1e-6  # of shares to 1
+SHARES_ATOL = 1e-6  # of shares to 1
 
 
 class LengthStage(NamedTuple):
@@ -42,7 +42,7 @@ class LengthSchedule(Dataset[Row]):
 
     def __init__(self, stages: Sequence[LengthStage], plan: TrainingPlan, *, processes: int | None = None) -> None:
         shares = [stage.share for stage in stages]
-        if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > CLOSE:
+        if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > SHARES_ATOL:
             raise InvalidValue("shares", "all above 0, with a sum of 1", shares)
         self._stages = stages
         lengths = [len(stage.rows[0]["input_ids"]) for stage in stages]

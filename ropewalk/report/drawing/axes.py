@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Kind = Literal["even", "log", "signed log"]
-FAR = 1e4  # pixels: where infinity is
+EDGE = 1e4  # pixels: where infinity is
 KNEE = 0.05  # below it a signed logarithmic axis is even
-LEAST = 1e-9  # what a logarithmic axis takes for 0
+TAKEN_FOR_0 = 1e-9  # what a logarithmic axis takes for 0
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -36,7 +36,7 @@ class Axis:
         low, high, place = (_warped(number, self.kind) for number in (self.low, self.high, value))
         if math.isnan(place):
             return math.nan
-        return min(max(self.start + (place - low) / (high - low) * (self.end - self.start), -FAR), FAR)
+        return min(max(self.start + (place - low) / (high - low) * (self.end - self.start), -EDGE), EDGE)
 
     def beyond(self, value: float) -> int:
         """1 above the axis, -1 below it, 0 on it."""
@@ -49,7 +49,7 @@ class Axis:
 
 def _warped(value: float, kind: Kind) -> float:
     if kind == "log":
-        return math.log2(value) if value > LEAST else math.log2(LEAST)
+        return math.log2(value) if value > TAKEN_FOR_0 else math.log2(TAKEN_FOR_0)
     return math.asinh(value / KNEE) if kind == "signed log" else value
 
 
@@ -58,7 +58,7 @@ def spanning(values: Iterable[float], start: float, end: float, kind: Kind = "ev
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(finite), max(finite)
     if kind == "log":
-        low = max(low, LEAST)
+        low = max(low, TAKEN_FOR_0)
         margin = max(high / low, 1.1) ** room
         return Axis(low / margin, max(high, low) * margin, start, end, kind)
     margin = max(room * (high - low), 1e-4 * max(1.0, abs(high))) if high > low else max(0.05, abs(high) * room)

@@ -21,9 +21,9 @@ from ropewalk.report.drawing.plot import Plot, clipped, grid, headings, upright
 from ropewalk.report.drawing.styles import marker, style_of
 
 LABEL, ROW = 18, 20  # pixels between labels beside a plot, and below it
-LONGEST, LETTER = 26, 7.3  # letters of a label, and the pixels of one
+LONGEST_LABEL, LETTER = 26, 7.3  # letters of a label, and the pixels of one
 BEFORE, VALUE = 54, 66  # pixels of a label before its name, and of its number
-FEW = 12  # points that have markers
+MOST_MARKED = 12  # points that have markers
 CALM = 2  # bands that can be shown at once
 UP, DOWN = "▲", "▼"  # beyond the scale
 
@@ -116,7 +116,7 @@ def _on(line: ChartLine, axis: Axis) -> ChartLine:
 
 
 def _names(chart: LineChart, canvas: Canvas) -> list[str]:
-    return shortened([line.name for line in chart.lines], 34 if canvas.narrow else LONGEST)
+    return shortened([line.name for line in chart.lines], 34 if canvas.narrow else LONGEST_LABEL)
 
 
 def _across(chart: LineChart, left: float, right: float) -> Axis:
@@ -145,7 +145,7 @@ def _series(chart: LineChart, line: ChartLine, plot: Plot) -> list[Markup]:
     if band:
         whole.insert(0, element("path", d=path(band, close=True), class_="band"))
     places = [(x, y) for x, y in points if not math.isnan(y)]
-    if len(places) <= FEW or len(points) <= FEW:
+    if len(places) <= MOST_MARKED or len(points) <= MOST_MARKED:
         whole += [element("path", d=marker(line.key, *place), class_="marker") for place in places]
     return [clipped(plot, *whole), *_cut(line, plot)]
 

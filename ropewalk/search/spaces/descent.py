@@ -22,12 +22,12 @@ from torch import Tensor
 
 from ropewalk.extension import Extension
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.pairs import MOST, Pairs, read_genes, static_genes, values_of
+from ropewalk.search.spaces.pairs import MOST_SHARE, Pairs, read_genes, static_genes, values_of
 from ropewalk.search.spaces.signature import Space, Values
 from ropewalk.search.trials import MeasuredTrial, ranked
 
 FLOOR = 1e-4  # (nats per token and share) squared: gradients far below this cause no step
-LONGEST = 0.12  # largest step in share, a power of the factor: for factor 8, 1.28 times
+LARGEST_STEP = 0.12  # largest step in share, a power of the factor: for factor 8, 1.28 times
 HALVINGS = 4  # of the step, before it is given up
 ALIKE = Pairs()  # has the same genes and tables
 
@@ -68,7 +68,7 @@ class Descent(Space):
         known = {trial.extension for trial in past}
         for leader in (trial for trial in ranked(past)[:1] if trial.direction):
             for halving in range(HALVINGS):
-                values = _stepped(goal, leader, LONGEST / 2**halving)
+                values = _stepped(goal, leader, LARGEST_STEP / 2**halving)
                 if self.extension(goal, values) not in known:
                     return values
         return None
@@ -78,5 +78,5 @@ def _stepped(goal: Goal, leader: MeasuredTrial, length: float) -> Values:
     """The leader's genes, moved; the last is the temperature's logarithm."""
     shares, warmth = read_genes(goal, leader.extension)
     *steps, warmer = (length * step for step in leader.direction)
-    moved = tuple(min(max(share + step, 0.0), MOST) for share, step in zip(shares, steps, strict=True))
+    moved = tuple(min(max(share + step, 0.0), MOST_SHARE) for share, step in zip(shares, steps, strict=True))
     return values_of(goal, moved, warmth * math.exp(warmer))

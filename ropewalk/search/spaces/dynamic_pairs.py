@@ -20,7 +20,7 @@ from ropewalk.extension import Extension
 from ropewalk.frequencies import ByShares, Dynamic
 from ropewalk.scales import DynamicTemperature, YarnTemperature
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.pairs import CROSSED, MOST, PARENTS, Genes, Pairs, bred, mutated, names, parents
+from ropewalk.search.spaces.pairs import CROSSED, MOST_SHARE, PARENTS, Genes, Pairs, bred, mutated, names, parents
 from ropewalk.search.spaces.signature import Space, Values
 from ropewalk.search.trials import MeasuredTrial, ranked
 
@@ -35,7 +35,7 @@ class DynamicPairs(Space):
     name: ClassVar[str] = "dynamic_pairs"
 
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
-        shares = {name: FloatDistribution(0.0, MOST) for name in names(goal)}
+        shares = {name: FloatDistribution(0.0, MOST_SHARE) for name in names(goal)}
         return {**shares, "coefficient": FloatDistribution(0.0, HOTTEST)}
 
     def example(self, goal: Goal) -> Values:

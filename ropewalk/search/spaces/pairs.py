@@ -31,7 +31,7 @@ from ropewalk.search.spaces.parts import Parts
 from ropewalk.search.spaces.signature import Space, Values, drawn_parent, scheduled, temperature
 from ropewalk.search.trials import MeasuredTrial, ranked
 
-MOST = 1.5  # share: the factor to this power
+MOST_SHARE = 1.5  # share: the factor to this power
 PARENTS = 8
 STEPS = (0.01, 0.2)  # of a share: from fine to coarse, drawn log-uniformly
 ROUNDED = 1e-3  # of a share: rounding error of equal ones
@@ -46,7 +46,7 @@ class Pairs(Space):
     name: ClassVar[str] = "pairs"
 
     def knobs(self, goal: Goal) -> dict[str, BaseDistribution]:
-        return {**{name: FloatDistribution(0.0, MOST) for name in names(goal)}, "temperature": temperature()}
+        return {**{name: FloatDistribution(0.0, MOST_SHARE) for name in names(goal)}, "temperature": temperature()}
 
     def example(self, goal: Goal) -> Values:
         parts = Parts()
@@ -94,7 +94,7 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
     table = static_table(layer, layer.ground(goal.facts))
     times = torch.where(table > 0, trained(goal.facts) / table, 1.0)  # a pair that is not rotated cannot be slowed
     stretch = times.log() / math.log(goal.factor)
-    return tuple(stretch.clamp(0, MOST).tolist()), warmth
+    return tuple(stretch.clamp(0, MOST_SHARE).tolist()), warmth
 
 
 def static_genes(goal: Goal, extension: Extension) -> tuple[Genes, float] | None:
@@ -127,7 +127,7 @@ def mutated(mother: Genes, random: Random) -> Genes:
     for _ in range(random.randint(1, 3)):
         first, last = sorted(random.sample(range(len(shares) + 1), 2))
         step = random.gauss(0, math.exp(random.uniform(*map(math.log, STEPS))))
-        shares[first:last] = [min(max(share + step, 0.0), MOST) for share in shares[first:last]]
+        shares[first:last] = [min(max(share + step, 0.0), MOST_SHARE) for share in shares[first:last]]
     return monotone(shares)
 
 

@@ -10,7 +10,7 @@ from ropewalk.serve.api.answering import Answering, Carried
 from ropewalk.serve.api.responses.errors import Refusal, unknown_model
 
 AT = "@"
-LONGEST = 500  # characters of a name
+LONGEST_NAME = 500  # characters of a name
 REMEMBERED = 256  # spellings
 
 
@@ -44,7 +44,7 @@ class Names:
         """The model of a name, or a refusal that names the nearest one."""
         if asked is None:
             return self._of(self.start)
-        if len(asked) > LONGEST:
+        if len(asked) > LONGEST_NAME:
             raise self._unknown(asked)
         return self._spelled(asked)
 

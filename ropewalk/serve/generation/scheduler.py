@@ -23,7 +23,7 @@ from ropewalk.serve.generation.sequence import Sequence
 
 PAID_BACK = 1.5  # seconds of plain steps for each second that reading took
 BESIDE = 512  # tokens of new prompts in a step in which answers are being written; or one chunk of another
-AT_ONCE = 2048  # prompt tokens of a step in which no answer is being written
+PROMPT_TOKENS = 2048  # prompt tokens of a step in which no answer is being written
 
 
 class Work(NamedTuple):
@@ -114,7 +114,7 @@ class Scheduler:
         reading = sorted((run for run in self.running if run.reading is not None), key=lambda run: run.attained)
         if writing and self._debt > 0:
             reading = [run for run in reading if not run.attained]
-        room = BESIDE if writing else AT_ONCE
+        room = BESIDE if writing else PROMPT_TOKENS
         for run in reading:
             for one in run.sequences:
                 if room <= 0:

@@ -19,7 +19,7 @@ from ropewalk.serve.generation.memory.page_space import START, PageSpace, name_a
 
 CHUNK = 256  # tokens that are read at once, at most
 DEEP = 4096  # tokens before a chunk from which it is half as long, and so on
-LEAST = 64
+SMALLEST_CHUNK = 64
 NONE = -1  # no page: forgotten, or not read yet
 ROOM = 64  # places that a table grows by
 
@@ -136,7 +136,7 @@ class Sequence:
     def _chunk_size(self) -> int:
         """The tokens between two borders, here."""
         halvings = (self.length // DEEP).bit_length()
-        return max(CHUNK >> halvings, LEAST, self.size)
+        return max(CHUNK >> halvings, SMALLEST_CHUNK, self.size)
 
     def _names(self, length: int) -> list[bytes]:
         """The names of the pages of the beginning."""

@@ -8,7 +8,7 @@ import torch
 from ropewalk import Facts, parse
 from ropewalk.attention import attend
 from ropewalk.attention.backends import bias_diagonals, bias_pruning
-from ropewalk.attention.backends.bias_pruning import AT_ONCE, NEGLIGIBLE, HeadBand, _of_row, _worthwhile, head_bands
+from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE, NORM_TOKENS, HeadBand, _of_row, _worthwhile, head_bands
 from ropewalk.equation import reference_weights
 
 from attention.test_attend import CLOSE, assert_equal
@@ -18,7 +18,7 @@ FACTS = Facts(trained_len=512, head_dim=8, heads=4, kv_heads=2)
 
 @pytest.fixture(autouse=True)
 def small_texts_too(monkeypatch):
-    monkeypatch.setattr(bias_pruning, "SMALL", 0)
+    monkeypatch.setattr(bias_pruning, "FEWEST_PAIRS", 0)
 
 
 def drawn(queries=900, keys=900, dtype=torch.float32, batch=1, size=1.0):
@@ -78,10 +78,10 @@ def test_the_longest_key_and_the_most_searching_query_count_wherever_they_are():
     rng = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, 1600, 8, generator=rng).double() for _ in range(3))
     q, k = 0.01 * q, 0.01 * k
-    q[:, :, AT_ONCE::2], k[:, :, 0] = size / math.sqrt(8), size / math.sqrt(8)
+    q[:, :, NORM_TOKENS::2], k[:, :, 0] = size / math.sqrt(8), size / math.sqrt(8)
     assert_equal(parse("alibi"), [q, k, v], facts)
     weight = reference_weights(q, k, parse("alibi"), facts)
-    assert (weight[0, 0, AT_ONCE::2, 0] > 0.9).all()
+    assert (weight[0, 0, NORM_TOKENS::2, 0] > 0.9).all()
 
 
 def weight_beyond(f_hx, q, k, width):

@@ -6,7 +6,7 @@ from hf.models import tiny
 
 from ropewalk.attention import dispatch
 from ropewalk.attention.cache import session
-from ropewalk.attention.layout.shared import MOST, SharedLayout, once, sharing
+from ropewalk.attention.layout.shared import MOST_NUMBERS, SharedLayout, once, sharing
 from ropewalk.hf import extended
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_stored_outside_a_pass_or_beyond_the_limit():
         made_of(calls, (torch.arange(4),))
     with sharing(SharedLayout()):
         for _ in range(2):
-            made_of(calls, (torch.arange(4),), size=MOST + 1)
+            made_of(calls, (torch.arange(4),), size=MOST_NUMBERS + 1)
     assert len(calls) == 4
 
 
@@ -51,7 +51,7 @@ def test_layers_of_one_pass_share_and_answer_the_same(text, cached, monkeypatch)
         calls.clear()
         shared = model(input_ids=ids, attention_mask=mask, use_cache=cached).logits
         few = len(calls)
-        monkeypatch.setattr("ropewalk.attention.layout.shared.MOST", -1)
+        monkeypatch.setattr("ropewalk.attention.layout.shared.MOST_NUMBERS", -1)
         alone = model(input_ids=ids, attention_mask=mask, use_cache=cached).logits
     kinds = 2 if text == "hwfa" else 1
     assert (few, len(calls) - few) == (2 * kinds, 2 * 4)

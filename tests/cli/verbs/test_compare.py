@@ -296,7 +296,7 @@ def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, 
     asked = ["--to", "64", "--samples", "4"]
     assert run(rounds_line(small, tmp_path / "once", *asked)) == 0
     capsys.readouterr()
-    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
     assert run(rounds_line(small, tmp_path / "rounds", *asked)) == 0
     said = capsys.readouterr()
     assert [line for line in said.err.splitlines() if line.startswith("ropewalk: after")] == [
@@ -319,7 +319,7 @@ def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, c
     asked = ["--lengths", "32,48,64", "--samples", "2"]
     assert run(rounds_line(small, tmp_path / "once", *asked)) == 0
     capsys.readouterr()
-    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
     monkeypatch.setattr(plan, "SOON", 0.0)
     assert run(rounds_line(small, tmp_path / "rounds", *asked)) == 0
     said = capsys.readouterr().err
@@ -332,7 +332,7 @@ def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, c
 
 
 def test_a_first_table_of_shorter_texts_may_be_all_there_is(small, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
     monkeypatch.setattr(plan, "SOON", 0.0)
 
     def stopped(subject, cell, measure=runner.result_of):
@@ -354,7 +354,7 @@ def test_a_first_table_of_shorter_texts_may_be_all_there_is(small, tmp_path, mon
 @pytest.mark.parametrize("how", ["time", "interrupt"])
 def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypatch, capsys, how):
     """The last whole round; the same command goes on."""
-    monkeypatch.setattr(plan, "AT_ONCE", 0.0)
+    monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
     measured, clock = [], [0.0]
 
     def counted(subject, cell, measure=runner.result_of):

@@ -62,7 +62,7 @@ def test_what_is_right_is_what_the_model_writes(carried, pooling, line):
 def test_rows_are_read_in_batches_of_equal_length(carried, monkeypatch):
     prompts = ManyContexts(samples=2).prompts(carried, 1536, 0)
     whole = read(carried, prompts)
-    monkeypatch.setattr("ropewalk.evaluation.tasks.many_contexts.AT_ONCE", 1)
+    monkeypatch.setattr("ropewalk.evaluation.tasks.many_contexts.BATCH_ROWS", 1)
     assert torch.allclose(read(carried, prompts), whole, atol=1e-4)
     assert whole.shape[:2] == (4, len(prompts[0].answer_ids))
 

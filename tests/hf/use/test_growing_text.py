@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from ropewalk.hf.use.growing_text import INCOMPLETE, LONGEST, GrowingText
+from ropewalk.hf.use.growing_text import INCOMPLETE, MOST_DECODED, GrowingText
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_line_is_not_decoded_from_its_beginning_for_ever(tokenizer, monkeypatc
     lengths, decode = [], tokenizer.decode
     monkeypatch.setattr(tokenizer, "decode", lambda ids, **given: lengths.append(len(ids)) or decode(ids, **given))
     pieces(tokenizer, tokenizer("word " * 300)["input_ids"])
-    assert max(lengths) <= LONGEST
+    assert max(lengths) <= MOST_DECODED
 
 
 @settings(max_examples=100, deadline=None)
@@ -71,5 +71,5 @@ def test_bytes_that_never_become_a_character_do_not_wait_for_ever(tokenizer, mon
     broken = tokenizer("é")["input_ids"][1:] * 500
     shown = pieces(tokenizer, broken)
     assert "".join(shown) == INCOMPLETE * 500
-    assert max(lengths) <= LONGEST
+    assert max(lengths) <= MOST_DECODED
     assert len([piece for piece in shown if piece]) > 50

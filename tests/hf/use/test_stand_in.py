@@ -102,7 +102,7 @@ def test_a_config_and_its_folder_are_the_same(tmp_path):
 
 
 def test_what_cannot_be_made_small_says_so(monkeypatch):
-    monkeypatch.setattr(of_configs, "MOST", 1000)
+    monkeypatch.setattr(of_configs, "MOST_WEIGHTS", 1000)
     with pytest.raises(DoesNotFit, match=r"a model of type llama cannot be made small enough.*pass the folder"):
         stand_in(tiny("llama").config)
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_made_small_says_so(monkeypatch):
 def test_then_the_weights_are_loaded(monkeypatch, tmp_path):
     tiny("llama", num_hidden_layers=1).save_pretrained(tmp_path)
     expected = str(rw.inspect(tmp_path))
-    monkeypatch.setattr(of_configs, "MOST", 1000)
+    monkeypatch.setattr(of_configs, "MOST_WEIGHTS", 1000)
     assert str(rw.inspect(tmp_path)) == expected
 
 

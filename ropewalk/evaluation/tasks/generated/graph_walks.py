@@ -51,7 +51,7 @@ BFS, PARENTS = "Perform a BFS from node {node} with depth {depth}.", "Find the p
 QUESTION = "Operation: {operation}\nFinal Answer:"
 LETTERS = 4
 WIDTH = (2, 4)  # nodes of a layer of the search, or parents
-FEWEST, SHORTEST_EDGE = 8, 4  # other edges at least; tokens of an edge at least
+FEWEST_OTHER_EDGES, SHORTEST_EDGE = 8, 4  # other edges at least; tokens of an edge at least
 SPARE = 4  # tokens that may be written beside as many as the answer has
 Edge = tuple[str, str]
 
@@ -106,7 +106,7 @@ class GraphWalks(Retrieval):
         edges, order = _with_others(random, walk, nodes, length // SHORTEST_EDGE), random.random()
 
         def listed(more: int) -> list[Edge]:
-            return edges[: len(walk.edges) + FEWEST + more]
+            return edges[: len(walk.edges) + FEWEST_OTHER_EDGES + more]
 
         def text(more: int) -> str:
             mixed = listed(more)
@@ -170,8 +170,8 @@ def parents(random: Random, nodes: list[str]) -> Walk:
 def _with_others(random: Random, walk: Walk, nodes: list[str], count: int) -> list[Edge]:
     """The edges that decide, then `count` others, all different; new nodes join as the list grows."""
     edges = dict.fromkeys(walk.edges)
-    while len(edges) < len(walk.edges) + FEWEST + count:
-        around = nodes[: FEWEST + len(edges) // 2]
+    while len(edges) < len(walk.edges) + FEWEST_OTHER_EDGES + count:
+        around = nodes[: FEWEST_OTHER_EDGES + len(edges) // 2]
         source, target = random.choice((*around, *walk.sources)), random.choice((*around, *walk.targets))
         if source != target:
             edges[source, target] = None

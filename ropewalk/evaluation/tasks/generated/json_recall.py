@@ -32,7 +32,7 @@ TASK = "\n\nExtract the value corresponding to the specified key in the JSON obj
 SHOWN = "Key: {key}\nCorresponding value: {value}\n\n"
 ASKED = "Key: {key}\nCorresponding value:"
 EXAMPLES = 2
-FEWEST = 2  # pairs beside the one that is asked for and the examples
+FEWEST_OTHER_PAIRS = 2  # pairs beside the one that is asked for and the examples
 SHORTEST_PAIR = 8  # tokens; no pair is shorter under any tokenizer
 Pair = tuple[str, str]
 
@@ -62,20 +62,20 @@ class JsonRecall(AtDepths):
     def posed(self, subject: Subject, length: int, sample: int) -> PosedKey:
         """The prompt of a sample with its number of pairs."""
         random = self.chance(subject, length, sample)
-        pairs = _pairs(random, 1 + EXAMPLES + FEWEST + length // SHORTEST_PAIR, self.ids)
+        pairs = _pairs(random, 1 + EXAMPLES + FEWEST_OTHER_PAIRS + length // SHORTEST_PAIR, self.ids)
         (key, value), *others = pairs
         examples, order, depth = others[:EXAMPLES], random.random(), self.depth(sample)
         question = "".join(SHOWN.format(key=one, value=its) for one, its in examples) + ASKED.format(key=key)
 
         def text(more: int) -> str:
-            listed = others[: EXAMPLES + FEWEST + more]
+            listed = others[: EXAMPLES + FEWEST_OTHER_PAIRS + more]
             Random(f"{order}/{more}").shuffle(listed)
             listed.insert(round(depth * len(listed)), (key, value))
             return json.dumps(dict(listed), indent=1) + TASK + question
 
         prompt, more = filled(subject.tokenizer, GrowingPrompt(text, f" {value}"), length, subject.filler(random))
         require_count(prompt, {key: 2, value: 1})
-        return PosedKey(prompt, 1 + EXAMPLES + FEWEST + more)
+        return PosedKey(prompt, 1 + EXAMPLES + FEWEST_OTHER_PAIRS + more)
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of exact values, the loss of the value, and what guessing would score."""

@@ -36,7 +36,7 @@ from ropewalk.spec import Json
 VERSION = 1  # of the file
 RULE = "a file of key tokens, as `ropewalk compare --tasks longppl` writes it"
 HOLDS = 0.25  # nats: a reference whose loss rises by more on the whole text does not read it
-LEAST = 0.5  # share of the key characters that must be in tokens of the judged model
+LEAST_SHARE = 0.5  # share of the key characters that must be in tokens of the judged model
 
 Interval = tuple[int, int]
 
@@ -173,8 +173,10 @@ def carried(key: KeyText, tokenizer: PreTrainedTokenizerBase) -> CarriedText:
     inside = [_is_inside(offset, key.keys) for offset in offsets]
     kept = merged([offset for offset, in_keys in zip(offsets, inside, strict=True) if in_keys])
     share = _characters(kept) / max(1, _characters(key.keys))
-    if key.keys and share < LEAST:
-        sentence = f"only {share:.0%} of the key characters are in whole tokens of this tokenizer, {LEAST:.0%} must be"
+    if key.keys and share < LEAST_SHARE:
+        sentence = (
+            f"only {share:.0%} of the key characters are in whole tokens of this tokenizer, {LEAST_SHARE:.0%} must be"
+        )
         raise DoesNotFit.because("keys", sentence, remedy="make the file with a reference whose tokens are as long")
     return CarriedText(ids, torch.tensor(inside[1:], dtype=torch.bool), share)
 

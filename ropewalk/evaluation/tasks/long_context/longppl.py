@@ -21,7 +21,7 @@ from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.evaluation.material.measured_by import measured_by
 from ropewalk.evaluation.material.subject import Subject
 from ropewalk.evaluation.metrics.intervals import LOSS, Estimate, mean
-from ropewalk.evaluation.metrics.key_tokens import GAIN, MOST
+from ropewalk.evaluation.metrics.key_tokens import GAIN, KEY_LOSS
 from ropewalk.evaluation.metrics.perplexity import exponential, strided_losses
 from ropewalk.evaluation.tasks.long_context.key_texts import (
     KeyRule,
@@ -51,11 +51,11 @@ class LongPPL(Task):
     keys: Annotated[str | None, "a file of texts with key tokens; by default they are made"] = None
     reference: Annotated[str, "the extension under which the model chooses key tokens"] = REFERENCE
     gain: Annotated[float, POSITIVE, "nats by which the far text lowers the loss of a key token, at least"] = GAIN
-    most: Annotated[float, POSITIVE, "nats below which the loss of a key token is with the far text"] = MOST
+    most: Annotated[float, POSITIVE, "nats below which the loss of a key token is with the far text"] = KEY_LOSS
 
     def check(self) -> None:
         """A file has its own reference and thresholds."""
-        if self.keys is not None and (self.reference, self.gain, self.most) != (REFERENCE, GAIN, MOST):
+        if self.keys is not None and (self.reference, self.gain, self.most) != (REFERENCE, GAIN, KEY_LOSS):
             sentence = "longppl has keys and a reference, gain or most: the file's key tokens are chosen already"
             raise Conflict.because("keys", sentence, remedy="leave out either")
 
@@ -80,7 +80,7 @@ class LongPPL(Task):
             texts = [key_text(subject, sample, self._rule(subject)) for sample in range(self.samples)]
             require_reader(texts, self.reference)
             write_key_texts(place, texts, made)
-        return replace(self, keys=str(place), reference=REFERENCE, gain=GAIN, most=MOST)
+        return replace(self, keys=str(place), reference=REFERENCE, gain=GAIN, most=KEY_LOSS)
 
     def require(self, subject: Subject, lengths: Sequence[int]) -> None:
         """Refuse files with too few or too short texts, and tokenizers under which key tokens are lost."""

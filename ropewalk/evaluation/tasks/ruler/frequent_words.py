@@ -27,7 +27,7 @@ QUESTION = (
 DOTS = "...."
 ASKED, LETTERS = 3, 6
 ZETA = math.pi**2 / 6  # of 2
-FEWEST = 64  # words: with fewer, the fourth and the fifth would be equally frequent
+FEWEST_WORDS = 64  # words: with fewer, the fourth and the fifth would be equally frequent
 WRITES = 50
 
 
@@ -38,7 +38,7 @@ def frequent_words(material: PuzzleMaterial) -> Puzzle:
     order, answers = random.random(), tuple(words[1 : ASKED + 1])
 
     def text(more: int) -> str:
-        return TASK + _coded(words, FEWEST + more, Random(f"{order}/{more}")) + QUESTION
+        return TASK + _coded(words, FEWEST_WORDS + more, Random(f"{order}/{more}")) + QUESTION
 
     return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), WRITES, in_units=True), answers, WRITES)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.checkpoint.config_schedule import STILL
+from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
 from ropewalk.hf.engine_check.engines.formulas import yarn_temperature as yarn_temperature
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
 
@@ -68,7 +68,7 @@ class StatedModel:
         """The divisor of base^(-2i/d) in every pair."""
         base, pairs = float(self.parameters[0]["rope_theta"]), len(self.table)
         divisors = base ** (-torch.arange(pairs, dtype=torch.float64) / pairs) / self.table
-        return [float(divisor) for divisor in divisors.clamp(max=STILL)]
+        return [float(divisor) for divisor in divisors.clamp(max=STOPPING_DIVISOR)]
 
 
 class EngineReading(NamedTuple):

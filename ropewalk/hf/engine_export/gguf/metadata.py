@@ -8,7 +8,7 @@ import gguf
 import torch
 from torch import Tensor
 
-from ropewalk.hf.checkpoint.config_schedule import STILL
+from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
 from ropewalk.hf.engine_export.engines.signature import StatedModel
 from ropewalk.hf.engine_export.gguf.architectures import Architecture
 
@@ -47,7 +47,7 @@ def periods(stated: StatedModel) -> Tensor:
     Over any other base llama.cpp multiplies the angle pair after pair in float32, and each product is rounded: after
     4,096 tokens log-probabilities of the carried model are off by three times as much (studies/log.md).
     """
-    return (1 / stated.table).clamp(max=STILL).float()
+    return (1 / stated.table).clamp(max=STOPPING_DIVISOR).float()
 
 
 def _add_schedule(writer: Any, parameters: dict[str, Any], rotated: int) -> None:

@@ -20,7 +20,7 @@ from ropewalk.hf.probe.facts import USUAL_BASE
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.rotary_output import filled
 from ropewalk.hf.probe.rotation.tables import (
-    FAR,
+    PAST_EVERY_SWITCH,
     LongTable,
     Measured,
     PositionTable,
@@ -31,7 +31,7 @@ from ropewalk.hf.probe.rotation.tables import (
     measured,
 )
 
-CLOSE = 1e-3  # of sines in float32, whose angles are rounded
+SINE_ATOL = 1e-3  # of sines in float32, whose angles are rounded
 SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size")
 
 
@@ -128,7 +128,7 @@ def _window(config: Any) -> str:
 def _called(call: RotaryCall) -> InlineRotation:
     """The rotation by a rotary module."""
     dims, interleaved = layout(call)
-    short, long = (measured(call, dims, last) for last in (1, FAR))
+    short, long = (measured(call, dims, last) for last in (1, PAST_EVERY_SWITCH))
     second = long_table(call, dims, short, long) if short != long else None
     kind = layer_type(call)
     return InlineRotation(
@@ -160,7 +160,7 @@ def _sinusoid(values: Tensor) -> tuple[bool, Measured] | None:
     if values.dim() != 2 or len(values) < 2 or values.shape[1] % 2 or not values.is_floating_point():
         return None
     halves = values.detach().double().cpu().chunk(2, 1)
-    close = max(CLOSE, 2 * torch.finfo(values.dtype).eps)
+    close = max(SINE_ATOL, 2 * torch.finfo(values.dtype).eps)
     for sin_first in (True, False):
         sin, cos = halves if sin_first else halves[::-1]
         if not (factor := float(cos[0, 0])) > 0:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ropewalk.hf.probe.rotary_output import RotaryOutput, cos_and_sin
 
-FAR = 10_000_000  # a position beyond every length at which a model changes its table
+PAST_EVERY_SWITCH = 10_000_000  # a position beyond every length at which a model changes its table
 SLOWEST = 1e-12  # radians per position: slower pairs stand still in float32 at every length
 
 
@@ -43,7 +43,7 @@ Measured = tuple[tuple[float, ...], float]  # frequencies, and the factor of cos
 
 def long_table(call: RotaryCall, dims: int, short: Measured, long: Measured) -> LongTable | None:
     """The second of two tables and where it begins; None where the table changes with every length."""
-    low, high = 1, FAR  # last positions at which the one and the other table is in force
+    low, high = 1, PAST_EVERY_SWITCH  # last positions at which the one and the other table is in force
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if measured(call, dims, middle) == short else (low, middle)

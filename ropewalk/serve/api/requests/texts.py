@@ -21,7 +21,7 @@ SHORT = 4_000  # characters that are read within a few milliseconds
 LONG = 100_000  # characters that are read within some tenths of a second
 MOST_TOKENS = 1_000_000  # of one text
 SLACK = 4  # a tokenizer may drop some of a text, such as white space
-AT_ONCE = 1_000  # tokens whose texts are written before somebody may leave
+TOKENS_BETWEEN_PAUSES = 1_000  # tokens whose texts are written before somebody may leave
 
 Result = TypeVar("Result")
 
@@ -100,9 +100,9 @@ class Texts:
 
     def _strings(self, ids: Sequence[int]) -> Iterator[list[str]]:
         text = GrowingText(self._tokenizer, skip_special=False)
-        for first in range(0, len(ids), AT_ONCE):
-            strings = [text.push(token) for token in ids[first : first + AT_ONCE]]
-            if first + AT_ONCE >= len(ids):
+        for first in range(0, len(ids), TOKENS_BETWEEN_PAUSES):
+            strings = [text.push(token) for token in ids[first : first + TOKENS_BETWEEN_PAUSES]]
+            if first + TOKENS_BETWEEN_PAUSES >= len(ids):
                 strings[-1] += text.rest()
             yield strings
 

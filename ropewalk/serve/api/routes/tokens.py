@@ -14,7 +14,7 @@ from ropewalk.serve.api.requests.texts import Texts
 from ropewalk.serve.api.routes.parts import json_of, ready_of, reply
 
 router = APIRouter()
-MOST = 131_072  # tokens that are written one by one
+MOST_WRITTEN = 131_072  # tokens that are written one by one
 
 
 @router.post("/tokenize")
@@ -30,13 +30,15 @@ async def _read(fields: dict[str, Any], texts: Texts) -> dict[str, Any]:
     if ("prompt" in fields) == ("messages" in fields):
         raise InvalidValue.because("prompt", "send either prompt or messages")
     if "prompt" in fields:
-        ids = await texts.ids(text(fields, "prompt"), most=MOST)
+        ids = await texts.ids(text(fields, "prompt"), most=MOST_WRITTEN)
     else:
         messages = read_messages(fields["messages"]).items
         rendered = await texts.beside(sum(len(message["content"]) for message in messages), texts.rendered, messages)
-        ids = await texts.ids(rendered, begins=False, most=MOST)
-    if len(ids) > MOST:
-        raise InvalidValue("prompt", f"at most {MOST:,} tokens", f"{len(ids):,} tokens", remedy="send it in parts")
+        ids = await texts.ids(rendered, begins=False, most=MOST_WRITTEN)
+    if len(ids) > MOST_WRITTEN:
+        raise InvalidValue(
+            "prompt", f"at most {MOST_WRITTEN:,} tokens", f"{len(ids):,} tokens", remedy="send it in parts"
+        )
     return {"count": len(ids), "tokens": ids, "strings": await texts.strings_of(ids)}
 
 

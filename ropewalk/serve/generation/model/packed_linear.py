@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-CLOSE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # of the largest number: sums in another order
+PRODUCT_ATOL = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # of the largest number: sums in another order
 ROWS = 16  # of a usual step: oneDNN chooses the layout by it
 
 
@@ -41,7 +41,7 @@ def _pack(model: nn.Module, undo: ExitStack) -> None:
     users = Counter(id(weight) for module in model.modules() for weight in _weights(module))
     if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         for module in model.modules():
-            if _is_plain(module) and module.weight.dtype in CLOSE and module.weight.device.type == "cpu":
+            if _is_plain(module) and module.weight.dtype in PRODUCT_ATOL and module.weight.device.type == "cpu":
                 _pack_one(module, undo, alone=users[id(module.weight)] == 1)
 
 
@@ -74,4 +74,4 @@ def _unpack(weight: nn.Parameter, packed: Tensor) -> None:
 
 
 def _is_close(got: Tensor, expected: Tensor) -> bool:
-    return bool((got - expected).abs().max() <= CLOSE.get(got.dtype, 0) * expected.abs().max())
+    return bool((got - expected).abs().max() <= PRODUCT_ATOL.get(got.dtype, 0) * expected.abs().max())

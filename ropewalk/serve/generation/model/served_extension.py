@@ -20,7 +20,7 @@ from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.reach.signature import furthest
 
 BARE = "bare"  # the name of the model without an extension
-FAR = 2**40  # tokens: longer than any text
+LONGER_THAN_ANY = 2**40  # tokens: longer than any text
 
 
 class ServedExtension:
@@ -85,9 +85,9 @@ def _carried(layer: ExtendedLayer) -> int | None:
     """The longest text in which every effective distance is one that the schedule carries; None without a limit."""
     theta, reach = layer.extension.theta, layer.extension.spans
     familiar = layer.facts.trained_len * theta.stretch
-    if math.isinf(familiar) or not layer.probed.rotating or furthest(reach, FAR) < familiar:
+    if math.isinf(familiar) or not layer.probed.rotating or furthest(reach, LONGER_THAN_ANY) < familiar:
         return None
-    low, high = 1, FAR
+    low, high = 1, LONGER_THAN_ANY
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if furthest(reach, middle - 1) < familiar else (low, middle)

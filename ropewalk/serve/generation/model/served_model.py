@@ -37,7 +37,7 @@ from ropewalk.serve.generation.model.served_extension import ServedExtension
 
 NAME = "ropewalk_serve"  # of our attention function in transformers' registry
 MULTIPLE = 16  # of tokens in a pass: from there on every row of a matrix product is rounded alike
-FEW = 16  # tokens of a short text
+SHORT_TEXT = 16  # tokens of a short text
 ELSEWHERE = "use rw.extend and model.generate, or export it for another engine"
 _DEPTH = "_ropewalk_depth"  # of an attention module: its number
 
@@ -206,7 +206,7 @@ def _require_only_attention(host: PreTrainedModel, layers: Sequence[ProbedLayer]
 
 def _few_logits(host: PreTrainedModel) -> Tensor:
     """The logits of a short text."""
-    logits: Tensor = host(input_ids=torch.arange(FEW, device=device_of(host))[None], use_cache=False).logits
+    logits: Tensor = host(input_ids=torch.arange(SHORT_TEXT, device=device_of(host))[None], use_cache=False).logits
     return logits
 
 
