@@ -68,7 +68,7 @@ def steps(workflow):
     return [step["run"] for job in jobs for step in job["steps"] if "run" in step]
 
 
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_calls_targets_of_the_makefile(workflow):
     assert {run.split()[1] for run in steps(workflow) if run.startswith("make ")} <= TARGETS
     assert all(run.startswith("make ") for run in steps(workflow))

@@ -366,7 +366,7 @@ MUTATIONS = (
     Mutation("a bootstrap without weights", "evaluation/metrics/intervals.py", "(x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)", "x[drawn].mean(1)", "evaluation/metrics/test_intervals.py::test_what_is_drawn_keeps_its_weight"),
     Mutation("a window's gain for use of the context", "evaluation/compare/verdict.py", "over_window.high >= 0", "over_window.low >= 0", "evaluation/compare/test_compare.py::test_what_a_window_reaches_too_is_no_use_of_the_context"),
     Mutation("other tokens taken for the same", "evaluation/tasks/context.py", "scored == self.last_of(trained_len, trained_len)", "True", "evaluation/compare/test_compare.py::test_a_change_is_of_the_same_tokens_however_many_are_scored"),
-    Mutation("a window of half the length", "evaluation/tasks/context.py", "min(end, size)", "min(end, size // 2)", "evaluation/compare/test_compare.py::test_the_window_of_the_standard_has_the_trained_length"),
+    Mutation("a window of half the length", "evaluation/tasks/context.py", "min(end, size)", "min(end, size // 2)", "evaluation/compare/test_compare.py::test_behind_a_window_a_whole_trained_length_is_read"),
     Mutation("an unknown time that meets every limit", "search/goal.py", "worst_if_unknown(by) for", "by for", "search/test_goal.py::test_a_time_that_is_not_known_meets_no_limit"),
     Mutation("a trial's time over another device's", "search/objective.py", "rows[-1].times(bare)", "rows[-1].seconds / bare.seconds", "search/test_fitting.py::test_seconds_of_two_kinds_of_devices_make_no_ratio"),
     Mutation("a final test's time over another device's", "search/final_test.py", "mine[-1].times(base)", "mine[-1].seconds / base.seconds", "search/test_fitting.py::test_seconds_of_two_kinds_of_devices_make_no_ratio"),

@@ -15,7 +15,9 @@ from ropewalk.evaluation.compare.compare import compare
 from ropewalk.evaluation.compare.store import Store
 from ropewalk.evaluation.compare.verdict import NO_ESTIMATE, verdict
 from ropewalk.evaluation.metrics.intervals import Estimate, difference, mean, share
+from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.evaluation.tasks import Context, Damage, Passkey, Perplexity, Repetition
+from ropewalk.evaluation.tasks.context import window_loss
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.parsing import read_line
 
@@ -353,6 +355,18 @@ def test_a_change_is_of_the_same_tokens_however_many_are_scored(tmp_path, last, 
             assert between is NO_ESTIMATE
         assert change_at(made, one, TRAINED).of == 3
     assert change_at(made, made.base, TRAINED)[:3] == (0.0, 0.0, 0.0)
+
+
+def test_behind_a_window_a_whole_trained_length_is_read(tmp_path, monkeypatch):
+    who, read = subject(tmp_path, longest=256), []
+
+    def reading(model, ids):
+        read.append(ids.shape[1])
+        return token_losses(model, ids)
+
+    monkeypatch.setattr("ropewalk.evaluation.tasks.context.token_losses", reading)
+    assert window_loss(who, 0, TRAINED, 3) > 0
+    assert set(read) == {TRAINED}
 
 
 def test_within_the_trained_length_there_is_no_other_standard(tmp_path):
