@@ -247,8 +247,8 @@ def small(monkeypatch):
         matmul: {"BLOCK": 16},
         bias_diagonals: {"ROWS": 16},
         diagonal_gradients: {"KEYS": 16, "LOGITS": 700},
-        bias_pruning: {"SMALL": 0, "FEWEST": 1, "AT_ONCE": 8},
-        dispatch: {"AT_ONCE": 3},
+        bias_pruning: {"FEWEST_PAIRS": 0, "FEWEST_QUERIES": 1, "NORM_TOKENS": 8},
+        dispatch: {"MOST_TABLES": 3},
     }
     for module, values in sizes.items():
         for name, value in values.items():

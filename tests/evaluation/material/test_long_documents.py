@@ -56,7 +56,7 @@ def test_a_character_may_be_several_tokens(rows, tmp_path, character):
         ({"ENOUGH": 5}, [900] * 5, "it has 5; ask for fewer"),  # nothing was left
         ({"ENOUGH": 5}, [900] * 9, "it has 5; only its first 5 held-out documents were searched; ask for fewer"),
         ({"ENOUGH": 3}, [60, 900] * 5, "it has 3; only its first 6 held-out documents were searched; ask for fewer"),
-        ({"MOST": 2000}, [60] * 2400, "it has 0; only its first 2,000 held-out documents were searched; ask"),
+        ({"MOST_READ": 2000}, [60] * 2400, "it has 0; only its first 2,000 held-out documents were searched; ask"),
     ],
 )
 def test_the_error_says_in_how_many_documents_was_searched(rows, monkeypatch, limits, words, said):
