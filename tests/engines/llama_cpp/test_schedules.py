@@ -18,7 +18,7 @@ from ropewalk.hf.engine_export.gguf.architectures import ARCHITECTURES
 from nightly import first_of_each
 
 EXACT = 5e-3
-FITTED = models.ROOT / "docs" / "results" / "fit" / "static-8x" / "extension.json"
+FITTED = models.ROOT / "studies" / "results" / "fit" / "static-8x" / "extension.json"
 LONGROPE = "longrope:factor=8"
 BROKEN = ["frequencies.ntk_mixed:factor=8", "frequencies.ntk_mixed:factor=8+scales.temperature:value=1.3"]
 # Method, kind, and how many tokens are read; the target is 4,096.
