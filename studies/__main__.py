@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ropewalk.cli.exit_status import REFUSED, STOPPED
+from ropewalk.cli.verbs.train import texts_of
 from ropewalk.errors import RopewalkError
 from ropewalk.lab.recipes.recipe import Recipe
 from ropewalk.lab.recipes.running import run
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--set must be KEY=VALUE, got {wrong[0]!r}" if wrong else "--out is missing; name a folder")
     try:
         with as_interrupt():
-            result = run(chosen, asked.out, dict(text.split("=", 1) for text in asked.settings))
+            result = run(chosen, asked.out, texts_of(asked.settings))
     except RopewalkError as refused:
         print(f"studies: {refused}", file=sys.stderr)
         return REFUSED

@@ -13,7 +13,6 @@ sixteenth of the bytes.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,9 +21,9 @@ from typing import Any, NamedTuple
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.rounds import append, machine, ratios, rounds
+from benchmarks.rounds import append, machine, rounds
 from studies.claims import ARTICLE_2, Claim, JudgedClaim, Unit, judge
-from studies.processes import ratio
+from studies.processes import Seconds, one_by_one, printed_ratios, ratio
 from studies.records import write
 
 HEADS, DIM, LAYERS = 16, 64, 4
@@ -34,7 +33,6 @@ APART, SHARED = "attention to 16 key heads", "attention to 16 views of one"
 RECORDS = Path(__file__).resolve().parent / "results" / "kv-heads" / "kv-heads.json"
 PROCESSES, ROUNDS = 10, 9
 SECONDS = "seconds of rounds by process"
-Seconds = dict[str, list[float]]  # of every round, by kind
 TIMES = Unit("times", digits=2)
 SOURCE = "arXiv:2305.13245"
 
@@ -140,13 +138,8 @@ def main() -> None:
 
 def measure(quick: bool) -> None:
     """Print the ratios, and keep them if they are not of a quick run."""
-    torch.set_num_threads(1)  # also on record
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as one_by_one:
-        runs = one_by_one.map(measured, [quick] * (2 if quick else PROCESSES), chunksize=1)
-    seconds = {name: [second for run in runs for second in run[name]] for name in runs[0]}
-    rows: list[dict[str, Any]] = [{"case": name, **row} for name, row in ratios(seconds, ALL).items()]
-    for row in rows:
-        print(row)
+    runs = one_by_one(measured, 2 if quick else PROCESSES, quick)
+    rows = printed_ratios(runs, ALL)
     if not quick:
         print(f"stored in {append('kv_heads', rows)}")
         write(RECORDS, {"made": machine(), SECONDS: runs}, verdicts(runs))

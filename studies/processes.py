@@ -1,11 +1,35 @@
-"""Ratios of times that were measured in several processes: they agree within a process and differ between them."""
+"""Times that are measured in several processes: their ratios agree within a process and differ between them."""
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
 
 from ropewalk.evaluation.metrics.intervals import Estimate, mean
+
+from benchmarks.rounds import ratios
+
+Seconds = dict[str, list[float]]  # of every round, by candidate
+
+
+def one_by_one(measured: Callable[[bool], Seconds], count: int, quick: bool) -> list[Seconds]:
+    """What each of so many new processes measures, one after the other."""
+    torch.set_num_threads(1)  # also on record
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        return pool.map(measured, [quick] * count, chunksize=1)
+
+
+def printed_ratios(runs: Sequence[Seconds], baseline: str) -> list[dict[str, Any]]:
+    """Every candidate against the baseline, over the rounds of all processes; each is printed."""
+    seconds = {name: [second for run in runs for second in run[name]] for name in runs[0]}
+    rows = [{"case": name, **row} for name, row in ratios(seconds, baseline).items()]
+    for row in rows:
+        print(row)
+    return rows
 
 
 def ratio(runs: Sequence[Mapping[str, Sequence[float]]], above: str, below: str) -> Estimate:

@@ -9,7 +9,6 @@ carries, after texts of 512 to 4,096 tokens.
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,9 +24,9 @@ from ropewalk.attention import attend
 from ropewalk.evaluation.metrics.intervals import Estimate
 from ropewalk.models import path_of
 
-from benchmarks.rounds import append, machine, ratios, rounds
+from benchmarks.rounds import append, machine, rounds
 from studies.claims import ARTICLE_1, ARTICLE_2, ARTICLE_3, Claim, JudgedClaim, Unit, judge
-from studies.processes import ratio
+from studies.processes import Seconds, one_by_one, printed_ratios, ratio
 from studies.records import write
 
 HEADS, DIM, TOKENS, WINDOW = 8, 64, 8192, 512
@@ -36,7 +35,6 @@ CACHED = (512, 1024, 2048, 4096)  # tokens of a text
 RECORDS = Path(__file__).resolve().parent / "results" / "restricted" / "restricted.json"
 PROCESSES, ROUNDS = 10, 7
 SECONDS, BYTES = "seconds of rounds by process", "bytes of the cache by length"
-Seconds = dict[str, list[float]]  # of every round, by kind
 TIMES = Unit("times", digits=3)
 
 
@@ -149,14 +147,9 @@ def exactly(number: float) -> Estimate:
 
 def main() -> None:
     """Measure process by process, append the ratios and write the claims with what they follow from."""
-    torch.set_num_threads(1)  # also on record
     quick = "--quick" in sys.argv
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as one_by_one:
-        runs = one_by_one.map(measured, [quick] * (2 if quick else PROCESSES), chunksize=1)
-    seconds = {name: [second for run in runs for second in run[name]] for name in runs[0]}
-    rows: list[dict[str, Any]] = [{"case": name, **row} for name, row in ratios(seconds, FULL).items()]
-    for row in rows:
-        print(row)
+    runs = one_by_one(measured, 2 if quick else PROCESSES, quick)
+    rows = printed_ratios(runs, FULL)
     if not quick:
         sizes = cached()
         print(f"stored in {append('restricted_attention', rows)}")

@@ -15,6 +15,7 @@ from ropewalk.extension import Extension
 from ropewalk.hf import export
 from ropewalk.hf import save as write_model
 from ropewalk.measure.argument_checks import seconds, tokens, whole_number
+from ropewalk.measure.comparing import FEWEST_TEXTS
 from ropewalk.measure.loading import OpenedModel, kept, opened_as, opened_by_name
 from ropewalk.measure.planning import Planning
 from ropewalk.measure.precision import in_precision, is_free
@@ -38,7 +39,6 @@ from ropewalk.search.workers import helped
 from ropewalk.spec import Json
 
 ELSEWHERE = "all:descriptions"  # the other corpus of the final test
-FEWEST_TEXTS = 2  # texts of an interval
 ENGINES = LOADERS[2:]  # those that can run it, after any and static
 
 

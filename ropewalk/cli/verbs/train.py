@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,7 @@ def train(
     if listed:
         _list(recipe, as_json)
         return
-    chosen, texts = listing.recipe(recipe), _texts(settings or [])
+    chosen, texts = listing.recipe(recipe), texts_of(settings or [])
     if not out:
         raise InvalidValue.because(
             "out", "train needs a folder", remedy=f"run ropewalk train {chosen.name} --out FOLDER"
@@ -57,7 +58,8 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
     return {"name": recipe.name, "idea": recipe.idea, "settings": [row._asdict() for row in recipe.rows()]}
 
 
-def _texts(settings: list[str]) -> dict[str, str]:
+def texts_of(settings: Sequence[str]) -> dict[str, str]:
+    """The values of settings by name, as they were written."""
     texts: dict[str, str] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")

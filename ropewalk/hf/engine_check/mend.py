@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
 from ropewalk.hf.engine_check.compare import compared_texts, differences
 from ropewalk.hf.engine_check.engines.formulas import plain, yarn_temperature
 from ropewalk.hf.engine_check.engines.signature import (
@@ -20,7 +21,6 @@ from ropewalk.hf.engine_check.engines.signature import (
 from ropewalk.hf.engine_check.engines.standard import scaled, stated
 
 Changes = dict[str, Any]
-STOPPING_DIVISOR = 1e20  # a divisor that stops the rotation of a pair
 QUERY_SCALE = "llama_4_scaling"
 LAYOUT = ("rope_theta", "llama_4_scaling_beta")
 
