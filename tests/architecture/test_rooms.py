@@ -55,6 +55,14 @@ def is_in(module, part):
     return module.startswith(f"ropewalk.{part}.")
 
 
+def test_the_design_has_every_room():
+    """One page, with a place for each folder of the package."""
+    page = (PACKAGE.parent / "DESIGN.md").read_text()
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"models"}
+    assert {room for room in rooms if f"{room}/" not in page} == set()
+    assert page.count("\n") < 100
+
+
 def test_no_two_public_classes_have_one_name():
     homes = collections.defaultdict(list)
     for path in FILES:

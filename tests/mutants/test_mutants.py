@@ -35,7 +35,7 @@ def unchanged(tmp_path_factory):
     place, left = tmp_path_factory.mktemp("unchanged"), ("__pycache__", "mutants", "model.safetensors", "results")
     for folder in ("ropewalk", "tests", "studies"):
         shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns(*left))
-    for name in ("pyproject.toml", "CONTRIBUTING.md"):
+    for name in ("pyproject.toml", "CONTRIBUTING.md", "DESIGN.md"):
         shutil.copy(ROOT / name, place / name)
     compileall.compile_dir(place / "ropewalk", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
     return place
