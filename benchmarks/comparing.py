@@ -14,14 +14,14 @@ from collections.abc import Callable
 import torch
 from transformers import DynamicCache
 
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.tasks import Context
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import BARE
+from ropewalk.extension.parsing import read_line
 from ropewalk.hf import score_tokens
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
-from ropewalk.measure.loading import opened_as
-from ropewalk.notation import BARE
-from ropewalk.parsing import read_line
+from ropewalk.measure.api.loading import opened_as
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.tasks import Context
 
 from rounds import append, ratios, rounds
 

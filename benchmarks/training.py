@@ -18,7 +18,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 import ropewalk as rw
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from rounds import append, ratios, rounds
 

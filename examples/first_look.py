@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import ropewalk as rw
-from ropewalk.notation import length
+from ropewalk.extension.notation import length
 
 LINES = (
     *("rope", "pi", "ntk", "yarn", "dynamic_yarn", "window", "streaming", "lm_infinite"),

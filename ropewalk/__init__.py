@@ -11,33 +11,22 @@ from ropewalk.errors import (
     RopewalkError,
     UnknownName,
     Unreadable,
+    not_installed as _not_installed,
 )
-from ropewalk.errors import not_installed as _not_installed
 
 if TYPE_CHECKING:
-    from ropewalk.attention import attend  # type: ignore[no-redef]
+    from ropewalk.attention import attend
+    from ropewalk.engines.check.check import check
+    from ropewalk.engines.export.export import export
     from ropewalk.equation import reference_attention
-    from ropewalk.extension import Extension
-    from ropewalk.facts import Facts
-    from ropewalk.hf import (
-        check,
-        convert,
-        export,
-        extend,
-        extended,
-        inspect,
-        load,
-        nbce_generate,
-        nbce_stream,
-        save,
-        score,
-        stream,
-    )
-    from ropewalk.measure.comparing import compare
-    from ropewalk.measure.diagnosing import diagnose
-    from ropewalk.measure.fitting import fit
-    from ropewalk.measure.leaderboard import leaderboard
-    from ropewalk.parsing import parse
+    from ropewalk.extension.extension import Extension
+    from ropewalk.extension.parsing import parse
+    from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
+    from ropewalk.measure.api.comparing import compare
+    from ropewalk.measure.api.diagnosing import diagnose
+    from ropewalk.measure.api.leaderboard import leaderboard
+    from ropewalk.methods.facts import Facts
+    from ropewalk.search.fit import fit
 
 __version__ = "0.1.0"
 
@@ -73,16 +62,18 @@ __all__ = [
 ]
 
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
-_OF_MODELS = ("check", "convert", "export", "extend", "extended", "inspect", "load", "save", "score", "stream")
+_OF_MODELS = ("convert", "extend", "extended", "inspect", "load", "save", "score", "stream")
 _LATER = {
-    "Extension": "extension",
-    "Facts": "facts",
+    "Extension": "extension.extension",
+    "Facts": "methods.facts",
     "attend": "attention",
-    "compare": "measure.comparing",
-    "diagnose": "measure.diagnosing",
-    "fit": "measure.fitting",
-    "leaderboard": "measure.leaderboard",
-    "parse": "parsing",
+    "check": "engines.check.check",
+    "compare": "measure.api.comparing",
+    "diagnose": "measure.api.diagnosing",
+    "export": "engines.export.export",
+    "fit": "search.fit",
+    "leaderboard": "measure.api.leaderboard",
+    "parse": "extension.parsing",
     "reference_attention": "equation",
     **dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf"),
 }

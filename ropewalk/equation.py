@@ -29,10 +29,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.extension import Extension
-from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
-from ropewalk.frequencies import Frequencies, Table
-from ropewalk.inputs import (
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import (
     PAD,
     in_force,
     number_keys,
@@ -42,9 +40,11 @@ from ropewalk.inputs import (
     require_pair_positions,
     require_shapes,
 )
-from ropewalk.reach import Span
-from ropewalk.scales import Scale
-from ropewalk.spec import Weights
+from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
+from ropewalk.methods.frequencies import Frequencies, Table
+from ropewalk.methods.reach import Span
+from ropewalk.methods.scales import Scale
+from ropewalk.methods.spec import Weights
 
 
 def reference_attention(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ropewalk.evaluation.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed
 
 from tools.generated_part import with_part
 from tools.markdown_table import table_of

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
-from ropewalk.biases import Sandwich
 from ropewalk.equation import reference_logits, reference_weights
-from ropewalk.evaluation.metrics.intervals import Estimate
-from ropewalk.frequencies import NoPE, RoPE
+from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.methods.biases import Sandwich
+from ropewalk.methods.frequencies import NoPE, RoPE
 
 from studies.claims import ARTICLE_3, ARTICLE_5, Claim, JudgedClaim, Unit, judge
 

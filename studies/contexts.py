@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, mean, minus, share
+from ropewalk.measure.metrics.intervals import Estimate, mean, minus, share
 
 from studies.claims import ARTICLE_1, NATS, POINTS, Claim, JudgedClaim, judge
 from studies.records import command_of, read, write

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed
 
 from studies.claims import ARTICLE_2, NATS, POINTS, Claim, JudgedClaim, Unit, judge
 from studies.records import read, write
@@ -116,7 +116,7 @@ def sampled(model: PreTrainedModel, ids: Tensor, *, pieces: int, tokens: int, se
 
 def part_losses(model: PreTrainedModel, before: Tensor, pieces: Tensor) -> list[float]:
     """The reader's mean loss of each part of the pieces, after the same tokens."""
-    from ropewalk.evaluation import token_losses
+    from ropewalk.measure.metrics.losses import token_losses
 
     rows = torch.cat([before.expand(len(pieces), -1), pieces], 1)
     losses = token_losses(model, rows).losses_bn[:, -pieces.shape[1] :].double().mean(0)
@@ -152,9 +152,9 @@ def elsewhere(projects: Sequence[str]) -> list[int]:
 def measured() -> Mapping[str, Any]:
     """Every writer: figures of every text, each for the parts of its pieces."""
     from ropewalk import load
-    from ropewalk.evaluation.compare.installed import made_here
-    from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+    from ropewalk.measure.compare.installed import made_here
+    from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 
     model, tokenizer = load(path_of("default"), dtype=torch.float32), fetch_tokenizer(path_of("default"))

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from ropewalk.corpora import WHOLE
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
-from ropewalk.evaluation import HeldOutTexts
 from ropewalk.files import read_json, read_text
 from ropewalk.folders import write_whole
+from ropewalk.measure.metrics.losses import HeldOutTexts
+from ropewalk.texts.corpora import WHOLE
 
 REMEDY = "bring back the file that the table was begun with, or begin in another folder"
 

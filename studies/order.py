@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed
 
 from studies.claims import ARTICLE_3, NATS, Claim, JudgedClaim, judge
 from studies.records import read, write
@@ -80,7 +80,7 @@ def swapped(ids: Tensor, behind: int) -> tuple[Tensor, list[int]]:
 
 def increase(model: PreTrainedModel, ids: Tensor, behind: int) -> float:
     """The mean over the scored tokens of a text."""
-    from ropewalk.evaluation import token_losses
+    from ropewalk.measure.metrics.losses import token_losses
 
     changed, scored = swapped(ids, behind)
     losses = token_losses(model, torch.stack([ids, changed])).losses_bn.double()
@@ -91,10 +91,10 @@ def increase(model: PreTrainedModel, ids: Tensor, behind: int) -> float:
 def measured() -> Mapping[str, Any]:
     """Every line and distance: one figure for each text."""
     from ropewalk import extended, load
-    from ropewalk.evaluation.compare.installed import made_here
-    from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
+    from ropewalk.measure.compare.installed import made_here
+    from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 
     model, tokenizer = load(path_of("default")), fetch_tokenizer(path_of("default"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
+from ropewalk.measure.metrics.intervals import Estimate, mean
 
 from benchmarks.rounds import ratios
 

@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache
 
 import ropewalk as rw
 from ropewalk.attention import attend
-from ropewalk.evaluation.metrics.intervals import Estimate
+from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.models import path_of
 
 from benchmarks.rounds import append, machine, rounds

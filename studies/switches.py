@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ropewalk.evaluation.metrics.intervals import Estimate, mean
-from ropewalk.lab.recipes.building_blocks import LOGGED
+from ropewalk.measure.metrics.intervals import Estimate, mean
+from ropewalk.train.recipes.building_blocks import LOGGED
 
 from studies.claims import ARTICLE_2, NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
 from studies.records import read, write

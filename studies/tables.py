@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ropewalk.evaluation.metrics.intervals import Estimate
+from ropewalk.measure.metrics.intervals import Estimate
 
 from studies.claims import Unit
 from studies.zoo.figures import ACCURACY, FAR, PLAIN, AccuracyTerm, ZooFigures

@@ -57,7 +57,7 @@ def losses_of(model: PreTrainedModel, ids: Tensor, length: int) -> dict[str, flo
 
     Static schedules are causal, so that one reading has the losses of all beginnings.
     """
-    from ropewalk.evaluation import token_losses
+    from ropewalk.measure.metrics.losses import token_losses
 
     losses = token_losses(model, ids[None]).losses_bn[0].double()  # the first token has none
     ends = {times: times * length - 1 for times in TIMES}
@@ -90,10 +90,10 @@ def found_in(losses: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[Turns
 def measured() -> Mapping[str, Any]:
     """The search, and what it found beside YaRN on other texts."""
     from ropewalk import load
-    from ropewalk.evaluation.compare.installed import made_here
-    from ropewalk.evaluation.material.subject import Subject
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
+    from ropewalk.measure.compare.installed import made_here
+    from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 
     model, tokenizer = load(path_of("default")), fetch_tokenizer(path_of("default"))

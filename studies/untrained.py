@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed
 
 from studies.claims import ARTICLE_1, ARTICLE_3, ARTICLE_5, NATS, Claim, JudgedClaim, Unit, judge
 from studies.records import command_of, read, write
@@ -174,10 +174,10 @@ def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
     The losses have to be of the same model and texts.
     """
     from ropewalk import extended, load
-    from ropewalk.evaluation.diagnostics import logit_growth
-    from ropewalk.evaluation.material.subject import Subject, marks_of
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
+    from ropewalk.measure.diagnostics import logit_growth
+    from ropewalk.measure.material.subject import Subject, marks_of
     from ropewalk.models import path_of
 
     place = path_of("default")

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from ropewalk.measure import progress
+from ropewalk.measure.api import progress
 
 import nightly
 from browser import browser

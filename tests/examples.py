@@ -1,6 +1,7 @@
 """One example of every method, for the tests that hold for all of them. A method without one turns the suite red."""
 
-from ropewalk import Facts, biases, decoding, frequencies, positions, reach, scales, surgery
+from ropewalk import Facts
+from ropewalk.methods import biases, decoding, frequencies, positions, reach, scales, surgery
 
 FACTS = Facts(trained_len=32, head_dim=16, heads=4, kv_heads=2, layers=4)
 PAIRS = 8

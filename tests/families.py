@@ -9,11 +9,12 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hf import released
-from hf.models import tiny
 from transformers import AutoTokenizer
 
 from ropewalk.models import DEFAULT
+
+from hf import released
+from hf.models import tiny
 
 K = 1024
 WORDS = 2048  # of the tokenizer that comes with Ropewalk

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from ropewalk import Conflict, DoesNotFit, Extension, Facts, InvalidValue, UnknownName, Unreadable, parse
-from ropewalk.biases import T5, ALiBi
-from ropewalk.frequencies import ABF, NTK, ByParts, Dynamic, Llama3, LongRoPE, NTKMixed, Partial, RoPE, XPos
-from ropewalk.positions import PoSE, Randomized
-from ropewalk.reach import Blockwise, Causal, DualChunk, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, String, Window
-from ropewalk.scales import DynamicTemperature, HeadScale, LogN, Temperature, YarnTemperature
-from ropewalk.surgery import MHAToGQA, StretchPositions
+from ropewalk.methods.biases import T5, ALiBi
+from ropewalk.methods.frequencies import ABF, NTK, ByParts, Dynamic, Llama3, LongRoPE, NTKMixed, Partial, RoPE, XPos
+from ropewalk.methods.positions import PoSE, Randomized
+from ropewalk.methods.reach import Blockwise, Causal, DualChunk, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, String, Window
+from ropewalk.methods.scales import DynamicTemperature, HeadScale, LogN, Temperature, YarnTemperature
+from ropewalk.methods.surgery import MHAToGQA, StretchPositions
 
 from examples import FACTS
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.tasks import Context, Passkey
-from ropewalk.lab.recipes import listing
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.tasks import Context, Passkey
 from ropewalk.models import DEFAULT
+from ropewalk.train.recipes import listing
 
 TRAINED = 512
 RESULTS = Path(__file__).resolve().parents[1] / "studies" / "results"

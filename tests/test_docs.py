@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.slots import SLOTS
+from ropewalk.extension.slots import SLOTS
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))

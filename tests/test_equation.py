@@ -8,15 +8,15 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
-from ropewalk.biases import KerpleLog
 from ropewalk.equation import PAD, reference_logits, rotate
-from ropewalk.frequencies import ByParts, Dynamic, NoPE, RoPE
-from ropewalk.positions import Randomized
-from ropewalk.reach import Causal, Window
-from ropewalk.scales import HeadScale, LogN
+from ropewalk.methods.biases import KerpleLog
+from ropewalk.methods.frequencies import ByParts, Dynamic, NoPE, RoPE
+from ropewalk.methods.positions import Randomized
+from ropewalk.methods.reach import Causal, Window
+from ropewalk.methods.scales import HeadScale, LogN
 
 from examples import EXAMPLES, FACTS
-from reach.test_golden import relative
+from methods.reach.test_golden import relative
 
 N = 41  # beyond the 32 trained tokens, and odd
 SINGLE = [

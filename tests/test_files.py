@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ropewalk.errors import Unreadable
 from ropewalk.files import holds, read_json, read_record, read_text, text_in_pieces

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf.architectures import small
 from sweep import verdict as checks
 from sweep.families import CAUSAL, FAMILIES, Family, words
 from sweep.readings import READINGS
@@ -15,6 +14,7 @@ from sweep.verdict import verdict
 
 from ropewalk.hf.attach.handle import handle_of
 
+from hf.architectures import small
 from nightly import first_of_each
 
 ROOT = Path(__file__).resolve().parents[1]

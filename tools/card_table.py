@@ -14,8 +14,8 @@ from typing import Any
 
 from markdown_table import table_of
 
-from ropewalk.evaluation.metrics.intervals import LOSS, SHARE, Estimate, crossed, share
-from ropewalk.report.titles import of_projects
+from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, crossed, share
+from ropewalk.measure.report.titles import of_projects
 
 PLACE = Path(__file__).resolve().parents[1] / "studies" / "results" / "card" / "card.json"
 TEXTS = {

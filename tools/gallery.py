@@ -12,11 +12,12 @@ from pathlib import Path
 import matplotlib as mpl
 import torch
 
-from ropewalk import Extension, Facts, parse, presets
-from ropewalk.pages import page_of
-from ropewalk.presets.needs import needs
-from ropewalk.reach import effective_distances
-from ropewalk.slots import SLOTS
+from ropewalk import Extension, Facts, parse
+from ropewalk.extension import presets
+from ropewalk.extension.presets.needs import needs
+from ropewalk.extension.slots import SLOTS
+from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.reach import effective_distances
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

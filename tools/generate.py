@@ -22,12 +22,12 @@ from markdown_table import table_of
 from notebooks import notebook_page
 from real_page import draw_real, front_table, real_page
 
-from ropewalk import presets
-from ropewalk.evaluation import tasks
-from ropewalk.pages import page_of
-from ropewalk.record import parameter_rows
-from ropewalk.slots import SLOTS
-from ropewalk.spec import Spec
+from ropewalk.extension import presets
+from ropewalk.extension.slots import SLOTS
+from ropewalk.measure import tasks
+from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.record import parameter_rows
+from ropewalk.methods.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[1]
 CARD = ROOT / "ropewalk" / "models" / "default" / "README.md"
@@ -94,9 +94,9 @@ def methods_table(meanings: Mapping[str, str]) -> str:
     for slot, (family, methods, *_) in SLOTS.items():
         meaning = meanings.get(slot) or (sys.modules[family.__module__].__doc__ or "").split(". ")[0]
         names = ", ".join(f"`{method.name}`" for method in methods)
-        lines.append(f"| {meaning} | [{slot}/](ropewalk/{slot}) | {names} |")
+        lines.append(f"| {meaning} | [{slot}/](ropewalk/methods/{slot}) | {names} |")
     names = ", ".join(f"`{preset.__name__}`" for preset in presets.ALL)
-    lines.append(f"| {meanings['presets']} | [presets/](ropewalk/presets) | {names} |")
+    lines.append(f"| {meanings['presets']} | [presets/](ropewalk/extension/presets) | {names} |")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import torch
 
 from ropewalk import Facts, parse
-from ropewalk.reach import effective_distances
+from ropewalk.methods.reach import effective_distances
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

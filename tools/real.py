@@ -31,19 +31,19 @@ from typing import Any, NamedTuple
 import torch
 from real_models import MODELS, TEXTS, fetched_model, fetched_texts
 
-from ropewalk.evaluation.compare.cells import Cell, cells
-from ropewalk.evaluation.compare.compare import Comparison, compare
-from ropewalk.evaluation.compare.leaderboard import TimeIsUp
-from ropewalk.evaluation.compare.runner import Finished, Measuring, here, result_of
-from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.tasks import Context, Repetition, Task
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import read_line
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
-from ropewalk.measure.loading import opened_as
-from ropewalk.parsing import read_line
+from ropewalk.measure.api.loading import opened_as
+from ropewalk.measure.compare.cells import Cell, cells
+from ropewalk.measure.compare.compare import Comparison, compare
+from ropewalk.measure.compare.leaderboard import TimeIsUp
+from ropewalk.measure.compare.runner import Finished, Measuring, here, result_of
+from ropewalk.measure.compare.store import Store
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.report.comparison import as_json
+from ropewalk.measure.tasks import Context, Repetition, Task
 from ropewalk.plain_json import finite_json
-from ropewalk.report.comparison import as_json
 
 FOLDER = Path("build/real")  # relative, so that a store knows the texts again in another checkout
 OUT = Path("docs/results/real")

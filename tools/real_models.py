@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from ropewalk.measure.loading import opened_as
+from ropewalk.measure.api.loading import opened_as
 
 TEXT = 450_000  # characters of a text: more than 64k tokens of either model
 HISTORY = ("change", "release", "news", "whatsnew", "whats_new", "history", "contributors", "authors", "license")

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from generated_part import with_part
 from markdown_table import table_of
 
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of
-from ropewalk.spec import Json
+from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of
+from ropewalk.methods.spec import Json
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE, STUDIES = ROOT / "docs" / "results" / "real", ROOT / "studies" / "results"

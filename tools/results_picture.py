@@ -13,8 +13,8 @@ import torch
 from transformers import AutoTokenizer
 
 from ropewalk import extended, load, score
-from ropewalk.corpora import documents, projects_in_turn
 from ropewalk.models import DEFAULT
+from ropewalk.texts.corpora import documents, projects_in_turn
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -92,7 +92,7 @@ def loaded(place: Place, count: int) -> tuple[Any, torch.Tensor]:
     """The carried model in bfloat16, and held-out text of the standard library."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ropewalk.evaluation.metrics.streaming import long_text
+    from ropewalk.measure.metrics.streaming import long_text
 
     model = AutoModelForCausalLM.from_pretrained(DEFAULT, dtype=place.either(torch.bfloat16, torch.float32))
     try:

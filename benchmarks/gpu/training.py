@@ -67,7 +67,7 @@ def small_models() -> Any:
         raise Skipped("transformers is not installed")
     try:
         importlib.import_module("ropewalk.hf")
-        return importlib.import_module("ropewalk.lab.small_models")
+        return importlib.import_module("ropewalk.train.small_models")
     except ImportError as error:
         raise Skipped(f"this transformers is not one that the package supports: {error}") from error
 

@@ -16,9 +16,8 @@ from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.layout.sequences import SequenceGroup, merge_batch, sequence_groups, split_batch, split_mask
 from ropewalk.attention.layout.shared import once
 from ropewalk.attention.problem import LayerTerms, layer_terms
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.inputs import (
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import (
     number_keys,
     require_kinship,
     require_last_seen,
@@ -26,8 +25,9 @@ from ropewalk.inputs import (
     require_pair_positions,
     require_shapes,
 )
-from ropewalk.positions import Sequential
-from ropewalk.spec import Weights
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.positions import Sequential
+from ropewalk.methods.spec import Weights
 
 
 def attend(

@@ -16,13 +16,13 @@ from torch import Tensor
 from ropewalk.attention.layout.segments import Segment, SpanKeys
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, rotated_copies
-from ropewalk.biases.signature import Bias
-from ropewalk.extension import Extension
-from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
-from ropewalk.frequencies.signature import Frequencies
-from ropewalk.inputs import in_force
-from ropewalk.scales.signature import Scale
-from ropewalk.spec import Weights
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import in_force
+from ropewalk.methods.biases.signature import Bias
+from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
+from ropewalk.methods.frequencies.signature import Frequencies
+from ropewalk.methods.scales.signature import Scale
+from ropewalk.methods.spec import Weights
 
 # The sum of the biases at these effective distances, [heads, distances], float64
 BiasAt = Callable[[Tensor], Tensor]

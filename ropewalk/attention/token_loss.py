@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.rotation.precision import LOG2_E, compute_dtype
 from ropewalk.errors import InvalidValue
-from ropewalk.inputs import TYPES
+from ropewalk.extension.inputs import TYPES
 
 IGNORED = -100  # the target of a token that is not scored
 TOKENS, WORDS = 1024, 512  # of a block: the fastest of those tried on a CPU, in both precisions

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from ropewalk.errors import RopewalkError, Unreadable
-from ropewalk.notation import length
+from ropewalk.extension.notation import length
 
 ALIASES = {"target_len": "to", "folder": "out", "directory": "out"}  # fields of the library, and their options
 

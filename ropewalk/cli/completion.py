@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from ropewalk.methods.docstrings import FACTORS, listed
 from ropewalk.models import NAME
-from ropewalk.pages import FACTORS, listed
 
 CORPORA = ("stdlib", "python", "recent", "descriptions", "prose", "folder:", "hub:", "all:")
 

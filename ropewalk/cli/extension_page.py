@@ -14,14 +14,14 @@ from rich.table import Table
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.frequencies import RoPE
-from ropewalk.pages import page_of
-from ropewalk.parsing import parse
-from ropewalk.reach import Reach, effective_distances, furthest
-from ropewalk.record import parameter_rows
-from ropewalk.spec import Json, Spec, with_inner
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import parse
+from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import RoPE
+from ropewalk.methods.reach import Reach, effective_distances, furthest
+from ropewalk.methods.record import parameter_rows
+from ropewalk.methods.spec import Json, Spec, with_inner
 
 ROWS = 9  # of the table of rotations
 TIMES = 8  # default target, in trained lengths

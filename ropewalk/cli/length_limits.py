@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.probe.facts import lengths_of
-from ropewalk.reach import furthest
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.reach import furthest
 
 NO_LIMIT = 2**40  # tokens: a limit beyond this counts as none
 

@@ -14,25 +14,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk import folders, pages
+from ropewalk import folders
 from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
-from ropewalk.measure import loading
-from ropewalk.measure.loading import placed as placed
-from ropewalk.measure.loading import quietly as quietly
-from ropewalk.measure.loading import require_device
-from ropewalk.measure.loading import tokenizer_of as tokenizer_of
-from ropewalk.measure.progress import showing_progress
+from ropewalk.extension.notation import BARE, INSTEAD, length, read, unknown
+from ropewalk.measure.api import loading
+from ropewalk.measure.api.loading import (
+    placed as placed,
+    quietly as quietly,
+    require_device,
+    tokenizer_of as tokenizer_of,
+)
+from ropewalk.measure.api.progress import showing_progress
+from ropewalk.methods import docstrings
 from ropewalk.models import GGUF, named, path_of
-from ropewalk.notation import BARE, INSTEAD, length, read, unknown
 from ropewalk.placement import AUTO, DTYPES, placing
 from ropewalk.revision import at_revision
 from ropewalk.trained_to import trained_to
 from ropewalk.trust import trusting
 
 if TYPE_CHECKING:
-    from ropewalk import extension as extensions  # importing it takes a second
-    from ropewalk.parsing import Line
+    from ropewalk.extension import extension as extensions  # importing it takes a second
+    from ropewalk.extension.parsing import Line
 
 Model = Annotated[
     str,
@@ -49,7 +52,7 @@ def known(value: list[str] | str | None) -> list[str] | str | None:
     """A line or lines of which every name exists: by the names of files, since to read a line takes torch."""
     if not value:  # the files need not be read
         return value
-    names = pages.names()
+    names = docstrings.names()
     bare = {name.rpartition(".")[2] for name in names}
     for line in [value] if isinstance(value, str) else value:
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
@@ -154,7 +157,7 @@ def require_plausible(model: str, extension: str = "") -> Line | None:
     folders.require_plausible(model)
     if not extension:
         return None
-    from ropewalk.parsing import read_line
+    from ropewalk.extension.parsing import read_line
 
     return read_line(extension)
 
@@ -166,10 +169,10 @@ def fitting(
 
     Without --to the target length is what is needed, and at least the trained one.
     """
+    from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.extend import require_beyond
     from ropewalk.hf.probe.checkpoint_schedule import parsed_for
     from ropewalk.hf.probe.facts import lengths_of
-    from ropewalk.parsing import read_line
 
     line = read_line(line)
     text = _config(model).get_text_config()

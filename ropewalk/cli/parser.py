@@ -10,7 +10,6 @@ import typer
 
 from ropewalk.cli.as_command import as_command
 from ropewalk.cli.models import of_models
-from ropewalk.cli.verbs.browser.page import page
 from ropewalk.cli.verbs.check import check
 from ropewalk.cli.verbs.compare import compare
 from ropewalk.cli.verbs.diagnose import diagnose
@@ -20,6 +19,7 @@ from ropewalk.cli.verbs.extend import extend
 from ropewalk.cli.verbs.fit import fit
 from ropewalk.cli.verbs.generate import generate
 from ropewalk.cli.verbs.inspect import inspect
+from ropewalk.cli.verbs.page import page
 from ropewalk.cli.verbs.serving.serve import serve
 from ropewalk.cli.verbs.show import show
 from ropewalk.cli.verbs.stream import stream

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import Unreadable, about
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
 from ropewalk.files import read_json
-from ropewalk.reach import Causal, Window
-from ropewalk.record import parameters
-from ropewalk.scales import Scale
-from ropewalk.spec import Json, Weights
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.reach import Causal, Window
+from ropewalk.methods.record import parameters
+from ropewalk.methods.scales import Scale
+from ropewalk.methods.spec import Json, Weights
 
 NUMBERS, FLAGS = ("scaling", "query_factor", "rotating_factor"), ("rotates", "norm_follows")
 

@@ -9,33 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ropewalk.hf.attach.extend import extend as extend
-    from ropewalk.hf.attach.extend import extended as extended
+    from ropewalk.hf.attach.extend import extend as extend, extended as extended
     from ropewalk.hf.attach.handle import Handle as Handle
-    from ropewalk.hf.engine_check.check import check as check
-    from ropewalk.hf.engine_check.report import EngineCheck as EngineCheck
-    from ropewalk.hf.engine_export.export import Exported as Exported
-    from ropewalk.hf.engine_export.export import export as export
-    from ropewalk.hf.use.contexts import ContextAnswer as ContextAnswer
-    from ropewalk.hf.use.contexts import nbce_generate as nbce_generate
-    from ropewalk.hf.use.contexts import nbce_stream as nbce_stream
+    from ropewalk.hf.use.contexts import (
+        ContextAnswer as ContextAnswer,
+        nbce_generate as nbce_generate,
+        nbce_stream as nbce_stream,
+    )
     from ropewalk.hf.use.convert import convert as convert
-    from ropewalk.hf.use.inspect import Inspection as Inspection
-    from ropewalk.hf.use.inspect import inspect as inspect
-    from ropewalk.hf.use.long_text import TokenScores as TokenScores
-    from ropewalk.hf.use.long_text import read as read
-    from ropewalk.hf.use.long_text import score as score
-    from ropewalk.hf.use.long_text import score_tokens as score_tokens
-    from ropewalk.hf.use.long_text import stream as stream
-    from ropewalk.hf.use.save import load as load
-    from ropewalk.hf.use.save import save as save
+    from ropewalk.hf.use.inspect import Inspection as Inspection, inspect as inspect
+    from ropewalk.hf.use.long_text import (
+        TokenScores as TokenScores,
+        read as read,
+        score as score,
+        score_tokens as score_tokens,
+        stream as stream,
+    )
+    from ropewalk.hf.use.save import load as load, save as save
 
 _HOMES = {
     "attach.extend": ("extend", "extended"),
     "attach.handle": ("Handle",),
-    "engine_check.check": ("check",),
-    "engine_check.report": ("EngineCheck",),
-    "engine_export.export": ("Exported", "export"),
     "use.contexts": ("ContextAnswer", "nbce_generate", "nbce_stream"),
     "use.convert": ("convert",),
     "use.inspect": ("Inspection", "inspect"),

@@ -1,1 +1,1 @@
-"""What `rw.compare`, `rw.fit` and `rw.diagnose` do, for Python, notebooks and the command line."""
+"""Measuring: which extension serves a model, at which length, at what cost."""

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any, Literal, Union, get_args, get_origin
 
 from ropewalk.errors import RopewalkError
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.pages import page_of
-from ropewalk.parsing import PRESETS, parse_for
-from ropewalk.presets.needs import needs
-from ropewalk.record import Parameter, arguments, parameters
-from ropewalk.slots import SLOTS
-from ropewalk.spec import Json, Spec
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import PRESETS, parse_for
+from ropewalk.extension.presets.needs import needs
+from ropewalk.extension.slots import SLOTS
+from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.record import Parameter, arguments, parameters
+from ropewalk.methods.spec import Json, Spec
 
 USUAL = Facts(trained_len=4096, head_dim=128, heads=32, layers=32)  # a Llama, for the compositions that are shown
 TIMES = 8  # its target, in trained lengths

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
+from ropewalk.engines.export.export import require_exportable
 from ropewalk.errors import RopewalkError
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.modes import attached_all
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.hf.engine_export.export import require_exportable
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.methods.facts import Facts
 from ropewalk.search.goal import ANY, STATIC, Goal
 
 

@@ -16,13 +16,13 @@ from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate, mean, projects_of
-from ropewalk.evaluation.metrics.key_tokens import key_tokens
-from ropewalk.evaluation.metrics.losses import token_losses
-from ropewalk.evaluation.tasks import Task
-from ropewalk.record import AT_LEAST_ONE
-from ropewalk.spec import Json
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.intervals import Estimate, mean, projects_of
+from ropewalk.measure.metrics.key_tokens import key_tokens
+from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.measure.tasks import Task
+from ropewalk.methods.record import AT_LEAST_ONE
+from ropewalk.methods.spec import Json
 
 Places = tuple[tuple[int, ...], ...]  # for each text, among its last tokens
 NEAR = 8  # the near context is one part of so many of the trained length

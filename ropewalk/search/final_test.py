@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ropewalk.evaluation.compare.runner import ResultRow
-from ropewalk.evaluation.metrics.intervals import Estimate, difference
-from ropewalk.extension import Extension
-from ropewalk.notation import BARE
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import BARE
+from ropewalk.measure.compare.runner import ResultRow
+from ropewalk.measure.metrics.intervals import Estimate, difference
+from ropewalk.methods.spec import Json
 from ropewalk.search.goal import Goal, Measurements, worst_if_unknown
 from ropewalk.search.objective import OnTexts, mean_loss, text_losses
 from ropewalk.search.proposals import Takes, extension_of
 from ropewalk.search.spaces import HandSet
 from ropewalk.search.trials import MeasuredTrial
-from ropewalk.spec import Json
 
 EXTENDED = 1.3  # estimated time of an extension, over that of the base model
 

@@ -15,14 +15,14 @@ import optuna
 import torch
 
 from ropewalk.errors import about
-from ropewalk.evaluation.compare.cells import Cell
-from ropewalk.evaluation.compare.installed import made_here
-from ropewalk.evaluation.compare.runner import device_name
-from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.material.measured_by import measured_by
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.extension import Extension
-from ropewalk.notation import BARE
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import BARE
+from ropewalk.measure.compare.cells import Cell
+from ropewalk.measure.compare.installed import made_here
+from ropewalk.measure.compare.runner import device_name
+from ropewalk.measure.compare.store import Store
+from ropewalk.measure.material.measured_by import measured_by
+from ropewalk.measure.material.subject import Subject
 from ropewalk.search.engines import DeployTarget
 from ropewalk.search.final_test import EXTENDED, FitResult, OtherCorpus, final_test, lines, name_of, reserve
 from ropewalk.search.goal import Goal

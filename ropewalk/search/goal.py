@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, get_args
 
 from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked, Rule, parameters
-from ropewalk.spec import Json
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked, Rule, parameters
+from ropewalk.methods.spec import Json
 
 ANY, STATIC = "any", "static"
 ROUNDING = 1e-5  # nats per token: difference between two float32 computations of one number

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate
-from ropewalk.evaluation.tasks import Task
 from ropewalk.hf.use.frequency_gradients import slopes
-from ropewalk.record import AT_LEAST_ONE
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.measure.tasks import Task
+from ropewalk.methods.record import AT_LEAST_ONE
+from ropewalk.methods.spec import Json
 from ropewalk.search.far_tokens import Places
-from ropewalk.spec import Json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
-from ropewalk.evaluation.compare.halving import MAX_GAP
+from ropewalk.measure.compare.halving import MAX_GAP
 from ropewalk.search.trials import HAND_SET
 
 KEPT = 3  # one trial in so many continues

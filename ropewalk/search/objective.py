@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.compare.cells import Cell
-from ropewalk.evaluation.compare.halving import rounds
-from ropewalk.evaluation.compare.runner import Finished, Progress, ResultRow, here, run
-from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.compare.workers import side_by_side
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.intervals import Estimate, difference, groups_of, mean, projects_of
-from ropewalk.evaluation.tasks import Context, Passkey, Task
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
+from ropewalk.measure.compare.cells import Cell
+from ropewalk.measure.compare.halving import rounds
+from ropewalk.measure.compare.runner import Finished, Progress, ResultRow, here, run
+from ropewalk.measure.compare.store import Store
+from ropewalk.measure.compare.workers import side_by_side
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, mean, projects_of
+from ropewalk.measure.tasks import Context, Passkey, Task
 from ropewalk.search.far_tokens import FarLoss, FarTokens, Places
 from ropewalk.search.goal import ALL, FAR, Goal, Measurements, last_of
 from ropewalk.search.gradients import MeasuredGradients

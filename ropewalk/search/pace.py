@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from ropewalk.evaluation.compare.halving import rounds
-from ropewalk.evaluation.compare.plan import Cost
+from ropewalk.measure.compare.halving import rounds
+from ropewalk.measure.compare.plan import Cost
 from ropewalk.search.final_test import EXTENDED
 from ropewalk.search.fitting import BESIDE_ELSEWHERE
 from ropewalk.search.halving import KEPT

@@ -15,7 +15,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ropewalk.errors import DoesNotFit, RopewalkError
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 from ropewalk.search.goal import SCHEDULES, Goal
 from ropewalk.search.spaces import ALL, BY_NAME, FOR_LENGTHS, HandSet, Reaches, Space, WindowsBelow
 from ropewalk.search.spaces.signature import Values

@@ -8,7 +8,7 @@ import optuna
 from optuna.trial import Trial, TrialState
 
 from ropewalk.errors import DoesNotFit, RopewalkError
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 from ropewalk.search.goal import Goal, worst_if_unknown
 from ropewalk.search.objective import Objective
 from ropewalk.search.proposals import known_extensions, uninterrupted

@@ -9,7 +9,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from ropewalk.errors import Unreadable
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 from ropewalk.search.goal import Measurements
 
 SPACE, EXTENSION, FIGURES, HAND_SET, REFUSED = "space", "extension", "figures", "seed", "refused"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ropewalk.frequencies import RoPE
+from ropewalk.methods.frequencies import RoPE
 
 from studies import computed as module
 

@@ -10,13 +10,13 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import Conflict
-from ropewalk.lab.recipes.running import run
-from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.lab.training.train import last_checkpoint
+from ropewalk.train.recipes.running import run
+from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.train import last_checkpoint
 
-from lab.signals import heard, sending, trainings
-from lab.texts import folder_of, tokenizer
 from studies import __main__ as module
+from train.signals import heard, sending, trainings
+from train.texts import folder_of, tokenizer
 
 SHAPE = {"vocabulary": 300, "width": 32, "inner": 48, "layers": 2, "heads": 2, "trained_len": 32}
 SETTINGS = {

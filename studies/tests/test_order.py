@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies import order as module
 

@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from ropewalk.evaluation.compare.predictors import predictions_in
-from ropewalk.evaluation.metrics.intervals import Estimate
+from ropewalk.measure.compare.predictors import predictions_in
+from ropewalk.measure.metrics.intervals import Estimate
 
 from studies import computed, contexts, generation, kv_heads, order, pages, restricted, switches, thresholds, untrained
 from studies.claims import NATS, POINTS, Claim, JudgedClaim, in_words, judged
-from studies.tuned.claims import CLAIMS as TUNED
-from studies.tuned.claims import FAR_CLAIMS, STABLE
-from studies.tuned.claims import verdicts as of_tuned
-from studies.zoo.claims import CLAIMS as ZOO
-from studies.zoo.claims import verdicts as of_zoo
+from studies.tuned.claims import CLAIMS as TUNED, FAR_CLAIMS, STABLE, verdicts as of_tuned
+from studies.zoo.claims import CLAIMS as ZOO, verdicts as of_zoo
 from studies.zoo.figures import AccuracyTerm
 from studies.zoo.inside.entropy_claims import CLAIMS as ENTROPIES
 from studies.zoo.inside.logit_claims import CLAIMS as LOGITS

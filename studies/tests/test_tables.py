@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from studies import pages
-from studies import tables as module
+from studies import pages, tables as module
 from tools.generated_part import has_part
 
 RESULTS = Path(module.__file__).parent / "results"

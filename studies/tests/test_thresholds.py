@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ropewalk import extended, parse
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies import thresholds as module
 

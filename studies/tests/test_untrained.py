@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from ropewalk.evaluation.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed
 
 from studies import untrained as module
 

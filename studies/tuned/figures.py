@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed, mean
+from ropewalk.measure.metrics.intervals import Estimate, crossed, mean
 
 LONGEST = 8  # trained lengths: of the longest text, unless a table says another
 FIFTH, ALL = "fifth", "all"  # of the steps; "" is none

@@ -14,23 +14,23 @@ import torch
 from transformers import PreTrainedModel
 
 from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.evaluation import HeldOutTexts, token_losses
-from ropewalk.evaluation.compare.installed import made_here
-from ropewalk.evaluation.material.subject import FILLERS, Subject, marks_of
-from ropewalk.evaluation.tasks import Passkey
 from ropewalk.files import read_record
 from ropewalk.folders import write_whole
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.lab.data.puzzles import NO_PUZZLES, PuzzleShares
-from ropewalk.lab.recipes.building_blocks import GENTLE, LOGGED, checkpoint
-from ropewalk.lab.recipes.carry_on import CarryOnSettings, carry_on
-from ropewalk.lab.recipes.drope import DroPESettings, drope
-from ropewalk.lab.recipes.recipe import Characters, Corpus, Model, RecipeSettings
-from ropewalk.lab.training.checkpoints import changed_settings
-from ropewalk.lab.training.train import LONGER, PLAN
+from ropewalk.measure.compare.installed import made_here
+from ropewalk.measure.material.subject import FILLERS, Subject, marks_of
+from ropewalk.measure.metrics.losses import HeldOutTexts, token_losses
+from ropewalk.measure.tasks import Passkey
+from ropewalk.methods.record import AT_LEAST_ONE, Rule
 from ropewalk.plain_json import finite_json
-from ropewalk.record import AT_LEAST_ONE, Rule
+from ropewalk.train.checkpoints import changed_settings
+from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
+from ropewalk.train.recipes.building_blocks import GENTLE, LOGGED, checkpoint
+from ropewalk.train.recipes.carry_on import CarryOnSettings, carry_on
+from ropewalk.train.recipes.drope import DroPESettings, drope
+from ropewalk.train.recipes.recipe import Characters, Corpus, Model, RecipeSettings
+from ropewalk.train.train import LONGER, PLAN
 
 from studies.models_table import finished, held_out_in, named_methods, require_held_out
 from studies.tuned.claims import OF_LLAMA_LONG, verdicts

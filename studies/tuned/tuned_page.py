@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropewalk.evaluation.metrics.intervals import share
-from ropewalk.written_tables import code
+from ropewalk.measure.metrics.intervals import share
+from ropewalk.measure.report.written_tables import code
 
 from studies.claims import NATS, JudgedClaim
 from studies.tuned.claims import BASE, OF_LLAMA_LONG, SHORT

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed
 
 ACCURACY, LOSS, OF_TEXTS = "accuracy", "loss", "accuracy_of_texts"
 PLAIN, REPEATED, FAR = KINDS = ("non-repeated", "repeated", "repeated from afar")

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 from transformers import GPT2LMHeadModel, PreTrainedModel
 
-from ropewalk.evaluation import repeated, token_losses
-from ropewalk.evaluation.metrics.losses import TokenLosses
 from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
-from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.small_models import ModelShape, with_sinusoids
-from ropewalk.surgery import MHAToGQA, StretchPositions
+from ropewalk.measure.metrics.losses import TokenLosses, repeated, token_losses
+from ropewalk.methods.surgery import MHAToGQA, StretchPositions
+from ropewalk.train.recipes.pretrain import extension_for
+from ropewalk.train.small_models import ModelShape, with_sinusoids
 
 from studies.zoo.figures import ACCURACY, FAR, LOSS, OF_TEXTS, PLAIN, REPEATED
 from studies.zoo.inside.attention_shares import near_share, sink_share

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ropewalk.lab.small_models import ModelShape
+from ropewalk.train.small_models import ModelShape
 
 LONGER = 8  # times the trained length, where rows become longer
 UPTRAINED = 0.05  # of the steps, with fewer key heads, as in the source of grouped queries

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from ropewalk.lab.data.puzzles import PuzzleShares
-from ropewalk.lab.recipes.recipe import Characters, Corpus, RecipeSettings
-from ropewalk.lab.small_models import ModelShape
-from ropewalk.lab.training.train import WATCHING
-from ropewalk.record import AT_LEAST_ONE
+from ropewalk.methods.record import AT_LEAST_ONE
+from ropewalk.train.data.puzzles import PuzzleShares
+from ropewalk.train.recipes.recipe import Characters, Corpus, RecipeSettings
+from ropewalk.train.small_models import ModelShape
+from ropewalk.train.train import WATCHING
 
 from studies.zoo.methods import EVERY
 

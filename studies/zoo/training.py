@@ -8,10 +8,11 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import InvalidValue
-from ropewalk.extension import Extension
-from ropewalk.lab.data.packs import PackedRows
-from ropewalk.lab.recipes.building_blocks import train_and_save, training_rows
-from ropewalk.lab.recipes.pretrain import (
+from ropewalk.extension.extension import Extension
+from ropewalk.train.data.packs import PackedRows
+from ropewalk.train.length_schedule import LengthSchedule, LengthStage, stage_ends
+from ropewalk.train.recipes.building_blocks import train_and_save, training_rows
+from ropewalk.train.recipes.pretrain import (
     PretrainSettings,
     extension_for,
     new_model,
@@ -19,9 +20,8 @@ from ropewalk.lab.recipes.pretrain import (
     require_another_training,
     vocabulary_in,
 )
-from ropewalk.lab.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
-from ropewalk.lab.training.length_schedule import LengthSchedule, LengthStage, stage_ends
-from ropewalk.lab.training.train import TrainingPlan
+from ropewalk.train.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
+from ropewalk.train.train import TrainingPlan
 
 from studies.zoo.methods import LONGER, METHODS, UPTRAINED
 from studies.zoo.settings import ZooSettings

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from ropewalk.corpora import documents
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation import HeldOutTexts, passages
-from ropewalk.evaluation.compare.installed import made_here
 from ropewalk.files import read_record
 from ropewalk.folders import write_whole
-from ropewalk.lab.recipes.pretrain import vocabulary_in
+from ropewalk.measure.compare.installed import made_here
+from ropewalk.measure.metrics.losses import HeldOutTexts, passages
 from ropewalk.plain_json import finite_json
+from ropewalk.texts.corpora import documents
+from ropewalk.train.recipes.pretrain import vocabulary_in
 
 from studies.models_table import finished, held_out_in, named_methods, require_held_out
 from studies.zoo.claims import verdicts

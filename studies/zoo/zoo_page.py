@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropewalk.written_tables import code
+from ropewalk.measure.report.written_tables import code
 
 from studies.claims import JudgedClaim
 from studies.zoo.figures import ACCURACY, KINDS, LOSS, REPEATED, AccuracyTerm, ZooFigures

@@ -3,38 +3,29 @@
 import subprocess
 import sys
 
-from architecture.tree import FACTORS, FILES, assert_none, factor_of, imports, module_of
+from architecture.tree import FILES, assert_none, factor_of, imports, module_of
 
 # From the ground up. A module may import from lower ranks and, outside the factors, from its own.
 RANKS = [
     ("errors",),
-    ("models", "scoped", "near_copies", "plain_json", "written_tables"),
-    ("files", "trust", "trained_to", "revision", "placement", "signals"),
-    ("record", "pages", "notation", "folders", "installed"),
-    ("facts",),
-    ("spec",),
-    FACTORS,
-    ("slots",),
-    ("extension_json",),
+    ("models", "scoped", "plain_json", "signals"),
+    ("files", "trust", "trained_to", "revision", "placement"),
+    ("folders",),
+    ("methods",),
     ("extension",),
-    ("inputs", "presets"),
-    ("equation",),
-    ("parsing", "attention"),
-    ("engines",),
+    ("equation", "attention"),
     ("hf",),
-    ("corpora",),
-    ("evaluation",),
-    ("page",),
-    ("lab", "search", "serve"),
-    ("report",),
+    ("engines", "texts"),
     ("measure",),
+    ("page", "train", "search"),
+    ("serve",),
     ("cli",),
     ("__main__",),
 ]
 # The one foreign package below hf/, loaded when a kernel is launched and not before.
 KERNELS = {"ropewalk.attention.backends.triton.tiles", "ropewalk.attention.backends.triton.kernels"}
 # A plugin knows its engine, which may be missing, and nothing else knows it.
-PLUGINS = {"vllm": "ropewalk.engines.vllm"}
+PLUGINS = {"vllm": "ropewalk.engines.vllm.plugin"}
 RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
 TRANSFORMERS = {"transformers", "accelerate", "peft", "safetensors", "tokenizers", "huggingface_hub"}
 

@@ -8,7 +8,7 @@ from architecture.tree import FILES, assert_none, module_of, nodes
 # (`folders.replacing`, `folders.appearing`), or appends to one whose last line may be cut off.
 MAY = {
     # The second reads /proc, the third sources of its own.
-    "read_text": {"ropewalk.installed", "ropewalk.placement", "ropewalk.pages"},
+    "read_text": {"ropewalk.texts.installed_texts", "ropewalk.placement", "ropewalk.methods.docstrings"},
     "read_bytes": {"ropewalk.files"},
     "write_text": {"ropewalk.folders", "ropewalk.hf.checkpoint.sidecar"},
     "write_bytes": set[str](),
@@ -16,14 +16,14 @@ MAY = {
     "open": {
         "ropewalk.files",
         "ropewalk.folders",
-        "ropewalk.lab.data.questions",
+        "ropewalk.train.data.questions",
         "ropewalk.hf.checkpoint.own_files",
         "ropewalk.cli.streams",
     },
     **{name: set[str]() for name in ("copyfile", "copy2", "copytree", "hardlink_to", "symlink_to")},
     "copyfileobj": {"ropewalk.hf.checkpoint.own_files"},
     "from_pretrained": {"ropewalk.hf.checkpoint.fetch"},
-    "loads": {"ropewalk.files", "ropewalk.evaluation.compare.store"},
+    "loads": {"ropewalk.files", "ropewalk.measure.compare.store"},
     "load": set[str](),  # of json, torch, numpy
     "load_file": {"ropewalk.hf.checkpoint.sidecar"},
     "mkdtemp": set[str](),

@@ -25,8 +25,8 @@ def module_of(path: Path) -> str:
 
 def factor_of(path: Path) -> str:
     """The factor whose folder a file lies in, however deep; empty where it lies in none."""
-    part = path.relative_to(PACKAGE).parts[0]
-    return part if part in FACTORS else ""
+    room, *inner = path.relative_to(PACKAGE).parts
+    return inner[0] if room == "methods" and inner[0] in FACTORS else ""
 
 
 @cache

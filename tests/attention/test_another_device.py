@@ -14,8 +14,8 @@ from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.problem import layer_terms
-from ropewalk.inputs import PAD
-from ropewalk.positions import Sequential
+from ropewalk.extension.inputs import PAD
+from ropewalk.methods.positions import Sequential
 
 from another_device import THERE, another_device, here, there
 from attention.paged import test_paged_layer as paged

@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from torch import Tensor
 
-from ropewalk import Extension, Facts, biases, frequencies, parse, reach, reference_attention, scales
+from ropewalk import Extension, Facts, parse, reference_attention
 from ropewalk.attention import LayerCache, Session, attend
 from ropewalk.attention.backends import bias_diagonals, bias_pruning, dense, diagonal_gradients, flash, flex
 from ropewalk.attention.backends.bias_diagonals import BIAS_DIAGONALS
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.layout.segments import tiles_of
 from ropewalk.attention.torch_kernels import fused, matmul
-from ropewalk.inputs import PAD
-from ropewalk.positions import Randomized
-from ropewalk.positions.pose import skipping
+from ropewalk.extension.inputs import PAD
+from ropewalk.methods import biases, frequencies, reach, scales
+from ropewalk.methods.positions import Randomized
+from ropewalk.methods.positions.pose import skipping
 
 from attention.backends.test_flex import defined
 from attention.layout.test_tiles import painted, wanted

@@ -8,7 +8,7 @@ import torch
 from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.attention.torch_kernels import fused
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 from examples import EXAMPLES, FACTS
 

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ropewalk import DoesNotFit, Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import attend, dispatch
 from ropewalk.equation import reference_weights
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 from attention.agreement import require_agreement
 

@@ -6,9 +6,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ropewalk import Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import attend, explain
-from ropewalk.extension import Extension
-from ropewalk.frequencies import NoPE
-from ropewalk.inputs import PAD
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import PAD
+from ropewalk.methods.frequencies import NoPE
 
 FACTS = Facts(trained_len=32, head_dim=16, heads=4, kv_heads=2, original_len=None)
 CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}

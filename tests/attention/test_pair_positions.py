@@ -5,8 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ropewalk import DoesNotFit, Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import attend

@@ -1,11 +1,12 @@
 """A small model in a folder, with a tokenizer of words."""
 
 import pytest
-from hf.models import tiny
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
+
+from hf.models import tiny
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,10 @@ from ropewalk.cli.models import known
 from ropewalk.cli.parser import EXAMPLES, app
 from ropewalk.cli.printed_json import KEYS
 from ropewalk.errors import UnknownName
-from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.parsing import read_line
+from ropewalk.extension.parsing import read_line
+from ropewalk.train.small_models import ModelShape, fresh
 
-from lab.texts import folder_of, text, tokenizer
+from train.texts import folder_of, text, tokenizer
 
 LONG_RUNNING = {"serve", "page"}  # they report nothing: they run until they are stopped, or write a page
 SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path), "TERM": "xterm-256color"}

@@ -6,10 +6,11 @@ import textwrap
 
 import pytest
 import torch
-from hf.models import tiny
 from transformers import AutoTokenizer
 
 import ropewalk as rw
+
+from hf.models import tiny
 
 NAMES = [
     *(

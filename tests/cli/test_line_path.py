@@ -6,17 +6,17 @@ from collections import Counter
 
 import pytest
 import torch
-from hf.models import tiny
 
 import ropewalk as rw
-from ropewalk import parsing
 from ropewalk.cli.main import run
-from ropewalk.evaluation.compare import compare as comparing
-from ropewalk.evaluation.compare.store import Store
-from ropewalk.extension import Extension
+from ropewalk.extension import parsing
+from ropewalk.extension.extension import Extension
+from ropewalk.measure.compare import compare as comparing
+from ropewalk.measure.compare.store import Store
 
 from architecture.test_layers import RANK
 from architecture.tree import PACKAGE
+from hf.models import tiny
 
 
 @pytest.fixture

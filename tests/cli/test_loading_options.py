@@ -6,13 +6,14 @@ import shlex
 import pytest
 import torch
 import typer
-from hf.models import tiny
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import EXAMPLES, app
 from ropewalk.models import DEFAULT
+
+from hf.models import tiny
 
 VERBS = typer.main.get_command(app).commands
 OPTIONS = {"--dtype", "--device", "--revision", "--trust-remote-code"}

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hf.models import tiny
-from hf.own_code import bringing_code
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -16,14 +14,17 @@ import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.cli.models import folder_for
 from ropewalk.cli.parser import EXAMPLES, OF_NO_MODEL
-from ropewalk.cli.verbs.browser.page import page
 from ropewalk.cli.verbs.export import ENGINES, WITHOUT_FOLDER
+from ropewalk.cli.verbs.page import page
 from ropewalk.cli.verbs.train import train
+from ropewalk.engines.export.engines import ENGINES as WRITERS
+from ropewalk.engines.export.export import TARGETS
 from ropewalk.errors import Unreadable
 from ropewalk.hf import inspect
-from ropewalk.hf.engine_export.engines import ENGINES as WRITERS
-from ropewalk.hf.engine_export.export import TARGETS
 from ropewalk.models import DEFAULT
+
+from hf.models import tiny
+from hf.own_code import bringing_code
 
 LONG = ("yarn", "--to", "128", "-o")
 

@@ -8,13 +8,13 @@ import torch
 
 from ropewalk import Extension, parse
 from ropewalk.cli.main import run
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.train.small_models import ModelShape, fresh
 
-from lab.texts import folder_of, tokenizer
+from train.texts import folder_of, tokenizer
 
 OWN = "hwfa_rerope:window=12,rerope_window=16,layers=3"
 TRAINED = 32

@@ -9,9 +9,10 @@ import dataclasses
 from typing import Any
 
 import torch
-from hf.architectures import MOST, NAMES, STATED, general, with_norms
 from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as CLASSES
+
+from hf.architectures import MOST, NAMES, STATED, general, with_norms
 
 NAMES_WITH_IMAGES = sorted(set(CLASSES) - set(NAMES))
 SEEING = STATED["seeing"]

@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
-from hf.models import BASE
 from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.modeling_utils import AttentionInterface
+
+from hf.models import BASE
 
 TEXT = {**{name: value for name, value in BASE.items() if name != "num_hidden_layers"}, "num_hidden_layers": 2}
 SEEING = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -3,8 +3,9 @@
 import functools
 
 import pytest
-from hf.models import tiny
 from transformers import AutoModelForCausalLM
+
+from hf.models import tiny
 
 SHAPE = {"num_hidden_layers": 2, "intermediate_size": 128}  # bitsandbytes needs multiples of 64
 

@@ -2,15 +2,17 @@
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.models import tiny
-from hf.traces import logits, trace
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from ropewalk.engines.export.export import export
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.hf import convert, export, extend, extended, load, save, score, stream
+from ropewalk.hf import convert, extend, extended, load, save, score, stream
+from ropewalk.measure.material.subject import Subject
+
+from hf.architectures import small
+from hf.models import tiny
+from hf.traces import logits, trace
 
 accelerate = pytest.importorskip("accelerate")
 

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from hf.models import tiny
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
+
+from hf.models import tiny
 
 IDS = torch.randint(3, 90, (1, 60), generator=torch.Generator().manual_seed(0))
 

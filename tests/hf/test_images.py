@@ -5,13 +5,14 @@ import contextlib
 import pytest
 import torch
 import transformers
-from hf.kinds import AXES, WITH_IMAGES, an_image, seeing
 from torch.nn.functional import pad
 
 from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue
 from ropewalk.hf import extend, extended, load, save, score, stream
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.probe.probe import probe
+
+from hf.kinds import AXES, WITH_IMAGES, an_image, seeing
 
 IDS = torch.randint(3, 80, (1, 100), generator=torch.Generator().manual_seed(4))
 TYPES = torch.zeros_like(IDS)

@@ -4,18 +4,19 @@ import itertools
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.kinds import hiding
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 
 from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError, parse
+from ropewalk.extension.parsing import parse_for
 from ropewalk.hf import extend, extended, inspect, save, score, stream
 from ropewalk.hf.probe.identity import count
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime.caches import held_bytes
-from ropewalk.parsing import parse_for
+
+from hf.architectures import small
+from hf.kinds import hiding
+from hf.models import tiny
+from hf.traces import logits, trace
 
 IDS = torch.randint(3, 90, (1, 100), generator=torch.Generator().manual_seed(4))
 CUTS = (30, 1, 40, 1, 1, 27)

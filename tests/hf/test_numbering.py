@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hf.models import tiny
 from transformers import DynamicCache
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.runtime.forward_pass import make_pass
+
+from hf.models import tiny
 
 LIMIT = 300
 RULE = rw.parse(f"randomized:limit={LIMIT}").positions

@@ -9,9 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import DynamicCache, StaticCache
 
 from ropewalk import Conflict, DoesNotFit, Extension
@@ -20,6 +17,10 @@ from ropewalk.hf.attach.capture import capture_layers
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime import kept_rotation
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer, held_bytes
+
+from hf.architectures import small
+from hf.models import tiny
+from hf.traces import logits, trace
 
 INDEXED = ["deepseek_v32", "glm_moe_dsa", "axk2", "hy_v4", "dots3_note_text", "qwen4_exp_text"]
 EVERY = [*INDEXED, "doge"]

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.quantised import FORMATS, quantised, torchao
-from hf.traces import trace
 from transformers import DynamicCache
 
 import ropewalk as rw
@@ -16,6 +13,10 @@ from ropewalk.hf.checkpoint.weights import first_difference
 from ropewalk.hf.probe.identity import allowed_error
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.quantised import format_of, is_quantised
+
+from hf.models import tiny
+from hf.quantised import FORMATS, quantised, torchao
+from hf.traces import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 

@@ -2,11 +2,6 @@
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.attach.test_extend import CLOSE, CUTS, IDS, MASK, error, in_pieces
-from hf.engine_export.test_plugin import exported
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import DynamicCache, StaticCache
 
 from ropewalk import DoesNotFit, Extension
@@ -16,6 +11,12 @@ from ropewalk.hf.probe.probe import _once, probe
 from ropewalk.hf.runtime.caches import held_bytes
 from ropewalk.serve.generation.model.served_extension import served_extensions
 from ropewalk.serve.generation.model.served_model import ServedModel
+
+from engines.export.test_plugin import exported
+from hf.architectures import small
+from hf.attach.test_extend import CLOSE, CUTS, IDS, MASK, error, in_pieces
+from hf.models import tiny
+from hf.traces import logits, trace
 
 LINES = ["dynamic_yarn+log_n", "rerope:window=8", "streaming:window=10,n_sink=2", "self_extend:window=8,group=4"]
 

@@ -16,7 +16,7 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.hf.probe.checkpoint_schedule import LAYOUTS, SCHEDULE
 from ropewalk.hf.probe.facts import parts_of
 from ropewalk.hf.probe.probe import quiet
-from ropewalk.spec import written
+from ropewalk.methods.spec import written
 
 FACTOR, TEXT = 4.0, 36  # text: within every window, so that lifting one changes no mask
 CLOSE = 1e-4  # of the largest logit: float32, products in another order

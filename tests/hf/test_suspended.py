@@ -2,14 +2,15 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.use.test_contexts import CONTEXTS, QUESTION, WORDS
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
 from ropewalk.hf import extended, nbce_stream, read, score, score_tokens, stream
+
+from hf.models import tiny
+from hf.use.test_contexts import CONTEXTS, QUESTION, WORDS
 
 IDS = torch.arange(3, 33)[None]
 

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from ropewalk.hf import extend, extended, load
@@ -11,6 +9,9 @@ from ropewalk.hf.attach import modes
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.checkpoint.sidecar import FILE
+
+from hf.models import tiny
+from hf.traces import logits
 
 accelerate = pytest.importorskip("accelerate")
 peft = pytest.importorskip("peft")

@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import torch
-from hf.traces import logits
 from transformers import AutoModelForCausalLM
 
 from ropewalk import models
@@ -13,6 +12,7 @@ from ropewalk.hf import extend, load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 
+from hf.traces import logits
 from nightly import first_of_each
 
 trl = pytest.importorskip("trl", reason="trl is for Python 3.11 and later")

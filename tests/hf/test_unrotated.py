@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.models import tiny
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
+
+from hf.architectures import small
+from hf.models import tiny
 
 # OPT calls its decoder and passes its base model by; Granite without bases has a rotary module and does not call it.
 KINDS = ["gpt2", "biogpt", "kimi_linear", "jamba", "opt", "whisper", "granite_swa without bases"]

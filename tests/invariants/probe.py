@@ -8,11 +8,11 @@ import torch
 from ropewalk import Extension
 from ropewalk.equation import reference_logits
 from ropewalk.errors import RopewalkError
-from ropewalk.record import parameters
-from ropewalk.spec import Spec
+from ropewalk.methods.record import parameters
+from ropewalk.methods.spec import Spec
 
 from examples import EXAMPLES, FACTS
-from reach.test_golden import relative
+from methods.reach.test_golden import relative
 
 # Wide enough that every threshold of every schedule falls inside.
 WIDE = dataclasses.replace(FACTS, trained_len=4096)

@@ -8,9 +8,9 @@ import torch
 
 from ropewalk import Extension, parse
 from ropewalk.errors import UnknownName
-from ropewalk.record import parameters
-from ropewalk.slots import SLOTS
-from ropewalk.spec import build
+from ropewalk.extension.slots import SLOTS
+from ropewalk.methods.record import parameters
+from ropewalk.methods.spec import build
 
 from examples import EVERY, EXAMPLES, FACTS
 from invariants.probe import alternatives, probe

@@ -5,15 +5,15 @@ import dataclasses
 import pytest
 import torch
 
-from ropewalk.biases.signature import Bias
-from ropewalk.frequencies import RoPE
-from ropewalk.reach import Reach
-from ropewalk.record import parameters
-from ropewalk.scales.signature import Scale
+from ropewalk.methods.biases.signature import Bias
+from ropewalk.methods.frequencies import RoPE
+from ropewalk.methods.reach import Reach
+from ropewalk.methods.record import parameters
+from ropewalk.methods.scales.signature import Scale
 
 from examples import BIASES, DECODING, FACTS, FREQUENCIES, POSITIONS, REACH, SCALES, SURGERY
 from invariants.probe import STATE, WIDE, generator
-from reach.test_golden import relative
+from methods.reach.test_golden import relative
 
 TRAINED = RoPE().table(WIDE, 1).inv_freq
 LENGTHS = (1, 4096, 5000, 9000, 40_000)

@@ -13,12 +13,12 @@ from py_compile import PycInvalidationMode
 
 import pytest
 
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from architecture.tree import FACTORS
-from lab.texts import folder_of, tokenizer
 from mutants.mutations import MUTATIONS, STUDIES
 from nightly import first_of_each
+from train.texts import folder_of, tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMULAS = {*FACTORS, "presets", "equation.py"}
@@ -163,8 +163,8 @@ def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     imported, entry = blocks[listing].rstrip().splitlines()
     edit(
         copy / listing,
-        "from ropewalk.frequencies.interpolation",
-        f"{imported}\nfrom ropewalk.frequencies.interpolation",
+        "from ropewalk.methods.frequencies.interpolation",
+        f"{imported}\nfrom ropewalk.methods.frequencies.interpolation",
     )
     edit(copy / listing, "    ByParts,\n", f"    ByParts,\n{entry}\n")
     edit(copy / example, "    frequencies.NTKOld(factor=4),\n", f"    frequencies.NTKOld(factor=4),\n{blocks[example]}")
@@ -206,7 +206,7 @@ def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
     new, listing = blocks
     (copy / new).write_text(blocks[new])
     imported, entry = blocks[listing].rstrip().splitlines()
-    signature = "from ropewalk.evaluation.tasks.signature"
+    signature = "from ropewalk.measure.tasks.signature"
     edit(copy / listing, signature, f"{imported}\n{signature}")
     edit(copy / listing, "    Damage,\n", f"    Damage,\n{entry}\n")
     status, said = run_tests(copy, "architecture evaluation/tasks/test_tasks.py evaluation/tasks/test_task_line.py")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf.released import CONFIGS
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ropewalk.hf.probe.facts import lengths_of, parts_of
 from ropewalk.models import DEFAULT
 
+from hf.released import CONFIGS
 from page.vectors import different
 
 READ = """(text) => {

@@ -6,14 +6,14 @@ import shlex
 
 import pytest
 import torch
-from hf.models import tiny
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import ropewalk as rw
 from ropewalk.errors import RopewalkError
-from ropewalk.parsing import PRESETS
+from ropewalk.extension.parsing import PRESETS
 
+from hf.models import tiny
 from page.vectors import as_facts
 
 ENGINES = ("vllm", "sglang", "llama.cpp")

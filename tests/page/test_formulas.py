@@ -2,8 +2,8 @@
 
 import pytest
 
-from ropewalk.parsing import PRESETS
-from ropewalk.slots import SLOTS
+from ropewalk.extension.parsing import PRESETS
+from ropewalk.extension.slots import SLOTS
 
 from page import vectors
 from page.vectors import DRAWN, different, mismatches

@@ -1,14 +1,13 @@
 """The page reads the same notation as Python, and refuses with the same sentences."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ropewalk import Facts
 from ropewalk.errors import RopewalkError
-from ropewalk.parsing import PRESETS, parse_for
-from ropewalk.record import Rule, arguments, parameters
-from ropewalk.slots import SLOTS
+from ropewalk.extension.parsing import PRESETS, parse_for
+from ropewalk.extension.slots import SLOTS
+from ropewalk.methods.record import Rule, arguments, parameters
 
 from page.vectors import as_facts, composed
 

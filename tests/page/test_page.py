@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk import page as package
-from ropewalk import parse
+from ropewalk import page as package, parse
+from ropewalk.extension.parsing import PRESETS
+from ropewalk.extension.slots import SLOTS
+from ropewalk.methods.docstrings import FACTORS
 from ropewalk.page import html
 from ropewalk.page.assemble import shortened
-from ropewalk.pages import FACTORS
-from ropewalk.parsing import PRESETS
-from ropewalk.slots import SLOTS
 
 from examples import EXAMPLES
 

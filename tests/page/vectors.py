@@ -13,12 +13,12 @@ import torch
 
 from ropewalk import Facts, parse
 from ropewalk.errors import RopewalkError
-from ropewalk.evaluation.diagnostics.decay import decay
-from ropewalk.evaluation.diagnostics.pair_angles import pair_angles
-from ropewalk.parsing import PRESETS, parse_for
-from ropewalk.reach import effective_distances, furthest
-from ropewalk.record import parameters
-from ropewalk.slots import SLOTS
+from ropewalk.extension.parsing import PRESETS, parse_for
+from ropewalk.extension.slots import SLOTS
+from ropewalk.measure.diagnostics.decay import decay
+from ropewalk.measure.diagnostics.pair_angles import pair_angles
+from ropewalk.methods.reach import effective_distances, furthest
+from ropewalk.methods.record import parameters
 
 DRAWN = ("frequencies", "reach", "scales", "biases")  # slots with a formula on the page
 CLOSE = 1e-9  # of the largest number of a case: float64 on both sides, which round their powers and cosines differently

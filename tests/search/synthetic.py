@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import torch
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.facts import Facts
-from ropewalk.frequencies import Dynamic
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Dynamic
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.spaces.pairs import genes, read_genes
 from ropewalk.search.studies import opened

@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
-from ropewalk.scales import LogN
+from ropewalk.methods.scales import LogN
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.proposals import names_of, open_spaces, seeds, spaces_of
 from ropewalk.search.search_loop import search, winner

@@ -1,12 +1,13 @@
 """What an engine can load is known before anything is measured, and agrees with what `export` does."""
 
 import pytest
-from hf.models import tiny
 
 import ropewalk as rw
 from ropewalk.search.engines import DeployTarget
 from ropewalk.search.goal import LOADERS, Goal
 from ropewalk.search.spaces import Pairs
+
+from hf.models import tiny
 
 ENGINES = LOADERS[2:]
 

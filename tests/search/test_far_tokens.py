@@ -7,17 +7,17 @@ import torch
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
-from ropewalk.evaluation.compare.store import Store
-from ropewalk.evaluation.metrics.intervals import difference
-from ropewalk.evaluation.metrics.key_tokens import key_tokens
-from ropewalk.evaluation.metrics.losses import token_losses
 from ropewalk.hf.use.frequency_gradients import slopes
+from ropewalk.measure.compare.store import Store
+from ropewalk.measure.metrics.intervals import difference
+from ropewalk.measure.metrics.key_tokens import key_tokens
+from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.search import far_tokens as choosing
 from ropewalk.search.far_tokens import FarLoss
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.goal import Goal
 
-from evaluation.subjects import TRAINED, subject
+from measure.subjects import TRAINED, subject
 
 TARGET, LAST = 128, 64
 YARN = rw.parse("yarn:factor=4")

@@ -13,26 +13,25 @@ import torch
 from optuna.trial import TrialState
 
 import ropewalk as rw
-from ropewalk.evaluation.compare import runner
-from ropewalk.evaluation.compare.runner import FAILED
-from ropewalk.evaluation.metrics.intervals import Estimate, difference
-from ropewalk.evaluation.metrics.losses import token_losses
-from ropewalk.notation import BARE
-from ropewalk.report.fitting import as_json
-from ropewalk.report.fitting_words import words
-from ropewalk.search import fitting as searching
-from ropewalk.search import halving
+from ropewalk.extension.notation import BARE
+from ropewalk.measure.compare import runner
+from ropewalk.measure.compare.runner import FAILED
+from ropewalk.measure.metrics.intervals import Estimate, difference
+from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.search import fitting as searching, halving
 from ropewalk.search.final_test import final_test, lines, name_of, reserve
 from ropewalk.search.fitting import Fitting
+from ropewalk.search.fitting_words import words
 from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposals import spaces_of
+from ropewalk.search.report import as_json
 from ropewalk.search.spaces import Pairs
 from ropewalk.search.trials import MeasuredTrial, tried
 
-from evaluation.subjects import TRAINED, model, subject
-from lab.texts import folder_of
+from measure.subjects import TRAINED, model, subject
 from nightly import first_of_each
+from train.texts import folder_of
 
 TARGET = 128
 

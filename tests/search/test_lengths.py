@@ -8,20 +8,20 @@ import torch
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.evaluation.compare.runner import ResultRow
-from ropewalk.evaluation.metrics.intervals import difference
-from ropewalk.evaluation.metrics.losses import token_losses
-from ropewalk.evaluation.tasks import Context
-from ropewalk.report.fitting import as_json, table
-from ropewalk.report.fitting_words import words
+from ropewalk.measure.compare.runner import ResultRow
+from ropewalk.measure.metrics.intervals import difference
+from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.measure.tasks import Context
 from ropewalk.search.fitting import Fitting
+from ropewalk.search.fitting_words import words
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.objective import mean_loss, text_losses
 from ropewalk.search.proposals import seeds, spaces_of
+from ropewalk.search.report import as_json, table
 from ropewalk.search.spaces import DynamicPairs, HandSet
 from ropewalk.search.trials import MeasuredTrial
 
-from evaluation.subjects import subject
+from measure.subjects import subject
 from search.synthetic import FACTS, everything, goal
 
 LENGTHS = (32, 64, 128)

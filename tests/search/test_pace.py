@@ -3,10 +3,9 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from ropewalk.evaluation.compare.plan import Cost
+from ropewalk.measure.compare.plan import Cost
 from ropewalk.search.pace import ENOUGH, FAIR, QUICK, USUAL, SearchCost, TextCounts, planned
 
 SMOLLM2 = Cost(134_515_008, ((2.0 * 9 * 128, None),) * 30)

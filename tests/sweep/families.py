@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+
 from hf.architectures import NAMES, small
 from hf.architectures_with_images import NAMES_WITH_IMAGES, small_with_images
-from torch import Tensor
 
 FIRST_MARK = 90  # the first token that stands for images
 

@@ -17,14 +17,14 @@ from torch import Tensor
 
 import ropewalk as rw
 from ropewalk.errors import RopewalkError
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import parse_for
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import ATTENTION
 from ropewalk.hf.attach.modes import attached_all, by_attention
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.inspect import Inspection, inspect
-from ropewalk.parsing import parse_for
 
 TEXT, TRAINED, NEAR = 112, 64, 16  # tokens: of the text, that a model was trained on, of a window that changes nothing
 CLOSE = 2e-3  # of the largest logit: float32, sums in another order

@@ -22,7 +22,7 @@ from ropewalk.attention.rotation.rotate import rotate, rotate_few
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.attention.torch_kernels.softmax import capped, merged, softmax
 from ropewalk.errors import InvalidValue
-from ropewalk.inputs import require_kinship, require_shapes
+from ropewalk.extension.inputs import require_kinship, require_shapes
 
 ROTATED, VALUES, RAW = 0, 1, 2  # the lanes of a buffer; unrotated keys only where the table may change
 KERNEL_DEVICES = ("cuda",)  # on a CPU two products are faster, and keep queries in float32

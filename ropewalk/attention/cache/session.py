@@ -21,12 +21,12 @@ from ropewalk.attention.problem import layer_terms
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import Rotation, rotation_at
 from ropewalk.errors import InvalidValue
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.frequencies import Table
-from ropewalk.positions import Sequential
-from ropewalk.reach import Span
-from ropewalk.spec import Weights
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Table
+from ropewalk.methods.positions import Sequential
+from ropewalk.methods.reach import Span
+from ropewalk.methods.spec import Weights
 
 CPU = torch.device("cpu")
 # Positions at which spans are compared.

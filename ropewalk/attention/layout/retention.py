@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from ropewalk.reach import Reach, Span
-from ropewalk.reach.signature import At
+from ropewalk.methods.reach import Reach, Span
+from ropewalk.methods.reach.signature import At
 
 FAR_POSITION = 2**40  # a position far beyond the first keys
 STEPS = 8  # how many increments of span.start are checked

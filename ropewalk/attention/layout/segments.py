@@ -24,10 +24,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.frequencies import Table
-from ropewalk.reach import Span
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Table
+from ropewalk.methods.reach import Span
 
 Kind = Literal["rectangle", "triangle", "band"]
 KINDS: tuple[Kind, ...] = ("rectangle", "triangle", "band")

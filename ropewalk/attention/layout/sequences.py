@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 
 class SequenceGroup(NamedTuple):

@@ -26,9 +26,9 @@ from ropewalk.attention.problem import LayerTerms
 from ropewalk.attention.rotation.precision import compute_dtype, to_compute_dtype
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, is_identity, rotate, rotate_few, rotation_at
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.frequencies import Table
-from ropewalk.positions import Sequential
-from ropewalk.reach import Span
+from ropewalk.methods.frequencies import Table
+from ropewalk.methods.positions import Sequential
+from ropewalk.methods.reach import Span
 
 
 class PagedLayer:

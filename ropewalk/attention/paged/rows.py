@@ -20,7 +20,7 @@ from ropewalk.attention.problem import LayerTerms
 from ropewalk.attention.rotation.precision import to_compute_dtype
 from ropewalk.attention.rotation.rotate import Rotation, rotate_few
 from ropewalk.attention.torch_kernels.softmax import capped
-from ropewalk.reach import Span
+from ropewalk.methods.reach import Span
 
 RUN = 512  # tokens in pages that lie next to each other: from this many on they are read in place
 COPIED = 1024  # tokens whose pages are copied at once

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from ropewalk.attention.layout.segments import Segment, SpanKeys, Tile
 from ropewalk.attention.layout.shared import once
 from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.frequencies import Table
+from ropewalk.methods.frequencies import Table
 
 FEW_POSITIONS = 64  # positions; among fewer it does not pay to look for repetition
 

@@ -25,9 +25,11 @@ from torch.nn.functional import pad
 
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.torch_kernels import matmul
-from ropewalk.attention.torch_kernels.matmul import Gradients as Gradients
-from ropewalk.attention.torch_kernels.matmul import PartialAttention as PartialAttention
-from ropewalk.attention.torch_kernels.matmul import TileMask
+from ropewalk.attention.torch_kernels.matmul import (
+    Gradients as Gradients,
+    PartialAttention as PartialAttention,
+    TileMask,
+)
 
 CPU_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 CPU_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward

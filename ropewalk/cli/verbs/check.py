@@ -35,8 +35,8 @@ def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJs
     where it differs, is refused or is not known, and 2 for wrong use.
     """
     target_len = target(to)
-    from ropewalk.hf.engine_check.check import check as look
-    from ropewalk.hf.engine_check.versions import chosen
+    from ropewalk.engines.check.check import check as look
+    from ropewalk.engines.check.versions import chosen
 
     chosen(engine)
     checked = quietly(lambda name: look(name, engine=engine, target_len=target_len), model)

@@ -15,13 +15,13 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import known, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.errors import InvalidValue
+from ropewalk.extension.notation import BARE, duration
 from ropewalk.folders import require_writable
 from ropewalk.models import NAME, path_of
-from ropewalk.notation import BARE, duration
 from ropewalk.placement import wanted_placement
 
 if TYPE_CHECKING:
-    from ropewalk.measure.comparing import ComparisonResult
+    from ropewalk.measure.api.comparing import ComparisonResult
 
 Model = Annotated[
     str,
@@ -151,7 +151,7 @@ def _require_together(lengths: str, to: str, all_: bool) -> None:
 def _side_by_side(
     model: str, extensions: list[str] | None, lengths: str, time: str, samples: int | None, how: dict[str, Any]
 ) -> ComparisonResult:
-    from ropewalk.measure.comparing import compare as measured
+    from ropewalk.measure.api.comparing import compare as measured
 
     asked = lengths.split(",") if lengths else ()
     return measured(model, extensions or (), lengths=asked, time_limit=time, samples=samples, **how)
@@ -160,15 +160,15 @@ def _side_by_side(
 def _board(
     model: str, extensions: list[str] | None, to: str, time: str, samples: int | None, how: dict[str, Any]
 ) -> ComparisonResult:
-    from ropewalk.measure.leaderboard import SAMPLES, leaderboard
+    from ropewalk.measure.api.leaderboard import SAMPLES, leaderboard
 
     limit, how = "" if time == "none" else time, {**how, "corpus": how["corpus"] or "stdlib"}
     return leaderboard(model, to or None, extensions or (), time_limit=limit, samples=samples or SAMPLES, **how)
 
 
 def _show(result: ComparisonResult) -> None:
-    from ropewalk.report.advice import advice
-    from ropewalk.report.tables import notes, terminal, terminal_extras, verdicts
+    from ropewalk.measure.report.advice import advice
+    from ropewalk.measure.report.tables import notes, terminal, terminal_extras, verdicts
 
     console, comparison = Console(markup=False), result.comparison
     for table in (terminal(comparison), *terminal_extras(comparison), verdicts(comparison)):

@@ -19,7 +19,7 @@ from ropewalk.folders import require_writable
 from ropewalk.models import NAME
 
 if TYPE_CHECKING:
-    from ropewalk.report.html_page import PageTable
+    from ropewalk.measure.report.html_page import PageTable
 
 Line = Annotated[
     str,
@@ -47,7 +47,7 @@ def diagnose(
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks."""
     require_plausible(model, extension)
     require_writable(Path(out))
-    from ropewalk.measure.diagnosing import diagnose as measured
+    from ropewalk.measure.api.diagnosing import diagnose as measured
 
     asked = length or None
     result = measured(model, extension, length=asked, corpus=corpus, texts=texts, progress="lines")

@@ -21,11 +21,11 @@ from ropewalk.cli.models import (
 )
 from ropewalk.cli.printed_json import AsJson, command, only_json, print_json
 from ropewalk.errors import InvalidValue
+from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable, write_whole
-from ropewalk.notation import length
 
 if TYPE_CHECKING:
-    from ropewalk.evaluation.lm_eval.harness import HarnessResult
+    from ropewalk.measure.lm_eval.harness import HarnessResult
 
 Tasks = Annotated[
     str, typer.Option(metavar="NAMES", help="such as ruler_vt,babilong_longctx; lm-eval ls tasks lists them")
@@ -91,10 +91,10 @@ def _evaluated(
     model: str, line: str, names: list[str], target_len: int | None, settings: dict[str, Any]
 ) -> tuple[HarnessResult, dict[str, Any]]:
     """The result, and where it comes from."""
-    from ropewalk.evaluation.lm_eval.harness import evaluate
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.probe.checkpoint_schedule import parsed_for
     from ropewalk.hf.probe.facts import trained_len
+    from ropewalk.measure.lm_eval.harness import evaluate
 
     tokenizer = tokenizer_of(model)
     loaded = placed(weights_of(model))

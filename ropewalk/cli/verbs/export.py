@@ -59,10 +59,9 @@ def export(
         require_new(Path(out))
     line = require_plausible(model, extension)
     fitted = fitting(model, line or extension, to)
-    from ropewalk.hf import export as write
+    from ropewalk.engines.export.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
-    from ropewalk.hf.engine_export.export import require_directory
 
     require_directory(out or None, engine, "--out")
     require_own_files(model if out else None)

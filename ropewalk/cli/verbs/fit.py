@@ -16,13 +16,13 @@ from ropewalk.cli.models import require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.errors import UnknownName
+from ropewalk.extension.notation import duration
 from ropewalk.folders import require_new, require_writable
 from ropewalk.models import NAME, path_of
-from ropewalk.notation import duration
 
 if TYPE_CHECKING:
-    from ropewalk.measure.fitting import FittedExtension
-    from ropewalk.report.html_page import PageTable
+    from ropewalk.measure.report.html_page import PageTable
+    from ropewalk.search.fit import FittedExtension
 
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
 OBJECTIVES = ("all", "far")
@@ -138,7 +138,7 @@ def fit(
         duration(budget, "--budget")
     require_plausible(model)
     _require_places(model, Path(out), save=save)
-    from ropewalk.measure.fitting import fit as measured
+    from ropewalk.search.fit import fit as measured
 
     result = measured(
         model,

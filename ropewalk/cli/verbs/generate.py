@@ -17,10 +17,10 @@ from ropewalk.cli.models import Model, To, fitting, known, placed, require_plaus
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
-from ropewalk.measure.progress import WorkProgress, showing_progress
+from ropewalk.measure.api.progress import WorkProgress, showing_progress
 
 if TYPE_CHECKING:
-    from ropewalk import extension as extensions
+    from ropewalk.extension import extension as extensions
 
 TOKENS = 128  # default of --max-new-tokens
 
@@ -224,7 +224,7 @@ def _tokens(
 ) -> Iterator[tuple[Iterator[int], WorkProgress]]:
     """The tokens of the extended model as they come, and the bar that shows how much of the prompt is read."""
     from ropewalk.cli.length_limits import limit_of, watched
-    from ropewalk.extension import Extension
+    from ropewalk.extension.extension import Extension
     from ropewalk.hf.attach.trained_extension import taken_off
 
     on_model = replace(extension, decoding=None) if extension else Extension()

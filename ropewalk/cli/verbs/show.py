@@ -12,8 +12,8 @@ from rich.table import Table
 from ropewalk.cli import completion
 from ropewalk.cli.models import To, known, target
 from ropewalk.cli.printed_json import AsJson, print_json
-from ropewalk.notation import length
-from ropewalk.pages import FACTORS, listed
+from ropewalk.extension.notation import length
+from ropewalk.methods.docstrings import FACTORS, listed
 
 
 def show(
@@ -44,7 +44,7 @@ def show(
         print_json(_listed()) if as_json else _list(console)
         return
     from ropewalk.cli.extension_page import detail, detail_json
-    from ropewalk.facts import Facts
+    from ropewalk.methods.facts import Facts
 
     facts = Facts(
         trained_len=length(trained_len, "--trained-len"),

@@ -12,13 +12,13 @@ from ropewalk.cli.browser import Open, shown
 from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus
+from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable
-from ropewalk.measure.progress import showing_progress
+from ropewalk.measure.api.progress import showing_progress
 from ropewalk.models import named
-from ropewalk.notation import length
 
 if TYPE_CHECKING:
-    from ropewalk import extension as extensions
+    from ropewalk.extension import extension as extensions
 
 FOLDER = "ropewalk-stream"  # where the page goes with --open alone
 LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
@@ -63,11 +63,11 @@ def _stream(
 ) -> Path | None:
     import torch
 
-    from ropewalk.evaluation.compare.installed import made_here
-    from ropewalk.evaluation.metrics.streaming import long_text, streamed
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.report.streaming import CAPTION, summary, table, write_streamed
+    from ropewalk.measure.compare.installed import made_here
+    from ropewalk.measure.metrics.streaming import long_text, streamed
+    from ropewalk.measure.report.streaming import CAPTION, summary, table, write_streamed
 
     tokenizer, host = tokenizer_of(model), placed(weights_of(model), small_in_float32=False)
     text = long_text(tokenizer, corpus, count)

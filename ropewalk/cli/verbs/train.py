@@ -16,11 +16,11 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.printed_json import AsJson, only_json, print_json
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.folders import require_writable
-from ropewalk.lab.recipes import listing
 from ropewalk.signals import as_interrupt
+from ropewalk.train.recipes import listing
 
 if TYPE_CHECKING:
-    from ropewalk.lab.recipes.recipe import Recipe  # importing it takes seconds
+    from ropewalk.train.recipes.recipe import Recipe  # importing it takes seconds
 
 
 def train(
@@ -40,7 +40,7 @@ def train(
             "out", "train needs a folder", remedy=f"run ropewalk train {chosen.name} --out FOLDER"
         )
     require_writable(Path(out))
-    from ropewalk.lab.recipes.running import run
+    from ropewalk.train.recipes.running import run
 
     with only_json(as_json), as_interrupt():
         result = run(chosen, out, texts)

@@ -19,8 +19,8 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import ATTENTION, Handle, handle_of
 from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer
+from ropewalk.methods.spec import Weights
 from ropewalk.scoped import scoped
-from ropewalk.spec import Weights
 
 Of = TypeVar("Of")
 CAPTURE_RTOL = 1e-2  # relative to the largest number: the error of half precision

@@ -12,9 +12,8 @@ from transformers import PreTrainedModel
 
 from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.frequencies import NoPE, RoPE
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import Line, read_line
 from ropewalk.hf.attach.adapters import adapters_storing
 from ropewalk.hf.attach.handle import (
     ATTENTION,
@@ -42,8 +41,9 @@ from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.query_scale import require_scaled_once
 from ropewalk.hf.probe.threads import CHANGES, alone_with
 from ropewalk.hf.runtime.layer import ExtendedLayer, modules_of
-from ropewalk.parsing import Line, read_line
-from ropewalk.spec import Spec
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import NoPE, RoPE
+from ropewalk.methods.spec import Spec
 
 
 def extend(

@@ -13,9 +13,8 @@ from transformers import PreTrainedModel
 
 from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import InvalidValue
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.frequencies import NoPE
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.slots import SLOTS
 from ropewalk.hf.attach.rotary_tables import chooser_edit
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.probe.cache_contents import cache_growth
@@ -23,7 +22,8 @@ from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.threads import CHANGES, Forwards
 from ropewalk.hf.runtime.cache_owner import NeverCopied
 from ropewalk.hf.runtime.layer import ExtendedLayer
-from ropewalk.slots import SLOTS
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import NoPE
 
 _HANDLE = "_ropewalk_handle"  # of a model under an extension
 

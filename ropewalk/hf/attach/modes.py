@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import ATTENTION, TABLES, handle_of
 from ropewalk.hf.attach.rotary_tables import chooser_edit, edit_for, identity_edit, require_written, write
 from ropewalk.hf.probe.attention_arguments import SUPPORTED
@@ -29,6 +28,7 @@ from ropewalk.hf.runtime.image_blocks import with_last_seen
 from ropewalk.hf.runtime.kept_rotation import keep_rotation, put_back
 from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, attached, attention, learned, mark_module, modules_of
 from ropewalk.hf.runtime.own_masks import call_with_mask
+from ropewalk.methods.facts import Facts
 
 
 def attached_all(

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.frequencies import NoPE
-from ropewalk.frequencies.signature import layered
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.rotation.inline import sinusoid
 from ropewalk.hf.probe.rotation.tables import PositionTable
 from ropewalk.hf.runtime.layer import ExtendedLayer, lifted
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
+from ropewalk.methods.frequencies import NoPE
+from ropewalk.methods.frequencies.signature import layered
 
 # transformers computes angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8
 # at most, a step of bfloat16 near 1; for longer texts our attention computes angles in float64. A model that was

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.attach.rotary_tables import TABLE_RTOL, table_slot
 from ropewalk.hf.checkpoint import sidecar

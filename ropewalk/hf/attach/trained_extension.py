@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.extend import extend, removed_after
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.runtime.layer import PREFIX

@@ -17,6 +17,7 @@ from ropewalk.files import holds, read_bytes, read_json
 from ropewalk.folders import write_whole
 
 SENTENCE = "this folder has an extension in ropewalk.json: load it with ropewalk.load"
+ROPE_TYPE = "ropewalk"  # of a config with a plan for a plugin: unknown to whoever lacks the plugin, who stops
 FILE, SIDECAR = "config.json", "ropewalk.json"
 ADAPTER, KIND = "adapter_config.json", "peft_type"  # an adapter's config by peft, and what peft reads of it first
 TYPE, ARCHITECTURES, KEPT = "rope_type", "architectures", "ropewalk_"  # KEPT begins the names of what was replaced

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.frequencies import ByParts, Interpolation, Llama3
-from ropewalk.frequencies.signature import formula, trained
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import in_force
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
 from ropewalk.hf.runtime.layer import ExtendedLayer, lifted, type_of
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
-from ropewalk.inputs import in_force
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import ByParts, Interpolation, Llama3
+from ropewalk.methods.frequencies.signature import formula, trained
 
 DOUBLE_RTOL, SINGLE = 1e-9, 1e-6  # relative: equal tables, in float64 and in a model's float32
 STOPPING_DIVISOR = 1e20  # a divisor that stops the rotation of a pair, in float32 and for any length

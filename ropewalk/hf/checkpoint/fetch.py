@@ -23,10 +23,9 @@ from transformers import (
     PreTrainedConfig,
 )
 
-from ropewalk.engines.vllm.reading import ROPE_TYPE
 from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
-from ropewalk.hf.checkpoint.closed_config import SENTENCE, is_closed, opened, without_warning
+from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE, SENTENCE, is_closed, opened, without_warning
 from ropewalk.hf.checkpoint.gguf_file import bar_as_wanted, not_read, require_gguf, schedule_in
 from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, silence
 from ropewalk.models import parts_of

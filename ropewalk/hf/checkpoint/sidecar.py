@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ropewalk.errors import UnknownName, Unreadable, about
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 from ropewalk.files import read_record, why
 from ropewalk.hf.checkpoint.closed_config import SIDECAR as FILE
 from ropewalk.hf.runtime.layer import ExtendedLayer, learned
-from ropewalk.record import AT_LEAST_ONE, Checked, parameters
-from ropewalk.spec import Json
+from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters
+from ropewalk.methods.spec import Json
 
 LEARNED = "ropewalk.safetensors"
 KEYS = {"mode": "way"}  # in the file, where they differ from the arguments of `extend`

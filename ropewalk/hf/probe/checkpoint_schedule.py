@@ -11,12 +11,12 @@ import torch
 from transformers import PreTrainedModel
 
 from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
-from ropewalk.frequencies import Frequencies, Table
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import Line, read_line
 from ropewalk.hf.probe.facts import TABLE_RTOL, lengths_of, parts_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.parsing import Line, read_line
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Frequencies, Table
 
 # The rope parameters of a config that belong to a schedule. All others are the model's layout: bases, shares, sections.
 SCHEDULE = frozenset(

@@ -9,9 +9,9 @@ import torch
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.facts import Facts
-from ropewalk.frequencies.signature import formula
-from ropewalk.presets.lengths import require_whole
+from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies.signature import formula
 from ropewalk.trained_to import stated
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from torch import nn
 from ropewalk.hf.probe.cache_contents import CachedLayer
 from ropewalk.hf.probe.rotation.norms import NormsAfter
 from ropewalk.hf.probe.rotation.tables import LongTable, PositionTable
-from ropewalk.reach import Chunks, Reach, Window
+from ropewalk.methods.reach import Chunks, Reach, Window
 
 
 class ProbedLayer(NamedTuple):

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.facts import parts_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.scales import Llama4Temperature
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.scales import Llama4Temperature
 
 IN_PARAMETERS, IN_CONFIG = "llama_4_scaling_beta", "attn_temperature_tuning"
 

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import Cache
 
 from ropewalk.errors import Conflict, InvalidValue
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 
 _MARK = "_ropewalk_owner"  # of a cache: who filled it
 REMEDY = "begin with a new cache"

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from ropewalk.attention.layout.shared import SharedLayout
 from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.extension.inputs import PAD
 from ropewalk.hf.probe.cache_contents import CachedLayer
 from ropewalk.hf.probe.rotary_output import RotaryOutput
 from ropewalk.hf.runtime.image_blocks import last_seen_of
-from ropewalk.inputs import PAD
-from ropewalk.positions import Positions
+from ropewalk.methods.positions import Positions
 
 PASS = "ropewalk_pass"  # the keyword that carries a pass from the model to its layers
 STATIC = "use a static schedule, which keeps the model's attention"

@@ -16,8 +16,8 @@ from transformers import DynamicCache, PreTrainedModel
 from ropewalk.attention import Session
 from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import PAD
 from ropewalk.hf.probe.rotary_output import RotaryOutput, cos_and_sin, filled
 from ropewalk.hf.runtime.cache_owner import NeverCopied, Owner
 from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, adopt, is_fresh
@@ -34,7 +34,7 @@ from ropewalk.hf.runtime.forward_pass import (
     states_numbers,
 )
 from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, fetched, lifted
-from ropewalk.inputs import PAD
+from ropewalk.methods.facts import Facts
 
 Begins = tuple[int, ...]
 _SHIFTS = "_ropewalk_shifts"  # of a cache: its first position ids minus its slots

@@ -19,9 +19,7 @@ from ropewalk.attention import attend
 from ropewalk.attention.layout.shared import sharing
 from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.extension import Extension
-from ropewalk.facts import AFTER_ROTATION, MODEL, SINKS, Facts
-from ropewalk.frequencies import NoPE
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.attention_arguments import CHOSEN, SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.checkpoint_schedule import is_stretched, on_own_tables
 from ropewalk.hf.probe.probed_layer import ProbedLayer
@@ -30,9 +28,11 @@ from ropewalk.hf.runtime.caches import ExtendedCacheLayer
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
 from ropewalk.hf.runtime.image_blocks import in_numbers, last_seen_of
 from ropewalk.hf.runtime.own_masks import model_mask
-from ropewalk.reach import Reach
-from ropewalk.scales import Scale
-from ropewalk.spec import Weights
+from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
+from ropewalk.methods.frequencies import NoPE
+from ropewalk.methods.reach import Reach
+from ropewalk.methods.scales import Scale
+from ropewalk.methods.spec import Weights
 
 NAME = "ropewalk"  # of our attention function in transformers' registry
 PREFIX = "ropewalk_"  # of the parameters that an extension adds to an attention module

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ropewalk.attention.layout.shared import once, sharing
+from ropewalk.extension.inputs import PAD, related
 from ropewalk.hf.probe.attention_arguments import MASK
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
-from ropewalk.inputs import PAD, related
-from ropewalk.reach import Reach
+from ropewalk.methods.reach import Reach
 
 # The pass of the layer that runs, for the modules inside it: in the backward pass too, which may run layers again.
 INSIDE: ContextVar[ForwardPass | None] = ContextVar("inside", default=None)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.facts import Facts
 
 FIRST = torch.tensor([0])
 

@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 
 from ropewalk.attention import Session
 from ropewalk.errors import RopewalkError
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import PRESETS, parse_for
+from ropewalk.extension.presets.needs import Needs, needs
 from ropewalk.hf.attach.extend import require_rotation, require_steady
 from ropewalk.hf.attach.handle import ATTENTION, idle_slots
 from ropewalk.hf.attach.modes import Modes, attached_all
@@ -21,8 +22,7 @@ from ropewalk.hf.probe.quantised import require_plain
 from ropewalk.hf.probe.query_scale import require_scaled_once
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.convert import missing_biases, operated
-from ropewalk.parsing import PRESETS, parse_for
-from ropewalk.presets.needs import Needs, needs
+from ropewalk.methods.facts import Facts
 
 
 class Advice(NamedTuple):

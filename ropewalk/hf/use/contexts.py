@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from ropewalk.decoding import Decoding
 from ropewalk.errors import InvalidValue
+from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.use.long_text import PIECE, Progress, sampler
-from ropewalk.parsing import parse
+from ropewalk.methods.decoding import Decoding
 
 
 class ContextToken(NamedTuple):

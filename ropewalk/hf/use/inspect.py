@@ -14,11 +14,11 @@ from typing import Any
 from torch import nn
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.slots import PER_LAYER
 from ropewalk.files import holds
 from ropewalk.folders import require_plausible
-from ropewalk.frequencies import Interpolation
 from ropewalk.hf.attach.extend import require_rotation
 from ropewalk.hf.attach.handle import (
     ATTENTION,
@@ -42,8 +42,8 @@ from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
 from ropewalk.hf.use.save import load
 from ropewalk.hf.use.stand_in import stand_in
-from ropewalk.presets.lengths import require_whole
-from ropewalk.slots import PER_LAYER
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Interpolation
 
 WIDTH = 80
 SHOWN = 9  # pairs in the table

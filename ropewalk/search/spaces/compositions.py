@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from ropewalk.biases import Bias, FarDiscount
-from ropewalk.extension import Extension
-from ropewalk.frequencies import NTK, ByParts, Frequencies, NTKMixed
-from ropewalk.reach import Reach, Sinks, Window
-from ropewalk.scales import LogN, Scale, Temperature
-from ropewalk.scales.signature import Over
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.biases import Bias, FarDiscount
+from ropewalk.methods.frequencies import NTK, ByParts, Frequencies, NTKMixed
+from ropewalk.methods.reach import Reach, Sinks, Window
+from ropewalk.methods.scales import LogN, Scale, Temperature
+from ropewalk.methods.scales.signature import Over
 from ropewalk.search.goal import ANY, Goal
 from ropewalk.search.spaces.reaches import REACHES, ReachLengths
 from ropewalk.search.spaces.signature import Space, Values, drawn_parent, tidy, unknown

@@ -20,7 +20,7 @@ from typing import ClassVar
 from optuna.distributions import BaseDistribution
 from torch import Tensor
 
-from ropewalk.extension import Extension
+from ropewalk.extension.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import MOST_SHARE, Pairs, read_genes, static_genes, values_of
 from ropewalk.search.spaces.signature import Space, Values

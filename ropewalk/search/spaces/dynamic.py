@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-from ropewalk.extension import Extension
-from ropewalk.frequencies import NTK, ByParts, Dynamic, NTKMixed
-from ropewalk.scales import DynamicTemperature, LogN, Scale, YarnTemperature
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, NTKMixed
+from ropewalk.methods.scales import DynamicTemperature, LogN, Scale, YarnTemperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values
 

@@ -16,9 +16,9 @@ from typing import ClassVar
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from ropewalk.extension import Extension
-from ropewalk.frequencies import ByShares, Dynamic
-from ropewalk.scales import DynamicTemperature, YarnTemperature
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.frequencies import ByShares, Dynamic
+from ropewalk.methods.scales import DynamicTemperature, YarnTemperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import CROSSED, MOST_SHARE, PARENTS, Genes, Pairs, bred, mutated, names, parents
 from ropewalk.search.spaces.signature import Space, Values

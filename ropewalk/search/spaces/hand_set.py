@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from ropewalk.extension import Extension
-from ropewalk.parsing import parse_for
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import parse_for
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
-from ropewalk.extension import Extension
-from ropewalk.reach import Window
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.reach import Window
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.reaches import Reaches
 from ropewalk.search.spaces.signature import Space, Values

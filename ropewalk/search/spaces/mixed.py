@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from ropewalk.extension import Extension
-from ropewalk.frequencies import NTKMixed
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.frequencies import NTKMixed
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values, overshoot, scheduled, stretched, temperature
 

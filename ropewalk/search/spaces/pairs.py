@@ -22,10 +22,10 @@ import torch
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.frequencies import LongRoPE
-from ropewalk.frequencies.signature import trained
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
+from ropewalk.methods.frequencies import LongRoPE
+from ropewalk.methods.frequencies.signature import trained
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
 from ropewalk.search.spaces.signature import Space, Values, drawn_parent, scheduled, temperature

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from ropewalk.extension import Extension
-from ropewalk.frequencies import ByParts
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.frequencies import ByParts
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import (
     Space,

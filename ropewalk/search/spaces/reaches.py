@@ -8,10 +8,10 @@ from typing import ClassVar, NamedTuple
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-from ropewalk.extension import Extension
-from ropewalk.frequencies import ByParts
-from ropewalk.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend
-from ropewalk.scales import LogN, Scale, Temperature
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.frequencies import ByParts
+from ropewalk.methods.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend
+from ropewalk.methods.scales import LogN, Scale, Temperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.signature import Space, Values
 

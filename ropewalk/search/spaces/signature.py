@@ -13,9 +13,9 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import TrialState
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.extension import Extension
-from ropewalk.frequencies import Frequencies
-from ropewalk.scales import Scale, Temperature
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.frequencies import Frequencies
+from ropewalk.methods.scales import Scale, Temperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.trials import MeasuredTrial
 

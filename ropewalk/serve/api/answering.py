@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ropewalk.serve.generation.request import Answer, Request, SessionState, State
 
 if TYPE_CHECKING:
-    from ropewalk.extension import Extension  # importing it takes a second
-    from ropewalk.facts import Facts
+    from ropewalk.extension.extension import Extension  # importing it takes a second
+    from ropewalk.methods.facts import Facts
 
 
 class Carried(Protocol):

@@ -65,7 +65,7 @@ class Names:
         """Whether a line is another spelling of an extension."""
         if line.strip().endswith(".json"):  # would be read from a file, which is the server's
             raise self._unknown(asked)
-        from ropewalk.parsing import parse_for  # which is loaded with the engine, and not before
+        from ropewalk.extension.parsing import parse_for  # which is loaded with the engine, and not before
 
         try:
             return parse_for(line, carried.facts, self._target_len) == carried.extension

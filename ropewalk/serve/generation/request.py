@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from ropewalk.decoding import Decoding  # importing it takes a second, and a server binds before that
+    from ropewalk.methods.decoding import Decoding  # importing it takes a second, and a server binds before that
 
 
 CANCELLED = "cancelled"  # the reason of an answer that nobody wanted any more

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ropewalk.decoding import Decoding
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.use.long_text import sampler
+from ropewalk.methods.decoding import Decoding
 from ropewalk.serve.generation.request import Sampling, Token
 
 

@@ -6,28 +6,25 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName, Unreadable
-from ropewalk.evaluation import token_losses
-from ropewalk.evaluation.metrics.intervals import crossed, share
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.lab.recipes.running import run as run_recipe
-from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.lab.training.train import TrainingPlan
+from ropewalk.measure.metrics.intervals import crossed, share
+from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.train.recipes.running import run as run_recipe
+from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.train import TrainingPlan
 
-from lab.texts import folder_of, tokenizer
 from studies.__main__ import study
-from studies.tuned import tuned as module
-from studies.tuned import tuned_page as module_of_page
-from studies.tuned.claims import CLAIMS, FAR_CLAIMS, SHORT
-from studies.tuned.claims import verdicts as verdicts_of
+from studies.tuned import tuned as module, tuned_page as module_of_page
+from studies.tuned.claims import CLAIMS, FAR_CLAIMS, SHORT, verdicts as verdicts_of
 from studies.tuned.figures import ALL, FIFTH, LossTerm, TunedFigures
 from studies.tuned.tuned import FARTHER, METHODS, TunedSettings, tuned
 from studies.tuned.tuned_page import tuned_page
+from train.texts import folder_of, tokenizer
 
 SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=2, trained_len=48)
 PLAN = TrainingPlan(steps=5, rows=1, progress=False)

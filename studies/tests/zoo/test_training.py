@@ -7,14 +7,14 @@ from safetensors.torch import load_file
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
-from ropewalk.lab.small_models import ModelShape
-from ropewalk.lab.training.train import TrainingPlan
+from ropewalk.train.small_models import ModelShape
+from ropewalk.train.train import TrainingPlan
 
-from lab.texts import folder_of
 from studies.zoo import training
 from studies.zoo.methods import METHODS, TRAINED
 from studies.zoo.settings import ZooSettings
 from studies.zoo.zoo import zoo
+from train.texts import folder_of
 
 SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=16)
 

@@ -12,22 +12,21 @@ from transformers import AutoTokenizer
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName
-from ropewalk.evaluation.metrics.intervals import crossed
-from ropewalk.lab.recipes.pretrain import extension_for
-from ropewalk.lab.small_models import ModelShape
-from ropewalk.lab.training.train import TrainingPlan
+from ropewalk.measure.metrics.intervals import crossed
+from ropewalk.train.recipes.pretrain import extension_for
+from ropewalk.train.small_models import ModelShape
+from ropewalk.train.train import TrainingPlan
 
-from lab.texts import folder_of
 from studies.claims import TOO_LITTLE, judged
 from studies.zoo import training as module
-from studies.zoo.claims import CLAIMS, reruns
-from studies.zoo.claims import verdicts as verdicts_of
+from studies.zoo.claims import CLAIMS, reruns, verdicts as verdicts_of
 from studies.zoo.figures import AccuracyTerm, ZooFigures
 from studies.zoo.inside.claims import inside_verdicts
 from studies.zoo.measuring import TIMES
 from studies.zoo.methods import METHODS, TRAINED, UNTRAINED, ZooMethod
 from studies.zoo.zoo import ZooSettings, zoo
 from studies.zoo.zoo_page import zoo_page
+from train.texts import folder_of
 
 SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=4, heads=2, trained_len=16)
 PLAN = TrainingPlan(steps=3, rows=4, progress=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import stdev
 
-from ropewalk.evaluation.metrics.intervals import mean
+from ropewalk.measure.metrics.intervals import mean
 
 from studies.claims import NOT_MEASURED, POINTS, Claim, JudgedClaim, judge
 from studies.zoo.figures import ACCURACY, PLAIN, ZooFigures

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.evaluation.diagnostics import mass_of_first, mass_of_last
-from ropewalk.evaluation.diagnostics.rows import Curves
 from ropewalk.hf import extended
+from ropewalk.measure.diagnostics import mass_of_first, mass_of_last
+from ropewalk.measure.diagnostics.rows import Curves
 
 from studies.claims import ARTICLE_1, Claim, JudgedClaim, Unit
 from studies.zoo.inside.by_seed import BySeed, Curve

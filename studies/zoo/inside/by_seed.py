@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from ropewalk.evaluation.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed
 
 from studies.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
 

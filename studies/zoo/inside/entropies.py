@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.evaluation.diagnostics import entropy
 from ropewalk.hf import extended
+from ropewalk.measure.diagnostics import entropy
 
 TIMES = 8  # trained lengths of a text
 ROWS = 8  # query rows in each trained length

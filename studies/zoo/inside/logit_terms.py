@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.evaluation.diagnostics import bias_terms
-from ropewalk.evaluation.diagnostics.rows import distance_bins
 from ropewalk.hf import extended
+from ropewalk.measure.diagnostics import bias_terms
+from ropewalk.measure.diagnostics.rows import distance_bins
 
 TERMS = ("both contents", "bias and key", "query and bias", "both biases")
 TEXTS = 16  # of the held-out ones; the terms differ little between texts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.evaluation.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed
 
 from studies.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
 

@@ -9,7 +9,7 @@ from ropewalk.attention.backends import diagonal_gradients
 from ropewalk.attention.backends.bias_diagonals import ROWS, DiagonalRows, _blocks, _distances, diagonal
 from ropewalk.attention.backends.bias_pruning import HeadBand
 from ropewalk.attention.layout.segments import Segment, segments_of
-from ropewalk.frequencies import Table
+from ropewalk.methods.frequencies import Table
 
 from examples import FACTS
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from ropewalk import DoesNotFit, parse
-from ropewalk.attention.backends import bias_diagonals, dense, flash, flex
-from ropewalk.attention.backends import choose as choose_module
+from ropewalk.attention.backends import bias_diagonals, choose as choose_module, dense, flash, flex
 from ropewalk.attention.backends.choose import ORDER, candidates, choices, choose
 from ropewalk.attention.backends.triton import launch
 from ropewalk.attention.dispatch import row_biases

@@ -18,7 +18,7 @@ from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.backends.flash import FLASH
 from ropewalk.attention.backends.triton import launch as launch_module
 from ropewalk.attention.backends.triton.launch import TRITON, Launch, Launches
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 from attention.backends.test_flex import defined
 

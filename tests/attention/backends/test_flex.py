@@ -19,7 +19,7 @@ from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.layout.block_lists import block_lists
 from ropewalk.attention.layout.segments import SpanKeys, segments_of
 from ropewalk.attention.rotation.rotate import rotated_copies
-from ropewalk.reach.signature import Reach, Span
+from ropewalk.methods.reach.signature import Reach, Span
 
 from attention.test_attend import EVERY, assert_equal, learned, tensors
 from examples import BIASES, FACTS, REACH

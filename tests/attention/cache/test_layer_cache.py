@@ -10,7 +10,7 @@ from ropewalk.attention import LayerCache, Session
 from ropewalk.attention.cache import layer_cache
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few
 from ropewalk.attention.torch_kernels import fused
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 from attention.test_attend import CLOSE, EVERY, FACTS, learned, tensors
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk.attention.layout.block_lists import BLOCK, block_lists
-from ropewalk.reach.signature import always
+from ropewalk.methods.reach.signature import always
 
 from examples import REACH
 

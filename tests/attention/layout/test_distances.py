@@ -6,7 +6,7 @@ import torch
 from ropewalk import Extension
 from ropewalk.attention.layout.distances import distance_line
 from ropewalk.attention.layout.segments import segments_of
-from ropewalk.reach import LeakyReRoPE
+from ropewalk.methods.reach import LeakyReRoPE
 
 from examples import FACTS, REACH
 

@@ -5,8 +5,8 @@ import torch
 
 from ropewalk import parse
 from ropewalk.attention.layout.retention import Retention, reach_retention, span_retention
-from ropewalk.reach import Span
-from ropewalk.reach.signature import after, always, itself
+from ropewalk.methods.reach import Span
+from ropewalk.methods.reach.signature import after, always, itself
 
 from examples import EXAMPLES
 

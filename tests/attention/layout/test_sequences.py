@@ -6,7 +6,7 @@ import torch
 from ropewalk import parse
 from ropewalk.attention import attend
 from ropewalk.attention.layout.sequences import sequence_groups
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 from attention.test_attend import assert_equal, tensors
 from examples import FACTS

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hf.models import tiny
 
 from ropewalk.attention import dispatch
 from ropewalk.attention.cache import session
 from ropewalk.attention.layout.shared import MOST_NUMBERS, SharedLayout, once, sharing
 from ropewalk.hf import extended
+
+from hf.models import tiny
 
 
 def made_of(calls, tensors, spec=("spec",), **kwargs):

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention.paged import PagedBatch, PagedLayer

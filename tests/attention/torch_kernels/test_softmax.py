@@ -9,7 +9,7 @@ import torch
 
 from ropewalk import Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import LayerCache, Session, attend, explain
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 from attention.test_attend import CLOSE, EVERY, FACTS, assert_equal, every, learned, tensors
 

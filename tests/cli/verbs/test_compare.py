@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.evaluation.compare import plan, runner
-from ropewalk.evaluation.compare.store import Store
-from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.measure import comparing
+from ropewalk.measure.api import comparing
+from ropewalk.measure.compare import plan, runner
+from ropewalk.measure.compare.store import Store
+from ropewalk.train.small_models import ModelShape, fresh
 
-from lab.texts import folder_of, tokenizer
+from train.texts import folder_of, tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_the_base_model_is_measured_once(place, whole, monkeypatch, tmp_path):
 
 
 def test_a_wrong_extension_is_refused_before_the_model_is_read(place, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ropewalk.measure.loading.weights_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.api.loading.weights_of", None)  # would fail where it is called
     assert compare(place, tmp_path, "yern") == 2
     assert "'yern'" in capsys.readouterr().err
 
@@ -111,8 +111,8 @@ def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatc
         asked.append(address)
         return runner.here
 
-    monkeypatch.setattr("ropewalk.measure.comparing.on_cluster", on_cluster)
-    monkeypatch.setattr("ropewalk.measure.comparing.write_report", lambda *_, **__: "nowhere")
+    monkeypatch.setattr("ropewalk.measure.api.comparing.on_cluster", on_cluster)
+    monkeypatch.setattr("ropewalk.measure.api.comparing.write_report", lambda *_, **__: "nowhere")
     shutil.copy(whole / "cells.sqlite", tmp_path)
     assert compare(place, tmp_path, "--ray", "head:6379") == 0
     assert asked == ["head:6379"]
@@ -139,8 +139,8 @@ def test_several_processes_measure_the_same(place, whole, tmp_path):
 KILLED = """
 import os, signal
 from ropewalk.cli.main import run
-from ropewalk.evaluation.compare import runner
-from ropewalk.evaluation.compare.store import Store
+from ropewalk.measure.compare import runner
+from ropewalk.measure.compare.store import Store
 
 def dying(*given, measure=runner.result_of, left=[{after}]):
     left[0] -= 1

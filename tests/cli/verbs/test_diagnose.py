@@ -6,9 +6,9 @@ import re
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
-from lab.texts import folder_of, tokenizer
+from train.texts import folder_of, tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import pytest
 from cli.eval_task import write_task
 
 from ropewalk.cli.main import run
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
-from lab.texts import text, tokenizer
+from train.texts import text, tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.cli.main import run
-from ropewalk.evaluation.metrics.key_tokens import key_tokens
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.measure.metrics.key_tokens import key_tokens
 from ropewalk.search import fitting, search_loop
+from ropewalk.train.small_models import ModelShape, fresh
 
-from lab.texts import folder_of, tokenizer
+from train.texts import folder_of, tokenizer
 
 TRIALS = 15  # two more than what is set by hand
 
@@ -87,7 +87,7 @@ def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
 def test_the_same_command_goes_on_and_measures_nothing_again(place, answered, capsys, monkeypatch):
     out, _ = answered
     first = json.loads((out / "results.json").read_text())
-    monkeypatch.setattr("ropewalk.evaluation.compare.runner.result_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.compare.runner.result_of", None)  # would fail where it is called
     assert fit(place, out) == 0
     again = json.loads((out / "results.json").read_text())
     assert {**again, "made": first["made"]} == first
@@ -102,7 +102,7 @@ def test_another_goal_is_another_study(place, answered, capsys):
 def test_a_model_is_not_written_over(place, answered, capsys, monkeypatch):
     """It is refused before a search that may take hours."""
     out, _ = answered
-    monkeypatch.setattr("ropewalk.measure.fitting.fit", lambda *given, **how: pytest.fail("the search began"))
+    monkeypatch.setattr("ropewalk.search.fit.fit", lambda *given, **how: pytest.fail("the search began"))
     assert fit(place, out, "--save") == 2
     assert "new or empty" in capsys.readouterr().err
 
@@ -158,7 +158,7 @@ def test_the_tokens_that_need_far_context(place, capsys, monkeypatch):
     assert first["goal"]["objective"] == "far"
     said = " ".join(capsys.readouterr().out.split())
     assert "the tokens that need far context, among the last 64 of 128 tokens, have a loss of" in said
-    monkeypatch.setattr("ropewalk.evaluation.compare.runner.result_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.compare.runner.result_of", None)  # would fail where it is called
     assert fit(place, out, "--objective", "far") == 0
     again = json.loads((out / "results.json").read_text())
     assert {**again, "made": first["made"]} == first

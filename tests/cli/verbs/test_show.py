@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.parsing import PRESETS
-from ropewalk.slots import SLOTS
+from ropewalk.extension.parsing import PRESETS
+from ropewalk.extension.slots import SLOTS
 
 
 class Shown(NamedTuple):

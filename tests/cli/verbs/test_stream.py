@@ -7,9 +7,9 @@ import torch
 
 from ropewalk.cli.main import run
 from ropewalk.cli.verbs import stream as verb
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
-from lab.texts import folder_of, tokenizer
+from train.texts import folder_of, tokenizer
 
 
 @pytest.fixture(scope="module")

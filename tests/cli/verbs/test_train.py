@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import app
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
-from ropewalk.lab.recipes.listing import recipe, recipes
+from ropewalk.train.recipes.listing import recipe, recipes
 
-from lab.texts import folder_of
+from train.texts import folder_of
 
 SMALL = {"vocabulary": 300, "width": 32, "inner": 48, "layers": 2, "heads": 2, "trained_len": 32, "rows": 2}
 
@@ -76,7 +76,7 @@ def test_fewer_steps_than_are_done_are_refused(tmp_path):
 
 def test_a_place_that_cannot_be_a_folder_is_refused_before_the_work(tmp_path, monkeypatch):
     """As every verb does that writes; in one sentence, whatever the recipe."""
-    monkeypatch.setattr("ropewalk.lab.recipes.running.run", lambda *given: pytest.fail("the recipe was begun"))
+    monkeypatch.setattr("ropewalk.train.recipes.running.run", lambda *given: pytest.fail("the recipe was begun"))
     (tmp_path / "notes.txt").write_text("mine")
     for out in (tmp_path / "notes.txt", tmp_path / "notes.txt" / "run"):
         with pytest.raises(InvalidValue, match="--out must be a folder, or a new name for one"):
@@ -101,7 +101,7 @@ def test_questions_that_were_made_are_kept_whatever_is_refused_then(tmp_path, mo
         raise InvalidValue("length", "longer", 8)
 
     ours = recipe("long_instruct")._replace(run=asks_and_refuses)
-    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    monkeypatch.setattr("ropewalk.train.recipes.listing.recipe", lambda name: ours)
     with pytest.raises(InvalidValue, match="length must be longer"):
         within("long_instruct", "--out", tmp_path / "run", "--set", "steps=1", "--set", "model=x", "--set", "length=8")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["questions.jsonl", "recipe.json"]
@@ -138,7 +138,7 @@ def test_two_trainings_in_one_folder_are_one(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_the_first_step_ends_it_as_any_other(tmp_path, monkeypatch, number):
     ours = recipe("pretrain")._replace(run=lambda *_, **__: os.kill(os.getpid(), number))
-    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    monkeypatch.setattr("ropewalk.train.recipes.listing.recipe", lambda name: ours)
     assert run(["train", "pretrain", "-o", str(tmp_path / "run"), "--set", "steps=3"]) == 130
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -153,7 +153,7 @@ def test_without_progress_nobody_shows_a_bar(tmp_path):
 
 def test_what_a_signal_stopped_is_said_to_be_stopped(tmp_path, monkeypatch, capsys):
     ours = recipe("pretrain")._replace(run=lambda *_, **__: None)  # no step was done
-    monkeypatch.setattr("ropewalk.lab.recipes.listing.recipe", lambda name: ours)
+    monkeypatch.setattr("ropewalk.train.recipes.listing.recipe", lambda name: ours)
     assert run(["train", "pretrain", "-o", str(tmp_path / "run"), "--set", "steps=3"]) == 130
     said = capsys.readouterr().err
     assert "the same command resumes" in said

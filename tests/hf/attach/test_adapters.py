@@ -7,13 +7,14 @@ import shutil
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
+
+from hf.models import tiny
+from hf.traces import logits
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft's own

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from hf.models import tiny
 
 import ropewalk as rw
 from ropewalk.hf.attach.capture import capture_biases, capture_layers
+
+from hf.models import tiny
 
 IDS = torch.randint(3, 97, (2, 30), generator=torch.Generator().manual_seed(2))
 ROWS = (0, 7, 29)

@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from hf.kinds import mean_norms
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import DynamicCache, StaticCache
 
 from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName, parse
 from ropewalk.hf import extend, extended
+
+from hf.kinds import mean_norms
+from hf.models import tiny
+from hf.traces import logits, trace
 
 CARRIED = [
     *("llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma2", "gemma3_text", "phi3", "olmo2", "gpt_neox"),

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, DynamicCache, GenerationConfig
 
 from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.attach.instance_methods import ROOM
 
+from hf.models import tiny
+from hf.traces import logits, trace
 from nightly import first_of_each
 
 FORGETFUL = ["window:window=9", "rerope:window=8+log_n", "streaming:window=10,n_sink=2", "dynamic_yarn+window:window=9"]

@@ -5,16 +5,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from hf.models import OWN, tiny
-from hf.traces import logits, trace
 from transformers import DynamicCache, StaticCache
 
 from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName
 from ropewalk.equation import reference_attention
-from ropewalk.frequencies import Interpolation
 from ropewalk.hf import extend, extended, score, stream
 from ropewalk.hf.attach.rotary_tables import FURTHEST
 from ropewalk.hf.probe.probe import probe
+from ropewalk.methods.frequencies import Interpolation
+
+from hf.models import OWN, tiny
+from hf.traces import logits, trace
 
 NORM_FOLLOWS = ("hunyuan_v1_dense", "nanochat")
 SHARED = (

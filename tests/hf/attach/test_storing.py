@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 
+from hf.models import tiny
+from hf.traces import logits
 from nightly import first_of_each
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(3))

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits, trace
 
 import ropewalk as rw
 from ropewalk.errors import RopewalkError
 from ropewalk.hf.attach.handle import handle_of
+
+from hf.models import tiny
+from hf.traces import logits, trace
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(3))
 PAIRS = [("yarn:factor=4", "yarn:factor=4"), ("yarn:factor=4", "rerope:window=8"), ("kerple", "log_n")]

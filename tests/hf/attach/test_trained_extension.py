@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits
 
 from ropewalk import Extension, extended, load, parse
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension, taken_off
+
+from hf.models import tiny
+from hf.traces import logits
 
 IDS = torch.randint(3, 97, (1, 60), generator=torch.Generator().manual_seed(5))
 TRAINED_UNDER = ["hwfa_rerope:window=8,rerope_window=16,layers=4", "kerple", "yarn:factor=2", "log_n+window:window=9"]

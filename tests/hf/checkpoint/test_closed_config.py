@@ -4,9 +4,6 @@ import json
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.own_code import bringing_code
-from hf.traces import logits
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModelForCausalLM, pipeline
 
@@ -14,6 +11,10 @@ from ropewalk import Unreadable, models
 from ropewalk.hf import extended, load, save
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_tokenizer
+
+from hf.models import tiny
+from hf.own_code import bringing_code
+from hf.traces import logits
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
 # Rotary parameters of the whole model, of types of layers, with a schedule of their own, with a temperature.

@@ -8,15 +8,16 @@ from random import Random
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.own_code import bringing_code
-from hf.traces import logits
 
 import ropewalk as rw
 from ropewalk import Unreadable
 from ropewalk.errors import NotInstalled, RopewalkError
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
 from ropewalk.trust import trusted, trusting
+
+from hf.models import tiny
+from hf.own_code import bringing_code
+from hf.traces import logits
 
 IDS = torch.arange(3, 60)[None]
 DEEP, DIGITS = b"[" * 100_000, b'{"hidden_size": ' + b"9" * 5000 + b"}"

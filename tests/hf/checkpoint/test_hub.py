@@ -7,9 +7,6 @@ from time import monotonic
 
 import pytest
 import torch
-from hf.local_hub import asked, hanging, refusing, serving, unavailable
-from hf.models import tiny
-from hf.traces import logits
 from huggingface_hub import constants
 
 import ropewalk as rw
@@ -17,6 +14,10 @@ from ropewalk import Unreadable
 from ropewalk.hf.checkpoint import hub
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
 from ropewalk.models import DEFAULT
+
+from hf.local_hub import asked, hanging, refusing, serving, unavailable
+from hf.models import tiny
+from hf.traces import logits
 
 IDS = torch.arange(3, 60)[None]
 SILENT = [hanging, refusing, unavailable]

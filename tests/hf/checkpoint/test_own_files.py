@@ -6,16 +6,17 @@ import socket
 from pathlib import Path
 
 import pytest
-from hf.models import tiny
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
 from ropewalk import Unreadable
 from ropewalk.cli.main import run
+from ropewalk.engines.export.export import TARGETS
 from ropewalk.hf.checkpoint.model_card import copy_papers
 from ropewalk.hf.checkpoint.own_files import _opened, _own, copy_own
-from ropewalk.hf.engine_export.export import TARGETS
-from ropewalk.lab.recipes.building_blocks import checkpoint, keep
+from ropewalk.train.recipes.building_blocks import checkpoint, keep
+
+from hf.models import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
 SECRET = '{"key": "PRIVATE"}'

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hf.models import tiny
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk import Unreadable, parse
 from ropewalk.errors import RopewalkError
 from ropewalk.hf import extended, load, save
 from ropewalk.hf.checkpoint.sidecar import FILE, KEYS, LEARNED, read
+
+from hf.models import tiny
 
 EXTENSION = parse("biases.t5+scales.head_scale+rerope:window=8")
 MIXED = replace(EXTENSION, layers={-1: parse("nope"), 2: parse("by_parts:factor=4")})

@@ -14,13 +14,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import ropewalk as rw
 from ropewalk.cli.verbs.generate import _prompt_ids
-from ropewalk.corpora import Document
-from ropewalk.evaluation.material.subject import Subject
-from ropewalk.evaluation.metrics.losses import passages
-from ropewalk.evaluation.metrics.streaming import long_text
 from ropewalk.hf.checkpoint import token_ids as pieces
 from ropewalk.hf.checkpoint.token_ids import prompt_ids, token_ids
-from ropewalk.lab.data.tokens import tokenised
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.losses import passages
+from ropewalk.measure.metrics.streaming import long_text
+from ropewalk.texts.corpora import Document
+from ropewalk.train.data.tokens import tokenised
 
 SOURCES = sorted(Path(rw.__file__).parent.rglob("*.py"))[:40]
 CODE = "".join(path.read_text("utf-8") for path in SOURCES)
@@ -115,7 +115,7 @@ def test_no_verb_gives_a_tokenizer_a_long_text_at_once(tokenizer, given, short_p
     (tmp_path / "texts" / "project").mkdir(parents=True)
     (tmp_path / "texts" / "project" / "long.txt").write_text(text)
     corpus = f"all:folder:{tmp_path / 'texts'}"
-    monkeypatch.setattr("ropewalk.lab.data.tokens.CHARACTERS", 1500)
+    monkeypatch.setattr("ropewalk.train.data.tokens.CHARACTERS", 1500)
     whole = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     del given[:]
     if verb == "compare":

@@ -6,15 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.released import CONFIGS, small
-from hf.traces import logits, trace
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import Conflict, DoesNotFit, Extension, Facts, InvalidValue, UnknownName, parse
-from ropewalk.frequencies import NTK, ByParts, Dynamic, Interpolation
-from ropewalk.hf import export, extend, extended, inspect, load, save
+from ropewalk.engines.export.export import export
+from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.facts import correct, lengths_of
+from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, Interpolation
+
+from hf.models import tiny
+from hf.released import CONFIGS, small
+from hf.traces import logits, trace
 
 CLOSE = 1e-4
 IDS = torch.randint(3, 97, (1, 60), generator=torch.Generator().manual_seed(5))

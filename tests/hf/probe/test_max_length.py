@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hf.models import tiny
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import DoesNotFit
 from ropewalk.hf import score, score_tokens, stream
 from ropewalk.hf.probe.max_length import learned_positions
+
+from hf.models import tiny
 
 SIZES = {
     "gpt2": {"n_positions": 20, "n_embd": 32, "n_layer": 1, "n_head": 2},

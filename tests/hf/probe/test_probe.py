@@ -2,14 +2,15 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.models.llama import modeling_llama
 
 from ropewalk.hf import extended
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
+
+from hf.models import tiny
+from hf.traces import logits, trace
 
 # rotating dimensions from and to, neighbours, windows of the four layers; by reading the sources.
 W = 12

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from hf.models import tiny
 
 from ropewalk import DoesNotFit, Extension, parse
 from ropewalk.hf import extended, inspect
+
+from hf.models import tiny
 
 IDS = torch.randint(3, 97, (1, 60), generator=torch.Generator().manual_seed(2))
 

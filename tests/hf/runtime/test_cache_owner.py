@@ -5,12 +5,13 @@ import weakref
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits
 from transformers import DynamicCache, StaticCache
 
 from ropewalk import Conflict
 from ropewalk.hf import extended
+
+from hf.models import tiny
+from hf.traces import logits
 
 IDS = torch.randint(3, 97, (1, 40), generator=torch.Generator().manual_seed(3))
 MODES = ["tables", "attention"]

@@ -8,16 +8,17 @@ import functools
 
 import pytest
 import torch
-from hf.attach.test_extend import CARRIED, IDS, MASK, PADDED, error, in_pieces
-from hf.models import tiny
-from hf.traces import logits
 from transformers import DynamicCache, QuantizedCache, StaticCache
 from transformers.cache_utils import QuantizedLayer
 
 from ropewalk import InvalidValue, parse
+from ropewalk.extension.parsing import PRESETS
 from ropewalk.hf import extended
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
-from ropewalk.parsing import PRESETS
+
+from hf.attach.test_extend import CARRIED, IDS, MASK, PADDED, error, in_pieces
+from hf.models import tiny
+from hf.traces import logits
 
 CLOSE = 1e-4  # of the largest logit: float32, sums in another order
 ELSEWHERE = {"nbce", "parallel_windows", "gqa", "qk_bias", "stretched_positions"}  # rules of decoding, and surgery

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.runtime.layer import PREFIX
+
+from hf.models import tiny
+from hf.traces import logits, trace
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft's own

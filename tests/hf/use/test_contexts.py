@@ -4,8 +4,6 @@ import itertools
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -13,6 +11,9 @@ from transformers import PreTrainedTokenizerFast
 
 from ropewalk import InvalidValue, parse
 from ropewalk.hf import extended, nbce_generate, nbce_stream
+
+from hf.models import tiny
+from hf.traces import logits
 
 WORDS = {f"w{n}": n for n in range(3, 101)} | {"<unk>": 0, "<s>": 1, "</s>": 2}
 CONTEXTS = ["w5 w6 w7", " ".join(f"w{3 + n % 90}" for n in range(40)), "w9 w10", "w50 w51 w52 w53 w54 w55"]

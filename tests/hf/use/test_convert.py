@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import IDS, logits, trace
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -18,6 +16,9 @@ from transformers import (
 from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.hf import convert, extended
 from ropewalk.hf.probe.max_length import learned_positions, require_held
+
+from hf.models import tiny
+from hf.traces import IDS, logits, trace
 
 
 def whole(name="llama", **changed):

@@ -5,11 +5,11 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 import ropewalk as rw
-from ropewalk.evaluation.metrics.losses import token_losses
-from ropewalk.frequencies import LongRoPE
 from ropewalk.hf.use.frequency_gradients import slopes
-from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.scales import Temperature
+from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.methods.frequencies import LongRoPE
+from ropewalk.methods.scales import Temperature
+from ropewalk.train.small_models import ModelShape, fresh
 
 STEP = 3e-4  # a fast pair is then .03 rad further at the last token
 DIVISORS = (1.0, 1.2, 2.0, 3.0)

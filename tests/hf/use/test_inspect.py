@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.kinds import hiding, mean_norms
-from hf.models import tiny
 
-from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse, presets
+from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse
+from ropewalk.extension import presets
+from ropewalk.extension.presets import training
+from ropewalk.extension.presets.needs import TRAINED, TUNED
 from ropewalk.hf import convert, extended, inspect
 from ropewalk.hf.use.inspect import _size, sizes
 from ropewalk.hf.use.long_text import stream
-from ropewalk.presets import training
-from ropewalk.presets.needs import TRAINED, TUNED
 
+from hf.architectures import small
+from hf.kinds import hiding, mean_norms
+from hf.models import tiny
 from nightly import first_of_each
 
 

@@ -5,14 +5,15 @@ import itertools
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits
 from torch.nn.functional import cross_entropy
 
 from ropewalk import Conflict, InvalidValue
 from ropewalk.hf import extended, read, score, score_tokens, stream
 from ropewalk.hf.use import long_text
 from ropewalk.hf.use.long_text import sampled_logits
+
+from hf.models import tiny
+from hf.traces import logits
 
 IDS = torch.randint(3, 97, (2, 60), generator=torch.Generator().manual_seed(5))
 

@@ -4,14 +4,15 @@ import json
 
 import pytest
 import torch
-from hf.models import tiny
-from hf.traces import logits, trace
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.hf import extended, load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.sidecar import FILE
+
+from hf.models import tiny
+from hf.traces import logits, trace
 
 IDS = torch.randint(3, 97, (2, 100), generator=torch.Generator().manual_seed(5))
 # What the config must say, by the formulas: base 10,000, 16 dimensions, trained on 32.

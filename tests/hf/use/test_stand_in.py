@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf.architectures import NAMES, small
-from hf.models import OWN, tiny
 from transformers import AutoConfig
 
 import ropewalk as rw
@@ -15,6 +13,8 @@ from ropewalk.hf import inspect
 from ropewalk.hf.use import stand_in as of_configs
 from ropewalk.hf.use.stand_in import stand_in
 
+from hf.architectures import NAMES, small
+from hf.models import OWN, tiny
 from nightly import first_of_each
 
 PAGE = Path(__file__).parents[3] / "docs/models.md"

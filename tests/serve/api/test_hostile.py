@@ -6,14 +6,13 @@ import socket
 import threading
 
 import pytest
-from hf.models import tiny
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from ropewalk.serve.generation.engine import Engine
 from ropewalk.serve.generation.model.served_extension import served_extensions
 from ropewalk.serve.generation.model.served_model import ServedModel
 
+from hf.models import tiny
 from serve.api.conftest import START, call, client_of, running, until
 from serve.api.fake_engine import TEMPLATE, FakeEngine, tokenizer
 

@@ -1,8 +1,7 @@
 """Where each token begins in the text, whatever it is cut into."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ropewalk.hf.use.growing_text import INCOMPLETE
 from ropewalk.serve.api.responses.logprobs import TextPlace, of_completion

@@ -1,8 +1,7 @@
 """Names of models: every spelling of an extension is one model, and no name opens a file."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ropewalk.serve.api.names import Names
 from ropewalk.serve.api.responses.errors import Refusal
@@ -56,7 +55,7 @@ def test_what_is_wrong_with_an_extension_is_said():
 def test_no_name_opens_a_file(suffix, tmp_path, monkeypatch):
     stored = tmp_path / "extension.json"
     stored.write_text('{"scales": [{"name": "log_n"}]}')
-    monkeypatch.setattr("ropewalk.parsing.read_text", lambda *_: pytest.fail("a file was opened"))
+    monkeypatch.setattr("ropewalk.extension.parsing.read_text", lambda *_: pytest.fail("a file was opened"))
     with pytest.raises(Refusal):
         NAMES.resolve(f"default@{stored}{suffix}")
 

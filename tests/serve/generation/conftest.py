@@ -1,6 +1,7 @@
 """The model that engines are tested on."""
 
 import pytest
+
 from hf.models import tiny
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.decoding import NBCE
 from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.methods.decoding import NBCE
 from ropewalk.serve.generation.request import QueueFull, Request, Sampling
 
 from serve.generation.small_engine import LINES, TEXTS, answer, ending, greedy, held, run

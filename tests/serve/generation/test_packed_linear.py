@@ -5,8 +5,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from ropewalk.serve.generation.model.packed_linear import packed_linears

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.serve.generation.memory.page_pool import CellShape, SlabPool

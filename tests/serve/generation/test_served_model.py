@@ -4,9 +4,6 @@ from contextlib import ExitStack, suppress
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.models import tiny
-from hf.traces import trace
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
@@ -14,6 +11,10 @@ from ropewalk.hf.attach.handle import handle_of
 from ropewalk.serve.generation.memory.page_space import PageSpace
 from ropewalk.serve.generation.model.served_extension import served_extensions
 from ropewalk.serve.generation.model.served_model import Part, ServedModel
+
+from hf.architectures import small
+from hf.models import tiny
+from hf.traces import trace
 
 LINES = {
     "yarn": "yarn",

@@ -1,8 +1,7 @@
 """Text arrives token by token, whole characters only, and never beyond a stop text."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from transformers import AutoTokenizer
 
 from ropewalk.models import DEFAULT

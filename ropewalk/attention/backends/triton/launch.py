@@ -25,9 +25,7 @@ from ropewalk.attention.backends.triton.segment_tables import (
     segment_bounds,
     segment_tables,
 )
-from ropewalk.attention.backends.triton.tile_sizes import Launch as Launch
-from ropewalk.attention.backends.triton.tile_sizes import Launches as Launches
-from ropewalk.attention.backends.triton.tile_sizes import device_name, launches
+from ropewalk.attention.backends.triton.tile_sizes import Launch as Launch, Launches as Launches, device_name, launches
 from ropewalk.attention.layout.segments import Segment
 from ropewalk.attention.layout.shared import once
 from ropewalk.attention.layout.tile_ranges import key_tile_ranges, row_tile_ranges

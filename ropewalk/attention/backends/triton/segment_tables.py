@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ropewalk.attention.layout.segments import Segment
 from ropewalk.attention.rotation.rotate import RotationSpec, is_identity, rotation_at
-from ropewalk.frequencies import Table
+from ropewalk.methods.frequencies import Table
 
 UNROTATED = -1  # instead of a row of the table
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk.cli.models import placed, target, tokenizer_of, weights_of
+from ropewalk.extension.notation import BARE
 from ropewalk.models import DEFAULT, NAME
-from ropewalk.notation import BARE
 from ropewalk.trained_to import stated
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Serving(NamedTuple):
 
 def load(wanted: Serving) -> Loaded:
     """The engine, started."""
+    from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.handle import handle_of
-    from ropewalk.parsing import read_line
     from ropewalk.serve.api.service import Loaded
     from ropewalk.serve.generation.engine import Engine
     from ropewalk.serve.generation.model.served_extension import served_extensions

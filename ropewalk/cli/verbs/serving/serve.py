@@ -17,8 +17,8 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import To, known, require_plausible, target
 from ropewalk.cli.verbs.serving.engine import Serving, load
 from ropewalk.errors import InvalidValue, not_installed
+from ropewalk.extension.notation import separated
 from ropewalk.models import DEFAULT, NAME, path_of
-from ropewalk.notation import separated
 from ropewalk.placement import wanted_placement
 
 if TYPE_CHECKING:

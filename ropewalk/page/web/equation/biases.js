@@ -1,4 +1,4 @@
-// bias_h(distance): what is added to a logit. One entry per file of ropewalk/biases/.
+// bias_h(distance): what is added to a logit. One entry per file of ropewalk/methods/biases/.
 // bias(values, distance, query, facts, weights) gives one number per head. Learned numbers come in as `weights`;
 // weights(values, facts, random) draws them as they are before training.
 "use strict";

@@ -1,4 +1,4 @@
-// What the panels draw: ropewalk/evaluation/diagnostics/pair_angles.py and decay.py, and the scale by row.
+// What the panels draw: ropewalk/measure/diagnostics/pair_angles.py and decay.py, and the scale by row.
 "use strict";
 Ropewalk.diagnostics = (() => {
   const { theta, reach, atLayer, ground } = Ropewalk.extension;

@@ -1,4 +1,4 @@
-// One or several methods, one slot per factor: ropewalk/extension.py and ropewalk/parsing.py.
+// One or several methods, one slot per factor: ropewalk/extension/extension.py and ropewalk/extension/parsing.py.
 "use strict";
 Ropewalk.extension = (() => {
   const { because, must, unknown, closest, shown } = Ropewalk.errors;

@@ -1,4 +1,4 @@
-// The facts of a model, and how far a row stretches it: ropewalk/facts.py.
+// The facts of a model, and how far a row stretches it: ropewalk/methods/facts.py.
 "use strict";
 Ropewalk.facts = (() => {
   const { must } = Ropewalk.errors;

@@ -1,4 +1,4 @@
-// theta: how fast each pair of dimensions is rotated. One entry per file of ropewalk/frequencies/.
+// theta: how fast each pair of dimensions is rotated. One entry per file of ropewalk/methods/frequencies/.
 // table(values, facts, length) gives, for every pair, radians per position and the logarithm of a decay per position.
 "use strict";
 Ropewalk.methods.frequencies = (() => {

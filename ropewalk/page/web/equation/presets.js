@@ -1,4 +1,4 @@
-// Papers and systems as compositions, and how they derive their values from lengths: ropewalk/presets/.
+// Papers and systems as compositions, and how they derive their values from lengths: ropewalk/extension/presets/.
 // A preset gets its parameters by name and gives an extension.
 "use strict";
 Ropewalk.presets = (() => {

@@ -1,4 +1,4 @@
-// Which keys a query sees, and at which effective distance. One entry per file of ropewalk/reach/.
+// Which keys a query sees, and at which effective distance. One entry per file of ropewalk/methods/reach/.
 // spans(values) lists, nearest first: keys start(i) <= j < stop(i), seen as if i were at qAt(i) and j at kAt(j).
 "use strict";
 Ropewalk.methods.reach = (() => {

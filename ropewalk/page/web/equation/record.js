@@ -1,4 +1,4 @@
-// Methods as records, checked as ropewalk/record.py and ropewalk/spec.py check them, by the list that Python wrote.
+// Methods as records, checked as ropewalk/methods/record.py and ropewalk/methods/spec.py check them, by the list that Python wrote.
 "use strict";
 Ropewalk.record = (() => {
   const { because, must, unknown, fraction } = Ropewalk.errors;

@@ -1,4 +1,4 @@
-// scale(i): the factor of the logits of one query row. One entry per file of ropewalk/scales/.
+// scale(i): the factor of the logits of one query row. One entry per file of ropewalk/methods/scales/.
 // scale(values, position, facts, weights) gives one number per head, or one for all heads.
 "use strict";
 Ropewalk.methods.scales = (() => {

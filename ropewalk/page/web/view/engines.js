@@ -1,4 +1,4 @@
-// What an engine makes of an extension on a Llama, by the rules of ropewalk/hf/engine_export: a word for each engine,
+// What an engine makes of an extension on a Llama, by the rules of ropewalk/engines/export: a word for each engine,
 // and vLLM's flags where it computes the same from the config alone.
 "use strict";
 Ropewalk.engines = (() => {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from ropewalk.errors import InvalidValue
-from ropewalk.record import NOT_NEGATIVE, parameters
+from ropewalk.methods.record import NOT_NEGATIVE, parameters
 from ropewalk.serve.api.requests.fields import ALTERNATIVES, RequestFields, unpacked
 from ropewalk.serve.api.requests.parameters import accepted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ropewalk.errors import InvalidValue
-from ropewalk.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Checked, Rule
+from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Checked, Rule
 from ropewalk.serve.api.requests.parameters import accepted
 from ropewalk.serve.generation.request import Sampling
 

@@ -17,7 +17,7 @@ from ropewalk.serve.api.requests.texts import Texts
 from ropewalk.serve.generation.request import Answer, Request, Sampling, SessionState
 
 if TYPE_CHECKING:
-    from ropewalk.decoding import Decoding
+    from ropewalk.methods.decoding import Decoding
 
 Ids = tuple[int, ...]
 LONGEST_LINE = 200  # characters of a line of decoding
@@ -87,8 +87,8 @@ def _request(
 
 def decoding_of(line: str | None) -> Decoding:
     """A rule of decoding by its line, such as `mean_pooling:beta=0`; NBCE without one."""
-    from ropewalk.decoding import NBCE  # with torch, which is loaded with the engine, and not before
-    from ropewalk.parsing import parse
+    from ropewalk.extension.parsing import parse
+    from ropewalk.methods.decoding import NBCE  # with torch, which is loaded with the engine, and not before
 
     if line is None:
         return NBCE()

@@ -11,13 +11,13 @@ from transformers import PreTrainedModel
 from ropewalk.attention.layout.retention import Retention
 from ropewalk.attention.paged import PagedLayer
 from ropewalk.attention.problem import layer_terms
-from ropewalk.extension import Extension
-from ropewalk.facts import Facts
+from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.extend import planned
 from ropewalk.hf.attach.handle import ATTENTION, handle_of
 from ropewalk.hf.attach.modes import Modes
 from ropewalk.hf.runtime.layer import ExtendedLayer
-from ropewalk.reach.signature import furthest
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.reach.signature import furthest
 
 BARE = "bare"  # the name of the model without an extension
 LONGER_THAN_ANY = 2**40  # tokens: longer than any text

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies.zoo.inside.attention_shares import near_share, near_verdicts, sink_share, sink_verdicts
 

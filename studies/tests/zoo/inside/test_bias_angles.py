@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ropewalk.hf import convert
-from ropewalk.lab.small_models import ModelShape, fresh
-from ropewalk.surgery import QKBias
+from ropewalk.methods.surgery import QKBias
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies.zoo.inside.bias_angles import CLAIM, angle_verdicts, bias_cosines
 

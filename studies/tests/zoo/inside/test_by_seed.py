@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ropewalk.evaluation.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed
 
 from studies.claims import NATS, Claim
 from studies.zoo.inside.by_seed import BySeed

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies.zoo.inside.entropies import ROWS, TIMES, entropies
 from studies.zoo.inside.entropy_claims import CLAIMS, LOG_N, PLAIN, Entropies, entropy_verdicts

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies.zoo.inside.logit_claims import BACK, CLAIMS, FRONT, LOGIT, SIZE, LogitTerms, logit_verdicts
 from studies.zoo.inside.logit_terms import TERMS, logit_terms

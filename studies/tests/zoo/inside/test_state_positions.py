@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies.zoo.inside.state_positions import position_errors, position_verdicts
 

@@ -3,7 +3,7 @@
 import torch
 
 import ropewalk as rw
-from ropewalk.lab.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, fresh
 
 from studies.zoo.inside.window_reach import reach_verdicts, window_reach
 

@@ -17,7 +17,7 @@ from ropewalk.attention.backends.triton.launch import Launch, Launches, why_not
 from ropewalk.attention.layout.segments import segments_of
 from ropewalk.attention.layout.shared import SharedLayout, sharing
 from ropewalk.attention.problem import Problem
-from ropewalk.inputs import PAD
+from ropewalk.extension.inputs import PAD
 
 pytest.importorskip("triton")
 

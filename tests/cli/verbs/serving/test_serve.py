@@ -17,8 +17,8 @@ from ropewalk.cli.main import run
 from ropewalk.cli.verbs.serving.engine import name_of
 from ropewalk.cli.verbs.serving.serve import byte_size, is_loopback
 from ropewalk.errors import InvalidValue
+from ropewalk.extension.notation import separated
 from ropewalk.models import DEFAULT
-from ropewalk.notation import separated
 from ropewalk.serve.api.server import bound
 
 from real_server import Server

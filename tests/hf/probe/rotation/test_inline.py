@@ -4,14 +4,16 @@ import math
 
 import pytest
 import torch
-from hf.architectures import small
-from hf.traces import logits, trace
 from transformers import AutoModelForCausalLM, FalconConfig, FalconForCausalLM
 
 from ropewalk import DoesNotFit, Extension
-from ropewalk.hf import export, extend, extended, inspect, load, save
+from ropewalk.engines.export.export import export
+from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.rotation.inline import position_tables
+
+from hf.architectures import small
+from hf.traces import logits, trace
 
 MODULES, TABLES = ["falcon", "gpt_neox_japanese"], ["gptj", "codegen"]
 IDS = torch.randint(3, 90, (1, 60), generator=torch.Generator().manual_seed(0))

@@ -5,8 +5,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ropewalk.errors import RopewalkError
 from ropewalk.serve.api.requests.body import parsed

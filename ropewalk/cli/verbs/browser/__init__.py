@@ -1,1 +1,0 @@
-"""Verbs whose result a browser shows."""

@@ -1,0 +1,234 @@
+"""Read what engines read of a checkpoint: its config, and small files beside it. No weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from safetensors import safe_open
+
+from ropewalk import folders
+from ropewalk.engines.check.valid_rope import (
+    explain,
+    require_lengths,
+    require_longest,
+    require_object,
+    require_pairs,
+    valid_part,
+    valid_size,
+)
+from ropewalk.engines.llama_cpp.check import TENSOR
+from ropewalk.engines.rules.rotation import RopeConfig
+from ropewalk.engines.rules.standard import ROPE_FREQS
+from ropewalk.errors import DoesNotFit, Unreadable, about
+from ropewalk.extension.extension import Extension
+from ropewalk.files import holds, read_record
+from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
+from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
+from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters
+from ropewalk.models import GGUF
+
+PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
+EXPORTED = "ropewalk_export"  # the key of what an export stretched; no engine reads it
+SIDECAR = "ropewalk.json"
+LARGEST = 10**9  # tokens: a larger model_max_length of a tokenizer means that it states none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch(Checked):
+    """A schedule that was added to a trained model: its rope parameters may not show it."""
+
+    trained_len: Annotated[int, AT_LEAST_ONE, "tokens that the model was trained on, without the schedule"]
+    target_len: Annotated[int, AT_LEAST_ONE, "tokens that it is stretched to"]
+    methods: Annotated[str, "what stretches it"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadCheckpoint:
+    """One checkpoint."""
+
+    name: str
+    config: Any  # transformers' own
+    rope: RopeConfig
+    lengths: TrainedLengths  # what it is for with its schedule, and what it was for without
+    stretch: Stretch | None  # where that schedule was added after training
+    is_exported: bool  # whether `ropewalk export` added it
+    within: str  # the key of the language model's config in the whole; empty where it is the whole
+    source: str = ""  # what `ropewalk export` is to be called with; empty where that has no weights
+    sidecar: str = ""  # the extension in ropewalk.json
+    is_closed: bool = False  # whether the config says that only Ropewalk reads it
+    plugin: str = ""  # the extension in the config, for Ropewalk's plugin
+
+    @property
+    def trained_len(self) -> int:
+        """Tokens that it was trained on: with its schedule, unless that was added."""
+        return self.stretch.trained_len if self.stretch else self.lengths.trained
+
+
+def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
+    """A config.json, a folder with one, a GGUF file, a name on the hub, or a config of transformers."""
+    place = Path(model) if isinstance(model, str | Path) else None
+    folder = place.parent if place is not None and holds(place.is_file) else place
+    if place is not None and place.suffix == GGUF:  # what lies beside it may be of another model
+        folder = None
+    within_closed = folder is not None and is_closed(folder) and place in (folder, folder / FILE)
+    where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
+    config: Any = model if where is None else _fetched(where, str(folder if within_closed else model))
+    text = config.get_text_config()
+    rope = _rope_config(text, folder)
+    lengths, exported = lengths_of(text), stretch_in(text)
+    if exported is not None:
+        lengths = TrainedLengths(exported.target_len, exported.trained_len)
+    return ReadCheckpoint(
+        name=type(config).__name__ if place is None else str(model),
+        config=config,
+        rope=rope,
+        lengths=lengths,
+        stretch=exported or _added(rope, lengths),
+        is_exported=exported is not None,
+        within=_within(config, text),
+        source=_source(model, place, folder),
+        sidecar=_in_sidecar(folder),
+        is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
+        plugin=_in_config(text),
+    )
+
+
+def stretch_in(text: Any) -> Stretch | None:
+    """What `ropewalk export` noted in a config."""
+    noted = getattr(text, EXPORTED, None)
+    if noted is None:
+        return None
+    if not isinstance(noted, dict) or set(noted) != {field.name for field in parameters(Stretch)}:
+        raise Unreadable(EXPORTED, "what `ropewalk export` wrote", noted)
+    with about(EXPORTED):
+        return Stretch(**noted)
+
+
+def _added(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:
+    """YaRN that was written into the config of a trained model, as its makers say how.
+
+    Authors who trained with it state the stretched length; earlier exports state it too, and attn_factor.
+    """
+    for name, part in rope.parts.items():
+        unscaled = rope.max_len < rope.original(name) * rope.factor(name)
+        if rope.kind(name) == "yarn" and (unscaled or "attn_factor" in part):
+            return Stretch(trained_len=rope.original(name), target_len=lengths.trained, methods="yarn")
+    return None
+
+
+def _source(model: str | Path | Any, place: Path | None, folder: Path | None) -> str:
+    """A name on the hub, a class, or a folder with weights."""
+    if place is None:
+        return type(model).__name__
+    if folder is None or not holds(folder.is_dir):
+        return str(model)
+    is_config = place in (folder, folder / FILE)
+    return str(folder) if is_config and any(folder.glob("*.safetensors")) else ""
+
+
+def _fetched(place: Path, model: str) -> Any:
+    if not holds(place.is_file):
+        folders.require_plausible(model)
+        return _config_at(place, place / FILE) if holds(place.is_dir) else fetch_config(model)
+    if place.suffix == GGUF:
+        return fetch_config(model)
+    if place.suffix != ".json":
+        raise Unreadable("model", "a config.json, a folder with one, a GGUF file, or a name on the hub", model)
+    return _config_at(place, place)
+
+
+def _config_at(place: Path, file: Path) -> Any:
+    """The config. What transformers stops at is said by its field where that is a rope parameter."""
+    try:
+        return fetch_config(place)
+    except Unreadable:
+        if holds(file.is_file):
+            explain(read_record(file, "what transformers wrote"))
+        raise
+
+
+def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
+    stated = getattr(text, "rope_parameters", None)
+    if not stated:
+        sentence = f"{text.model_type} has no rope_parameters in its config: there are no rotations to check"
+        raise DoesNotFit.because("model", sentence)
+    require_object(stated)
+    longest = require_longest(getattr(text, "max_position_embeddings", None))
+    values = text.to_dict()
+    require_lengths(values)
+    parts = {name: valid_part(name, part) for name, part in parts_of(text).items()}
+    config = RopeConfig(
+        model_type=text.model_type,
+        parts=parts,
+        head_dims={name: _head_dim(text, name) for name in parts},
+        max_len=longest,
+        text=values,
+        tokenizer_len=_tokenizer_len(folder),
+        divisors=_divisors(folder, parts),
+    )
+    for name, part in parts.items():
+        require_pairs(name, part, config.kind(name), config.head_dims[name], config.dims(name))
+    return config
+
+
+def _head_dim(text: Any, name: str) -> int:
+    """The dimensions of a head that rope parameters speak of."""
+    if getattr(text, "kv_lora_rank", None):
+        return valid_size("qk_rope_head_dim", text.qk_rope_head_dim)
+    if name and getattr(text, "is_heterogeneous", False):  # Gemma 4, whose heads differ between layer types
+        text = text.per_layer_config[name]
+    if getattr(text, "head_dim", None) is not None:
+        return valid_size("head_dim", text.head_dim)
+    heads = valid_size("num_attention_heads", text.num_attention_heads)
+    return valid_size("hidden_size", text.hidden_size) // heads
+
+
+def _within(config: Any, text: Any) -> str:
+    """The key under which the language model's config stands."""
+    names = (name for name in vars(config) if getattr(config, name) is text)
+    return "" if text is config else next(names, "text_config")
+
+
+def _tokenizer_len(folder: Path | None) -> int | None:
+    path = None if folder is None else folder / "tokenizer_config.json"
+    if path is None or not holds(path.is_file):
+        return None
+    length = read_record(path, "the tokenizer's own").get("model_max_length")
+    return int(length) if isinstance(length, int | float) and 1 <= length < LARGEST else None
+
+
+def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tuple[float, ...] | None:
+    """llama.cpp's divisors, where the config announces them: one small tensor of the weights."""
+    if folder is None or not any(part.get("rope_type") == ROPE_FREQS for part in parts.values()):
+        return None
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as weights:
+            if TENSOR in weights.keys():  # noqa: SIM118
+                return tuple(weights.get_tensor(TENSOR).double().tolist())
+    return None
+
+
+def _in_sidecar(folder: Path | None) -> str:
+    """The extension of ropewalk.json, which an engine does not read."""
+    path = None if folder is None else folder / SIDECAR
+    if path is None or not holds(path.is_file):
+        return ""
+    extension = Extension.from_json(read_record(path, "what save wrote").get("extension", {}))
+    return _named(extension)
+
+
+def _in_config(text: Any) -> str:
+    """The extension that Ropewalk's plugin is to compute; nothing where the config has none.
+
+    Its line stands beside the rope parameters too: an option that replaces these leaves a trace.
+    """
+    in_force = any(part.get("rope_type") == PLUGIN for part in parts_of(text).values())
+    return str(getattr(text, PLUGIN, None) or ("an extension" if in_force else ""))
+
+
+def _named(extension: Extension) -> str:
+    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs)

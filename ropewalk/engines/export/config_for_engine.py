@@ -1,0 +1,107 @@
+"""A static extension as a transformers config for an engine, with its window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from transformers import MistralConfig, PreTrainedModel
+
+from ropewalk.engines.check.reading import EXPORTED, Stretch, stretch_in
+from ropewalk.engines.rules.statement import StatedModel, yarn_temperature
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension.extension import Extension
+from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
+from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
+from ropewalk.hf.runtime.static_schedule import static_table
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.reach import Window
+
+
+def stated(
+    host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None
+) -> StatedModel:
+    """The extension in a copy of the model's config, or a refusal with the reason."""
+    static, window = _without_window(extension)
+    config = standard_config(host.config, static, layers, target_len)
+    config.architectures, config.dtype = [type(host).__name__], host.dtype
+    turning = [layer for layer in layers if layer.probed.rotating and not layer.left_alone]
+    first = turning[0]
+    model = StatedModel(
+        config,
+        _kinds(config, turning),
+        static_table(static, first.facts),
+        config.get_text_config().max_position_embeddings,
+        bool(first.probed.interleaved),
+        _reaches_all(static, layers),
+    )
+    for parameters in model.parameters:
+        if parameters["rope_type"] == "yarn":  # some engines multiply their own temperature by this
+            parameters["attn_factor"] = model.temperature / yarn_temperature(parameters["factor"])
+    if model.length > first.facts.trained_len and static.specs:
+        note_stretch(config, first.facts, model.length, static)
+    return model if window is None else _windowed(model, window, layers)
+
+
+def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -> None:
+    """Say in a config what the model was trained on, and what stretches it: the rope parameters may not show it."""
+    text = config.get_text_config()
+    before = stretch_in(text)
+    trained = facts.trained_len if before is None else before.trained_len
+    methods = "+".join(spec.name for specs in extension.specs.values() for spec in specs)
+    setattr(text, EXPORTED, asdict(Stretch(trained_len=trained, target_len=length, methods=methods)))
+
+
+def _without_window(extension: Extension) -> tuple[Extension, int | None]:
+    """The extension without a plain window, and the window's size."""
+    if not isinstance(extension.reach, Window):
+        return extension, None
+    return replace(extension, reach=None), extension.reach.window
+
+
+def _kinds(config: Any, turning: Sequence[ExtendedLayer]) -> tuple[str, ...]:
+    """The types of the extended layers, where the config has rotary parameters per type."""
+    text = config.get_text_config()
+    if not any(isinstance(part, dict) for part in text.rope_parameters.values()):
+        return ()
+    return tuple(dict.fromkeys(type_of(layer, text.layer_types) for layer in turning))
+
+
+def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
+    """Whether cos and sin carry every temperature. One of whole logits and one of the rotation cannot be told apart."""
+    try:
+        require_expressible(extension, layers)
+    except DoesNotFit:
+        if any(spec.of_rotation for spec in extension.scales):
+            raise
+        return False
+    return True
+
+
+def _windowed(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
+    """A window in all layers, in the model's config, or in Mistral's for a Llama."""
+    if model.kinds or any(layer.probed.limit is not None for layer in layers):
+        sentence = "window cannot be exported where some layers have a window already"
+        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
+    if model.text.model_type == "llama":
+        model.config = _as_mistral(model.config)
+    text = model.text
+    if not hasattr(text, "sliding_window"):
+        sentence = "window cannot be exported: the model's config has no sliding_window"
+        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
+    text.sliding_window, model.window = window, window
+    if getattr(text, "layer_types", None):
+        text.layer_types = ["sliding_attention"] * len(layers)
+    if hasattr(text, "use_sliding_window"):
+        text.use_sliding_window, text.max_window_layers = True, 0
+    return model
+
+
+def _as_mistral(config: Any) -> Any:
+    """A Llama config as Mistral's, whose attention is Llama's with a window."""
+    if config.attention_bias or config.mlp_bias:
+        sentence = "window cannot be exported for a Llama whose projections have biases"
+        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
+    values = {**config.to_dict(), "model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    return MistralConfig.from_dict(values)

@@ -1,0 +1,309 @@
+"""Export to serving engines and trainers: what each reads of a schedule, and the command or the settings.
+
+    native    the engine knows the schedule by its name and computes the same
+    lowered   any static table, pair by pair: as longrope with equal factors, or as divisors among the weights
+    plugin    Ropewalk's plugin in the engine computes it (vLLM)
+    frozen    a dynamic schedule made static for one length, which changes short texts; a note says so
+    refused   what the engine would compute differently, with the reason
+
+Source: each rule is in its file in engines/ and trainers/, with the version that was read or run.
+"""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from ropewalk.engines.export.config_for_engine import stated
+from ropewalk.engines.export.engines import ENGINES, TRAINERS
+from ropewalk.engines.export.fold_temperature import folded_weights, require_foldable
+from ropewalk.engines.export.plugin import Plans, is_dynamic, line_of, plans_for, write_plans
+from ropewalk.engines.llama_cpp.export import TENSOR
+from ropewalk.engines.llama_cpp.gguf.files import require_writer, write_for_llama_cpp
+from ropewalk.engines.rules.statement import EngineReading, StatedModel
+from ropewalk.engines.trainers.torchtitan import SCRIPT
+from ropewalk.engines.vllm.export import plugin_command
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.extension.extension import Extension
+from ropewalk.folders import appearing
+from ropewalk.hf.attach.extend import extended
+from ropewalk.hf.attach.handle import Handle
+from ropewalk.hf.checkpoint.fetch import fetch_model
+from ropewalk.hf.checkpoint.model_card import copy_papers
+from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
+from ropewalk.hf.checkpoint.weights import whole_state
+from ropewalk.hf.probe.quantised import format_of, loadable_config, require_plain, require_savable
+from ropewalk.hf.runtime.layer import ExtendedLayer
+from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Dynamic
+from ropewalk.methods.frequencies.signature import layered, wrapped
+from ropewalk.methods.scales import DynamicTemperature
+
+PLUGGED = "vllm"  # the engine with a plugin of ours
+KINDS = {
+    "native": "the engine computes the same from the config",
+    "lowered": "the schedule is written pair by pair",
+    "plugin": "Ropewalk's plugin computes it inside the engine",
+    "frozen": "a dynamic schedule, made static",
+}
+TARGETS = ENGINES | TRAINERS
+QUANTISE_LATER = "export the model as it was before quantisation; llama-quantize quantises the file"
+
+
+class Exported(NamedTuple):
+    """What was written, and the command that starts it; for a trainer, its settings."""
+
+    kind: str
+    directory: Path | None  # None where a trainer's settings carry the schedule alone
+    command: str
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = f"{self.kind} ({KINDS[self.kind]})"
+        head += "" if self.directory is None else f": {self.directory}"
+        return "\n".join([head, *self.notes, self.command])
+
+
+def export(
+    model: nn.Module,
+    directory: str | Path | None = None,
+    *,
+    target: str,
+    target_len: int | None = None,
+    tokenizer: Any | None = None,
+    plugin: bool | None = None,
+) -> Exported:
+    """Write an extended model for a serving engine or a trainer, verified in transformers.
+
+        rw.extend(model, "yarn", target_len=32768)
+        print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
+
+    `target` is transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan. `directory`
+    must be new or empty; axolotl and torchtitan take none, since settings are all they need. `target_len` (tokens) goes
+    into the config, and is needed for a dynamic schedule. `plugin` (vLLM) puts the extension into the config for
+    Ropewalk's plugin: None does it where vLLM alone cannot compute the same, True always, and False never: then a
+    dynamic schedule is made static, and other methods are refused. For llama.cpp the folder holds a GGUF file and
+    Ollama's Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command (of a
+    trainer, the settings), notes.
+    """
+    require_engine(target)
+    require_directory(directory, target)
+    host, handle = extended_host(model)
+    place = None if directory is None else Path(directory)
+    if place:
+        require_own_files(*sources_of(host, tokenizer))
+    plans = _plans(host, handle, target, target_len, plugin)
+    if plans and place:
+        return _with_plugin(host, plans, place, tokenizer)
+    return _with_config(host, handle, place, target, target_len, tokenizer)
+
+
+def _with_config(
+    host: PreTrainedModel,
+    handle: Handle,
+    directory: Path | None,
+    target: str,
+    target_len: int | None,
+    tokenizer: Any | None,
+) -> Exported:
+    """Write the model with a config that the engine reads, or only name the settings of a trainer."""
+    extension = frozen(handle.extension, handle.facts, target_len)
+    config, reading = _read(host, extension, handle.layers, target, target_len)
+    kind = "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
+    notes = _notes(kind, extension, config, reading, host)
+    if directory is None:
+        name = host.name_or_path or "MODEL"
+        return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
+    if target == "llama.cpp":
+        require_plain(host, "writing a GGUF file", QUANTISE_LATER)
+        require_writer(config)
+    require_savable(host)
+    weights = _weights(host, handle, config, reading)
+    with appearing(directory, FAILURES) as place:
+        save_weights(host, place, weights)
+        config.config.save_pretrained(place)
+        _verify(host, handle, extension, place, config.length)
+        _settle(config, reading, place)
+        save_tokenizer(tokenizer, place)
+        notes += copy_papers(host, place)
+        if target == "llama.cpp":
+            notes += write_for_llama_cpp(config, weights or whole_state(host), tokenizer, place)
+    return Exported(kind, directory, TARGETS[target].command(_written(directory, target), config), tuple(notes))
+
+
+def _written(directory: Path, target: str) -> str:
+    """The folder as it is written in a command, or in a file of settings."""
+    return str(directory) if target in TRAINERS else shlex.quote(str(directory))
+
+
+def _plans(host: PreTrainedModel, handle: Handle, target: str, target_len: int | None, plugin: bool | None) -> Plans:
+    """The plans for the engine's plugin, where it is to compute the extension; empty where the config carries it."""
+    if target != PLUGGED:
+        if plugin:
+            raise DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
+        return {}
+    if plugin is None and not is_dynamic(handle.extension.theta):
+        try:
+            _read(host, handle.extension, handle.layers, target, target_len)
+            return {}
+        except DoesNotFit as reason:
+            if reason.field == "target_len":
+                raise
+            plugin = True
+    return {} if plugin is False else plans_for(host, handle, target_len)
+
+
+def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
+    """Write the model for the engine's plugin."""
+    with appearing(directory, FAILURES) as place:
+        write_plans(host, plans, place)
+        save_tokenizer(tokenizer, place)
+        papers = copy_papers(host, place)
+    plan = next(iter(plans.values()))
+    hindrance = next((plan.why_not_tables for plan in plans.values() if not plan.is_tables), "")
+    notes = [
+        "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
+        f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
+    ]
+    schedule = plan.planned[0].extension.theta
+    if is_dynamic(schedule):
+        exact = "" if layered(schedule).wrappers else "short texts stay exact; "
+        notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
+    command = plugin_command(shlex.quote(str(directory)), plan.target_len)
+    return Exported("plugin", directory, command, (*notes, *papers))
+
+
+def require_exportable(
+    host: PreTrainedModel,
+    extension: Extension,
+    layers: Sequence[ExtendedLayer],
+    facts: Facts,
+    target: str,
+    target_len: int,
+) -> None:
+    """Refuse what an engine cannot load; nothing is written, and the model need not be extended."""
+    require_engine(target)
+    if is_dynamic(extension.theta):
+        raise DoesNotFit("frequencies", "static, since an engine would freeze them", extension.theta.name)
+    _read(host, extension, layers, target, target_len)
+
+
+def require_engine(target: str) -> None:
+    """Refuse an unknown engine or trainer."""
+    if target not in TARGETS:
+        raise UnknownName("engine", target, known=TARGETS)
+
+
+def require_directory(directory: str | Path | None, target: str, field: str = "directory") -> None:
+    """Refuse a folder where none is written, and none where one is."""
+    folder = TARGETS[target].folder
+    if folder and directory is None:
+        raise InvalidValue.because(field, f"{target} reads a folder, so {field} must be a new one")
+    if not folder and directory is not None:
+        raise InvalidValue.because(field, f"the settings of {target} need no folder, so {field} must be left out")
+
+
+def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
+    """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
+    core, wrappers = layered(extension.theta)
+    if not isinstance(core, Dynamic):
+        return extension
+    if target_len is None:
+        raise DoesNotFit.because(
+            "target_len", f"{extension.theta.name} must be made static", remedy="pass target_len (--to)"
+        )
+    factor: Any = {"factor": target_len / facts.trained_len}
+    scales = [
+        replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
+    ]
+    return replace(extension, frequencies=wrapped(replace(core.inner, **factor), wrappers), scales=tuple(scales))
+
+
+def _read(
+    host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target: str, target_len: int | None
+) -> tuple[StatedModel, EngineReading]:
+    """The config for the engine, and how the engine computes the same from it; or a refusal."""
+    try:
+        config = stated(host, extension, layers, target_len)
+    except DoesNotFit as reason:
+        if target in TRAINERS and reason.field != "target_len":
+            raise DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT) from reason
+        if reason.field not in ("reach", "biases", "scales"):
+            raise
+        remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
+        if target == PLUGGED:
+            remedy = f"{target} alone cannot run it; leave out --no-plugin (plugin=False), or use yarn"
+        raise DoesNotFit.because(reason.field, str(reason), remedy=remedy) from reason
+    reading = TARGETS[target].read(config)
+    if reading.folded != 1:
+        require_foldable(layers)
+        require_plain(host, "folding a temperature into the queries")
+    return config, reading
+
+
+def _weights(
+    host: PreTrainedModel, handle: Handle, config: StatedModel, reading: EngineReading
+) -> dict[str, Tensor] | None:
+    """The changed weights for the engine; None where they are the model's own."""
+    if reading.folded == 1 and not reading.divisors:
+        return None
+    weights = folded_weights(host, handle.layers, reading.folded, whole=not config.reaches_all)
+    return {**weights, TENSOR: torch.tensor(config.divisors)} if reading.divisors else weights
+
+
+def _verify(host: PreTrainedModel, handle: Handle, extension: Extension, place: Path, length: int) -> None:
+    if extension == handle.extension:
+        return require_same(host, place, length)
+    twin = _base_model(host, place)
+    with extended(twin, extension, trained_len=handle.trained_len):
+        require_same(twin, place, length)
+
+
+def _base_model(host: PreTrainedModel, place: Path) -> PreTrainedModel:
+    """The model without an extension once more; quantised weights are read from the folder, and compared later."""
+    if format_of(host):
+        again: PreTrainedModel = fetch_model(
+            place, config=loadable_config(host), dtype=host.dtype, attn_implementation="eager"
+        )
+        return again
+    twin: Any = AutoModelForCausalLM.from_config(copy.deepcopy(host.config), attn_implementation="eager")  # type: ignore[no-untyped-call]
+    twin.to(host.dtype)
+    twin.load_state_dict(whole_state(host))
+    base: PreTrainedModel = twin
+    return base
+
+
+def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:
+    """Write the part that only the engine's converter reads, after the comparison."""
+    if reading.rope_type is None:
+        return
+    config.text.rope_parameters = {"rope_type": reading.rope_type, "rope_theta": config.parameters[0]["rope_theta"]}
+    config.config.save_pretrained(place)
+
+
+def _notes(
+    kind: str, extension: Extension, config: StatedModel, reading: EngineReading, host: PreTrainedModel
+) -> list[str]:
+    notes = []
+    if kind == "frozen":
+        static = f"made static for {config.length:,} tokens, as {line_of(extension)}"
+        notes.append(f"{static}; the model's answers to short texts change")
+    if reading.divisors:
+        notes.append(f"the frequencies are in {TENSOR}, for llama.cpp only: transformers refuses the folder")
+    if reading.folded != 1:
+        rounded = "" if host.dtype == torch.float32 else f", rounded to {host.dtype}".replace("torch.", "")
+        notes.append(f"a temperature of {reading.folded:.4f} is folded into the weights of the queries{rounded}")
+    if reading.unrun:
+        notes.append(f"this export was never run with {config.text.model_type}: compare before you rely on it")
+    if config.window is not None and config.config.model_type != host.config.model_type:
+        notes.append(f"written as {config.config.model_type}, which is {host.config.model_type} with a window")
+    return notes

@@ -1,0 +1,248 @@
+"""Export for an engine with Ropewalk's plugin: the model's own weights, and in its config the plan of every layer.
+
+No engine is needed: the folder's weights are loaded and compared, and the plan is read back as the plugin reads it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ropewalk.attention.paged import PagedLayer
+from ropewalk.attention.problem import layer_terms
+from ropewalk.engines.export.config_for_engine import note_stretch
+from ropewalk.engines.layer_plan import LayerPlan, ModelPlan
+from ropewalk.engines.plan_in_config import KEY
+from ropewalk.engines.rules.statement import QUERY_SCALE
+from ropewalk.engines.vllm.versions import why_not_reached
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension.extension import Extension
+from ropewalk.hf.attach.handle import Handle
+from ropewalk.hf.attach.modes import require_supported
+from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
+from ropewalk.hf.checkpoint.config_schedule import require_valid
+from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config, fetch_model, runs_own_code
+from ropewalk.hf.checkpoint.weights import is_same, whole_state
+from ropewalk.hf.probe.attention_arguments import OWN_MASK
+from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE, TwoTables
+from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.quantised import loadable_config, require_savable
+from ropewalk.hf.runtime.layer import ExtendedLayer, lifted, type_of
+from ropewalk.hf.use.save import save_weights
+from ropewalk.methods.facts import MODEL
+from ropewalk.methods.frequencies import Dynamic, Frequencies
+from ropewalk.methods.frequencies.signature import layered
+
+Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
+
+
+def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> Plans:
+    """The plan of every layer, or a refusal of what no plan can say."""
+    length = _length(handle, target_len)
+    text = host.config.get_text_config()
+    _require_plannable(text, handle)
+    kinds, line = _kinds(text), line_of(handle.extension)
+    indices = _indices(host, handle.layers)
+    layers: dict[str, dict[int, LayerPlan]] = {}
+    for layer, index in zip(handle.layers, indices, strict=True):
+        kind = type_of(layer, text.layer_types) if kinds else ""
+        if _is_changed(layer, bool(kinds)):
+            layers.setdefault(kind, {})[index] = _planned(layer)
+    plans = {kind: _model_plan(chosen, 1 + max(indices), length, line) for kind, chosen in layers.items()}
+    if not plans:
+        raise DoesNotFit.because("model", "the extension changes no layer of this model")
+    if not all(plan.is_tables for plan in plans.values()):
+        _require_for_attention(handle.layers)
+    return plans
+
+
+def line_of(extension: Extension) -> str:
+    """The methods of an extension in a line, for people; layers of their own are only mentioned."""
+    specs = "+".join(str(spec) for specs in extension.specs.values() for spec in specs) or "rope"
+    return f"{specs} with layers of their own" if extension.layers else specs
+
+
+def is_dynamic(schedule: Frequencies) -> bool:
+    """Whether a schedule stretches every row as much as the row needs, in wrappers or without."""
+    return isinstance(layered(schedule).core, Dynamic)
+
+
+def write_plans(host: PreTrainedModel, plans: Plans, place: Path) -> None:
+    """Write the weights and the config with its plans, and read both back."""
+    require_savable(host)
+    save_weights(host, place)
+    config_with(host, plans).save_pretrained(place)
+    _verify(host, plans, place)
+
+
+def config_with(host: PreTrainedModel, plans: Plans) -> Any:
+    """A copy of the model's config with the plans in its rope parameters."""
+    config = copy.deepcopy(host.config)
+    config._attn_implementation = None
+    config.architectures, config.dtype = [type(host).__name__], host.dtype
+    text = config.get_text_config()
+    parts = text.rope_parameters or {}
+    for kind, plan in plans.items():
+        stated = _with_plan(parts[kind] if kind else parts, plan)
+        if kind:
+            text.rope_parameters[kind] = stated
+        else:
+            text.rope_parameters = stated
+    require_valid(text)
+    plan = next(iter(plans.values()))
+    text.max_position_embeddings = plan.target_len
+    first = plan.planned[0]
+    if plan.target_len > first.facts.trained_len:
+        note_stretch(config, first.facts, plan.target_len, first.extension)
+    setattr(text, KEY, plan.line)  # an engine whose options replace the rope parameters would leave no trace else
+    return config
+
+
+def _with_plan(part: dict[str, Any], plan: ModelPlan) -> dict[str, Any]:
+    """Rope parameters with a plan in place of a schedule; the model's layout stays."""
+    layout = {name: value for name, value in part.items() if name not in SCHEDULE}
+    if QUERY_SCALE in part:
+        layout["original_max_position_embeddings"] = part["original_max_position_embeddings"]
+    return {**layout, "rope_type": ROPE_TYPE, "rope_theta": plan.planned[0].facts.base, KEY: plan.to_json()}
+
+
+def _kinds(text: Any) -> tuple[str, ...]:
+    """The types of layers, where each has rope parameters of its own."""
+    parts = text.rope_parameters or {}
+    return tuple(kind for kind, part in parts.items() if isinstance(part, dict))
+
+
+def _is_changed(layer: ExtendedLayer, separate: bool) -> bool:
+    """Whether the engine needs a plan for a layer. `separate`: whether its type has rope parameters of its own."""
+    if layer.left_alone:
+        return layer.probed.rotating > 0 and not separate  # it shares a rotary module with layers that are changed
+    local = layer.extension
+    return layer.probed.rotating > 0 or bool(local.reach or local.biases or local.scales)
+
+
+def _planned(layer: ExtendedLayer) -> LayerPlan:
+    probed = layer.probed
+    weights = {name: group for name, group in layer.weights.items() if name != MODEL}
+    return LayerPlan(
+        extension=layer.extension,
+        facts=layer.facts,
+        scaling=probed.scaling,
+        query_factor=layer.factor / (probed.scaling * math.sqrt(probed.head_dim)),
+        rotating_factor=layer.rotating_factor,
+        window=probed.window if layer.keeps_window else None,
+        rotates=probed.rotating > 0,
+        norm_follows=probed.norm_follows,
+        weights={name: {key: _stored(x) for key, x in group.items()} for name, group in weights.items()},
+    )
+
+
+def _stored(learned: Tensor) -> Tensor:
+    return learned.detach().double().cpu()
+
+
+def _model_plan(chosen: dict[int, LayerPlan], count: int, length: int, line: str) -> ModelPlan:
+    return ModelPlan(tuple(chosen.get(index) for index in range(count)), length, line, version("ropewalk"))
+
+
+def _length(handle: Handle, target_len: int | None) -> int:
+    """The length that the engine may serve: as asked, or the schedule's."""
+    stretch = handle.extension.theta.stretch
+    if target_len is not None:
+        return target_len
+    if math.isinf(stretch) or stretch == 1:
+        sentence = f"{line_of(handle.extension)} has no length of its own"
+        raise DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
+    return int(handle.facts.trained_len * stretch)
+
+
+def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int]:
+    """The numbers of the attention layers in the model's list of layers, which may contain layers without attention."""
+    names = {module: name for name, module in host.named_modules()}
+    numbers = [[int(part) for part in names[layer.probed.module].split(".") if part.isdecimal()] for layer in layers]
+    indices = [of_layer[0] for of_layer in numbers if len(of_layer) == 1]
+    if len(indices) < len(layers) or len(set(indices)) < len(layers):
+        name = names[layers[0].probed.module]
+        raise DoesNotFit("model", "one whose attention layers are numbered, one in each layer", name)
+    return indices
+
+
+def _require_plannable(text: Any, handle: Handle) -> None:
+    """Refuse what vLLM would compute otherwise, whatever the plan says."""
+    if reason := why_not_reached(text.model_type):
+        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension.theta) else ""
+        raise DoesNotFit.because("model", reason, remedy=static)
+    if not hasattr(text, "rope_parameters"):
+        raise DoesNotFit("config", "one with rope parameters", type(text).__name__)
+    if getattr(text, "kv_lora_rank", None):
+        raise DoesNotFit.because("model", "the plugin for vLLM cannot extend attention whose keys are latent (MLA)")
+    parts = text.rope_parameters or {}
+    if any("mrope_section" in part for part in (parts, *(x for x in parts.values() if isinstance(x, dict)))):
+        raise DoesNotFit.because("model", "the plugin for vLLM does not support positions of several axes (M-RoPE)")
+    for layer in handle.layers:
+        if layer.probed.own_mask:
+            sentence = f"layer {layer.depth} {OWN_MASK}, which the plugin for vLLM does not carry"
+            raise DoesNotFit.because("model", sentence)
+        if layer.probed.chunk is not None:
+            raise DoesNotFit.because("model", "the plugin for vLLM does not support layers that attend within chunks")
+        if lifted(layer):
+            sentence = "lifted windows cannot be exported: vLLM frees the keys that leave a model's own window"
+            raise DoesNotFit.because("windows", sentence)
+        if isinstance(layer.extension.theta, TwoTables):
+            sentence = "a plan cannot hold the checkpoint's two tables, one for short texts and one for long ones"
+            raise DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
+
+
+def _require_for_attention(layers: Sequence[ExtendedLayer]) -> None:
+    """Refuse layers whose queries and keys Ropewalk's attention would read in another order than vLLM has them in."""
+    require_supported([layer.probed for layer in layers])
+    for layer in layers:
+        PagedLayer(layer_terms(layer.extension, layer.facts, None, layer.weights))  # refuses what pages cannot hold
+        if layer.probed.slots:
+            sentence = f"layer {layer.depth} attends several times in one forward"
+            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+        if layer.facts.weighted:
+            sentence = f"layer {layer.depth} has norms with weights after the rotation"
+            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+        if layer.probed.first or layer.probed.clockwise:
+            sentence = f"layer {layer.depth} rotates {'clockwise' if layer.probed.clockwise else 'other dimensions'}"
+            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+
+
+def _verify(host: PreTrainedModel, plans: Plans, place: Path) -> None:
+    """Refuse a folder whose weights or plans are not the model's when they are read again."""
+    trusting: dict[str, Any] = {TRUST: True} if runs_own_code(host) else {}
+    same_config = {"config": loadable_config(host), "dtype": host.dtype, **trusting}
+    again, info = fetch_model(place, output_loading_info=True, **same_config)
+    state = whole_state(host)
+    changed = [name for name, value in again.state_dict().items() if not is_same(value, state.get(name))]
+    if info["missing_keys"] or changed:
+        name = sorted([*info["missing_keys"], *changed])[0]
+        raise DoesNotFit.because("model", f"the saved model is not the same when loaded: {name} differs")
+    config = fetch_config(place, **trusting)
+    _require_unknown_to_transformers(host, config)
+    text = config.get_text_config()
+    for kind, plan in plans.items():
+        part = text.rope_parameters[kind] if kind else text.rope_parameters
+        if ModelPlan.from_json(part[KEY]).to_json() != plan.to_json():
+            raise DoesNotFit.because("plan", "the plan is not the same when it is read again")
+
+
+def _require_unknown_to_transformers(host: PreTrainedModel, config: Any) -> None:
+    """Refuse a model class that ignores the rope type: transformers would load the folder as the base model."""
+    try:
+        with torch.device("meta"), quiet(host):
+            type(host)(config)
+    except KeyError as unknown:
+        if unknown.args == (ROPE_TYPE,):
+            return
+        raise
+    sentence = f"{type(host).__name__} in transformers ignores the plan, and would load as the base model"
+    raise DoesNotFit.because("model", sentence)

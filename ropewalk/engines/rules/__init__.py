@@ -1,0 +1,1 @@
+"""What every engine has in common: how a rotation is computed, and how an extension is stated."""

@@ -1,0 +1,1 @@
+"""SGLang: what it computes from a config, and what is exported to it."""

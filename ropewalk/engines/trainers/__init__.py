@@ -1,0 +1,1 @@
+"""Trainers: continued training under a schedule, in each trainer's own settings."""

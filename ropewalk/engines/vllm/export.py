@@ -1,0 +1,63 @@
+"""vLLM, as it reads a config (0.32.0: layers/rotary_embedding, config/model.py; tested on CPU):
+
+linear      the length it allows is max_position_embeddings * factor, except for Gemma 3
+yarn        its table ends at original_max_position_embeddings * factor; beyond it reads past the table (NaN)
+longrope    its temperature is short_mscale and long_mscale; pairs must be halves
+latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
+"""
+
+from __future__ import annotations
+
+import math
+
+from ropewalk.engines.rules.statement import (
+    QUERY_SCALE,
+    EngineReading,
+    StatedModel,
+    lower,
+    read_as_deepseek_and_phi,
+)
+
+
+def read(stated: StatedModel) -> EngineReading:
+    """Use vLLM's schedule name if its table is long enough, else divisors per pair."""
+    multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
+    if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
+        lower(stated)
+    reading = read_as_deepseek_and_phi(stated)
+    _state_query_scale(stated)
+    if stated.type == "linear" and multiplies:
+        stated.text.max_position_embeddings = math.ceil(stated.length / stated.parameters[0]["factor"])
+    return reading
+
+
+def _state_query_scale(stated: StatedModel) -> None:
+    """Ministral 3's scale of queries, which vLLM reads under another name."""
+    for part in stated.parameters:
+        if QUERY_SCALE in part:
+            length = part["original_max_position_embeddings"]
+            stated.text.llama_4_scaling = {"beta": part[QUERY_SCALE], "original_max_position_embeddings": length}
+
+
+def command(place: str, stated: StatedModel) -> str:
+    """The shell command that serves the model."""
+    return f"vllm serve {place} --max-model-len {stated.length}"
+
+
+def plugin_command(place: str, length: int) -> str:
+    """The shell command that serves a model with Ropewalk's plugin."""
+    return f"vllm serve {place} --max-model-len {length}"
+
+
+def _ends_early(stated: StatedModel) -> bool:
+    """Whether the table ends before the target length."""
+    parameters = stated.parameters[0]
+    return (
+        stated.type == "yarn"
+        and int(parameters["original_max_position_embeddings"] * parameters["factor"]) < stated.length
+    )
+
+
+def _is_gemma3(stated: StatedModel) -> bool:
+    """Gemma 3, whose length vLLM does not multiply."""
+    return "gemma3" in stated.config.model_type

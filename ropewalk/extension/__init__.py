@@ -1,0 +1,1 @@
+"""Extensions: one slot a factor, how they are written, and papers as presets."""

@@ -1,0 +1,191 @@
+"""From a line of notation to an extension.
+
+A name is a preset, or `slot.method`, or a method whose name no preset has. A line is read once (`read_line`), before a
+model is known, and built once (`Line.build`), for the lengths of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ropewalk.errors import Conflict, InvalidValue, UnknownName
+from ropewalk.extension import presets
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import INSTEAD, Term, read, unknown
+from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.slots import SLOTS, method
+from ropewalk.files import read_text
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.record import arguments
+from ropewalk.methods.spec import Spec, build, require_parameters
+
+PRESETS = {preset.__name__: preset for preset in presets.ALL}
+CONTEXT = ("trained_len", "target_len", "layers")  # what a preset takes from the model where the line does not state it
+
+
+class Line(NamedTuple):
+    """A line of notation, read once: its names and parameters exist. `build` makes the extension for given lengths."""
+
+    text: str
+    terms: tuple[Term, ...]
+    stored: Extension | None = None  # where the line names a file
+
+    @property
+    def instead(self) -> bool:
+        """Whether the line replaces the checkpoint's own schedule."""
+        return any(term.name == INSTEAD for term in self.terms)
+
+    def build(
+        self,
+        *,
+        trained_len: int | None = None,
+        target_len: int | None = None,
+        layers: int | None = None,
+        original_len: int | None = None,
+    ) -> Extension:
+        """The extension, its presets filled with what is known of the model."""
+        if self.stored is not None:
+            return self.stored
+        require_whole("original_len", original_len)
+        ground = original_len or trained_len if self.instead else trained_len
+        known = dict(zip(CONTEXT, (ground, target_len, layers), strict=True))
+        for name, value in known.items():
+            require_whole(name, value)
+        context = {name: value for name, value in known.items() if value is not None}
+        return reduce(Extension.__add__, (_extension(term, context) for term in self.terms))
+
+    def build_for(self, facts: Facts, target_len: int | None) -> Extension:
+        """The extension for a model."""
+        lengths = {"trained_len": facts.trained_len, "original_len": facts.original_len, "target_len": target_len}
+        return self.build(layers=facts.layers, **lengths)
+
+
+def read_line(text: str | Line) -> Line:
+    """Read a line, or the file such as `extension.json` that it names; unknown names and parameters are refused."""
+    if isinstance(text, Line):
+        return text
+    if isinstance(text, str) and text.endswith(".json"):
+        return Line(text, (), _stored(Path(text)))
+    terms = tuple(read(text))
+    for term in terms:
+        _require_known(term)
+    return Line(text, terms)
+
+
+def parse(
+    text: str,
+    *,
+    trained_len: int | None = None,
+    target_len: int | None = None,
+    layers: int | None = None,
+    original_len: int | None = None,
+) -> Extension:
+    """The extension that a line names, or that a file holds.
+
+        rw.parse("yarn:factor=4+log_n")
+        rw.parse("yarn+log_n", trained_len=4096, target_len=32768)
+        rw.parse("extension.json")
+
+    Lengths are in tokens, `layers` counts attention layers. Presets derive their values from them; values in the line
+    win. A line with `+instead` replaces the checkpoint's own schedule: its lengths count from `original_len`.
+    """
+    lengths = {"trained_len": trained_len, "target_len": target_len, "original_len": original_len}
+    return read_line(text).build(layers=layers, **lengths)
+
+
+def parse_for(text: str | Line, facts: Facts, target_len: int | None) -> Extension:
+    """The extension that a line names, for a model."""
+    return read_line(text).build_for(facts, target_len)
+
+
+def _stored(file: Path) -> Extension:
+    """What `to_json` or `ropewalk fit` wrote."""
+    return Extension.from_json(read_text(file, "extension", "a line, or a file of an extension"))
+
+
+def _require_known(term: Term) -> None:
+    """Refuse a name, or a parameter of a name, that does not exist."""
+    if term.name == INSTEAD:
+        accepted: list[str] = []
+    elif term.name in PRESETS:
+        accepted = list(arguments(PRESETS[term.name]))
+    else:
+        slot, name = _slot_and_name(term.name)
+        return _require_method(slot, Term(name, term.values))
+    for name in term.values:
+        if name not in accepted:
+            raise _unknown_parameter(term.name, name, accepted)
+
+
+def _require_method(slot: str, term: Term) -> None:
+    """The same for a method and for the methods nested in it, which are of the same slot."""
+    require_parameters(method(slot, term.name.removeprefix(f"{slot}.")), term.values)
+    for value in term.values.values():
+        if isinstance(value, Term):
+            _require_method(slot, value)
+
+
+def _extension(term: Term, context: Mapping[str, int]) -> Extension:
+    if term.name == INSTEAD:
+        return Extension(instead=True)
+    if term.name in PRESETS:
+        return _preset(term, context)
+    slot, name = _slot_and_name(term.name)
+    spec = _spec(slot, Term(name, term.values))
+    filled: dict[str, Any] = {slot: (spec,) if SLOTS[slot].several else spec}
+    return Extension(**filled)
+
+
+def _preset(term: Term, context: Mapping[str, int]) -> Extension:
+    preset = PRESETS[term.name]
+    parameters = arguments(preset)
+    for name in CONTEXT:
+        stated, known = term.values.get(name), context.get(name)
+        require_whole(name, stated)
+        if stated is not None and known is not None and stated != known:
+            sentence = f"{term.name}:{name} is {stated}, but the model or the call says {known}"
+            raise Conflict.because(name, sentence, remedy=f"leave {name} out")
+    kwargs = {**{name: value for name, value in context.items() if name in parameters}, **term.values}
+    required = [name for name, parameter in parameters.items() if parameter.default is MISSING]
+    for name in required:
+        if name not in kwargs:
+            raise InvalidValue.because(name, f"{term.name} needs {name}", remedy=f"write {term.name}:{name}=...")
+    return preset(**kwargs)
+
+
+def _unknown_parameter(owner: str, name: str, accepted: list[str]) -> UnknownName:
+    """An error that also names the method of the preset's name, which may have the parameter."""
+    methods = [f"{slot}.{owner}" for slot in _slots_with(owner)]
+    remedy = f"the method alone is {methods[0]}:..." if methods else ""
+    return UnknownName("parameter", name, known=accepted, owner=owner, remedy=remedy)
+
+
+def _slots_with(name: str) -> list[str]:
+    """The slots that have a method of this name."""
+    return [slot for slot, content in SLOTS.items() if name in [spec.name for spec in content.methods]]
+
+
+def _slot_and_name(name: str) -> tuple[str, str]:
+    slot, dot, rest = name.partition(".")
+    if dot:
+        if slot not in SLOTS:
+            raise UnknownName("slot", slot, known=SLOTS, owner="the equation")
+        return slot, rest
+    slots = _slots_with(name)
+    if len(slots) > 1:
+        known = [f"{slot}.{name}" for slot in slots]
+        raise UnknownName.because("name", f"{name} is the name of several methods", known=known)
+    if not slots:
+        methods = [f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods]
+        raise unknown(name, [*PRESETS, *methods, INSTEAD])
+    return slots[0], name
+
+
+def _spec(slot: str, term: Term) -> Spec:
+    """The method, its nested methods taken from the same slot."""
+    values = {key: _spec(slot, value) if isinstance(value, Term) else value for key, value in term.values.items()}
+    return build(method(slot, term.name.removeprefix(f"{slot}.")), values)

@@ -1,0 +1,222 @@
+"""Presets for a trained rotary model at inference; nothing is trained."""
+
+from __future__ import annotations
+
+import math
+
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.presets.checked import checked_arguments
+from ropewalk.extension.presets.lengths import Length, share_of, squeeze
+from ropewalk.methods.biases import FarDiscount
+from ropewalk.methods.decoding import NBCE, MeanPooling
+from ropewalk.methods.reach import (
+    DPE,
+    Blockwise,
+    DualChunk,
+    LambdaMask,
+    LeakyReRoPE,
+    ReRoPE,
+    ReRoPEByParts,
+    SelfExtend,
+    Sinks,
+    String,
+    Window,
+)
+from ropewalk.methods.scales import LogN
+
+# The authors' for Llama 3.1, the only one of their models whose bands stay within its trained length.
+DPE_GROUPS = (2, 32, 32, 2, 2, 2, 2, 1)
+
+
+@checked_arguments
+def window(*, window: int | None = None, trained_len: Length = None) -> Extension:
+    """A sliding window of the trained length.
+
+    Source: Mistral 7B, arXiv:2310.06825, sec. 2.
+    """
+    return Extension(reach=Window(window=share_of("window", "window", window, trained_len)))
+
+
+@checked_arguments
+def bca(*, block: int | None = None, trained_len: Length = None) -> Extension:
+    """Blockwise causal attention in blocks of the trained length (rounded down to even).
+
+    Source: Sun et al. 2022, arXiv:2212.10554, sec. 3.3.
+    """
+    size = 2 * share_of("bca", "block", None, trained_len, 1 / 2) if block is None else block
+    return Extension(reach=Blockwise(block=size))
+
+
+@checked_arguments
+def streaming(*, window: int | None = None, n_sink: int = 4, trained_len: Length = None) -> Extension:
+    """StreamingLLM: four sinks and a window, together the trained length.
+
+    Source: Xiao et al. 2023, arXiv:2309.17453.
+    """
+    size = share_of("streaming", "window", window, trained_len, less=n_sink)
+    return Extension(reach=Sinks(window=size, n_sink=n_sink))
+
+
+@checked_arguments
+def lm_infinite(*, window: int | None = None, n_sink: int = 10, trained_len: Length = None) -> Extension:
+    """LM-Infinite: ten sinks at a fixed distance and a window of the trained length.
+
+    Source: Han et al. 2023, arXiv:2308.16137; Glaciohound/LM-Infinite, README (10; 100 in the paper's runs).
+    """
+    return Extension(reach=LambdaMask(window=share_of("lm_infinite", "window", window, trained_len), n_sink=n_sink))
+
+
+@checked_arguments
+def rerope(*, window: int | None = None, trained_len: Length = None) -> Extension:
+    """ReRoPE with a window of a quarter of the trained length; add log_n for the authors' code.
+
+    Source: Su 2023, kexue.fm/9708; bojone/rerope, README (1,024 of 4,096).
+    """
+    return Extension(reach=ReRoPE(window=share_of("rerope", "window", window, trained_len, 1 / 4)))
+
+
+@checked_arguments
+def leaky_rerope(
+    *,
+    window: int | None = None,
+    leak: float | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """Leaky ReRoPE with a window of a quarter, and the leak that keeps the longest distance at half the trained length.
+
+    Source: Su 2023, kexue.fm/9708; leak 16 without a target length.
+    """
+    size = share_of("leaky_rerope", "window", window, trained_len, 1 / 4)
+    if leak is None:
+        leak = squeeze(size, 1 / 2, trained_len, target_len) or 16.0
+    return Extension(reach=LeakyReRoPE(window=size, leak=leak))
+
+
+@checked_arguments
+def rerope_by_parts(
+    *,
+    window: int | None = None,
+    leak: float | None = None,
+    low_turns: float = 0.5,
+    high_turns: float = 2.0,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """ReRoPE by parts with a window of 3/8, and the leak that keeps the longest distance at 3/4 of the trained length.
+
+    Source: ours, 2026; leak 16 without a target length.
+    """
+    size = share_of("rerope_by_parts", "window", window, trained_len, 3 / 8)
+    if leak is None:
+        leak = squeeze(size, 3 / 4, trained_len, target_len) or 16.0
+    parts = ReRoPEByParts(window=size, leak=leak, low_turns=low_turns, high_turns=high_turns)
+    return Extension(reach=parts)
+
+
+@checked_arguments
+def long_reach(
+    *,
+    window: int | None = None,
+    leak: float | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """ReRoPE by parts with a steeper log-n and a discount of far keys: the best on code of a model of 512 tokens.
+
+    Source: ours, 2026; studies/results/compositions, and docs/results/real, where self_extend+log_n is better on a real
+    model of 8,192 tokens. Window and leak as for rerope_by_parts.
+    """
+    parts = rerope_by_parts(window=window, leak=leak, trained_len=trained_len, target_len=target_len)
+    size = share_of("long_reach", "window", window, trained_len, 3 / 8)
+    scales = (LogN(strength=1.5),)
+    return Extension(reach=parts.reach, biases=(FarDiscount(window=size),), scales=scales)
+
+
+@checked_arguments
+def self_extend(
+    *,
+    window: int | None = None,
+    group: int | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """Self-Extend with a window of a quarter, and groups that keep the longest distance at 2/3 of the trained length.
+
+    Source: Jin et al. 2024, arXiv:2401.01325; datamllab/LongLM, README (rule of thumb, groups of 8 to 16).
+    """
+    size = share_of("self_extend", "window", window, trained_len, 1 / 4)
+    if group is None:
+        group = math.ceil(squeeze(size, 2 / 3, trained_len, target_len) or 8)
+    return Extension(reach=SelfExtend(window=size, group=group))
+
+
+@checked_arguments
+def dpe(
+    *,
+    window: int | None = None,
+    groups: tuple[int, ...] | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """DPE with a window of a quarter, and the authors' sizes for Llama 3.1 in proportion, up to 2/3 of that length.
+
+    The pattern is 2, 32, 32, 2, 2, 2, 2, 1; the group of the last band is Self-Extend's, so that no band goes further.
+
+    Source: Lu et al. 2025, arXiv:2504.18857; LuLuLuyi/DPE, config/dpe_config.yaml (others for each model, by a search).
+    """
+    size = share_of("dpe", "window", window, trained_len, 1 / 4)
+    if groups is None:
+        finest = math.ceil(squeeze(size, 2 / 3, trained_len, target_len) or 8)
+        groups = tuple(finest * times for times in DPE_GROUPS)
+    return Extension(reach=DPE(window=size, groups=groups))
+
+
+@checked_arguments
+def dual_chunk(*, chunk: int | None = None, local: int | None = None, trained_len: Length = None) -> Extension:
+    """Dual chunk attention with chunks of three quarters of the trained length and an eighth kept local.
+
+    Source: An et al. 2024, arXiv:2402.17463; HKUNLP/ChunkLlama, chunkllama_attn_replace.py.
+    """
+    place = share_of("dual_chunk", "chunk", chunk, trained_len, 3 / 4)
+    return Extension(reach=DualChunk(chunk=place, local=share_of("dual_chunk", "local", local, trained_len, 1 / 8)))
+
+
+@checked_arguments
+def string(*, shift: int | None = None, local: int | None = None, trained_len: Length = None) -> Extension:
+    """STRING: keys from a third of the trained length on move nearer, down to a distance of 128.
+
+    For models with a short trained length the distance is at most a quarter of that third. Made for texts within the
+    trained length; one a third longer still has no unknown distance.
+
+    Source: An et al. 2024, arXiv:2410.18745; HKUNLP/STRING, README (0.33 L and 128).
+    """
+    start = share_of("string", "shift", shift, trained_len, 1 / 3)
+    return Extension(reach=String(shift=start, local=min(128, max(start // 4, 1)) if local is None else local))
+
+
+@checked_arguments
+def log_n(*, clipped: bool = True, strength: float = 1.0) -> Extension:
+    """log-n scaling of the logits, clipped at the trained length.
+
+    Source: Su 2021, kexue.fm/8823; kexue.fm/9706, eq. 14.
+    """
+    return Extension(scales=(LogN(clipped=clipped, strength=strength),))
+
+
+@checked_arguments
+def nbce(*, beta: float = 0.25, eta: float = 0.1, top_p: float = 0.95) -> Extension:
+    """Naive-Bayes context extension: each token from the most certain of several contexts.
+
+    Source: Su 2023, kexue.fm/9617; bojone/NBCE.
+    """
+    return Extension(decoding=NBCE(beta=beta, eta=eta, top_p=top_p))
+
+
+@checked_arguments
+def parallel_windows(*, beta: float = 0.0) -> Extension:
+    """The plain average of the log-probabilities over several contexts.
+
+    Source: Ratner et al. 2022, arXiv:2212.10947, as read in kexue.fm/9617.
+    """
+    return Extension(decoding=MeanPooling(beta=beta))

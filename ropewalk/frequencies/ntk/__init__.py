@@ -1,1 +1,0 @@
-"""The NTK-aware family: a larger base in place of slower positions."""

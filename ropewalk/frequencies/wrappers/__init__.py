@@ -1,1 +1,0 @@
-"""Schedules that change another schedule's table: `yarn+resonance` is resonance around yarn."""

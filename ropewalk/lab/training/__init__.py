@@ -1,1 +1,0 @@
-"""One training run: its loop, checkpoints, lengths, processes, and how it stops."""

@@ -1,0 +1,104 @@
+"""`rw.diagnose`: why an extension works or fails, from inside the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import length as in_tokens
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.measure.api.argument_checks import whole_number
+from ropewalk.measure.api.lines import line_of
+from ropewalk.measure.api.loading import opened_as
+from ropewalk.measure.api.progress import Shown, showing_progress
+from ropewalk.measure.api.result import MeasuredResult
+from ropewalk.measure.diagnostics.diagnose import Diagnosis, diagnose as measured
+from ropewalk.measure.report.diagnosis import MEASURES, as_json, findings, numbers, title, write_diagnosis
+from ropewalk.measure.report.drawing import name_of
+from ropewalk.measure.report.html_page import PageTable
+from ropewalk.methods.spec import Json
+from ropewalk.models import NAME
+from ropewalk.plain_json import finite, record_json
+
+TIMES = 4  # length by default, in trained lengths
+
+
+@dataclass(frozen=True, repr=False)
+class DiagnosisResult(MeasuredResult):
+    """The result of `rw.diagnose`; `diagnosis` has every curve of both sides, the base model first."""
+
+    diagnosis: Diagnosis
+
+    @property
+    def title(self) -> str:
+        """What was diagnosed."""
+        return title(self.diagnosis)
+
+    @property
+    def sentences(self) -> list[str]:
+        """The findings."""
+        return findings(self.diagnosis)
+
+    @property
+    def table(self) -> PageTable:
+        """Each number within the trained length and beyond, side by side."""
+        return numbers(self.diagnosis)
+
+    @property
+    def brief(self) -> PageTable:
+        """The same numbers under shorter heads."""
+        head = [f"{name_of(side.line)}, {where}" for side in self.diagnosis.sides for where in ("within", "beyond")]
+        return PageTable(("mean", *head), self.table.rows)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A record for each side and number: within the trained length, and beyond."""
+        return [
+            {"extension": side.line, "number": name, "within": finite(within), "beyond": finite(beyond)}
+            for side in self.diagnosis.sides
+            for name, (_, of) in MEASURES.items()
+            for within, beyond in [of(side, self.diagnosis)]
+        ]
+
+    def to_dict(self) -> Json:
+        """Every number, as `diagnosis.json`."""
+        return record_json(as_json(self.diagnosis))
+
+    def write(self, folder: str | Path, *, command: str = "") -> Path:
+        """Write `diagnose.html` with its figures, and `diagnosis.json`; return the path of the page."""
+        return write_diagnosis(self.diagnosis, folder, command=command)
+
+
+def diagnose(
+    model: Any = NAME,
+    extension: str | Extension = "",
+    *,
+    tokenizer: Any = None,
+    length: int | str | None = None,
+    corpus: str = "stdlib",
+    texts: int = 2,
+    device: str = "",
+    dtype: str = "",
+    revision: str = "",
+    trust_remote_code: bool = False,
+    progress: Shown = True,
+) -> DiagnosisResult:
+    """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks.
+
+        print(rw.diagnose("model", "rerope", length=512))
+
+    `model`, how it is loaded, `tokenizer` and `progress` are those of `rw.compare`. `length` is in tokens (1024 or
+    "1k"), by default 4 times the trained length. Losses are of all `texts`, everything else of the first. Without an
+    extension the base model is diagnosed alone.
+    """
+    texts = whole_number("texts", texts, least=1)
+    line = "" if extension == "" else line_of(extension)
+    asked = None if length is None else in_tokens(str(length), "length")
+    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
+    with opened_as(model, tokenizer, **how, trust_remote_code=trust_remote_code) as host:
+        longest = TIMES * trained_len(host.model.config.get_text_config()) if asked is None else asked
+        subject = host.subject(corpus, longest)
+        with showing_progress("diagnosing", shown=progress) as bar:
+            return DiagnosisResult(measured(subject, line, texts=texts, progress=bar))

@@ -1,0 +1,87 @@
+"""What `compare`, `fit` and `diagnose` return: a few lines in print, a table in a notebook, every number on request."""
+
+from __future__ import annotations
+
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ropewalk.folders import write_whole
+from ropewalk.measure.api.html_table import as_html
+from ropewalk.measure.report.html_page import PageTable
+from ropewalk.measure.report.written_tables import csv_text
+from ropewalk.methods.spec import Json
+
+SHOWN, WIDTH = 5, 100  # rows and columns of a result in print
+
+
+class MeasuredResult(ABC):
+    """A result. Print it, let a notebook show it, or take `rows`, `to_dict()`, `to_csv()`, `write(folder)`."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What was measured."""
+
+    @property
+    @abstractmethod
+    def sentences(self) -> list[str]:
+        """What follows from it."""
+
+    @property
+    @abstractmethod
+    def table(self) -> PageTable:
+        """The main numbers, as words."""
+
+    @property
+    @abstractmethod
+    def brief(self) -> PageTable:
+        """The few columns that are printed."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """Every mean as a record: for `pandas.DataFrame(result.rows)`."""
+
+    @abstractmethod
+    def to_dict(self) -> Json:
+        """Everything, as the JSON file of the report has it."""
+
+    @abstractmethod
+    def write(self, folder: str | Path, *, command: str = "") -> Path:
+        """Write the report with its figures and files, and return the path of its page."""
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """The rows as CSV, which is also written to a file if a path is passed."""
+        rows = self.rows
+        text = csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
+        if path is not None:
+            write_whole(Path(path), text)
+        return text
+
+    def __repr__(self) -> str:
+        words = textwrap.fill(" ".join(self.sentences[:1]), WIDTH)
+        return "\n".join([self.title, *aligned(self.brief), words])
+
+    def _repr_html_(self) -> str:
+        return as_html(self.title, self.table, self.sentences)
+
+
+def aligned(table: PageTable, most: int = SHOWN) -> list[str]:
+    """The head and the first rows as lines of text, numbers to the right; the last says how many are left out."""
+    rows = [table.head, *table.rows[:most]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_line(row, widths, table.ends_in_words) for row in rows]
+    more = len(table.rows) - most
+    return [*lines, f"  ... and {more} more"] if more > 0 else lines
+
+
+def _line(row: Sequence[str], widths: Sequence[int], ends_in_words: bool) -> str:
+    left = {0, len(row) - 1} if ends_in_words else {0}
+    cells = [
+        text.ljust(width) if column in left else text.rjust(width)
+        for column, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return f"  {'  '.join(cells)}".rstrip()

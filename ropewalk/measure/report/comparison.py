@@ -1,0 +1,202 @@
+"""The report of `compare`: `report.html`, its figures as SVG and CSV, and every number in `results.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ropewalk.folders import replacing, write_text
+from ropewalk.measure.compare.changes import change_at, changes_by_position
+from ropewalk.measure.compare.compare import Candidate, Comparison, reach
+from ropewalk.measure.report.advice import advice
+from ropewalk.measure.report.depths import biases_json
+from ropewalk.measure.report.drawing.figure import ReportFigure, written
+from ropewalk.measure.report.drawing.names import name_of
+from ropewalk.measure.report.figures import figures, headline, keys_of
+from ropewalk.measure.report.formulas import FORMULAS, formulas
+from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.measure.report.predictions import prediction_section, predictions
+from ropewalk.measure.report.sections import Section, sections
+from ropewalk.measure.report.tables import page_notes, table, title
+from ropewalk.measure.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
+from ropewalk.measure.tasks import Context, Task
+from ropewalk.measure.tasks.outside.complete import source_mark
+from ropewalk.plain_json import finite_json
+
+ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."
+ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."
+DATA = "results.json"
+MOST_IN_HEAD = 12  # extensions that the head of the page names
+
+
+def write_report(
+    comparison: Comparison,
+    folder: str | Path,
+    *,
+    command: str = "",
+    parts: Sequence[PagePart] = (),
+    files: Mapping[str, str] = MappingProxyType({}),
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Path:
+    """The page, the figures as SVG and CSV, and everything as JSON.
+
+    With other parts before its own, other `files` beside it, and `more` in the JSON.
+    """
+    out, page = Path(folder), page_of(comparison, command)
+    page = replace(page, parts=[*parts, *page.parts])
+    results = finite_json({**as_json(comparison, command), **more})
+    with replacing(out) as place:
+        for figure in page.figures:
+            written(figure, place)
+        for name, content in files.items():
+            write_text(place / name, content)
+        write_text(place / DATA, json.dumps(results, indent=1) + "\n")
+        write_text(place / "report.html", render_page(page))
+    return out / "report.html"
+
+
+def page_of(comparison: Comparison, command: str = "") -> ReportPage:
+    """What the page says."""
+    extensions = {candidate.line: candidate.extension for candidate in comparison.candidates}
+    keys = keys_of(comparison)
+    drawn = [*figures(comparison), *formulas(extensions, comparison.facts, comparison.lengths[-1], keys)]
+    return ReportPage(
+        kind="ropewalk compare",
+        title=heading(comparison),
+        date=date_of(comparison.made),
+        facts=_facts(comparison),
+        advice=[advice(comparison)],
+        headline=headline(comparison),
+        table=table(comparison),
+        table_about=ABOUT_TABLE,
+        notes=page_notes(comparison),
+        parts=_parts(_all_sections(comparison), drawn),
+        command=command,
+        made={**comparison.made, **comparison.marks},
+        data=DATA,
+        keys={name_of(line): key for line, key in keys.items()},
+    )
+
+
+def heading(comparison: Comparison) -> str:
+    """Model, extensions, texts and corpus, as the title of the page."""
+    names = [candidate.line for candidate in comparison.candidates[1:]]
+    under = f" under {counted(names, 'extension')}" if names else ""
+    return f"{model_of(comparison.made)}{under}, on {texts(_texts(comparison))} of {corpus_of(comparison.marks)}"
+
+
+def _facts(comparison: Comparison) -> list[tuple[str, str]]:
+    extensions = [name_of(candidate.line) for candidate in comparison.candidates[1:]]
+    return [
+        ("model", model_of(comparison.made)),
+        (
+            "extensions",
+            ", ".join(extensions)
+            if len(extensions) <= MOST_IN_HEAD
+            else str(len(extensions))
+            if extensions
+            else "none",
+        ),
+        ("corpus", corpus_of(comparison.marks)),
+        ("texts", f"{_texts(comparison)}{of_projects(comparison.projects)}"),
+        ("lengths", title(comparison)),
+    ]
+
+
+def _texts(comparison: Comparison) -> int:
+    """The texts of the loss, which decide."""
+    return max((task.samples for task in comparison.tasks if task.name == Context.name), default=0)
+
+
+def _all_sections(comparison: Comparison) -> list[Section]:
+    """Those of the tasks, and which loss predicts the scores where that is known."""
+    known = predictions(comparison)
+    return [*sections(comparison), *([prediction_section(known)] if known else [])]
+
+
+def _parts(tasks: Sequence[Section], drawn: Sequence[ReportFigure]) -> list[PagePart]:
+    """A part for each task, and one for the formulas."""
+
+    def figures_of(name: str) -> tuple[ReportFigure, ...]:
+        return tuple(figure for figure in drawn if figure.section == name)
+
+    parts = [PagePart(task.name, task.about, figures_of(task.name), PageTable(task.head, task.rows)) for task in tasks]
+    return [*parts, PagePart(FORMULAS, ABOUT_FORMULAS, figures_of(FORMULAS))]
+
+
+def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
+    """Every number, sample by sample, and everything needed to measure it again."""
+    return {
+        "command": command,
+        "made": comparison.made,
+        "seconds": comparison.seconds,
+        "marks": comparison.marks,
+        "trained_len": comparison.trained_len,
+        "standard": "window" if comparison.by_window else "trained length",
+        "own_schedule": comparison.own_schedule,
+        "lengths": list(comparison.lengths),
+        "projects": list(comparison.projects),
+        "tasks": [_task(task) for task in comparison.tasks],
+        "contenders": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+        "last_alone": _last_alone(comparison.last_alone) if comparison.last_alone else None,
+        "predictions": [one.to_json() for one in predictions(comparison)],
+    }
+
+
+def _last_alone(candidate: Candidate) -> dict[str, Any]:
+    """What is known of it without measuring: sample by sample it is the base model at its trained length."""
+    return {
+        "line": candidate.line,
+        "change": candidate.change._asdict(),
+        "cache_bytes": candidate.cache_bytes,
+        "slowdown": candidate.slowdown,
+        "verdict": candidate.verdict._asdict(),
+        "numbers": {
+            str(row.length): {name: estimate._asdict() for name, estimate in row.numbers.items()}
+            for row in candidate.rows
+        },
+    }
+
+
+def _task(task: Task) -> dict[str, Any]:
+    """With the hash of its file, where it is not one of the package's."""
+    source = source_mark(task)
+    return {**task.to_json(), "version": task.version, **({"source": source} if source else {})}
+
+
+def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
+    scored = sorted({task.name for task in comparison.tasks if task.scored})
+    return {
+        "line": candidate.line,
+        "extension": candidate.extension.to_json(),
+        "idle": list(candidate.idle),
+        "change": candidate.change._asdict(),
+        "over_window": candidate.over_window._asdict(),
+        "change_by_length": {
+            str(length): change_at(comparison, candidate, length)._asdict() for length in comparison.lengths
+        },
+        "change_by_position": [
+            {"position": row.position, "loss": row.loss, **row.change._asdict()}
+            for row in changes_by_position(comparison, candidate)
+        ],
+        "cache_bytes": candidate.cache_bytes,
+        "slowdown": candidate.slowdown,
+        "verdict": candidate.verdict._asdict(),
+        "reach": {name: reach(comparison, candidate, name)._asdict() for name in scored},
+        "position_bias": biases_json(candidate),
+        "rows": [
+            {
+                "task": row.task.title,
+                "length": row.length,
+                "seconds": row.seconds,
+                "numbers": {name: estimate._asdict() for name, estimate in row.numbers.items()},
+                "samples": list(row.samples),
+            }
+            for row in candidate.rows
+        ],
+        "failures": [{"task": row.task.title, "length": row.length, "why": row.failed} for row in candidate.failures],
+    }

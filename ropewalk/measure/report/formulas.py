@@ -1,0 +1,125 @@
+"""Figures of what methods do by their formulas alone: the decay of attention, and the rotations of each pair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from ropewalk.extension.extension import Extension
+from ropewalk.measure.diagnostics import PairAngles, decay, pair_angles
+from ropewalk.measure.report.drawing.figure import ReportFigure
+from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.names import name_of
+from ropewalk.measure.report.drawing.panels import Panel, PanelChart, panel_chart
+from ropewalk.methods.facts import Facts
+
+BINS = 96  # of distance, in a panel
+SHOWN = 9  # pairs in a table
+
+FORMULAS = "formulas"  # the section of the page
+
+Extensions = Mapping[str, Extension]  # by the line that names them
+
+
+def formulas(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> list[ReportFigure]:
+    """Both figures, for texts of a length; `keys` are the styles of the extensions on their page."""
+    return [rotations_by_pair(extensions, facts, length, keys), decay_by_distance(extensions, facts, length, keys)]
+
+
+def decay_by_distance(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> ReportFigure:
+    """A panel for each method: mean and range over bins of distances."""
+    numbers: list[tuple[Any, ...]] = []
+    panels = []
+    for line, extension in extensions.items():
+        rows = _binned(decay(extension, facts, length))
+        panels.append(Panel(name_of(line), keys[line], *map(tuple, zip(*rows, strict=True))))
+        numbers += [(line, *row) for row in rows]
+    up = "logit of equal query and key"
+    columns = 5 if len(panels) > 4 else len(panels)
+    chart = PanelChart(
+        panels=panels, columns=columns, across="distance of the key, tokens", up=up, trained_len=facts.trained_len
+    )
+    caption = (
+        f"The logit of a query and an equal key, by their distance, for the last of {length:,} tokens: the line is"
+        " the mean, the band the range. There is no line where keys are out of reach. The dotted line is the trained"
+        " length."
+    )
+    question = "How does attention fall with distance?"
+    head = ("extension", "distance", "mean", "low", "high")
+    return ReportFigure(
+        "decay_by_distance", question, caption, partial(panel_chart, chart), head, tuple(numbers), FORMULAS
+    )
+
+
+def _binned(by_distance: Tensor) -> list[tuple[float, float, float, float]]:
+    """Middle, mean, lowest and highest value of bins of equal width; NaN where all keys are out of reach."""
+    count = min(BINS, len(by_distance))
+    edges = [round(n * len(by_distance) / count) for n in range(count + 1)]
+    return [((first + last - 1) / 2, *_extent(by_distance[first:last])) for first, last in pairwise(edges)]
+
+
+def _extent(values: Tensor) -> tuple[float, float, float]:
+    reached = values[~values.isnan()]
+    if not len(reached):
+        return math.nan, math.nan, math.nan
+    return float(reached.mean()), float(reached.min()), float(reached.max())
+
+
+def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> ReportFigure:
+    """How much further each pair rotates than in training; methods with equal rotations share a line."""
+    by_line = {line: pair_angles(extension, facts, length) for line, extension in extensions.items()}
+    lines = [
+        ChartLine(
+            ", ".join(map(name_of, names)),
+            keys[names[0]],
+            tuple(map(float, range(len(curve)))),
+            curve,
+            also=tuple(keys[name] for name in names[1:]),
+        )
+        for curve, names in _by_curve(by_line).items()
+    ]
+    complete = sum(pair.turns_trained >= 1 for pair in next(iter(by_line.values())))
+    chart = LineChart(
+        lines=lines,
+        across="pair of dimensions, fastest first",
+        up="rotations in the text / in training",
+        across_mark=(complete - 0.5, "no full rotation from here on"),
+        tokens=False,
+        kind="log" if all(value > 0 for line in lines for value in line.y) else "even",
+        log="log",
+    )
+    head = ("extension", *PairAngles._fields, "unseen")
+    rows = [(line, *pair, pair.unseen) for line, pairs in by_line.items() for pair in pairs]
+    caption = (
+        f"Rotations of each pair of dimensions in {length:,} tokens, divided by those in training on"
+        f" {facts.trained_len:,}. Right of the dotted line a pair has no full rotation in training: above 1 it meets"
+        " angles that training did not have."
+    )
+    question = "Which pairs meet angles that training did not have?"
+    draw = partial(line_chart, chart)
+    return ReportFigure("turns_by_pair", question, caption, draw, head, tuple(rows), FORMULAS, tuple(_table(by_line)))
+
+
+def _by_curve(by_line: Mapping[str, list[PairAngles]]) -> dict[tuple[float, ...], list[str]]:
+    """The names of the methods of each curve."""
+    curves: dict[tuple[float, ...], list[str]] = {}
+    for line, pairs in by_line.items():
+        curve = tuple(round(pair.turns_asked / pair.turns_trained, 6) for pair in pairs)
+        curves.setdefault(curve, []).append(line)
+    return curves
+
+
+def _table(by_line: Mapping[str, list[PairAngles]]) -> list[tuple[str, ...]]:
+    """Some pairs of each method, as text."""
+    rows = []
+    for line, pairs in by_line.items():
+        step = max((len(pairs) - 1) // (SHOWN - 1), 1)
+        for pair in dict.fromkeys([*pairs[:-1:step], pairs[-1]]):
+            numbers = (f"{number:.3g}" for number in pair[1:])
+            rows.append((name_of(line), str(pair.pair), *numbers, "yes" if pair.unseen else ""))
+    return rows

@@ -1,0 +1,309 @@
+"""Figures of a diagnosis: lines of the base and the extended model, and maps of all their layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
+from ropewalk.measure.diagnostics.masses import NEAR, SINKS
+from ropewalk.measure.diagnostics.rows import Curves
+from ropewalk.measure.report.drawing.fields import Field, FieldMap, field_map
+from ropewalk.measure.report.drawing.figure import ReportFigure
+from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.names import name_of
+from ropewalk.measure.report.drawing.panels import Panel, PanelChart, panel_chart
+from ropewalk.measure.report.drawing.styles import BASE_KEY, OTHERS
+from ropewalk.measure.report.formulas import FORMULAS, formulas
+
+DOTS = 500  # hidden states in a panel
+POSITION, DISTANCE = "position in the text, tokens", "distance of the key, tokens"
+LOSS = "nats per token"
+TERMS = ("q k", "a k (query's bias)", "q b (key's bias)", "a b (both biases)")
+
+# The sections of the page, each with its sentence.
+SECTIONS = {
+    "loss": "How well each token is predicted, by its position.",
+    "attention on near keys": "Attention that spreads over far keys is taken from the near ones.",
+    "logits": "Distances that did not occur in training can give logits that did not either.",
+    "entropy": "Over how many keys a query spreads its attention: n equal shares have an entropy of ln(n).",
+    "sinks": "Models give attention that they need nowhere to the first tokens, and may break without them.",
+    "hidden states": "Tokens beyond the trained length may leave the region of training.",
+    "biases of queries and keys": "The four terms of a product whose queries and keys have biases.",
+    FORMULAS: "What the methods do by their formulas alone, whatever the model has learned.",
+}
+
+
+def keys_of(diagnosis: Diagnosis) -> dict[str, int]:
+    """The style of each side on the whole page, by its line."""
+    base, *others = diagnosis.sides
+    return {base.line: BASE_KEY} | {side.line: key for key, side in enumerate(others)}
+
+
+def headline(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """Where the extension departs from the base model; nothing where there is no extension."""
+    return [change(diagnosis)] if diagnosis.changes else []
+
+
+def insides(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """Every figure for which there are numbers, without that of the headline."""
+    extensions = {side.line: side.extension for side in diagnosis.sides}
+    drawn = [
+        loss(diagnosis),
+        *mass_of_last(diagnosis),
+        *logits_by_distance(diagnosis),
+        *entropy(diagnosis),
+        *mass_of_first(diagnosis),
+        sinks(diagnosis),
+        states(diagnosis),
+        *formulas(extensions, diagnosis.facts, diagnosis.length, keys_of(diagnosis)),
+    ]
+    return [*drawn, bias_terms(diagnosis)] if any(side.terms for side in diagnosis.sides) else drawn
+
+
+def change(diagnosis: Diagnosis) -> ReportFigure:
+    """The loss minus the base model's, by position."""
+    curves = {diagnosis.sides[0].line: (0.0,) * len(diagnosis.sides[0].losses), **diagnosis.changes}
+    words = (
+        "Where in a text does the extension depart from the base model?",
+        f"Loss minus the base model's at the same position, in texts of {diagnosis.length:,} tokens."
+        " Below 0 is better.",
+    )
+    up = f"loss minus the base model's, {LOSS}"
+    return _by_position(diagnosis, "loss_change", words, up, curves, keys_of(diagnosis), begin=1, signed=True)
+
+
+def loss(diagnosis: Diagnosis) -> ReportFigure:
+    """By position, both sides in one plot."""
+    curves = {side.line: side.losses for side in diagnosis.sides}
+    words = "How well is each token predicted?", f"Loss by position, in texts of {diagnosis.length:,} tokens."
+    drawn = _by_position(diagnosis, "loss", words, f"loss, {LOSS}", curves, keys_of(diagnosis), begin=1)
+    return drawn._replace(section="loss")
+
+
+def sinks(diagnosis: Diagnosis) -> ReportFigure:
+    """By position, of a stream whose first tokens are replaced or removed, minus the one that keeps them."""
+    reach = diagnosis.stream.spans
+    kept = {"kept": (0.0,) * len(diagnosis.streams.kept)}
+    keys = {"kept": BASE_KEY - 1} | {name: key for key, name in enumerate(diagnosis.streams.changes, OTHERS)}
+    words = (
+        "What does a stream lose without its first tokens?",
+        f"Loss by position of a stream ({reach}), minus that with its first tokens: with line breaks in their place,"
+        " and without them, with a window of as many keys.",
+    )
+    begin, up = getattr(reach, "n_sink", 1), f"loss minus that with sinks, {LOSS}"
+    curves = {**kept, **diagnosis.streams.changes}
+    drawn = _by_position(diagnosis, "sinks", words, up, curves, keys, begin=begin, signed=True)
+    losses = {"kept": diagnosis.streams.kept, "replaced by line breaks": diagnosis.streams.replaced}
+    losses["removed"] = diagnosis.streams.removed
+    rows = [(*row, value) for row, value in zip(drawn.numbers, _joined(losses.values()), strict=True)]
+    return drawn._replace(head=("curve", "position", "change", "loss"), numbers=tuple(rows), section="sinks")
+
+
+def _joined(curves: Any) -> list[float]:
+    return [value for curve in curves for value in curve]
+
+
+def _by_position(
+    diagnosis: Diagnosis,
+    name: str,
+    words: tuple[str, str],
+    up: str,
+    curves: Mapping[str, tuple[float, ...]],
+    keys: Mapping[str, int],
+    *,
+    begin: int,
+    signed: bool = False,
+) -> ReportFigure:
+    """Curves in bins over positions from `begin` on."""
+    lines, numbers = [], list[tuple[Any, ...]]()
+    for line, curve in curves.items():
+        width = (diagnosis.length - begin) / len(curve)
+        at = tuple(begin + (n + 0.5) * width for n in range(len(curve)))
+        lines.append(ChartLine(name_of(line), keys[line], at, curve))
+        numbers += [(line, *pair) for pair in zip(at, curve, strict=True)]
+    chart = LineChart(
+        lines=lines,
+        across=POSITION,
+        up=up,
+        trained_len=diagnosis.facts.trained_len,
+        to=diagnosis.length,
+        signed=signed,
+        log="signed log" if signed else "log",
+    )
+    head = ("curve", "position", "change" if signed else "loss")
+    return ReportFigure(name, *words, partial(line_chart, chart), head, tuple(numbers), has_log=True)
+
+
+def entropy(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """Over how many keys a query spreads its attention."""
+    words = "Is attention diluted?", "Entropy of attention by the position of the query: the mean over layers."
+    return _by_query(diagnosis, "entropy", words, "entropy, nats", lambda side: side.entropy, "entropy")
+
+
+def mass_of_last(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """Attention on near keys."""
+    words = (
+        f"How much attention stays on the last {NEAR} keys?",
+        "By the position of the query: the mean over layers.",
+    )
+    section = "attention on near keys"
+    return _by_query(diagnosis, "mass_of_last", words, "share of attention", lambda side: side.last, section)
+
+
+def mass_of_first(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """Attention on the sinks."""
+    words = (
+        f"How much attention is on the first {SINKS} keys of the text?",
+        "By the position of the query: the mean over layers.",
+    )
+    return _by_query(
+        diagnosis, "mass_of_first", words, "share of attention", lambda side: side.first, "sinks", digits=3
+    )
+
+
+def _by_query(
+    diagnosis: Diagnosis,
+    name: str,
+    words: tuple[str, str],
+    up: str,
+    of: Callable[[DiagnosedSide], Curves],
+    section: str,
+    *,
+    digits: int = 2,
+) -> list[ReportFigure]:
+    """Lines of the means over layers, and a map of all layers."""
+    keys, trained = keys_of(diagnosis), diagnosis.facts.trained_len
+    lines = [ChartLine(name_of(side.line), keys[side.line], of(side).at, _mean(of(side))) for side in diagnosis.sides]
+    chart = LineChart(lines=lines, across=POSITION, up=up, trained_len=trained, to=diagnosis.length, digits=digits)
+    what = up.split(",")[0]
+    means = tuple(
+        (side.line, *pair) for side in diagnosis.sides for pair in zip(of(side).at, _mean(of(side)), strict=True)
+    )
+    numbers = tuple((side.line, *row) for side in diagnosis.sides for row in _rows(of(side)))
+    head = ("extension", "layer", "position", what)
+    return [
+        ReportFigure(name, *words, partial(line_chart, chart), ("extension", "position", what), means, section),
+        _map(diagnosis, name, up, of, POSITION, head, numbers)._replace(section=section),
+    ]
+
+
+def _map(
+    diagnosis: Diagnosis,
+    name: str,
+    what: str,
+    of: Callable[[DiagnosedSide], Curves],
+    across: str,
+    head: tuple[str, ...],
+    numbers: tuple[tuple[Any, ...], ...],
+) -> ReportFigure:
+    keys = keys_of(diagnosis)
+    fields = [Field(name_of(side.line), keys[side.line], *of(side)) for side in diagnosis.sides]
+    log = across == DISTANCE
+    trained = diagnosis.facts.trained_len
+    chart = FieldMap(fields=fields, across=across, what=what, trained_len=trained, across_log=log)
+    caption = f"{what.capitalize()}, layer by layer from the top. The dashed line is the trained length."
+    return ReportFigure(
+        f"{name}_by_layer", f"{what.capitalize()} in every layer", caption, partial(field_map, chart), head, numbers
+    )
+
+
+def logits_by_distance(diagnosis: Diagnosis) -> list[ReportFigure]:
+    """The largest logit of each layer, and the means."""
+    keys, lines = keys_of(diagnosis), []
+    for side in diagnosis.sides:
+        name, growth, key = name_of(side.line), side.growth, keys[side.line]
+        lines.append(ChartLine(f"{name}: largest", key, growth.largest.at, _mean(growth.largest)))
+        lines.append(ChartLine(f"{name}: mean", key, growth.mean.at, _mean(growth.mean), thin=True))
+    trained = diagnosis.facts.trained_len
+    chart = LineChart(lines=lines, across=DISTANCE, up="logit", trained_len=trained, across_log=True, digits=1)
+    words = (
+        "Do logits of far keys exceed those of training?",
+        "Logits by distance: the largest over heads and query rows, and the mean, averaged over layers.",
+    )
+    head = ("extension", "distance", "largest", "mean")
+    means = tuple(
+        (side.line, *row)
+        for side in diagnosis.sides
+        for row in zip(side.growth.largest.at, _mean(side.growth.largest), _mean(side.growth.mean), strict=True)
+    )
+    layers = ("extension", "layer", "distance", "mean", "spread", "largest")
+    grown = tuple(_grown(diagnosis))
+    return [
+        ReportFigure("logits_by_distance", *words, partial(line_chart, chart), head, means, "logits"),
+        _map(diagnosis, "logits", "largest logit", lambda side: side.growth.largest, DISTANCE, layers, grown)._replace(
+            section="logits"
+        ),
+    ]
+
+
+def _mean(curves: Curves) -> tuple[float, ...]:
+    """The mean over layers, without those that have no number."""
+    columns = [[value for value in values if value == value] for values in zip(*curves.layers, strict=True)]
+    return tuple(sum(values) / len(values) if values else math.nan for values in columns)
+
+
+def _grown(diagnosis: Diagnosis) -> list[tuple[Any, ...]]:
+    rows = []
+    for side in diagnosis.sides:
+        for mean, spread, largest in zip(*map(_rows, side.growth), strict=True):
+            rows.append((side.line, *mean, spread[-1], largest[-1]))
+    return rows
+
+
+def states(diagnosis: Diagnosis) -> ReportFigure:
+    """A panel of dots for some layers of each side."""
+    keys = keys_of(diagnosis)
+    planes = [(side, plane) for side in diagnosis.sides for plane in side.planes]
+    panels = [
+        Panel(
+            f"{name_of(side.line)}, layer {plane.layer - 1}",
+            keys[side.line],
+            dots=tuple(_dots(plane.positions, plane.points, diagnosis.length)),
+        )
+        for side, plane in planes
+    ]
+    chart = PanelChart(panels=panels, columns=len(diagnosis.sides[0].planes), height=190)
+    caption = (
+        "After some layers, in the plane in which they vary most. From pale to dark: from the beginning of the text to"
+        " its end; its first sixth is in another colour."
+    )
+    words = "Do hidden states leave the region of training?", caption
+    rows = [(s.line, p.layer - 1, at, *xy) for s, p in planes for at, xy in zip(p.positions, p.points, strict=True)]
+    head = ("extension", "layer", "position", "x", "y")
+    return ReportFigure("states", *words, partial(panel_chart, chart), head, tuple(rows), "hidden states")
+
+
+def _dots(
+    positions: Sequence[int], points: Sequence[tuple[float, float]], length: int
+) -> list[tuple[float, float, float]]:
+    """Every n-th token, and its place in the text as a share."""
+    step = max(1, len(points) // DOTS)
+    return [(x, y, at / length) for at, (x, y) in list(zip(positions, points, strict=True))[::step]]
+
+
+def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
+    """Of the base model: the mean over layers."""
+    side = next(side for side in diagnosis.sides if side.terms)
+    terms = side.terms or ()
+    lines = [
+        ChartLine(name, OTHERS + key, curves.at, _mean(curves))
+        for key, (name, curves) in enumerate(zip(TERMS, terms, strict=False))
+    ]
+    trained = diagnosis.facts.trained_len
+    chart = LineChart(lines=lines, across=DISTANCE, up="product", trained_len=trained, across_log=True)
+    words = (
+        "Which term of the product keeps attention near?",
+        f"The four terms by distance, averaged over layers ({name_of(side.line)}); the file has every layer.",
+    )
+    rows = [(name, *row) for name, curves in zip(TERMS, terms, strict=False) for row in _rows(curves)]
+    head = ("term", "layer", "distance", "product")
+    section = "biases of queries and keys"
+    return ReportFigure("bias_terms", *words, partial(line_chart, chart), head, tuple(rows), section)
+
+
+def _rows(curves: Curves) -> list[tuple[Any, ...]]:
+    """Layer, position or distance, value."""
+    return [(layer, *pair) for layer, curve in enumerate(curves.layers) for pair in zip(curves.at, curve, strict=True)]

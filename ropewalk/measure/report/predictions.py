@@ -1,0 +1,70 @@
+"""Which loss predicts the scores, in the report: a table with intervals, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ropewalk.measure.compare.compare import Comparison
+from ropewalk.measure.compare.predictors import Measured, Prediction, predict
+from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.measure.report.drawing.figure import ReportFigure
+from ropewalk.measure.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
+from ropewalk.measure.report.sections import Section, estimated
+
+NAME = "which loss predicts the scores"
+ABOUT = (
+    "Rank correlation of losses with scores over all extensions and lengths beyond the trained one: -1 is a perfect"
+    " prediction. Answer: minus the loss of the right answers, where shares are 0 or 1 for many. At one length: of the"
+    " ranks within each length. LongPPL ahead: by how much LongPPL is closer to -1 at one length. Intervals are a"
+    " bootstrap over extensions, wider where they are few."
+)
+HEAD = ("score", "loss", "rank correlation", "at one length", "LongPPL ahead by", "extensions", "points")
+
+
+def predictions(comparison: Comparison) -> list[Prediction]:
+    """Every score with every loss; empty where LongPPL was not measured."""
+    measured: Measured = {
+        candidate.line: {
+            (row.task.title, row.length): {name: estimate.value for name, estimate in row.numbers.items()}
+            for row in candidate.rows
+        }
+        for candidate in comparison.candidates
+    }
+    return predict(measured, comparison.trained_len)
+
+
+def prediction_section(known: Sequence[Prediction]) -> Section:
+    """A row for each score and loss."""
+    rows = tuple(
+        (
+            one.score,
+            one.loss,
+            estimated(one.rho),
+            estimated(one.at_one_length),
+            estimated(one.lead) if one.lead else "",
+            str(one.extensions),
+            str(one.rho.of),
+        )
+        for one in known
+    )
+    return Section(NAME, ABOUT, HEAD, rows)
+
+
+def prediction_figure(known: Sequence[Prediction]) -> ReportFigure:
+    """The correlations with their intervals, score by score."""
+    losses = list(dict.fromkeys(one.loss for one in known))
+    rows = [IntervalRow(f"{one.score}, {one.loss}", losses.index(one.loss), one.at_one_length) for one in known]
+    chart = IntervalChart(
+        rows=rows, across="rank correlation of the loss with the score at one length", zero="no correlation"
+    )
+    numbers = tuple(
+        (one.score, one.loss, kind, *estimate)
+        for one in known
+        for kind, estimate in (("all points", one.rho), ("at one length", one.at_one_length), ("lead", one.lead))
+        if isinstance(estimate, Estimate)
+    )
+    head = ("score", "loss", "kind", "value", "low", "high", "points")
+    caption = "Over extensions, within each length: -1 where lower losses always go with higher scores."
+    title = "Which loss predicts the scores?"
+    return ReportFigure("loss_predicts_score", title, caption, partial(interval_chart, chart), head, numbers, NAME)

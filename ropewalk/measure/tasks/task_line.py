@@ -1,0 +1,61 @@
+"""Which tasks a line names: `context,needle:samples=8,depths=5,ruler:kind=vt,./my_task.py`.
+
+A name is that of a task of the package or of an installed one; a file has all its tasks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ropewalk.errors import Conflict, UnknownName
+from ropewalk.extension.notation import FILE, Term, listed
+from ropewalk.measure.tasks import ALL, Context, Task
+from ropewalk.measure.tasks.outside.installed import installed, package_of, task_of
+from ropewalk.measure.tasks.outside.task_file import tasks_in
+
+NAMES = {task.name: task for task in ALL}
+RENAME = "give it another name"
+
+
+def tasks_named(line: str, samples: int) -> tuple[Task, ...]:
+    """The tasks of a line; `samples` is for those without a number of their own."""
+    tasks = [task for term in listed(line, "tasks") for task in _tasks(term, samples)]
+    return checked(tasks, samples)
+
+
+def checked(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
+    """The tasks, with `context` added, which every verdict needs; no two may have one name."""
+    titles = Counter(task.title for task in tasks)
+    for title, times in titles.items():
+        if times > 1:
+            raise Conflict.because("tasks", f"the task {title} is named twice", remedy="name every task once")
+    return (*([] if Context.name in titles else [Context(samples=samples)]), *tasks)
+
+
+def _tasks(term: Term, samples: int) -> list[Task]:
+    kinds = _in_file(term.name) if term.name.endswith(FILE) else (_by_name(term.name),)
+    return [task for kind in kinds for task in kind.named({"samples": samples, **term.values})]
+
+
+def _in_file(path: str) -> tuple[type[Task], ...]:
+    """The tasks of a file, none of which has the name of one of the package's."""
+    kinds = tasks_in(path)
+    for kind in kinds:
+        if kind.name in NAMES:
+            sentence = f"the task {kind.name} in {path} has the name of a task of Ropewalk"
+            raise Conflict.because("tasks", sentence, remedy=RENAME)
+    return kinds
+
+
+def _by_name(name: str) -> type[Task]:
+    offers = installed()
+    if name in NAMES and name in offers:
+        sentence = f"the task {name} of {package_of(offers[name][0])} has the name of a task of Ropewalk"
+        raise Conflict.because("tasks", sentence, remedy=RENAME)
+    if name in NAMES:
+        return NAMES[name]
+    if name in offers:
+        return task_of(offers[name])
+    remedy = "a file of tasks is named by its path: ./my_task.py"
+    raise UnknownName("task", name, known=[*NAMES, *offers], remedy=remedy)

@@ -1,0 +1,75 @@
+"""The page of a method is its docstring: idea, formula, source, notes. `describe`, `show` and the docs print it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+FACTORS = ("frequencies", "reach", "biases", "scales", "positions", "decoding", "surgery")  # the folders of methods
+HOMES = {"presets": "extension/presets"}  # of what is no factor
+
+
+class Page(NamedTuple):
+    """The parts of a docstring."""
+
+    idea: str  # the first paragraph, on one line
+    formula: str  # the indented block, dedented
+    source: str  # what follows "Source:"
+    notes: str  # every other paragraph
+
+
+def page_of(thing: object) -> Page:
+    """The page of a method (its module's docstring) or of a preset (its own)."""
+    docstring = inspect.getdoc(thing) if inspect.isfunction(thing) else sys.modules[_class_of(thing).__module__].__doc__
+    return _page(docstring)
+
+
+def listed(folder: str) -> Iterator[tuple[str, Page]]:
+    """Everything in a folder's ALL, with its page: read from the files, since importing them takes torch."""
+    place = Path(__file__).parents[1] / HOMES.get(folder, f"methods/{folder}")
+    init = ast.parse((place / "__init__.py").read_text("utf-8"))
+    imports = [node for node in init.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module).split(".")[3:] for node in imports for alias in node.names}
+    listing = next(node.value for node in init.body if isinstance(node, ast.AnnAssign))
+    for name in [node.id for node in ast.walk(listing or init) if isinstance(node, ast.Name)]:
+        module = ast.parse(place.joinpath(*homes[name]).with_suffix(".py").read_text("utf-8"))
+        preset = _function(module, name)
+        yield (name if preset else homes[name][-1]), _page(ast.get_docstring(preset or module))
+
+
+def idea_of(file: Path, name: str) -> str:
+    """The first paragraph of a function's docstring, read from its file."""
+    function = _function(ast.parse(file.read_text("utf-8")), name)
+    return _page(ast.get_docstring(function)).idea if function else ""
+
+
+def _function(module: ast.Module, name: str) -> ast.FunctionDef | None:
+    return next((node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def names() -> list[str]:
+    """Every preset by its name, and every method by its slot and name, from the files."""
+    return [name for name, _ in listed("presets")] + [f"{slot}.{name}" for slot in FACTORS for name, _ in listed(slot)]
+
+
+def _page(docstring: str | None) -> Page:
+    blocks = inspect.cleandoc(docstring or "").split("\n\n")
+    formulas = [block for block in blocks[1:] if block.startswith("    ")]
+    prose = [" ".join(block.split()) for block in blocks[1:] if not block.startswith("    ")]
+    sources = [block.removeprefix("Source: ") for block in prose if block.startswith("Source: ")]
+    notes = [block for block in prose if not block.startswith("Source: ")]
+    return Page(
+        idea=" ".join(blocks[0].split()),
+        formula=textwrap.dedent("\n\n".join(formulas)),
+        source=" ".join(sources),
+        notes="\n\n".join(notes),
+    )
+
+
+def _class_of(thing: object) -> type:
+    return thing if isinstance(thing, type) else type(thing)

@@ -1,3 +1,0 @@
-"""Figures as SVG: written from the data, readable as files, and alive on the page by its script."""
-
-from ropewalk.report.drawing.names import name_of as name_of

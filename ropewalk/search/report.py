@@ -1,0 +1,336 @@
+"""The report of a search: a paragraph, a table, the Pareto front, the history."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension.notation import BARE
+from ropewalk.folders import replacing, write_text
+from ropewalk.hf.runtime.static_schedule import static_table
+from ropewalk.measure.compare.verdict import BREAK
+from ropewalk.measure.report.drawing.dots import Dot, DotChart, DotGroup, dot_chart
+from ropewalk.measure.report.drawing.figure import ReportFigure, written
+from ropewalk.measure.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
+from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.names import name_of
+from ropewalk.measure.report.drawing.styles import BASE_KEY, OTHERS
+from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.measure.report.tables import brief, interval, short, times_as_long
+from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
+from ropewalk.methods.frequencies.signature import trained
+from ropewalk.plain_json import finite_json
+from ropewalk.search.final_test import FinalTest, FitResult
+from ropewalk.search.fitting_words import words
+from ropewalk.search.spaces import HandSet
+from ropewalk.search.trials import MeasuredTrial
+
+CUT = "On fitting texts; the worse half is cut off at the edge."
+NOTES = (
+    "behind: loss minus that of the search's choice on the same texts; an interval above 0 means the choice is better",
+    "texts: extensions that broke on the first fitting texts are tested on a few texts only",
+    "short: change of the loss within the trained length; time: processor time, against the base model",
+    "the table is on texts that the search did not see; the figures of front and history are on fitting texts",
+)
+ABOUT_TABLE = "The final test, the lowest loss first; a click on a heading sorts."
+ABOUT_SEARCH = "What the search tried, on the texts that it fits on."
+ABOUT_PAIRS = "How much more slowly each pair of dimensions rotates than in training."
+DATA = "results.json"
+
+
+def write_fit(fit: FitResult, folder: Path, *, command: str = "") -> Path:
+    """Write the extension, the page, its figures and every number."""
+    page = page_of(fit, command)
+    with replacing(folder) as place:
+        for figure in page.figures:
+            written(figure, place)
+        write_text(place / "extension.json", json.dumps(fit.advised.to_json(), indent=1) + "\n")
+        write_text(place / DATA, json.dumps(finite_json(as_json(fit, command)), indent=1) + "\n")
+        write_text(place / "report.html", render_page(page))
+    return folder / "report.html"
+
+
+def page_of(fit: FitResult, command: str = "") -> ReportPage:
+    """What the page says."""
+    model, corpus, goal, line = model_of(fit.made), corpus_of(fit.marks) or "a corpus", fit.goal, fit.written.line
+    pairs = stretches(fit)
+    return ReportPage(
+        kind="ropewalk fit",
+        title=f"{model} under {line}, fitted to {goal.target_len:,} tokens on {texts(goal.samples)} of {corpus}",
+        date=date_of(fit.made),
+        facts=[
+            ("model", model),
+            ("extension", line),
+            ("corpus", corpus),
+            ("texts", f"{goal.samples} to fit on, {goal.judges} others to test on"),
+            ("goal", title(fit)),
+        ],
+        advice=[words(fit)],
+        headline=[lead(fit)],
+        table=table(fit),
+        table_about=ABOUT_TABLE,
+        notes=(f"loss: nats per token of {goal.scored.rstrip(',')}; in brackets the 95 % interval", *NOTES),
+        parts=[
+            PagePart("the search", ABOUT_SEARCH, (front(fit), history(fit))),
+            *([PagePart("rotations", ABOUT_PAIRS, tuple(pairs))] if pairs else []),
+        ],
+        command=command,
+        made={**fit.made, **fit.marks, "goal": goal.to_json()},
+        data=DATA,
+        keys={name_of(line): key for line, key in keys_of(fit).items()},
+    )
+
+
+def keys_of(fit: FitResult) -> dict[str, int]:
+    """The style of each tested extension on the whole page, by its line."""
+    others = [tested.line for tested in fit.beside if tested.line not in (BARE, fit.answer.line)]
+    return {BARE: BASE_KEY, fit.answer.line: 0} | {line: key for key, line in enumerate(others, 1)}
+
+
+def title(fit: FitResult) -> str:
+    """The goal as a title."""
+    goal = fit.goal
+    lengths = f"{goal.target_len:,} tokens, trained on {goal.facts.trained_len:,}"
+    return f"The best extension for {lengths} (deployable: {goal.deployable})"
+
+
+def table(fit: FitResult) -> PageTable:
+    """The answer and all others that were tested, the lowest loss first."""
+    keys = fit.answer.keys is not None
+    lengths = [f"loss at {short(at.length)}" for at in fit.answer.by_length]
+    head = ("extension", "texts", "loss", "behind", *lengths, "short", "time", *(["passkeys"] * keys), "what it is")
+    return PageTable(head, tuple(_row(tested, fit) for tested in ranked(fit)), ends_in_words=True)
+
+
+def _row(tested: FinalTest, fit: FitResult) -> tuple[str, ...]:
+    behind = "" if tested is fit.answer else interval(tested.behind)
+    keys = [] if tested.keys is None else [f"{100 * tested.keys.value:.0f}%"]
+    cells = (
+        name_of(tested.line),
+        str(tested.loss.of),
+        f"{tested.loss.value:.3f}",
+        behind,
+        *(f"{at.loss.value:.3f}" for at in tested.by_length),
+        f"{tested.damage.value:+.3f}",
+        times_as_long(tested.slowdown),
+    )
+    return (*cells, *keys, "" if tested.line == BARE else brief(tested.extension))
+
+
+def figures(fit: FitResult) -> list[ReportFigure]:
+    """The final test, the front, the history, and the slowing of each pair where it is one table."""
+    return [lead(fit), front(fit), history(fit), *stretches(fit)]
+
+
+def lead(fit: FitResult) -> ReportFigure:
+    """How far every tested extension is behind the search's choice, on texts that the search did not see."""
+    keys = keys_of(fit)
+    rows = [
+        IntervalRow(
+            name=name_of(tested.line),
+            key=keys[tested.line],
+            estimate=tested.behind,
+            note=_note(tested, fit),
+            broken=tested.behind.low > BREAK,
+        )
+        for tested in ranked(fit)
+    ]
+    where = "the mean loss over the lengths" if fit.goal.lengths else f"loss at {fit.goal.target_len:,} tokens"
+    across = f"{where} minus that of the search's choice, nats per token"
+    chart = IntervalChart(rows=rows, across=across, zero="the search's choice", digits=3)
+    question = "How far is each extension behind the search's choice?"
+    caption = "On the same texts, which the search did not see; bars are 95 % intervals. A triangle is off the scale."
+    head = ("extension", "behind", "low", "high", "texts", "loss", "damage", "slowdown")
+    numbers = [
+        (tested.line, *tested.behind, tested.loss.value, tested.damage.value, tested.slowdown) for tested in ranked(fit)
+    ]
+    return ReportFigure("behind", question, caption, partial(interval_chart, chart), head, tuple(numbers))
+
+
+def _note(tested: FinalTest, fit: FitResult) -> str:
+    """Whether it is written, or breaks a condition, and on how many texts it was tested."""
+    said = ["written"] * (tested is fit.written)
+    said += ["breaks the goal"] * (tested.line != BARE and not tested.keeps_to(fit.goal))
+    return ", ".join(said) or f"{tested.loss.of} texts"
+
+
+def ranked(fit: FitResult) -> list[FinalTest]:
+    """The answer and all others that were tested, the lowest loss first."""
+    others = [tested for tested in fit.beside if tested.extension != fit.answer.extension]
+    return sorted([fit.answer, *others], key=lambda tested: (_rank(tested), tested is not fit.answer))
+
+
+def _rank(tested: FinalTest) -> float:
+    """How far it is behind; what has no finite loss comes last."""
+    return tested.behind.value if tested.has_loss else math.inf
+
+
+def front(fit: FitResult) -> ReportFigure:
+    """Long loss against short damage; the size of a point is its cost."""
+    whole = [trial for trial in fit.history if trial.figures]
+    places = {trial.number: figures for trial in whole if (figures := trial.figures)}
+    groups = [
+        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=True) for trial in group))
+        for n, (space, group) in enumerate(_by_space(whole).items())
+    ]
+    low, high = focus(whole)
+    shown = [place.damage for place in places.values() if low <= place.loss <= high]
+    room = 0.06 * (max(shown) - min(shown)) or 0.02
+    chart = DotChart(
+        groups=groups,
+        stair=pareto([(place.loss, place.damage) for place in places.values()]),
+        stair_name="no other is better in both",
+        x=(low, high),
+        y=(min(shown) - room, max(shown) + room),
+        across="loss under long context, nats per token",
+        up="rise of the loss on short texts, nats per token",
+    )
+    numbers = tuple(
+        (trial.number, space, *places[trial.number][:3]) for space, group in _by_space(whole).items() for trial in group
+    )
+    question = "What does a lower loss on long texts cost on short ones?"
+    caption = f"One point for each trial, as large as its time; the line is the Pareto front. {CUT}"
+    head = ("trial", "space", "loss", "damage", "slowdown")
+    return ReportFigure("front", question, caption, partial(dot_chart, chart), head, numbers)
+
+
+def _trial_dot(trial: MeasuredTrial, *, across_is_loss: bool) -> Dot:
+    loss, damage, slowdown, _ = trial.figures or (math.nan,) * 4
+    words = f"trial {trial.number}: loss {loss:.3f}, short texts {damage:+.3f}, time {times_as_long(slowdown)}"
+    return (
+        Dot(loss or 0.0, damage or 0.0, words, 1.0 if math.isnan(slowdown) else slowdown)
+        if across_is_loss
+        else Dot(trial.number, loss or 0.0, words)
+    )
+
+
+def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Pairs of which no other is better in both numbers, by rising first number."""
+    edge: list[tuple[float, float]] = []
+    for place in sorted(set(places)):
+        if not edge or place[1] < edge[-1][1]:
+            edge.append(place)
+    return edge
+
+
+def history(fit: FitResult) -> ReportFigure:
+    """Every completed trial, and the best so far within the goal."""
+    whole = [trial for trial in fit.history if trial.figures]
+    groups = [
+        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=False) for trial in group))
+        for n, (space, group) in enumerate(_by_space(whole).items())
+    ]
+    allowed = [(trial.number, trial.figures.loss if trial.figures and trial.keeps else math.inf) for trial in whole]
+    best = zip(allowed, accumulate((loss for _, loss in allowed), min), strict=True)
+    chart = DotChart(
+        groups=groups,
+        stair=[(float(number), low) for (number, _), low in best if math.isfinite(low)],
+        stair_name="the best so far within the goal",
+        x=(-0.5, max(trial.number for trial in whole) + 0.5),
+        y=focus(whole),
+        across="trial",
+        up="loss, nats per token",
+    )
+    numbers = sorted((trial.number, trial.space, trial.figures.loss) for trial in whole if trial.figures)
+    question, caption = "Did the search go on improving?", f"Completed trials; the line is the best so far. {CUT}"
+    head = ("trial", "space", "loss")
+    return ReportFigure("history", question, caption, partial(dot_chart, chart), head, tuple(numbers))
+
+
+def stretches(fit: FitResult) -> list[ReportFigure]:
+    """How many times more slowly each pair is rotated; none where that is not one table."""
+    facts, keys = fit.goal.facts, keys_of(fit)
+    compared = [fit.answer, *([fit.rival] if fit.rival and fit.rival.line != fit.answer.line else [])]
+    lines = []
+    for tested in compared:
+        try:
+            table = static_table(tested.extension.at_layer(0, facts), tested.extension.ground(facts))
+        except DoesNotFit:
+            return []
+        times = torch.where(table > 0, trained(facts) / table, 1.0).tolist()  # 1 for pairs without rotation
+        lines.append(ChartLine(tested.line, keys[tested.line], tuple(map(float, range(len(times)))), tuple(times)))
+    chart = LineChart(lines=lines, across="pair of dimensions, fast to slow", up="slowed by", tokens=False, kind="log")
+    numbers = tuple(
+        (line.name, round(pair), times) for line in lines for pair, times in zip(line.x, line.y, strict=True)
+    )
+    question = "How much does the answer slow each pair?"
+    caption = "How many times more slowly each pair rotates than in training, beside the best hand-set extension."
+    head = ("extension", "pair", "times")
+    return [ReportFigure("stretches", question, caption, partial(line_chart, chart), head, numbers)]
+
+
+def _by_space(trials: Sequence[MeasuredTrial]) -> dict[str, list[MeasuredTrial]]:
+    groups: dict[str, list[MeasuredTrial]] = {HandSet.name: []}
+    for trial in trials:
+        groups.setdefault(trial.space, []).append(trial)
+    return {space: group for space, group in groups.items() if group}
+
+
+def focus(whole: Sequence[MeasuredTrial]) -> tuple[float, float]:
+    """Losses of the better half and of the best hand-set extension: broken ones would squeeze the rest together."""
+    losses = sorted(trial.figures.loss for trial in whole if trial.figures)
+    by_hand = min((trial.figures.loss for trial in whole if trial.figures and trial.seed), default=losses[0])
+    low, high = losses[0], max(losses[len(losses) // 2], by_hand)
+    room = max(high - low, 0.01)
+    return low - room / 10, high + room / 2
+
+
+def as_json(fit: FitResult, command: str = "") -> dict[str, Any]:
+    """Every number, and all that is needed to measure it again."""
+    return {
+        "command": command,
+        "words": words(fit),
+        "made": fit.made,
+        "marks": dict(fit.marks),
+        "goal": fit.goal.to_json(),
+        "trained_len": fit.goal.facts.trained_len,
+        "extension": fit.advised.to_json(),
+        "written": fit.written.line,
+        "breaks": fit.written.broken(fit.goal),
+        "judged": [_judged_json(item, fit) for item in (fit.answer, *fit.beside)],
+        "elsewhere": _elsewhere_json(fit),
+        "trials": [_tried_json(item) for item in fit.history],
+    }
+
+
+def _elsewhere_json(fit: FitResult) -> dict[str, Any] | None:
+    if fit.elsewhere is None:
+        return None
+    corpus, answer, beside = fit.elsewhere
+    return {"corpus": corpus, "judged": [_judged_json(item, fit) for item in (answer, *beside)]}
+
+
+def _judged_json(tested: FinalTest, fit: FitResult) -> dict[str, Any]:
+    return {
+        "line": tested.line,
+        "extension": tested.extension.to_json(),
+        "loss": tested.loss._asdict(),
+        "behind": tested.behind._asdict(),
+        "damage": tested.damage._asdict(),
+        "slowdown": tested.slowdown,
+        "pass_keys": tested.keys._asdict() if tested.keys else None,
+        "breaks": tested.broken(fit.goal),
+        "by_length": [
+            {"length": at.length, "loss": at.loss._asdict(), "behind": at.behind._asdict()} for at in tested.by_length
+        ],
+    }
+
+
+def _tried_json(trial: MeasuredTrial) -> dict[str, Any]:
+    return {
+        "trial": trial.number,
+        "space": trial.space,
+        "values": trial.values,
+        "extension": trial.extension.to_json(),
+        "rungs": trial.rungs,
+        "figures": trial.figures._asdict() if trial.figures else None,
+        "keeps_to_the_goal": trial.keeps if trial.figures else None,
+    }

@@ -1,0 +1,1 @@
+"""Texts that models are measured and trained on, and which of them are held out."""

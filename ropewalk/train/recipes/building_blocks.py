@@ -1,0 +1,140 @@
+"""What recipes are built from: a checkpoint, rows of a corpus, and a training that saves the model in the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+
+from ropewalk.errors import InvalidValue
+from ropewalk.folders import appearing, write_whole
+from ropewalk.hf import load, save
+from ropewalk.hf.attach.handle import handle_of
+from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
+from ropewalk.hf.probe.max_length import require_held
+from ropewalk.hf.use.save import FAILURES, save_tokenizer
+from ropewalk.models import path_of
+from ropewalk.train.data.packs import PackedRows, Row
+from ropewalk.train.data.passages import Passages
+from ropewalk.train.data.puzzles import PuzzleShares
+from ropewalk.train.data.tokens import end_token, tokenised
+from ropewalk.train.stopping import recording_signals
+from ropewalk.train.train import TrainingPlan, train
+
+LORA_LAYERS = "all-linear"  # in peft: every projection but the head
+LOGGED = "losses.json"  # what Trainer logged of a run
+GENTLE = {"learning_rate": 2e-4}  # defaults of a plan for weights that are trained already
+
+
+def rows_of(plan: TrainingPlan) -> int:
+    """The rows that all processes together read under a plan."""
+    from accelerate import PartialState
+
+    return plan.steps * plan.rows * plan.accumulate * int(PartialState().num_processes)
+
+
+def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model to begin from and its tokenizer, from a folder or by name; the folder that the run writes is refused.
+
+    In float32, as a plan says: in bfloat16 small steps would round to nothing.
+    """
+    model = path_of(str(model))
+    if Path(model).resolve() == (Path(out) / "model").resolve():
+        raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
+    require_own_files(model)
+    loaded, tokenizer = load(model, dtype=torch.float32), fetch_tokenizer(model)
+    end_token(tokenizer)  # refused now, and not when a corpus has been read
+    return loaded, tokenizer
+
+
+def training_rows(
+    tokenizer: PreTrainedTokenizerBase,
+    plan: TrainingPlan,
+    folder: Path,
+    *,
+    corpus: str,
+    characters: int,
+    length: int,
+    puzzles: PuzzleShares,
+    packed: bool = True,
+    marked: bool = False,
+) -> PackedRows:
+    """The rows of a corpus that a plan reads: packed documents or, where not packed, one passage a row.
+
+    Where marked, every text of a row begins with the tokenizer's end token.
+    """
+    texts = tokenised(corpus, "train", tokenizer, folder / "corpus", most=characters)
+    texts = texts if packed else Passages(texts, length)
+    marker = end_token(tokenizer) if marked else None
+    return PackedRows(
+        texts, tokenizer, length=length, count=rows_of(plan), seed=plan.seed, puzzles=puzzles.shares(), marker=marker
+    )
+
+
+def train_logged(model: PreTrainedModel, rows: Dataset[Row], plan: TrainingPlan, folder: Path) -> Trainer:
+    """Train, and keep what was logged of it in the run's folder."""
+    trainer = train(model, rows, plan, folder)
+    if trainer.is_world_process_zero():
+        logged = [row for row in trainer.state.log_history if "loss" in row]
+        write_whole(folder / LOGGED, json.dumps({"rows": logged}, indent=1) + "\n")
+    return trainer
+
+
+def train_and_save(
+    rows: Dataset[Row],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    plan: TrainingPlan,
+    folder: Path,
+    *,
+    lora: int = 0,
+    target_len: int | None = None,
+) -> PreTrainedModel:
+    """Train a model, or LoRA adapters of rank `lora` that are merged at the end, and save it."""
+    wrapped: Any = _with_adapters(model, lora, plan.seed) if lora else model
+    with recording_signals():  # until the model is whole
+        trainer = train_logged(wrapped, rows, plan, folder)
+        if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
+            if lora:
+                wrapped.merge_and_unload()  # changes the weights of `model` itself
+            keep(model, tokenizer, folder / "model", target_len=target_len)
+    return model
+
+
+def _with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=LORA_LAYERS))
+
+
+def set_max_length(model: PreTrainedModel, length: int) -> None:
+    """Raise a config's maximum length to that of longer rows; a position table that is too short is refused."""
+    require_held(model, length)
+    config: Any = model.config.get_text_config()
+    config.max_position_embeddings = max(config.max_position_embeddings, length)
+
+
+def keep(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, target_len: int | None = None
+) -> None:
+    """Save a model so that `ropewalk.load` reads it; the result of an earlier end of the same run is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    handle = handle_of(model)
+    if handle is not None:
+        if math.isinf(handle.extension.theta.stretch):  # such as a new base: the length is the trained one
+            target_len = target_len or handle.facts.trained_len
+        save(model, folder, target_len=target_len, tokenizer=tokenizer)
+        return
+    require_own_files(*sources_of(model, tokenizer))
+    with appearing(folder, FAILURES) as place:
+        model.save_pretrained(place)
+        save_tokenizer(tokenizer, place)

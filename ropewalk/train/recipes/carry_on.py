@@ -1,0 +1,97 @@
+"""`carry_on`: train a checkpoint on at a longer length, under PI, NTK, YaRN, ABF or any other extension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf import extend
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE
+from ropewalk.train.data.mixture import Mixture, of_two_lengths
+from ropewalk.train.data.packs import PackedRows
+from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
+from ropewalk.train.data.tokens import tokenised
+from ropewalk.train.recipes.building_blocks import GENTLE, checkpoint, rows_of, train_and_save, training_rows
+from ropewalk.train.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
+from ropewalk.train.recipes.same_logits import changes_nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarryOnSettings(RecipeSettings):
+    """Which checkpoint is trained further, under which extension, on which text."""
+
+    model: Model
+    extension: Annotated[str, "such as pi, ntk, yarn or abf:new_base=500000; rope for none"]
+    length: Annotated[int, AT_LEAST_ONE, "tokens of a row"]
+    short_rows: Annotated[
+        float | None,
+        A_SHARE,
+        "share of rows with texts of the trained length, which the extension must leave unchanged",
+    ] = None
+    lora: Rank = 0
+    corpus: Corpus = "python"
+    characters: Characters = 60_000_000
+    puzzles: PuzzleShares = NO_PUZZLES
+
+    plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
+
+
+def carry_on(out: str | Path, settings: CarryOnSettings, *, shared: str | Path | None = None) -> PreTrainedModel:
+    """Train a checkpoint on under an extension, at a longer length ("pi", "yarn") or at its own ("rope", "alibi").
+
+    All weights or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
+    config. With `short_rows`, long texts are trained under the extension and short ones as before, in one batch.
+    `shared` is the folder of the tokenised corpus, where it is not `out`.
+    """
+    model, tokenizer = checkpoint(settings.model, out)
+    short = trained_len(model.config.get_text_config())
+    target_len = settings.length if settings.length > short else None
+    if settings.short_rows is not None:
+        require_short_unchanged(model, settings.extension, short=short, length=settings.length)
+    extend(model, settings.extension, target_len=target_len)
+    rows = _rows(tokenizer, settings, Path(shared or out), short)
+    return train_and_save(rows, model, tokenizer, settings.plan, Path(out), lora=settings.lora, target_len=target_len)
+
+
+def _rows(
+    tokenizer: PreTrainedTokenizerBase, settings: CarryOnSettings, folder: Path, short: int
+) -> PackedRows | Mixture:
+    """Rows of all documents, or of short texts and of long documents."""
+    plan = settings.plan
+    if settings.short_rows is None:
+        return training_rows(
+            tokenizer,
+            plan,
+            folder,
+            corpus=settings.corpus,
+            characters=settings.characters,
+            length=settings.length,
+            puzzles=settings.puzzles,
+        )
+    return of_two_lengths(
+        tokenised(settings.corpus, "train", tokenizer, folder / "corpus", most=settings.characters),
+        tokenizer,
+        short=short,
+        share=settings.short_rows,
+        length=settings.length,
+        count=rows_of(plan),
+        seed=plan.seed,
+        puzzles=settings.puzzles.shares(),
+    )
+
+
+def require_short_unchanged(model: PreTrainedModel, extension: str, *, short: int, length: int) -> None:
+    """Refuse an extension for `length` tokens under which texts of `short` tokens are not read as by the base model."""
+    if length <= short:
+        rule = f"above the trained length ({short}) where short_rows mixes both"
+        raise DoesNotFit("length", rule, length, remedy="leave short_rows out")
+    if not changes_nothing(model, extension, short, target_len=length):
+        sentence = f"{extension} changes texts of {short} tokens too, and short_rows needs them unchanged"
+        remedy = "take a dynamic schedule: dynamic_yarn, dynamic_ntk, or frequencies.longrope without short"
+        raise DoesNotFit.because("short_rows", sentence, remedy=remedy)

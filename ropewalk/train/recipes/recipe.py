@@ -1,0 +1,148 @@
+"""What a recipe is: a function of a folder and one record of settings, which its own file defines.
+
+    def pretrain(out, settings: PretrainSettings) -> ...
+
+The record is made of others: the training plan, and where a recipe needs them a model shape and puzzles. The command
+line has all their fields on one level (`--set steps=2000 --set width=128`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+
+from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.extension.notation import value
+from ropewalk.methods.record import (
+    AT_LEAST_ONE,
+    NOT_NEGATIVE,
+    Checked,
+    Parameter,
+    ParameterRow,
+    parameter_rows,
+    parameters,
+    written as as_text,
+)
+from ropewalk.train.data.puzzles import PuzzleShares
+from ropewalk.train.train import LONGER, PLAN, TrainingPlan
+
+# Fields that several recipes have.
+Corpus = Annotated[
+    str,
+    "python, stdlib, recent, descriptions, prose, folder:PATH, FILE.jsonl, FILE.parquet, hub:NAME:FIELD, or A+B",
+]
+Characters = Annotated[int, AT_LEAST_ONE, "maximum number of characters of the corpus"]
+Model = Annotated[str, "a folder with a model and its tokenizer, a name on the hub, or default"]
+Packed = Annotated[bool, "several documents in a row; false gives every row one passage"]
+Rank = Annotated[int, NOT_NEGATIVE, "rank of LoRA adapters; 0 trains all weights"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSettings(Checked):
+    """What every recipe takes; a recipe's own record adds its fields."""
+
+    plan: TrainingPlan
+
+    # Defaults of the plan on the command line, where they differ from TrainingPlan's.
+    plan_defaults: ClassVar[Mapping[str, Any]] = {}
+    # Settings that may change when a run is resumed.
+    changeable: ClassVar[tuple[str, ...]] = LONGER
+    # Files of a run that are worth keeping when it is refused later.
+    costly: ClassVar[tuple[str, ...]] = (PLAN,)
+
+    def written(self) -> dict[str, Any]:
+        """All settings on one level, as recipe.json has them; puzzles are a record within it."""
+        flat: dict[str, Any] = {}
+        for name, setting in vars(self).items():
+            if isinstance(setting, PuzzleShares):
+                flat[name] = setting.shares()
+            else:
+                flat |= dataclasses.asdict(setting) if isinstance(setting, Checked) else {name: setting}
+        return flat
+
+
+class Recipe(NamedTuple):
+    """A recipe's function with the type of its settings."""
+
+    run: Callable[..., object]
+    settings: type[RecipeSettings]
+
+    @classmethod
+    def of(cls, function: Callable[..., object]) -> Recipe:
+        """The recipe of a function: its parameter `settings` says what it takes."""
+        return cls(function, get_type_hints(function)["settings"])
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return self.run.__name__
+
+    @property
+    def idea(self) -> str:
+        """The first paragraph of the function's docstring."""
+        return " ".join((self.run.__doc__ or "").split("\n\n")[0].split())
+
+    def rows(self) -> list[ParameterRow]:
+        """Every setting in words."""
+        return [
+            row._replace(default=as_text(defaults[row.name])) if row.name in defaults else row
+            for _, record, defaults in self._records()
+            for row in parameter_rows(record)
+            if row.name not in self._parts()
+        ]
+
+    def defaults(self) -> dict[str, Any]:
+        """The value of every setting that has one, where a user gives none."""
+        values = {
+            parameter.name: changed.get(parameter.name, parameter.default)
+            for _, record, changed in self._records()
+            for parameter in parameters(record)
+        }
+        return {name: default for name, default in values.items() if default is not dataclasses.MISSING}
+
+    def read(self, texts: Mapping[str, str]) -> RecipeSettings:
+        """The settings from what `--set` was given."""
+        known = [row.name for row in self.rows()]
+        for name in texts:
+            if name not in known:
+                raise UnknownName("setting", name, known=known, owner=self.name)
+        values: dict[str, Any] = {}
+        for part, record, defaults in self._records():
+            fields = {
+                parameter.name: self._value(parameter, texts, defaults)
+                for parameter in parameters(record)
+                if parameter.name not in self._parts()
+            }
+            values |= {part: record(**fields)} if part else fields
+        return self.settings(**values)
+
+    def _parts(self) -> dict[str, Parameter]:
+        """The fields that are records themselves, whose fields the command line has on one level with the others."""
+        fields = parameters(self.settings)
+        return {
+            field.name: field for field in fields if isinstance(field.type, type) and issubclass(field.type, Checked)
+        }
+
+    def _records(self) -> Iterator[tuple[str, type[Checked], Mapping[str, Any]]]:
+        """The record itself, under no name, then each of its parts; with the defaults that a recipe changes."""
+        yield "", self.settings, {}
+        for name, part in self._parts().items():
+            if name == "plan":
+                yield name, part.type, self.settings.plan_defaults
+            else:
+                yield name, part.type, {} if part.default is dataclasses.MISSING else vars(part.default)
+
+    def _value(self, parameter: Parameter, texts: Mapping[str, str], defaults: Mapping[str, Any]) -> Any:
+        if parameter.name in texts:
+            return _parsed(parameter, texts[parameter.name])
+        default = defaults.get(parameter.name, parameter.default)
+        if default is dataclasses.MISSING:
+            remedy = f"pass --set {parameter.name}=... ({parameter.meaning})"
+            raise InvalidValue.because(parameter.name, f"{self.name} needs {parameter.name}", remedy=remedy)
+        return default
+
+
+def _parsed(parameter: Parameter, text: str) -> Any:
+    return text if parameter.kind.startswith(("text", "'")) else value(text)

@@ -1,0 +1,189 @@
+"""Each engine, by its own rule, computes from the config what the extension is: any schedule, temperature and length.
+
+The rules are in engine_rules.py. What the engines themselves compute from such exports is measured in studies/log.md.
+"""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as some
+
+import ropewalk as rw
+from ropewalk import DoesNotFit
+from ropewalk.engines.export.config_for_engine import stated
+from ropewalk.engines.export.engines import ENGINES
+from ropewalk.hf.attach.modes import attached_all
+from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
+
+from hf import engine_rules
+from hf.models import tiny
+
+TRAINED = 512
+
+
+def shaped(**schedule):
+    """A model that came with this schedule, and its layer."""
+    own = {"rope_theta": 10_000.0, "original_max_position_embeddings": TRAINED // 2, **schedule}
+    given = {"rope_parameters": own} if schedule else {}
+    model = tiny("llama", num_hidden_layers=1, head_dim=32, max_position_embeddings=TRAINED, **given)
+    layers = probe(model)
+    return model, layers, [facts_of(model, layer, 1) for layer in layers]
+
+
+MODELS = {
+    "plain": shaped(),
+    "llama3": shaped(rope_type="llama3", factor=2.0, low_freq_factor=1.0, high_freq_factor=4.0),
+    "yarn": shaped(rope_type="yarn", factor=2.0),
+}
+
+factors = some.floats(1.05, 40).map(lambda value: round(value, 3))
+by_parts = some.builds(
+    "frequencies.by_parts:factor={},low_turns={},high_turns={},truncate={},ramp={}".format,
+    factors,
+    some.sampled_from([1, 1, 0.5, 2]),
+    some.sampled_from([32, 32, 8, 64]),
+    some.sampled_from(["true", "false"]),
+    some.sampled_from(["index", "index", "turns"]),
+)
+named = some.builds(
+    "{}:factor={}".format, some.sampled_from(["yarn", "pi", "ntk", "frequencies.ntk_mixed", "llama3"]), factors
+)
+temperatures = some.sampled_from(["", "", "+scales.temperature:value=1.3", "+scales.yarn_temperature:factor=8"])
+plain = some.builds("{}{}".format, by_parts, temperatures) | named
+came_with = some.sampled_from(list(MODELS))
+multiples = some.floats(1.1, 48)
+
+
+def read(text, target, multiple, own="plain"):
+    """What is wanted, and the config and the answer that the engine gets; or a refusal."""
+    model, layers, facts = MODELS[own]
+    extension, length = rw.parse(text, trained_len=TRAINED, layers=1), int(TRAINED * multiple)
+    said = stated(model, extension, attached_all(layers, facts, extension), length)
+    reading = ENGINES[target].read(said)
+    scale = math.prod(constant_scale(extension, facts[0])) * layers[0].temperature ** 2  # the model's own stays
+    wanted = static_table(extension, facts[0]), scale
+    return wanted, said, reading, said.config.to_dict()
+
+
+def require_equal(computed, reading, wanted):
+    table, scale = wanted
+    torch.testing.assert_close(computed.table, table, rtol=2e-6, atol=0)  # divisors are written in float64 or float32
+    assert computed.temperature**2 * reading.folded == pytest.approx(scale, rel=1e-6)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(plain, multiples, came_with)
+def test_vllm(text, multiple, own):
+    wanted, said, reading, config = read(text, "vllm", multiple, own)
+    computed, allowed = engine_rules.vllm(config)
+    require_equal(computed, reading, wanted)
+    asked = int(ENGINES["vllm"].command("place", said).split("--max-model-len ")[1])
+    assert asked == int(TRAINED * multiple)
+    assert asked <= allowed  # or vLLM refuses its own command
+    assert asked <= math.floor(computed.rows + 1e-6)  # or it reads beyond its table
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(plain, multiples, came_with)
+def test_sglang(text, multiple, own):
+    wanted, _, reading, config = read(text, "sglang", multiple, own)
+    computed = engine_rules.sglang(config)
+    require_equal(computed, reading, wanted)
+    assert computed.rows >= int(TRAINED * multiple)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(plain, multiples, came_with)
+def test_llama_cpp(text, multiple, own):
+    wanted, said, reading, config = read(text, "llama.cpp", multiple, own)
+    divisors = said.divisors if reading.divisors else None
+    if reading.rope_type:
+        config["rope_parameters"]["rope_type"] = reading.rope_type
+    require_equal(engine_rules.llama_cpp(config, divisors), reading, wanted)
+
+
+def test_llama_cpp_has_one_yarn():
+    """Betas 32 and 1, truncated, at 0.1 ln f + 1: by name. Anything else is not what it would compute."""
+    own = "frequencies.by_parts:factor=8{}+scales.yarn_temperature:factor={}"
+    said = {
+        text: read(text, "llama.cpp", 8)[2].lowered
+        for text in (
+            "yarn:factor=8",
+            "by_parts:factor=8",
+            own.format(",truncate=false", 8),
+            own.format(",low_turns=2", 8),
+            own.format(",high_turns=16", 8),
+            own.format("", 4),
+        )
+    }
+    assert list(said.values()) == [False, True, True, True, True, True]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "olmo2", "granite"])
+@pytest.mark.parametrize("text", ["by_parts:factor=4,low_turns=2", "llama3:factor=4"])
+def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
+    model = tiny(name, num_hidden_layers=1)
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse(text, trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    with pytest.raises(DoesNotFit, match=f"what llama.cpp knows of {name}"):
+        ENGINES["llama.cpp"].read(said)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "olmo2", "granite", "gemma3_text"])
+@pytest.mark.parametrize("text", ["by_parts:factor=4", "yarn:factor=4+scales.temperature:value=1.3"])
+def test_llama_cpp_has_its_own_temperature_and_the_rest_is_folded(name, text):
+    """YaRN's table is known by name wherever divisors are not read; the config keeps what llama.cpp computes."""
+    model = tiny(name, num_hidden_layers=1, layer_types=["full_attention"])
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse(text, trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    reading = ENGINES["llama.cpp"].read(said)
+    left = said.parameters[0]
+    computed = 0.1 * math.log(4) + 1
+    assert (left["rope_type"], left["attn_factor"]) == ("yarn", 1.0)
+    assert left["attention_factor"] == pytest.approx(computed)
+    assert computed**2 * reading.folded == pytest.approx(math.prod(constant_scale(extension, facts[0])))
+
+
+@pytest.mark.parametrize("name", ["gemma", "stablelm", "phi3", "gpt_neox"])
+@pytest.mark.parametrize("text", ["pi:factor=4", "ntk:factor=4"])
+def test_llama_cpp_drops_the_schedules_of_some_architectures(name, text):
+    """Even another base: their converters write keys of their own. StableLM was off by 17 in log-probabilities."""
+    model = tiny(name, num_hidden_layers=1)
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse(text, trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    with pytest.raises(DoesNotFit, match=f"of {name}"):
+        ENGINES["llama.cpp"].read(said)
+
+
+def latent(**own):
+    """A model whose keys come from a latent vector, with this YaRN in its config."""
+    model = tiny("deepseek_v3", num_hidden_layers=1)
+    layers = probe(model)
+    facts = [facts_of(model, layer, 1) for layer in layers]
+    extension = rw.parse("by_parts:factor=4", trained_len=32, layers=1)
+    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    said.text.rope_parameters |= own
+    return said
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_latent_attention_has_the_temperature_of_mscale(target):
+    """0.1 ln 4 + 1 where nothing is stated, 1 where both are alike, as DeepSeek V3 has them."""
+    with pytest.raises(DoesNotFit, match=r"1\.1386"):
+        ENGINES[target].read(latent())
+    said = latent(mscale=1.0, mscale_all_dim=1.0)
+    ENGINES[target].read(said)
+    assert not {"attention_factor", "attn_factor"} & set(
+        said.text.rope_parameters
+    )  # 1 makes vLLM forget mscale_all_dim
+    with pytest.raises(DoesNotFit, match="latent"):
+        ENGINES[target].read(latent(truncate=False, mscale=1.0, mscale_all_dim=1.0))

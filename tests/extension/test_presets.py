@@ -1,0 +1,263 @@
+"""Papers by name: what each is made of, the authors' values, and what follows from the lengths alone."""
+
+import inspect
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from ropewalk import Extension, Facts, InvalidValue, parse
+from ropewalk.equation import reference_weights
+from ropewalk.extension import presets
+from ropewalk.extension.parsing import PRESETS
+from ropewalk.extension.presets.needs import needs
+from ropewalk.extension.presets.training import hwfa_window
+from ropewalk.methods.biases import FarDiscount
+from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial
+from ropewalk.methods.reach import (
+    DPE,
+    Causal,
+    Chunks,
+    DualChunk,
+    LambdaMask,
+    LeakyReRoPE,
+    ReRoPE,
+    ReRoPEByParts,
+    SelfExtend,
+    Sinks,
+    String,
+    Window,
+)
+from ropewalk.methods.scales import LogN
+from ropewalk.train.recipes.pretrain import without_rerope
+
+from examples import FACTS
+from golden_tables import golden
+
+CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24}
+ASKED_FOR = {
+    *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
+    *("alibi", "kerple", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
+    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach"),
+    *("rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dual_chunk", "lm_infinite", "streaming", "log_n"),
+}
+MODEL = Facts(trained_len=4096, head_dim=128, heads=32, layers=24)
+
+
+def test_every_paper_is_there():
+    assert set(PRESETS) >= ASKED_FOR
+    assert len(PRESETS) == len(presets.ALL)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_lengths_are_enough(name):
+    """Every preset comes from the two lengths (and the number of layers), serves the model, and survives JSON."""
+    extension = parse(name, **CONTEXT)
+    extension.check_against(MODEL)
+    assert Extension.from_json(extension.to_json()) == extension
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_says_its_source(name):
+    page = page_of(PRESETS[name])
+    assert page.idea
+    assert page.source
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_parameters_are_keywords_with_known_names(name):
+    for parameter in inspect.signature(PRESETS[name]).parameters.values():
+        assert parameter.kind is parameter.KEYWORD_ONLY
+
+
+@pytest.mark.parametrize(
+    ("name", "slot", "expected"),
+    [
+        ("pi", "frequencies", Interpolation(factor=8)),
+        ("ntk", "frequencies", NTK(factor=8)),
+        ("dynamic_ntk", "frequencies", Dynamic(inner=NTK(factor=1))),
+        ("yarn", "frequencies", ByParts(factor=8)),
+        ("p_rope", "frequencies", Partial(share=0.75, over="head")),
+        ("longrope", "frequencies", ByParts(factor=8, mix="wavelength")),
+        ("rerope", "reach", ReRoPE(window=1024)),
+        ("leaky_rerope", "reach", LeakyReRoPE(window=1024, leak=31)),
+        ("rerope_by_parts", "reach", ReRoPEByParts(window=1536, leak=(32768 - 1536) / 1536)),
+        ("long_reach", "reach", ReRoPEByParts(window=1536, leak=(32768 - 1536) / 1536)),
+        ("long_reach", "biases", (FarDiscount(window=1536, strength=0.3),)),
+        ("long_reach", "scales", (LogN(strength=1.5),)),
+        ("self_extend", "reach", SelfExtend(window=1024, group=19)),
+        ("dpe", "reach", DPE(window=1024, groups=(38, 608, 608, 38, 38, 38, 38, 19))),
+        ("dual_chunk", "reach", DualChunk(chunk=3072, local=512)),
+        ("string", "reach", String(shift=1365, local=128)),
+        ("lm_infinite", "reach", LambdaMask(window=4096, n_sink=10)),
+        ("streaming", "reach", Sinks(window=4092, n_sink=4)),
+        ("window", "reach", Window(window=4096)),
+    ],
+)
+def test_the_authors_values(name, slot, expected):
+    assert getattr(parse(name, **CONTEXT), slot) == expected
+
+
+@pytest.mark.parametrize(("trained_len", "expected"), [(131_072, (43_690, 128)), (512, (170, 42)), (16, (5, 1))])
+def test_string_moves_keys_nearer_for_every_trained_length(trained_len, expected):
+    reach = parse("string", trained_len=trained_len).reach
+    assert (reach.shift, reach.local) == expected
+    reach.check_against(Facts(trained_len=trained_len, head_dim=8))
+
+
+def test_leak_and_group_keep_the_longest_distance_familiar():
+    """leaky: at most L/2 at the target; self-extend: at most 2L/3."""
+    leaky, grouped = (parse(name, **CONTEXT).reach for name in ("leaky_rerope", "self_extend"))
+    assert leaky.window + (32768 - leaky.window) / leaky.leak == 2048
+    assert grouped.window + (32768 - grouped.window) / grouped.group <= 4096 * 2 / 3
+
+
+def test_without_a_target_the_authors_defaults_stand():
+    assert parse("leaky_rerope", trained_len=4096).reach == LeakyReRoPE(window=1024, leak=16)
+    assert parse("rerope_by_parts", trained_len=4096).reach == ReRoPEByParts(window=1536, leak=16)
+    assert parse("self_extend", trained_len=4096).reach == SelfExtend(window=1024, group=8)
+    assert parse("dpe", trained_len=4096).reach == DPE(window=1024, groups=(16, 256, 256, 16, 16, 16, 16, 8))
+    assert parse("llama3").frequencies.factor == 8
+    assert parse("llama3:factor=32").frequencies.factor == 32
+
+
+def test_hwfa_window_rule():
+    rule = golden("hwfa")["N512_L24"]
+    assert hwfa_window(24, 512) == rule["used"] == 16
+    assert rule["alpha_of_16"] * 512 == (16 - 1) * 23 + 1
+    assert hwfa_window(2, 512) == 256
+
+
+def test_hwfa():
+    extension = parse("hwfa:layers=24,trained_len=512")
+    assert extension.reach == Window(window=16)
+    ((layer, last),) = extension.layers
+    assert layer == -1
+    assert last == parse("nope+causal+log_n:clipped=false")
+
+
+def test_hwfa_rerope_puts_two_full_layers_between_windows():
+    extension = parse("hwfa_rerope", trained_len=512, layers=24)
+    assert extension.reach == Window(window=64)
+    assert dict(extension.layers) == {place: parse("rerope:window=256+log_n") for place in (8, 16)}
+
+
+@pytest.mark.parametrize(("trained_len", "sizes"), [(512, (32, 16)), (64, (16, 16)), (20, (10, 10))])
+def test_windows_of_short_trained_lengths_are_not_tiny(trained_len, sizes):
+    swan, irope = (parse(name, trained_len=trained_len, layers=4).reach for name in ("swan", "irope"))
+    assert (swan.window, irope.chunk) == sizes
+
+
+def full_layers(extension):
+    return [layer for layer, override in extension.overrides if override.reach == Causal()]
+
+
+def test_swan_begins_with_a_full_layer():
+    """SWAN-GPT: one layer with full attention and three with windows of 512, of 8,192 trained tokens."""
+    extension = parse("swan", trained_len=8192, layers=24)
+    assert extension.reach == Window(window=512)
+    assert full_layers(extension) == [0, 4, 8, 12, 16, 20]
+    assert dict(extension.layers)[0] == parse("nope+causal+log_n")
+
+
+def test_rnope_swa_ends_with_a_full_layer():
+    """Command R7B: three layers with windows of 4,096 and one with full attention, of 8,192 trained tokens."""
+    extension = parse("rnope_swa", trained_len=8192, layers=32)
+    assert extension.reach == Window(window=4096)
+    assert full_layers(extension) == [3, 7, 11, 15, 19, 23, 27, 31]
+    assert dict(extension.layers)[31] == parse("nope+causal")
+
+
+def test_irope_is_llama_4_scout():
+    """Chunks of 8,192 and floor_scale 8,192, of 262,144 trained tokens; every fourth layer does not rotate."""
+    extension = parse("irope", trained_len=262_144, layers=48)
+    assert extension.reach == Chunks(chunk=8192)
+    assert full_layers(extension) == [layer for layer in range(48) if (layer + 1) % 4 == 0]
+    assert dict(extension.layers)[3] == parse("nope+causal+llama4_temperature:length=8192,first=1")
+
+
+@pytest.mark.parametrize(("line", "least"), [("swan", 2), ("rnope_swa", 4), ("irope", 4), ("irope:every=2", 2)])
+def test_both_kinds_of_layers_are_there(line, least):
+    kinds = {layer in full_layers(parse(line, trained_len=512, layers=least)) for layer in range(least)}
+    assert kinds == {True, False}
+    with pytest.raises(InvalidValue, match=f"layers must be at least {least}, for full layers and others"):
+        parse(line, trained_len=512, layers=least - 1)
+
+
+LAYERED = [name for name, preset in PRESETS.items() if "layers" in inspect.signature(preset).parameters]
+SMALL = Facts(trained_len=64, head_dim=16, heads=8)
+DRAWN = [torch.randn(1, 8, 128, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+FROM_4_LAYERS = ("hwfa_rerope", "rnope_swa", "irope")
+
+
+@cache
+def attention(local, rows):
+    """What one layer computes of the same queries and keys."""
+    q, k = (x[:, :, :rows] for x in DRAWN)
+    return reference_weights(q, k, local, SMALL, weights=local.weights(SMALL, torch.Generator().manual_seed(0)))
+
+
+@cache
+def equal_layers(local, other, rows):
+    return torch.allclose(attention(local, rows), attention(other, rows))
+
+
+def equal(extension, other, layers, rows):
+    """Whether all layers compute the same under both."""
+    facts = replace(SMALL, layers=layers)
+    pairs = [(extension.at_layer(layer, facts), other.at_layer(layer, facts)) for layer in range(layers)]
+    return all(equal_layers(*pair, rows) for pair in pairs)
+
+
+@pytest.mark.parametrize("layers", range(2, 13))
+@pytest.mark.parametrize("name", LAYERED)
+def test_a_preset_over_layers_is_no_other_preset_on_any_number_of_layers(name, layers):
+    """In running, at twice the trained length; and in training, where ReRoPE is left out. Else it is refused."""
+    lengths = {"trained_len": 64, "target_len": 128, "layers": layers}
+    if layers < 4 and name in FROM_4_LAYERS:
+        with pytest.raises(InvalidValue):
+            parse(name, **lengths)
+        return
+    extension = parse(name, **lengths)
+    for other in PRESETS:
+        if other == name or (layers < 4 and other in FROM_4_LAYERS):
+            continue
+        composition = parse(other, **lengths)
+        assert not equal(extension, composition, layers, 128), other
+        if other == "rope" or needs(other) == "training":
+            assert not equal(without_rerope(extension), without_rerope(composition), layers, 64), other
+
+
+@pytest.mark.parametrize("name", LAYERED)
+def test_a_window_that_hides_nothing_in_training_is_refused(name):
+    kind = "chunk" if name == "irope" else "window"
+    parse(f"{name}:{kind}=511", trained_len=512, layers=12)
+    with pytest.raises(InvalidValue, match=rf"{kind} must be below the trained length \(512\), or nothing is hidden"):
+        parse(f"{name}:{kind}=512", trained_len=512, layers=12)
+
+
+def test_hwfa_rerope_on_three_layers_would_be_plain_rotation_in_training():
+    """Three trained lengths over three layers are the trained length: a window that hides nothing."""
+    with pytest.raises(InvalidValue, match=r"window must be below the trained length.*state a smaller window"):
+        parse("hwfa_rerope", trained_len=64, layers=3)
+    extension = without_rerope(parse("hwfa_rerope:window=42", trained_len=64, layers=3))
+    assert not equal(extension, parse("rope"), 3, 64)
+
+
+def test_ministral_3_has_its_own_temperature_and_not_yarns():
+    expected = parse("by_parts:factor=16+llama4_temperature")
+    assert parse("ministral3", trained_len=16_384, target_len=262_144) == expected
+
+
+def test_longrope_takes_searched_divisors():
+    extension = parse("longrope:factor=4,long=[1,2,3,4,5,6,7,8]")
+    assert extension.frequencies == LongRoPE(long=(1, 2, 3, 4, 5, 6, 7, 8))
+    extension.check_against(FACTS)
+
+
+def test_xpos_composes_with_its_inference_attention():
+    both = parse("xpos+bca", **CONTEXT)
+    assert both.reach.block == 4096
+    assert parse("bca", trained_len=4097).reach.block == 4096

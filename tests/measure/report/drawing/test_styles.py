@@ -1,0 +1,79 @@
+"""Lines can be told apart: by colour and dash, on white and on black, and by people who see fewer colours."""
+
+import re
+from itertools import combinations, pairwise
+
+import pytest
+
+from ropewalk.measure.report.drawing.figure import template_file
+from ropewalk.measure.report.drawing.styles import COLOURS, style_of
+
+LIGHT, DARK = re.findall(r"--paper: (#\w+)", template_file("figure.css"))
+PALETTES = re.findall(r":root \{ (--c0.*?) \}", template_file("figure.css"))
+# How dichromats see: Viénot, Brettel and Mollon 1999, for linear RGB.
+SEEN = {
+    "all colours": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "no red": ((0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)),
+    "no green": ((0.29275, 0.70725, 0), (0.29275, 0.70725, 0), (-0.02234, 0.02234, 1)),
+}
+
+
+def linear(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[n : n + 2], 16) / 255 for n in (0, 2, 4)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def luminance(colour):
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear(colour), strict=True))
+
+
+def contrast(a, b):
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def palette(text):
+    return re.findall(r"--c\d: (#\w{6})", text)
+
+
+def lab(colour, seen):
+    """CIE Lab of a colour as somebody sees it."""
+    rgb = linear(colour)
+    rgb = [max(0.0, sum(weight * part for weight, part in zip(row, rgb, strict=True))) for row in seen]
+    matrix = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    white = (0.9505, 1.0, 1.089)
+    x, y, z = (
+        sum(w * part for w, part in zip(row, rgb, strict=True)) / ref for row, ref in zip(matrix, white, strict=True)
+    )
+    f = [v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z)]
+    return 116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])
+
+
+def distance(a, b, seen):
+    return sum((p - q) ** 2 for p, q in zip(lab(a, seen), lab(b, seen), strict=True)) ** 0.5
+
+
+def test_no_two_of_32_are_drawn_alike():
+    assert len({style_of(key) for key in range(32)}) == 32
+    assert all(
+        a.split()[0] != b.split()[0] and a.split()[1] != b.split()[1] for a, b in pairwise(map(style_of, range(8)))
+    )
+
+
+@pytest.mark.parametrize(("paper", "colours"), [(LIGHT, PALETTES[0]), (DARK, PALETTES[1])], ids=["light", "dark"])
+def test_every_colour_stands_out_from_the_paper(paper, colours):
+    assert len(palette(colours)) == COLOURS
+    assert min(contrast(paper, colour) for colour in palette(colours)) > 4.5
+
+
+@pytest.mark.parametrize(("count", "least"), [(8, 40), (10, 20)])
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("colours", PALETTES, ids=["light", "dark"])
+def test_lines_of_one_dash_differ_in_colour_for_everybody(colours, seen, count, least):
+    """Colours may be alike to somebody where the dashes differ."""
+    styles = [style_of(key).split() for key in range(count)]
+    same_dash = [(int(a[1]), int(b[1])) for (a, dash), (b, other) in combinations(styles, 2) if dash == other]
+    assert len(same_dash) >= 4
+    for a, b in same_dash:
+        assert distance(palette(colours)[a], palette(colours)[b], SEEN[seen]) > least, (a, b)

@@ -1,0 +1,526 @@
+"""The report: self-contained, the same numbers everywhere, advice that follows from them."""
+
+import csv
+import json
+import re
+import textwrap
+from dataclasses import replace
+from io import StringIO
+from math import inf, nan
+from xml.etree import ElementTree
+
+import pytest
+from full_disk import room
+from rich.console import Console
+
+from ropewalk.errors import InvalidValue
+from ropewalk.hf.probe.checkpoint_schedule import DROPPED
+from ropewalk.measure.compare.compare import compare
+from ropewalk.measure.compare.runner import OUT_OF_MEMORY
+from ropewalk.measure.compare.store import Store
+from ropewalk.measure.compare.verdict import BREAKS, UNCLEAR, Verdict, not_finite
+from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.measure.report.advice import advice
+from ropewalk.measure.report.comparison import as_json, page_of, write_report
+from ropewalk.measure.report.drawing import name_of
+from ropewalk.measure.report.drawing.figure import standalone
+from ropewalk.measure.report.drawing.names import visible
+from ropewalk.measure.report.html_page import render_page
+from ropewalk.measure.report.sections import estimated, sections
+from ropewalk.measure.report.tables import change_head, interval, notes, signed, size, table, terminal, verdicts
+from ropewalk.measure.tasks import Context, Damage, Passkey, Perplexity, Repetition
+
+from measure.report.made_up import comparison
+from measure.subjects import model, subject
+
+MORE = "measure more texts (--samples 16, or context:samples=16 in --tasks)"
+LINES = ["yarn", "window:window=8", "rerope+log_n"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report")
+    model().config.max_position_embeddings = 100
+    try:
+        who = subject(path, longest=200, words=200)
+        tasks = [
+            Context(samples=3),
+            Repetition(samples=2),
+            Passkey(samples=3),
+            Damage(samples=2),
+            Perplexity(samples=2),
+        ]
+        return compare(who, LINES, [200], Store(path / "cells"), tasks=tasks)
+    finally:
+        model().config.max_position_embeddings = 32
+
+
+def foreign(page):
+    """What a browser would fetch: everything but data within the page, and files beside it that a reader asks for."""
+    found = re.findall(r"(?:src|href|srcset|action)\s*=\s*[\"']?([^\"'\s>]+)", page) + re.findall(
+        r"url\(([^)]+)\)", page
+    )
+    files = r"[a-z_]+\.(?:svg|csv|json)"
+    assert not re.findall(r"<(?:link|img|iframe|object|embed)\b|@import|<script [^>]*src", page)
+    return [each for each in found if not re.fullmatch(files, each)]
+
+
+@pytest.fixture(scope="module")
+def report(made, tmp_path_factory):
+    return write_report(made, tmp_path_factory.mktemp("page"), command="ropewalk compare <here>")
+
+
+@pytest.mark.nightly
+def test_the_page_needs_nothing_from_elsewhere(report):
+    page = report.read_text()
+    assert page.count("<figure id=") == 11
+    assert foreign(page) == []
+    assert "ropewalk compare &lt;here&gt;" in page
+    assert 'name="viewport"' in page
+    table = page[page.index("<table") : page.index("</table>")]
+    for line in ("base model", *LINES):
+        assert table.count(f'data-key="{line}"') == table.count(f"<span>{line}</span>") == 1
+
+
+def test_the_title_names_model_extensions_texts_corpus_and_date(made, report):
+    page = page_of(replace(made, made={**made.made, "model": "a <model>", "when": "2026-11-05T01:02:03+00:00"}))
+    assert page.title == "a <model> under yarn, window:window=8 and rerope+log_n, on 3 texts of folder:texts"
+    assert page.date == "5 November 2026"
+    assert dict(page.facts) == {
+        "model": "a <model>",
+        "extensions": "yarn, window:window=8, rerope+log_n",
+        "corpus": "folder:texts",
+        "texts": "3 of 3 projects",
+        "lengths": "Trained on 100 tokens, measured at 100, 200",
+    }
+    assert "<title>a &lt;model&gt; under yarn" in render_page(page)
+    four = replace(made, candidates=(*made.candidates, replace(made.candidates[1], line="pi")))
+    assert " under 4 extensions, on" in page_of(four).title
+    assert made.made["model"] == "LlamaForCausalLM"  # it was not loaded from anywhere
+
+
+def test_every_section_says_what_it_is(made):
+    for part in page_of(made).parts:
+        assert part.about.strip().endswith((".", "?"))
+    for figure in page_of(made).figures:
+        assert figure.title
+        assert figure.caption.endswith(".")
+
+
+def test_every_figure_is_a_file_of_each_kind(made, report):
+    page, folder = report.read_text(), report.parent
+    drawn = page_of(made).figures
+    assert set(re.findall(r'href="(\w+)\.csv"', page)) == {each.name for each in drawn}
+    assert set(re.findall(r'href="(\w+)\.json"', page)) == {"results"}
+    for each in drawn:
+        assert ElementTree.parse(folder / f"{each.name}.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        rows = list(csv.reader((folder / f"{each.name}.csv").read_text().splitlines()))
+        assert tuple(rows[0]) == each.head
+        assert len(rows) == len(each.numbers) + 1
+        assert {len(row) for row in rows} == {len(each.head)}
+
+
+def test_the_numbers_are_the_measured_ones(made, report):
+    stored = json.loads((report.parent / "results.json").read_text())
+    assert stored == json.loads(json.dumps(as_json(made, "ropewalk compare <here>")))
+    yarn = next(each for each in stored["contenders"] if each["line"] == "yarn")
+    row = next(row for row in yarn["rows"] if row["task"] == "context" and row["length"] == 200)
+    losses = [sample["loss"] for sample in row["samples"]]
+    assert row["numbers"]["loss"]["value"] == pytest.approx(sum(losses) / 3)
+    shown = dict(zip(table(made).head, next(r for r in table(made).rows if r[0] == "yarn"), strict=True))
+    assert shown["loss at 200"] == f"{sum(losses) / 3:.2f}"
+    assert {"weights", "tokenizer", "corpus", "seed"} <= set(stored["marks"])
+    assert {"torch", "transformers", "ropewalk"} <= set(stored["made"]["versions"])
+    assert len(set(stored["made"]["texts"])) >= 3
+
+
+def test_a_terminal_of_80_columns_shows_it(made):
+    out = StringIO()
+    Console(file=out, width=80).print(terminal(made))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    columns = [list(column.cells) for column in verdicts(made).columns]
+    for row, verdict in zip(table(made).rows, zip(*columns, strict=True), strict=True):
+        shown = next(line for line in lines if line.startswith(row[0] + " "))
+        assert " ".join(row[1:3]) in shown  # the losses
+        assert verdict == (row[0], row[list(table(made).head).index(change_head(made))], row[-1])  # with its interval
+    out = StringIO()
+    Console(file=out, width=80).print(verdicts(made))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def changed(made, **changes):
+    """The comparison with other losses."""
+    candidates = tuple(
+        replace(
+            each,
+            change=Estimate(changes[each.line], changes[each.line] - 0.01, changes[each.line] + 0.01, 3),
+            verdict=Verdict("breaks" if changes[each.line] > 1 else "better with context", "w"),
+            rows=tuple(row._replace(samples=lost(row, changes[each.line])) for row in each.rows),
+        )
+        for each in made.candidates
+    )
+    return replace(made, candidates=candidates)
+
+
+def lost(row, change):
+    """Samples that differ from text to text, and between methods by a change and a hundredth."""
+    return tuple({**each, "loss": k + change + 0.01 * (k % 2)} for k, each in enumerate(row.samples))
+
+
+def test_advice_names_the_lowest_loss_and_the_best_small_cache(made):
+    losses = {"bare": 3.0, "yarn": 0.1, "rerope+log_n": -0.2, "window:window=8": 0.05}
+    words = advice(changed(made, **losses))
+    assert words.startswith("Use rerope+log_n")
+    assert "If memory must not grow, use window:window=8" in words
+    assert "must not grow" not in advice(changed(made, **{**losses, "window:window=8": 2.0}))
+    assert advice(changed(made, **{**losses, "bare": -1.0})).startswith("Use no extension")
+    assert table(changed(made, **losses)).rows[0][0] == "rerope+log_n"
+
+
+def with_passkeys(made, low):
+    """The comparison, in which `yarn` alone finds passkeys, surely more than this share of them."""
+    candidates = []
+    for one in made.candidates:
+        right = Estimate(0.9, low, 1.0, 8) if one.line == "yarn" else Estimate(0.0, 0.0, 0.02, 8)
+        rows = [row._replace(numbers={"right": right}) if row.task.name == "passkey" else row for row in one.rows]
+        candidates.append(replace(one, rows=tuple(rows)))
+    return replace(made, candidates=tuple(candidates))
+
+
+def test_a_loss_that_the_last_tokens_alone_have_too_is_no_reason(made):
+    """Then what finds passkeys is named, or that more texts are needed."""
+    losses = {"bare": 3.0, "yarn": 0.2, "rerope+log_n": 0.0, "window:window=8": 0.05}
+    assert made.last_alone is not None
+    words = advice(with_passkeys(changed(made, **losses), 0.6))
+    assert words.startswith(
+        "No loss at 200 tokens is surely lower than that of the unchanged model on the last 100 tokens"
+    )
+    assert words.endswith(
+        "alone (rerope+log_n: 0.00 [-0.01, +0.01]). To use what is farther away, take yarn: it finds passkeys."
+    )
+    words = advice(with_passkeys(changed(made, **losses), 0.0))
+    assert "Nothing here surely finds passkeys: measure more texts (--samples 16" in words
+    lower = {**losses, "rerope+log_n": -0.2}
+    assert advice(with_passkeys(changed(made, **lower), 0.6)).startswith("Use rerope+log_n")
+
+
+def test_advice_recommends_nothing_that_breaks(made):
+    losses = {"bare": 3.0, "yarn": 1.1, "rerope+log_n": 1.2, "window:window=8": 1.3}
+    found = changed(made, **losses)
+    broken = tuple(replace(one, verdict=Verdict(BREAKS, BREAKS)) for one in found.candidates)
+    said = advice(replace(found, candidates=broken))
+    assert said.startswith(
+        "Nothing here holds at 200 tokens: even yarn, which has the lowest loss, breaks. Compare other"
+    )
+    assert "Use" not in said
+
+
+@pytest.mark.parametrize("rounding", [1e-8, -1e-8])
+def test_a_difference_of_rounding_is_no_lead(made, rounding):
+    """Such as the base model's against "rope", which another kernel may compute."""
+    apart = {"rerope+log_n": 0.2, "window:window=8": 0.3}
+    assert advice(changed(made, bare=0.0, yarn=rounding, **apart)).startswith("Use no extension")
+    assert advice(changed(made, bare=0.0, yarn=-0.1, **apart)).startswith("Use yarn")
+    twice = changed(made, bare=3.0, yarn=rounding, **{**apart, "rerope+log_n": 0.0})
+    assert len(twice.ties) == 1
+
+
+def finding(candidate, share):
+    """The candidate with this share of passkeys found."""
+    right = {"right": Estimate(share, share, share, 3)}
+    rows = (row._replace(numbers=right) if row.task.name == "passkey" else row for row in candidate.rows)
+    return replace(candidate, rows=tuple(rows))
+
+
+def test_advice_prefers_the_one_that_finds_passkeys_among_equals(made):
+    losses = {"bare": 3.0, "yarn": -0.1, "rerope+log_n": -0.1, "window:window=8": 0.5}
+    equal = changed(made, **losses)
+    shares = {"yarn": 0.5, "rerope+log_n": 1.0}
+    candidates = tuple(finding(each, shares.get(each.line, 0.0)) for each in equal.candidates)
+    words = advice(replace(equal, candidates=candidates))
+    assert words.startswith("Use rerope+log_n: yarn and rerope+log_n have the same loss at 200 tokens within chance; ")
+    assert "rerope+log_n also finds passkeys" in words
+    none = replace(equal, candidates=tuple(finding(each, 0.5) for each in equal.candidates))
+    assert advice(none).startswith("Use yarn: it has the lowest loss")
+    assert "Its lead over rerope+log_n may be chance." in advice(none)
+    apart = changed(made, **{**losses, "rerope+log_n": 0.1})
+    candidates = tuple(finding(each, shares.get(each.line, 0.0)) for each in apart.candidates)
+    assert advice(replace(apart, candidates=candidates)).startswith("Use yarn: it has the lowest loss")
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("", None),
+        (
+            "llama3, factor 8",
+            "its own schedule, llama3, factor 8. Schedules build on it; with +instead they replace it.",
+        ),
+        (
+            DROPPED,
+            "The checkpoint's rotation was dropped. What only changes rotation is refused; +instead rotates again.",
+        ),
+    ],
+)
+def test_notes_say_what_the_checkpoint_came_with(made, own, words):
+    said = " ".join(notes(replace(made, own_schedule=own)))
+    assert words in said if words else "checkpoint" not in said
+
+
+def test_notes_say_what_no_layer_uses(made):
+    assert "Used in no layer" not in " ".join(notes(made))
+    base, first, *others = made.candidates
+    unused = replace(made, candidates=(base, replace(first, idle=("reach",)), *others))
+    assert f"Used in no layer: reach of {first.line}." in " ".join(notes(unused))
+
+
+def test_no_negative_zero():
+    assert [signed(value) for value in (-0.001, 0.001, -0.006, 0.5)] == ["0.00", "0.00", "-0.01", "+0.50"]
+
+
+def test_advice_says_that_a_lead_may_be_chance(made):
+    found = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2})
+    bare, *others = found.candidates
+    rows = ((row, enumerate(row.samples)) for row in bare.rows)
+    wide = tuple(row._replace(samples=tuple({**each, "loss": 3.0 * k} for k, each in samples)) for row, samples in rows)
+    words = advice(replace(found, candidates=(replace(bare, rows=wide), *others)))
+    assert words.startswith("yarn has the lowest loss at 200 tokens, but its lead over the base model")
+    assert words.endswith(f"may be chance: {MORE}.")
+    assert advice(found).startswith("Use yarn")
+
+
+def test_advice_asks_for_more_texts_where_no_row_has_a_verdict(made):
+    unclear = (replace(each, verdict=Verdict(UNCLEAR, UNCLEAR)) for each in made.candidates)
+    words = advice(replace(made, candidates=tuple(unclear)))
+    assert words == f"There are not enough texts for a verdict: {MORE}."
+
+
+def test_advice_without_a_verdict_of_the_best_says_so(made):
+    candidates = changed(made, **{"bare": 0.0, "yarn": -0.1, "rerope+log_n": 0.1, "window:window=8": 0.2}).candidates
+    marked = (replace(each, verdict=Verdict(UNCLEAR, f"{UNCLEAR}, finds passkeys")) for each in candidates[:2])
+    words = advice(replace(made, candidates=(*marked, *candidates[2:])))
+    assert "(finds passkeys)" in words
+    assert f"Whether it gains from the longer context is not clear yet: {MORE}." in words
+
+
+def test_one_text_has_no_interval():
+    assert interval(Estimate(0.5, -inf, inf, 1)) == "+0.50 [one text]"
+
+
+def test_a_terminal_shows_the_columns_that_were_measured(made):
+    few = replace(made, tasks=tuple(task for task in made.tasks if task.name in ("context", "damage")))
+    assert [column.header for column in terminal(few).columns][2:] == ["short damage", "time", "cache"]
+
+
+def test_the_legend_is_four_lines(made):
+    (legend,) = notes(made)
+    assert len(textwrap.wrap(legend, 80)) == 4
+
+
+@pytest.mark.parametrize(("count", "words"), [(512, "512 B"), (2048, "2 KiB"), (3 * 2**20, "3 MiB"), (2**33, "8 GiB")])
+def test_sizes(count, words):
+    assert size(count) == words
+
+
+def broken(made):
+    """As if the base model had broken down."""
+    bare, *others = made.candidates
+    place = {"breakdown": Estimate(150.0, 140.0, 160.0, 2)}
+    planted = (row.task.name == "perplexity" and row.length == 200 for row in bare.rows)
+    rows = [
+        row._replace(numbers={**row.numbers, **place}) if here else row
+        for row, here in zip(bare.rows, planted, strict=True)
+    ]
+    return replace(made, candidates=(replace(bare, rows=tuple(rows)), *others))
+
+
+def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
+    """Bits per byte at every length; a breakdown, where there is one, of the longest texts alone."""
+    made = broken(made)
+    context, perplexity = (each for each in sections(made) if each.name in ("context", "perplexity"))
+    for each in made.candidates:
+        shown = {row[1]: row[2:] for row in context.rows if row[0] == name_of(each.line)}
+        bits = [each.at("context", length).numbers["bits_per_byte"] for length in made.lengths]
+        assert shown["bits per byte"] == tuple(estimated(found) for found in bits)
+        shown = {row[1]: row[2:] for row in perplexity.rows if row[0] == name_of(each.line)}
+        found = each.at("perplexity", 200).numbers
+        assert shown["strided"][-1] == estimated(found["strided"])
+        assert shown.get("breakdown") == (("", "150.00 [140.00, 160.00]") if each.line == "bare" else None)
+    beside = dict(zip(table(made).head, table(made).rows[0], strict=True))["perplexity"]
+    best = made.best.at("perplexity", 200).numbers["strided"].value
+    assert beside.split()[-1] == f"{best:.2f}"  # no percentage
+
+
+def starved(made):
+    """As if one of them had run out of memory at the longest length."""
+
+    def without(each):
+        gone = tuple(
+            row._replace(numbers={}, samples=(), failed="out of memory") for row in each.rows if row.length == 200
+        )
+        kept = tuple(row for row in each.rows if row.length != 200)
+        nothing, verdict = Estimate(nan, nan, nan, 0), Verdict("out of memory", "out of memory at 200 tokens")
+        return replace(each, rows=kept, failures=gone, change=nothing, slowdown=nan, verdict=verdict)
+
+    return replace(made, candidates=tuple(without(each) if each.line == "yarn" else each for each in made.candidates))
+
+
+def test_out_of_memory_is_shown(made, tmp_path):
+    page = write_report(starved(made), tmp_path).read_text()
+    row = dict(zip(table(starved(made)).head, table(starved(made)).rows[-1], strict=True))
+    assert row["extension"] == "yarn"
+    assert row["loss at 200"] == row["repeated"] == "mem"
+    assert row["perplexity"].split()[-1] == "mem"
+    bits = next(each for each in sections(starved(made))[0].rows if each[:2] == ("yarn", "bits per byte"))
+    assert bits[-1] == "mem"
+    assert (row[change_head(made)], row["time"]) == ("-", "-")
+    assert "mem: out of memory" in page
+    assert "mem: out of memory" not in write_report(made, tmp_path / "other").read_text()
+    stored = json.loads((tmp_path / "results.json").read_text())
+    yarn = next(each for each in stored["contenders"] if each["line"] == "yarn")
+    assert {"task": "context", "length": 200, "why": "out of memory"} in yarn["failures"]
+    assert yarn["change"]["value"] is None
+    out = StringIO()
+    Console(file=out, width=80).print(terminal(starved(made)))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    assert "enough memory" not in advice(starved(made))
+
+
+def test_advice_where_all_run_out_of_memory(made):
+    nothing, short = Estimate(nan, nan, nan, 0), Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at 200 tokens")
+    assert "No candidate had enough memory for 200 tokens" in advice(
+        replace(made, candidates=tuple(replace(each, change=nothing, verdict=short) for each in made.candidates))
+    )
+
+
+NAMES = [
+    ("a$b$c.json", "_mine/$\\frac{$.json", "bytes \udcff.json"),
+    ("<b>&\"'", "50%_{x}^", "\x01 r\u00e9sum\u00e9 \u202e"),
+]
+
+
+@pytest.mark.parametrize("names", NAMES, ids=ascii)
+def test_a_file_of_an_extension_may_have_any_name(made, tmp_path, names):
+    """Every figure is XML and has it, written out where XML has no such character; it is text wherever it stands."""
+    bare, *others = made.candidates
+    called = (replace(each, line=name) for each, name in zip(others, names, strict=True))
+    found = replace(made, candidates=(bare, *called))
+    assert write_report(found, tmp_path, command=f"ropewalk compare {names}") == tmp_path / "report.html"
+    for drawn in page_of(found).figures:
+        root = ElementTree.fromstring(standalone(drawn))
+        titles = " ".join(each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title"))
+        for name in names:
+            shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in name)
+            assert visible(name) == shown
+            assert shown in titles, (drawn.name, name)
+
+
+def test_a_report_is_whole_or_as_it_was(made, tmp_path):
+    """The page, every figure and the numbers are of one run."""
+    write_report(made, tmp_path, command="first")
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    for most in (100, len(before["report.html"]) - 1):
+        with room(most), pytest.raises(InvalidValue, match=r"written whole, got .*File too large.*make room"):
+            write_report(made, tmp_path, command="second")
+        assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    write_report(made, tmp_path, command="second")
+    assert {each.name for each in tmp_path.iterdir()} == set(before)
+    assert json.loads((tmp_path / "results.json").read_text())["command"] == "second"
+
+
+def test_many_extensions_are_told_what_chance_does():
+    many, few = comparison([f"line_{n}" for n in range(40)]), comparison(["one", "two"])
+    assert any("of 40 that change nothing, 1.0 are expected to seem better" in note for note in notes(many))
+    assert not any("by chance" in note for note in notes(few))
+
+
+def test_the_page_says_of_how_many_projects_the_texts_are(made):
+    """Here each text is a project of its own."""
+    assert len(set(made.projects)) == 3
+    assert ("texts", "3 of 3 projects") in page_of(made).facts
+    assert as_json(made)["projects"] == list(made.projects)
+    assert not any("project" in note for note in notes(made))
+    alike = replace(made, projects=("one", "two", "one", "one"))
+    told = "The 4 texts are of 2 projects. Intervals are over texts. Texts of one project are alike"
+    assert any(note.startswith(told) for note in notes(alike))
+    several = replace(made, projects=("one", "two", "three", "four", "one", "two", "three"))
+    told = "The 7 texts are of 4 projects. Intervals are over projects, since texts of one are alike."
+    assert told in notes(several)
+    assert not any("project" in note for note in notes(replace(made, projects=())))
+
+
+def without_loss(made, value, *lines):
+    """The same comparison, in which some candidates have no finite loss at the longest length."""
+    gone, longest = Estimate(value, nan, nan, 3), made.lengths[-1]
+    kind = not_finite([value])
+
+    def broken(one):
+        rows = (
+            row._replace(
+                numbers={**row.numbers, "loss": gone},
+                samples=tuple({**each, "loss": value, "curve": [value] * len(each["curve"])} for each in row.samples),
+            )
+            if row.task.name == "context" and row.length == longest
+            else row
+            for row in one.rows
+        )
+        said = Verdict(kind, f"{kind} at {longest} tokens")
+        return replace(one, rows=tuple(rows), change=gone, over_window=gone, verdict=said)
+
+    return replace(made, candidates=tuple(broken(one) if one.line in lines else one for one in made.candidates))
+
+
+@pytest.mark.parametrize(("value", "kind"), [(nan, "NaN loss"), (inf, "infinite loss")])
+@pytest.mark.parametrize("lines", [("yarn",), ("bare",), ("bare", *LINES)], ids=["one", "base", "all"])
+def test_losses_that_are_no_numbers_are_called_so_everywhere(made, tmp_path, value, kind, lines):
+    found = without_loss(made, value, *lines)
+    said = advice(found)
+    assert "memory" not in " ".join([said, *notes(found)])
+    assert not any(said.startswith(f"Use {name_of(line)}") for line in lines)
+    assert any(note.startswith("NaN loss, infinite loss: ") for note in notes(found))
+    if len(lines) == len(found.candidates):
+        assert said == f"No candidate has a finite loss at 200 tokens ({kind}): try another dtype, or a shorter length."
+    rows = {row[0]: row for row in table(found).rows}
+    for line in lines:
+        assert rows[name_of(line)][-1] == f"{kind} at 200 tokens"
+        assert rows[name_of(line)][3] == "-"
+    page = write_report(found, tmp_path).read_text()
+    assert f"{kind} at 200 tokens" in page
+    stored = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert [one["line"] for one in stored["contenders"] if one["change"]["value"] is None] == [
+        one.line for one in found.candidates if one.line in lines
+    ]
+
+
+def test_only_memory_is_called_memory(made):
+    """Among lines without a loss, the reason of each is said; memory alone where all ran out of it."""
+    short = Verdict(OUT_OF_MEMORY, f"{OUT_OF_MEMORY} at 200 tokens")
+    broken = without_loss(made, nan, "bare", *LINES)
+    first = replace(broken.candidates[0], verdict=short)
+    said = advice(replace(broken, candidates=(first, *broken.candidates[1:])))
+    assert said.startswith("No candidate has a finite loss at 200 tokens (out of memory, NaN loss)")
+    everyone = tuple(replace(one, verdict=short) for one in broken.candidates)
+    assert advice(replace(broken, candidates=everyone)).startswith("No candidate had enough memory for 200 tokens")
+
+
+def test_that_lengths_differ_in_their_tokens_is_said_wherever_they_are_compared(tmp_path):
+    """In the heading, below the table, in every caption of a difference, in the sentences and in JSON."""
+    plain = comparison(["yarn", "pi"])
+    more = replace(plain, tasks=(Context(samples=3, last=200), *plain.tasks[1:]))
+    assert (plain.by_window, more.by_window) == (False, True)
+    assert (change_head(plain), change_head(more)) == (
+        "loss minus base at 64 [95% CI]",
+        "loss minus base under a window of 64 [95% CI]",
+    )
+    counts = "63 at 64, 127 at 128, 200 at 256"
+    assert any(counts in note and "under a window of 64" in note for note in notes(more))
+    assert not any("window of 64" in note or "too short" in note for note in notes(plain))
+    assert "the same final tokens" in notes(plain)[0]
+    assert "the same final tokens" not in notes(more)[0]
+    assert next(one for one in sections(more) if one.name == "context").about.count(counts) == 1
+    for made, standard in ((plain, "trained length"), (more, "window")):
+        page = write_report(made, tmp_path / standard).read_text()
+        assert (counts in page) == (made is more)
+        assert ("Loss of the same last tokens after more and more context" in page) == (made is plain)
+        assert json.loads((tmp_path / standard / "results.json").read_text())["standard"] == standard

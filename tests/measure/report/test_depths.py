@@ -1,0 +1,89 @@
+"""The map of losses by depth: its shades and numbers are those of the samples."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ropewalk.measure.compare.runner import ResultRow
+from ropewalk.measure.metrics.position_bias import position_bias
+from ropewalk.measure.report.comparison import as_json
+from ropewalk.measure.report.depths import FULL, biases, loss_by_depth
+from ropewalk.measure.report.drawing.figure import NARROW, WIDE
+from ropewalk.measure.report.figures import keys_of
+from ropewalk.measure.tasks import Passkey
+
+from measure.report.drawing.svg import of_class, parsed, series
+from measure.report.made_up import LENGTHS, comparison
+
+TASK = Passkey(samples=10)
+
+
+def cost(length, depth):
+    """Harder in the middle, and in longer texts; beyond 6 nats in the longest."""
+    return length / 64 * (2.5 if 0.4 <= depth < 0.6 else 1.0)
+
+
+def with_depths(candidate, lengths=LENGTHS):
+    """A candidate with two samples in each band of depth."""
+    rows = [row for row in candidate.rows if row.task.name != "passkey"]
+    for length in lengths:
+        samples = [{"right": True, "depth": (n + 0.5) / 10, "loss": cost(length, (n + 0.5) / 10)} for n in range(10)]
+        rows.append(ResultRow(candidate.extension, TASK, length, TASK.condense(samples), tuple(samples), 1.0))
+    return replace(candidate, rows=tuple(rows))
+
+
+@pytest.fixture(scope="module")
+def made():
+    plain = comparison(["yarn", "pi"])
+    base, yarn, pi = plain.candidates
+    return replace(plain, candidates=(base, with_depths(yarn), with_depths(pi, LENGTHS[:1])))
+
+
+@pytest.mark.parametrize("canvas", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_shades_and_words_are_the_losses(made, canvas):
+    figure = loss_by_depth(made, "passkey", keys_of(made))
+    root = parsed(figure.draw(canvas, figure.title))
+    cells = of_class(series(root, keys_of(made)["yarn"]), "shade")
+    expected = [min(cost(length, band / 5) / FULL, 1.0) for length in LENGTHS for band in range(5)]
+    assert [float(cell.get("fill-opacity")) for cell in cells] == pytest.approx(expected, abs=6e-3)  # two decimals
+    assert max(expected) == 1.0
+    titles = [cell[0].text for cell in cells]
+    assert titles[2] == "yarn, 64 tokens, depth 40% to 60%: 2.50 [2.50, 2.50] nats"
+    assert len(of_class(series(root, keys_of(made)["pi"]), "hole")) == 5 * (len(LENGTHS) - 1)
+    if canvas is WIDE:
+        assert [label.text for label in of_class(series(root, keys_of(made)["yarn"]), "cell")][:3] == [
+            "1.0",
+            "1.0",
+            "2.5",
+        ]
+
+
+def test_its_file_has_a_row_for_each_band(made):
+    figure = loss_by_depth(made, "passkey", keys_of(made))
+    rows = [row for row in figure.numbers if row[0] == "yarn"]
+    assert [row[1:4] for row in rows] == [(n, band / 5, cost(n, band / 5)) for n in LENGTHS for band in range(5)]
+    assert {row[-1] for row in rows} == {2}
+
+
+def test_a_loss_that_is_no_number_is_a_hole(made):
+    base, yarn, pi = made.candidates
+    (row,) = (row for row in pi.rows if row.task.name == "passkey")
+    samples = ({**row.samples[0], "loss": math.inf}, *row.samples[1:])
+    others = tuple(one for one in pi.rows if one is not row)
+    broken = replace(made, candidates=(base, yarn, replace(pi, rows=(*others, row._replace(samples=samples)))))
+    root = parsed(loss_by_depth(broken, "passkey", keys_of(broken)).draw(WIDE, ""))
+    holes = of_class(series(root, keys_of(broken)["pi"]), "hole")
+    assert len(holes) == 5 * (len(LENGTHS) - 1) + 1
+    assert holes[0][0].text.endswith("depth 0% to 20%: no number")
+
+
+def test_json_has_bands_and_differences_with_intervals(made):
+    stored = as_json(made)["contenders"][1]["position_bias"]
+    assert list(stored) == ["passkey"]
+    assert [row["length"] for row in stored["passkey"]] == list(LENGTHS)
+    first = stored["passkey"][0]
+    assert first["middle"]["value"] == pytest.approx(1.5)
+    assert first["far"]["value"] == 0
+    assert [band["value"] for band in first["bands"]] == [1.0, 1.0, 2.5, 1.0, 1.0]
+    assert biases(made.candidates[1])["passkey"][64] == position_bias(made.candidates[1].rows[-3].samples)

@@ -1,0 +1,99 @@
+"""The page around the figures: what it escapes, what its tables are sorted by, what its script may do."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from ropewalk.measure.report.comparison import page_of
+from ropewalk.measure.report.html_page import render_page, sort_key
+
+from measure.report.made_up import HOSTILE, comparison
+
+
+@pytest.mark.parametrize(
+    ("cell", "key"),
+    [
+        ("2.23", "2.23"),
+        ("-0.13 [-0.24, -0.01]", "-0.13"),
+        ("+0.50 [one text]", "0.5"),
+        ("100% 50% 25%", "25"),  # the longest length
+        ("87%", "87"),
+        ("1,024", "1024"),
+        ("49.5 MiB", str(49.5 * 2**20).removesuffix(".0")),
+        ("1.5 GiB", str(3 * 2**29)),
+        ("1.1x", "1.1"),
+        ("Yarn:factor=4", "yarn:factor=4"),
+        ("-", ""),
+        ("mem", ""),
+        ("died", ""),
+        ("", ""),
+        ("nan", ""),
+        ("inf", "1e999"),
+    ],
+)
+def test_a_cell_is_sorted_by_its_number(cell, key):
+    assert sort_key(cell) == key
+
+
+class Elements(HTMLParser):
+    """Every element of a page, with its attributes."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.all = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.all.append((tag, dict(attributes)))
+
+
+def test_names_of_users_stay_text():
+    """As model, corpus, extension and command: no element and no handler comes of them."""
+    names = [
+        HOSTILE,
+        "\"'><script>alert(1)</script>",
+        "</title></style></script><b onclick=x>",
+        "' autofocus onfocus='x",
+    ]
+    made = comparison(names, model=HOSTILE, corpus=HOSTILE)
+    page = render_page(page_of(made, command=f"ropewalk compare {HOSTILE}"))
+    elements = Elements(page).all
+    assert [tag for tag, _ in elements].count("script") == 1
+    assert not {"img", "b", "iframe", "link"} & {tag for tag, _ in elements}
+    assert not [
+        name for _, attributes in elements for name in attributes if name.startswith("on") or name == "autofocus"
+    ]
+    plain = render_page(page_of(comparison(["a", "b", "c", "d"])))
+    assert [tag for tag, _ in elements] == [tag for tag, _ in Elements(plain).all]
+
+
+def test_the_script_is_the_only_one_that_may_run():
+    page = render_page(page_of(comparison(["yarn"])))
+    script = re.search(r"<script>(.*?)</script>", page, re.S)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in page.replace("&#39;", "'")
+
+
+def test_every_figure_is_drawn_for_wide_and_narrow_places_and_has_its_files():
+    made = page_of(comparison(["yarn", "pi"]))
+    page = render_page(made)
+    for figure in made.figures:
+        part = page[page.index(f'<figure id="{figure.name}">') :].partition("</figure>")[0]
+        drawn = re.findall(r'class="figure (\w+) (\w+)"', part)
+        assert set(drawn) == {
+            (width, scale) for width in ("wide", "narrow") for scale in ("even", *["log"] * figure.has_log)
+        }
+        assert len(drawn) == len(set(drawn))
+        assert ('class="switch"' in part) == figure.has_log
+        assert all(f'href="{figure.name}.{kind}"' in part for kind in ("csv", "svg"))
+
+
+def test_a_method_has_one_style_on_the_whole_page():
+    page = render_page(page_of(comparison(["yarn", "pi", "ntk"])))
+    for key, name in ((0, "yarn"), (2, "ntk"), (-1, "base model")):
+        groups = re.findall(rf'class="(?:field )?series ([^"]+)" data-series="(-?\d+)"[^>]*data-name="{name}"', page)
+        assert len(groups) > 8
+        assert {(style.removesuffix(" thin"), number) for style, number in groups} == {(groups[0][0], str(key))}

@@ -1,0 +1,189 @@
+"""The leaderboard's page is written from its numbers alone; its picture names what is on the front, side by side."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ropewalk.measure.compare.costs import DEPLOYMENTS
+from ropewalk.measure.compare.entrants import LeftOut
+from ropewalk.measure.compare.halving import Dropped
+from ropewalk.measure.compare.leaderboard import Costs, FrontColumns, Leaderboard, RankedEntry, Round, losses_of
+from ropewalk.measure.metrics.intervals import Estimate, difference
+from ropewalk.measure.report.drawing.figure import NARROW, WIDE
+from ropewalk.measure.report.figures import keys_of
+from ropewalk.measure.report.leaderboard import as_json, interval, markdown, stopped, table, write_leaderboard
+from ropewalk.measure.report.leaderboard_picture import LABEL, columns, picture
+
+from measure.report.made_up import comparison
+
+FOLDER = Path(__file__).parent / "leaderboard"
+
+
+@pytest.fixture(scope="module")
+def values():
+    """What a stranger's `results.json` holds; everything that the page needs is in it."""
+    results = json.loads((FOLDER / "results.json").read_text())
+    return {**results, **results["leaderboard"]}
+
+
+def test_the_page_of_fixed_numbers(values):
+    assert markdown(values) == (FOLDER / "leaderboard.md").read_text()
+
+
+def test_a_leaderboard_on_which_nobody_has_a_loss_is_still_written(tmp_path):
+    """Nothing to draw and nothing to rank, but the reasons."""
+    out = (LeftOut("bare", "NaN loss at 256 tokens"), LeftOut("yarn", "NaN loss at 256 tokens"))
+    board = Leaderboard(
+        comparison=comparison([]), entries=(), dropped=(), left_out=out, rounds=(Round(3, 2),), planned=(3,)
+    )
+    assert "NaN loss at 256 tokens" in write_leaderboard(board, tmp_path).read_text()
+    assert "| `bare`, `yarn` | NaN loss at 256 tokens |" in (tmp_path / "leaderboard.md").read_text()
+    assert "leaderboard.svg" not in (tmp_path / "leaderboard.md").read_text()
+
+
+def test_cells_by_hand(values):
+    head, rows = table(values)
+    cells = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert [row[0] for row in rows] == ["rerope+log_n", "streaming", "self_extend", "yarn", "base model"]
+    assert cells["rerope+log_n"]["loss at 4,096"] == "2.112"
+    assert cells["rerope+log_n"]["minus the best"] == "best"
+    assert cells["streaming"]["minus the best"] == "+0.102 [+0.081, +0.125]"
+    assert cells["streaming"]["short texts"] == "0.000 [0.000, 0.000]"
+    assert cells["yarn"]["found"] == "75% [55, 88]"
+    assert cells["streaming"]["pairs"] == "0.12"
+    assert (cells["yarn"]["time"], cells["base model"]["time"]) == ("1.0x", "-")
+    assert (cells["yarn"]["cache"], cells["streaming"]["cache"]) == ("48 MiB", "6 MiB")
+    assert (cells["yarn"]["runs in"], cells["streaming"]["runs in"]) == ("vLLM as it is", "vLLM with the plugin")
+    assert [cells[name]["front"] for name in ("streaming", "yarn", "self_extend")] == [
+        "yes",
+        "in its class; behind rerope+log_n",
+        "behind rerope+log_n",
+    ]
+
+
+def test_why_lines_are_not_in_it(values):
+    found = stopped(values)
+    assert [line for line, _ in found] == ["by_parts", "abf", "pi", "alibi, xpos", "rope"]
+    assert found[2][1] == (
+        "dropped in round 1: on 4 texts its loss (4.621) is +2.270 [+2.100, +2.440] against yarn, which is no worse in"
+        " all else; the whole interval is above 0.05"
+    )
+    assert "against base model" in found[1][1]
+
+
+def test_a_line_that_is_made_for_tuning_says_so(values):
+    tuned = [{**entry, "needs": "tuning"} for entry in values["entries"]]
+    assert "| `yarn` (made for tuning) |" in markdown({**values, "entries": tuned})
+
+
+def test_when_time_was_up_it_says_so(values):
+    short = markdown({**values, "rounds": values["rounds"][:2]})
+    assert "Time was up after round 2 of 3; the same command continues." in short
+    assert "5 lines read 8 texts" in short
+    assert "Time was up" not in markdown(values)
+
+
+def test_the_page_says_of_how_many_projects_the_texts_are(values):
+    assert "5 lines read 24 texts of 3 projects of `stdlib`" in markdown({**values, "projects": ["a", "b", "c"] * 8})
+    assert "5 lines read 24 texts of `stdlib`" in markdown(values)
+
+
+def test_what_was_not_measured_is_a_dash():
+    assert interval(None) == "-"
+    assert interval({"value": 0.5, "low": None, "high": None}) == "+0.500 [?, ?]"
+
+
+# From a comparison to files.
+
+NAMES = [f"line_{number}" for number in range(12)]
+
+
+def made(front=12, rates=None):
+    """Twelve lines whose losses are a thousandth of a nat apart: their names would overlap."""
+    both = comparison(NAMES, rates=rates or [0.001 * n for n in range(12)])
+    best = losses_of(both.candidates[1], both)
+    entries = []
+    for number, one in enumerate([*both.candidates[1:], both.candidates[0]]):
+        losses, where = losses_of(one, both), DEPLOYMENTS[number % 3]
+        entries.append(
+            RankedEntry(
+                candidate=one,
+                costs=Costs("nothing", where, 1.0 - number / 20),
+                columns=FrontColumns(one.line, sum(losses) / 3, number / 12, 0.01 * number, 1.0, 2**20 + number, where),
+                losses=losses,
+                behind=difference(losses, best),
+                right=Estimate(number / 12, 0.0, 1.0, 12),
+                harm=Estimate(0.01 * number, 0.0, 0.2, 4),
+                beaten_by="" if number < front else NAMES[0],
+            )
+        )
+    return Leaderboard(
+        comparison=both,
+        entries=tuple(entries),
+        dropped=(Dropped("pi", 1, 3, 4.0, "line_0", Estimate(2.0, 1.5, 2.5, 3), 0.05),),
+        left_out=(LeftOut("alibi", "the model must be trained with it from the start"),),
+        rounds=(Round(3, 13),),
+        planned=(3,),
+    )
+
+
+def drawn(board, canvas):
+    figure = picture(board, keys_of(board.comparison))
+    return ElementTree.fromstring(str(figure.draw(canvas, figure.title)))
+
+
+def texts(root, class_):
+    return [node for node in root.iter() if node.tag.endswith("text") and node.get("class", "").split()[0] == class_]
+
+
+@pytest.mark.parametrize(("canvas", "rows"), [(WIDE, 1), (NARROW, 5)])
+def test_names_of_the_front_do_not_overlap(canvas, rows):
+    names = texts(drawn(made(), canvas), "name")
+    assert len(names) == 12 * rows
+    places = sorted(float(node.get("y")) for node in names)
+    assert min(b - a for a, b in pairwise(places)) >= LABEL - 0.11
+    for node in names:
+        assert float(node.get("x")) + 7.3 * len(node.text) < canvas.width - 40  # the loss stands at its right
+
+
+def test_only_the_front_is_named_and_everything_is_drawn():
+    root = drawn(made(front=3), WIDE)
+    assert {node.text for node in texts(root, "name")} == set(NAMES[:3])
+    marks = [node.get("class") for node in root.iter() if node.get("class") in ("dot", "dot off")]
+    assert (marks.count("dot"), marks.count("dot off")) == (3 * 5, 10 * 5)
+
+
+def test_a_loss_beyond_the_scale_is_a_triangle_at_its_edge():
+    """The base model is two nats above the best."""
+    root = drawn(made(), WIDE)
+    (group,) = (node for node in root.iter() if node.get("data-name") == "base model")
+    shapes = [node.get("d") for node in group.iter() if node.get("class", "").startswith("dot")]
+    assert {shape.count("L") for shape in shapes} == {2}
+    tops = {min(float(pair.split()[1]) for pair in re.findall(r"[\d.]+ [\d.]+", shape)) for shape in shapes}
+    assert max(tops) < 62
+
+
+def test_panels_of_what_was_not_measured_are_left_out():
+    bare = [replace(entry, right=None, harm=None) for entry in made().entries]
+    assert [panel.heading for panel in columns(bare)] == ["pairs, %", "time, relative", "cache, MiB"]
+
+
+def test_files(tmp_path):
+    board = made()
+    page = write_leaderboard(board, tmp_path, command="ropewalk compare --all")
+    stored = json.loads((tmp_path / "leaderboard.json").read_text())
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert stored == {**{key: results[key] for key in stored if key in results}, **results["leaderboard"]}
+    assert (tmp_path / "leaderboard.md").read_text() == markdown(stored)
+    assert json.loads(json.dumps(as_json(board, "ropewalk compare --all"))) == stored
+    shown = page.read_text()
+    assert "Not in the leaderboard" in shown
+    assert "dropped in round 1" in shown
+    ElementTree.parse(tmp_path / "leaderboard.svg")
+    assert (tmp_path / "leaderboard.csv").read_text().count("\n") == 14
+    assert "](leaderboard.svg)" in (tmp_path / "leaderboard.md").read_text()

@@ -1,0 +1,290 @@
+"""The pages in a real browser: every width, light and dark, by mouse, by keyboard, on paper and without scripts."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from ropewalk.measure.diagnostics.diagnose import diagnose
+from ropewalk.measure.report.comparison import write_report
+from ropewalk.measure.report.diagnosis import write_diagnosis
+from ropewalk.measure.report.streaming import write_streamed
+from ropewalk.search.report import write_fit
+
+from browser import watched, why_not
+from measure.report.made_up import HOSTILE, LONG, comparison
+from measure.report.made_up_stream import streamed
+from measure.subjects import subject
+from search.made_up_fit import fitted
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+WIDTHS = (1280, 768, 390)
+NAMES = {
+    "two": ["yarn", "rerope+log_n"],
+    "nine": [f"method_{n}" for n in range(9)],
+    "twenty": [f"method_{n}:factor={n}" for n in range(20)],
+    "long": [f"{LONG}{n}" for n in range(5)],
+    "hostile": [HOSTILE, "\"'><script>alert(1)</script>"],
+}
+# Elements whose boxes leave the window: what is in a box of its own that scrolls may.
+BEYOND = """() => [...document.querySelectorAll('body *')].filter(e => {
+    const box = e.getBoundingClientRect();
+    return box.width && !e.closest('.wide-box, pre') && !e.closest('svg svg') && !e.matches('.hit')
+        && (box.right > innerWidth + 1 || box.left < -1);
+}).map(e => e.outerHTML.slice(0, 120))"""
+# Pairs of words in one figure whose boxes touch.
+TOUCHING = """() => [...document.querySelectorAll('svg.figure')].flatMap(svg => {
+    if (!svg.getBoundingClientRect().width) return [];
+    const words = [...svg.querySelectorAll('.name, .value, .tick, .unit')].filter(e => e.textContent.trim());
+    const boxes = words.map(e => e.getBoundingClientRect());
+    const pairs = [];
+    for (let i = 0; i < words.length; i++) for (let j = 0; j < i; j++) {
+        const a = boxes[i], b = boxes[j];
+        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (across > 1 && down > 4) pairs.push(`${words[i].textContent} | ${words[j].textContent}`);
+    }
+    return pairs;
+})"""
+
+# The width that the shown drawings of each figure are made for.
+SHOWN = """() => [...document.querySelectorAll('figure')].map(figure => [...figure.querySelectorAll('svg.figure')]
+    .filter(svg => svg.getBoundingClientRect().width).map(svg => svg.classList[1]))"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A page of each verb, and of `compare` with few, many, long and hostile names."""
+    place = tmp_path_factory.mktemp("pages")
+    command = f"ropewalk compare {HOSTILE}"
+    written = {
+        name: write_report(
+            comparison(names, model=HOSTILE if name == "hostile" else "small"), place / name, command=command
+        )
+        for name, names in NAMES.items()
+    }
+    rates = [-0.05, float("nan"), float("inf"), 3.0]
+    written["broken"] = write_report(comparison(["good", "nan", "inf", "broken"], rates=rates), place / "broken")
+    written["one"] = write_report(comparison(["yarn"], texts=1, lengths=(64,)), place / "one")
+    written["fit"] = write_fit(fitted(), place / "fit", command="ropewalk fit")
+    settings = {"line": HOSTILE, "model": "small", "corpus": HOSTILE, "command": "ropewalk stream"}
+    written["stream"] = write_streamed(streamed(), place / "stream", trained_len=512, settings=settings)
+    diagnosis = diagnose(subject(place, longest=64), "window:window=8")
+    written["diagnose"] = write_diagnosis(diagnosis, place / "diagnose", command="ropewalk diagnose")
+    return {name: path.as_uri() for name, path in written.items()}
+
+
+@contextmanager
+def opened(chromium, address, width=1280, **options):
+    """A page, what it said, and the end of both."""
+    context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+    page = context.new_page()
+    page.on("dialog", lambda dialog: pytest.fail(f"a script of a name ran: {dialog.message}"))
+    page.said, page.raised, page.asked = watched(page)
+    page.goto(address)
+    yield page
+    context.close()
+
+
+ALL = (*NAMES, "broken", "one", "fit", "stream", "diagnose")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_page_fits_is_silent_and_asks_for_nothing(chromium, pages, name):
+    """At every width, in both modes: no words touch or leave the window, and of every figure one drawing is shown."""
+    with opened(chromium, pages[name]) as page:
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate(BEYOND) == []
+            assert page.evaluate(TOUCHING) == []
+            assert page.evaluate(SHOWN) == [["narrow" if width == 390 else "wide"]] * page.locator("figure").count()
+            for scheme, light in (("light", True), ("dark", False)):
+                page.emulate_media(color_scheme=scheme)
+                assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+                paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (paper == "rgb(255, 255, 255)") == light
+        assert (page.said, page.raised) == ([], [])
+        assert page.asked == [pages[name]]
+
+
+def column(page, number):
+    return [row.locator("> *").nth(number).inner_text() for row in page.locator("#table tbody tr").all()]
+
+
+def test_a_table_sorts_by_mouse_and_by_keyboard(chromium, pages):
+    with opened(chromium, pages["nine"]) as page:
+        first = column(page, 0)
+        head = page.locator("#table thead th").nth(4)  # the change, whose best stands at the top
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == "ascending"
+        assert column(page, 0) == first
+        head.locator("button").press("Enter")
+        assert head.get_attribute("aria-sort") == "descending"
+        changes = [float(text.split()[0]) for text in column(page, 4)]
+        assert changes == sorted(changes, reverse=True)
+        page.locator("#table thead th button").first.press("Space")
+        assert column(page, 0) == sorted(first)
+        assert head.get_attribute("aria-sort") == "none"
+
+
+def test_a_line_that_several_share_stays_for_each_of_them(chromium, pages):
+    """Methods with the same rotations: isolating any of them leaves the line, isolating another one does not."""
+    with opened(chromium, pages["nine"]) as page:
+        shared = page.locator("#turns_by_pair svg.wide [data-series*=' ']").first
+        for key in shared.get_attribute("data-series").split()[:2]:
+            page.locator(f"#change svg.wide [data-series='{key}'] .name").hover()
+            assert float(shared.evaluate("e => getComputedStyle(e).opacity")) == 1
+        keys = shared.get_attribute("data-series").split()
+        other = next(key for key in map(str, range(9)) if key not in keys)
+        page.locator(f"#change svg.wide [data-series='{other}'] .name").hover()
+        assert float(shared.evaluate("e => getComputedStyle(e).opacity")) < 0.3
+
+
+def opacity(page, figure, key):
+    return float(
+        page.locator(f"#{figure} svg.wide.even [data-series='{key}']").evaluate("e => getComputedStyle(e).opacity")
+    )
+
+
+def test_hover_isolates_a_method_everywhere_and_shows_its_values(chromium, pages):
+    with opened(chromium, pages["two"]) as page:
+        assert opacity(page, "change", 1) == 1
+        page.locator("#loss_by_position svg.wide.even [data-series='0'] .name").hover()
+        for figure in ("change", "loss_by_position", "loss_by_length", "passkey_by_length"):
+            assert opacity(page, figure, 0) == 1
+            assert opacity(page, figure, 1) < 0.3
+        page.mouse.move(0, 0)
+        assert opacity(page, "change", 1) == 1
+
+
+def test_values_follow_the_pointer_and_return(chromium, pages):
+    with opened(chromium, pages["two"]) as page:
+        svg = page.locator("#loss_by_length svg.wide.even")
+        values = svg.locator(".series[data-series='0'] .value")
+        usual = values.inner_html()
+        svg.scroll_into_view_if_needed()
+        box = svg.bounding_box()
+        left, _, right, _ = map(float, svg.locator(".lines").get_attribute("data-plot").split())
+        scale = box["width"] / 960
+        page.mouse.move(box["x"] + (left + 20) * scale, box["y"] + 100 * scale)
+        assert svg.locator(".cursor text").inner_html() == "64"
+        assert values.inner_html() != usual
+        page.mouse.move(box["x"] + (right - 20) * scale, box["y"] + 100 * scale)
+        assert svg.locator(".cursor text").inner_html() == "256"
+        page.mouse.move(0, 0)
+        assert values.inner_html() == usual
+
+
+def test_the_keyboard_does_the_same(chromium, pages):
+    with opened(chromium, pages["two"]) as page:
+        svg = page.locator("#loss_by_length svg.wide.even")
+        svg.focus()
+        page.keyboard.press("ArrowLeft")
+        assert svg.locator(".cursor text").inner_html() == "128"
+        page.keyboard.press("ArrowDown")
+        chosen = svg.locator(".series.chosen")
+        assert chosen.count() == 1
+        first = chosen.get_attribute("data-series")
+        page.keyboard.press("ArrowDown")
+        assert svg.locator(".series.chosen").get_attribute("data-series") != first
+        svg.blur()
+        assert page.locator(".isolating").count() == 0
+        assert svg.locator(".cursor").evaluate("e => getComputedStyle(e).visibility") == "hidden"
+
+
+def test_a_row_of_the_table_pins_a_method(chromium, pages):
+    with opened(chromium, pages["two"]) as page:
+        button = page.locator("#table .pick").first
+        key = page.locator("#table tbody tr").first.get_attribute("data-series")
+        button.focus()
+        assert page.locator("#change svg.wide.even .chosen").get_attribute("data-series") == key
+        page.keyboard.press("Enter")
+        assert button.get_attribute("aria-pressed") == "true"
+        button.blur()
+        assert page.locator("#change svg.wide.even .chosen").get_attribute("data-series") == key
+        page.keyboard.press("Escape")
+        assert page.locator(".isolating").count() == 0
+        assert button.get_attribute("aria-pressed") == "false"
+
+
+def test_the_switch_draws_on_a_logarithmic_scale(chromium, pages):
+    with opened(chromium, pages["broken"]) as page:
+        figure = page.locator("#loss_by_length")
+        assert figure.locator("svg.even.wide").is_visible()
+        figure.locator(".switch").check()
+        assert figure.locator("svg.log.wide").is_visible()
+        assert figure.locator("svg.figure:visible").count() == 1
+
+
+def test_a_map_reads_out_the_number_under_the_pointer(chromium, pages):
+    with opened(chromium, pages["diagnose"]) as page:
+        field = page.locator("#entropy_by_layer svg.wide .field").first
+        field.scroll_into_view_if_needed()
+        field.hover()
+        words = page.locator("#entropy_by_layer svg.wide .reading").first.inner_html()
+        assert words.startswith("layer ")
+        layer, rest = words.removeprefix("layer ").split(", ")
+        at, value = rest.split(": ")
+        place = field.evaluate("e => JSON.parse(e.dataset.at)").index(int(at.replace(",", "")))
+        assert field.evaluate("e => JSON.parse(e.dataset.values)")[int(layer)][place] == float(value)
+
+
+def test_on_a_phone_every_column_can_be_reached(chromium, pages):
+    """Rows are cards: every cell is within the window, under the name of its column."""
+    with opened(chromium, pages["twenty"], 390) as page:
+        heads = [head.inner_text() for head in page.locator("#table thead th").all()]
+        for row in page.locator("#table tbody tr").all()[:3]:
+            cells = row.locator("td").all()
+            assert len(cells) == len(heads) - 1
+            for cell, head in zip(cells, heads[1:], strict=True):
+                box = cell.bounding_box()
+                assert box["x"] >= 0
+                assert box["x"] + box["width"] <= 390
+                assert cell.evaluate("e => getComputedStyle(e, '::before').content") == f'"{head}"'
+                assert cell.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+        button = page.locator("#table thead button").nth(4)
+        button.click()
+        assert page.locator("#table thead th").nth(4).get_attribute("aria-sort") == "ascending"
+
+
+def test_in_between_a_wide_table_scrolls_in_its_own_box(chromium, pages):
+    with opened(chromium, pages["long"], 768) as page:
+        box = page.locator("#table .wide-box")
+        box.evaluate("e => { e.scrollLeft = 10000; }")
+        last = page.locator("#table tbody tr").first.locator("td").last.bounding_box()
+        assert last["x"] + last["width"] <= 768
+
+
+def test_without_scripts_everything_can_be_read(chromium, pages):
+    with opened(chromium, pages["two"], java_script_enabled=False) as page:
+        assert page.locator("svg.figure:visible").count() == page.locator("figure").count()
+        assert page.locator("#table tbody tr").count() == 3
+        assert page.locator("#loss_by_position svg.wide.even .value").all_inner_texts()
+        page.locator("#loss_by_length .switch").check()
+        assert page.locator("#loss_by_length svg.log.wide").is_visible()
+        page.locator("summary").first.click()
+        assert page.locator("details table").first.is_visible()
+
+
+@pytest.mark.parametrize("name", ["nine", "diagnose", "fit", "stream"])
+def test_on_paper_it_is_light_unfolded_and_no_wider_than_the_paper(chromium, pages, name):
+    with opened(chromium, pages[name], 690, color_scheme="dark") as page:
+        page.emulate_media(media="print", color_scheme="dark")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= 690
+        assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')") == "#fff"
+        assert page.locator(".tools:visible").count() == 0
+        assert page.locator("details > :not(summary)").evaluate_all(
+            "all => all.every(e => e.getBoundingClientRect().height > 0)"
+        )
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details[open]").count() == 0
+
+
+def test_a_hostile_name_is_shown_as_it_is(chromium, pages):
+    with opened(chromium, pages["hostile"]) as page:
+        assert page.locator("h1").inner_text().startswith(HOSTILE)
+        assert HOSTILE in page.title()
+        assert page.locator("#table .pick span").all_inner_texts().count(HOSTILE) == 1
+        assert page.locator("img").count() == 0
+        assert HOSTILE in page.locator("#repeat pre").first.inner_text()

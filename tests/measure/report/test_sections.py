@@ -1,0 +1,111 @@
+"""What was measured beyond the default has its column, its section, its figures."""
+
+import csv
+import json
+
+import pytest
+
+from ropewalk.measure.compare.compare import compare, reach
+from ropewalk.measure.compare.store import Store
+from ropewalk.measure.metrics.effective_length import effective
+from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.measure.report.comparison import as_json, write_report
+from ropewalk.measure.report.figures import figures
+from ropewalk.measure.report.sections import estimated, sections
+from ropewalk.measure.report.tables import extra_tasks, table, terminal_extras
+from ropewalk.measure.tasks import Context, Needle, Ruler, StreamEval
+
+from measure import oracles
+from measure.subjects import model, subject
+
+SHORT, LONG = 900, 1400
+TASKS = [
+    Context(samples=2),
+    Needle(samples=4, depths=2),
+    Ruler(kind="niah_single_1", samples=2),
+    Ruler(kind="vt", samples=2),
+    StreamEval(samples=2, every=2, back=2),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """All needles are found, but not those at the beginning of the long text; of chains none."""
+    path = tmp_path_factory.mktemp("sections")
+    model().config.max_position_embeddings = SHORT
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            who = subject(path, longest=LONG, words=1200)
+
+            def read(text):
+                if "VAR" in text:
+                    return ""
+                if "The best" not in text:
+                    return oracles.needles(text)
+                far = len(who.tokenizer.encode(text)) > SHORT
+                return "" if far and text.index("The best thing") < len(text) / 2 else oracles.advice(text)
+
+            oracles.put(patch, who, read)
+            return compare(who, ["yarn"], [LONG], Store(path / "cells"), tasks=TASKS)
+        finally:
+            model().config.max_position_embeddings = 32
+
+
+def test_tasks_have_their_columns_and_tables(made):
+    assert [task.title for task in extra_tasks(made)] == ["needle", "niah_single_1", "vt", "stream"]
+    shown = dict(zip(table(made).head, table(made).rows[0], strict=True))
+    assert (shown["needle"], shown["niah_single_1"], shown["vt"]) == ("100% 50%", "100% 100%", "0% 0%")
+    assert "passkey" not in shown
+    tables = terminal_extras(made)
+    assert [each.title.partition(":")[0] for each in tables] == ["needle", "niah_single_1", "vt", "stream"]
+    assert list(tables[0].columns[2].cells) == ["50%", "50%"]
+
+
+def test_a_section_has_every_number_at_every_length(made):
+    found = {each.name: each for each in sections(made)}
+    assert list(found) == ["context", "needle", "niah_single_1", "vt", "stream", "effective length"]
+    needle = found["needle"]
+    assert needle.head == ("extension", "number", "900", "1,400")
+    assert {(row[0], row[1]) for row in needle.rows} == {
+        (line, number) for line in ("base model", "yarn") for number in ("right", "words", "loss")
+    }
+    # Four of four and two of four, with Wilson's intervals worked by hand.
+    assert needle.rows[0][2:] == ("1.00 [0.51, 1.00]", "0.50 [0.15, 0.85]")
+    assert needle.about.startswith("A sentence hidden")
+
+
+def test_how_far_each_gets(made):
+    found = {(row[0], row[1]): row[2:] for row in sections(made)[-1].rows}
+    # Means of RULER's kinds, one found and one not: 1/2 and 1/2, a bar of one's own of 0.425.
+    assert found["yarn", "ruler"] == ("0.50", "0.50", "below 900", "1,400")
+    # 1 and 1/2: (1 + 2 / 2) / 3 and (2 + 1 / 2) / 3.
+    assert found["yarn", "needle"] == ("0.67", "0.83", "900", "900")
+    assert reach(made, made.candidates[1], "needle") == effective({SHORT: 1.0, LONG: 0.5}, standard=1.0)
+
+
+def test_maps_by_depth_and_curves_by_length(made, tmp_path):
+    names = [each.name for each in figures(made)]
+    needles = ["needle_by_length", "needle_by_depth", "needle_loss_by_depth"]
+    assert names == ["loss_by_length", *needles, "ruler_by_length", "stream_by_length"]
+    page = write_report(made, tmp_path).read_text()
+    assert page.count("<figure id=") == len(names) + 4  # those of the headline and of the formulas
+    cells = list(csv.DictReader((tmp_path / "needle_by_depth.csv").read_text().splitlines()))
+    far = {float(row["depth"]): row for row in cells if row["extension"] == "yarn" and row["length"] == str(LONG)}
+    assert (far[0.0]["right"], far[1.0]["right"]) == ("0.0", "1.0")
+    assert float(far[1.0]["low"]) == pytest.approx(0.342, abs=1e-3)  # of two samples
+    for each in sections(made):
+        assert f"<h2>{each.name}</h2>" in page
+        assert page.count(f"<span>{each.rows[0][0]}</span>") >= len(sections(made))
+
+
+def test_results_keep_each_kind_and_how_far_it_goes(made):
+    stored = json.loads(json.dumps(as_json(made)))["contenders"][1]
+    assert {row["task"] for row in stored["rows"]} == {task.title for task in TASKS}
+    assert stored["reach"]["needle"]["own"] == SHORT
+    wrote = next(row for row in stored["rows"] if row["task"] == "niah_single_1")["samples"][0]["wrote"]
+    assert wrote.strip().isdigit()
+
+
+def test_a_number_without_an_interval_stands_alone():
+    assert estimated(Estimate(2.0, float("-inf"), float("inf"), 1)) == "2.00"
+    assert estimated(Estimate(2.0, 1.5, 2.25, 4)) == "2.00 [1.50, 2.25]"

@@ -1,0 +1,24 @@
+"""A model exported by `rw.export` and read by llama.cpp, with exactly the printed command, beside our own numbers."""
+
+from pathlib import Path
+
+import ropewalk as rw
+from ropewalk.engines.export.export import frozen
+
+from real_engines import models
+from real_engines.process import ask
+from real_engines.record import difference
+
+READ = Path(__file__).parent / "read.py"
+
+
+def served(model, text, ids, folder, to=None, tokenizer=None):
+    """How far llama.cpp's log-probabilities are from ours, and the export. A frozen schedule is compared as frozen."""
+    place = folder / "exported"
+    with rw.extended(model, text) as handle:
+        said = rw.export(model, place, target="llama.cpp", target_len=to, tokenizer=tokenizer)
+        static = frozen(handle.extension, handle.facts, to)
+    with rw.extended(model, static):
+        ours = models.log_probabilities(model, ids)
+    (theirs,) = ask("llama.cpp", READ, {"prompt": {"command": said.command, "ids": ids}}, folder).values()
+    return difference(ours, theirs, models.TRAINED), said

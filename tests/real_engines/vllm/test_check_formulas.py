@@ -1,0 +1,120 @@
+"""The formulas by which `ropewalk check` knows vLLM, against vLLM's own rotary tables and lengths."""
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+import ropewalk as rw
+from ropewalk.engines.rules.rotation import Asked, RopeConfig
+from ropewalk.engines.vllm.check import RULES
+
+from real_engines.process import ask
+
+VERSION = (0, 32, 0)  # what tests/real_engines/vllm/requirements.txt installs
+SCRIPT = Path(__file__).parent / "rope.py"
+
+
+def drawn(count=120):
+    """Configs of every type, drawn from a seed; lengths are short, since vLLM computes whole tables."""
+    draw = random.Random(7)
+    for number in range(count):
+        kind = ("default", "linear", "dynamic", "yarn", "llama3", "longrope", "proportional")[number % 7]
+        pairs, original, factor = (
+            draw.choice([16, 32, 64]),
+            draw.choice([128, 200, 512]),
+            draw.choice([1.5, 2.0, 3.7, 8.0]),
+        )
+        rope = {"rope_type": kind, "rope_theta": draw.choice([10_000.0, 500_000.0, 1e6])}
+        longer = math.ceil(original * factor)
+        if kind in ("linear", "dynamic", "yarn", "llama3"):
+            rope["factor"] = factor
+        if kind in ("yarn", "llama3", "longrope"):
+            rope["original_max_position_embeddings"] = original
+        if kind == "yarn":
+            rope |= draw.choice(
+                [{}, {"attention_factor": 1.3}, {"mscale": 1.0, "mscale_all_dim": 0.7}, {"mscale": 0.8}]
+            )
+            rope |= draw.choice([{}, {"beta_fast": 20.0, "beta_slow": 2.0}]) | draw.choice([{}, {"truncate": False}])
+            rope |= draw.choice([{}, {"attn_factor": 0.5}])  # which it does not read
+        if kind == "llama3":
+            rope |= {"low_freq_factor": 1.0, "high_freq_factor": draw.choice([1.0, 4.0])}
+        if kind == "longrope":
+            rope |= {name: [draw.uniform(1, 9) for _ in range(pairs)] for name in ("short_factor", "long_factor")}
+            rope |= draw.choice([{}, {"attention_factor": 1.4}, {"short_mscale": 1.1, "long_mscale": 1.2}])
+        if kind == "proportional":
+            rope["partial_rotary_factor"] = 0.25
+        elif number % 3 == 0 and kind != "longrope":
+            rope["partial_rotary_factor"] = 0.5
+        longest = longer if kind in ("llama3", "longrope") or number % 2 else original
+        also = {"original_max_position_embeddings": original} if kind == "longrope" and number % 2 else {}
+        model_type = "gemma3_text" if number % 11 == 0 else "llama"
+        served = draw.choice([original, longest])
+        yield {
+            "rope": rope,
+            "head_dim": 2 * pairs,
+            "max_len": longest,
+            "served": served,
+            "model_type": model_type,
+            "also": also,
+        }
+
+
+def config_of(case):
+    """The same as `ropewalk check` reads it."""
+    return RopeConfig(
+        model_type=case["model_type"],
+        parts={"": case["rope"]},
+        head_dims={"": case["head_dim"]},
+        max_len=case["max_len"],
+        text=case["also"],
+    )
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    cases = list(drawn())
+    return cases, ask("vllm", SCRIPT, cases, tmp_path_factory.mktemp("rope"), seconds=300)
+
+
+def test_tables_temperatures_and_lengths_are_those_of_vllm(answers):
+    cases, said = answers
+    for number, case in enumerate(cases):
+        config, shown = config_of(case), json.dumps(case)
+        computed = RULES.rotation(config, "", Asked(VERSION, case["served"], case["served"]))
+        torch.testing.assert_close(
+            torch.tensor(said[f"{number}.speed"]),
+            computed.inv_freq,
+            rtol=3e-6,
+            atol=0,
+            msg=shown,
+        )
+        assert said[f"{number}.size"] == pytest.approx(computed.temperature, rel=1e-6), shown
+        assert said[f"{number}.rows"] == computed.rows, shown
+        assert said[f"{number}.length"] == RULES.length(config, VERSION).default, shown
+
+
+def test_where_vllm_is_installed_its_own_code_is_asked(tmp_path):
+    """The same answer as by formula, beside vLLM's older transformers."""
+    cases, here = [], []
+    for number, case in enumerate(case for case in drawn(14) if case["rope"]["rope_type"] != "proportional"):
+        folder, rope = tmp_path / str(number), {**case["rope"]}
+        LlamaConfig(
+            head_dim=case["head_dim"], max_position_embeddings=case["max_len"], rope_parameters=rope
+        ).save_pretrained(folder)
+        cases.append({"folder": str(folder), "served": case["served"]})
+        here.append(rw.check(folder, engine="vllm@0.32", target_len=case["served"]).to_json())
+    there = json.loads(str(ask("vllm", SCRIPT.with_name("check_here.py"), cases, tmp_path, seconds=300)["said"]))
+    for ours, theirs in zip(here, there, strict=True):
+        assert theirs["source"].startswith("its own code, 0.32.0, installed here")
+        for key in ("verdict", "allowed_len", "default_len", "ignored"):
+            assert ours[key] == theirs[key], (ours, theirs)
+        for mine, own in zip(ours["layers"], theirs["layers"], strict=True):
+            assert own["inv_freq"]["engine"] == pytest.approx(mine["inv_freq"]["engine"], rel=3e-6)
+            assert own["inv_freq"]["engine"] != mine["inv_freq"]["engine"]  # theirs is in float32
+            assert own["temperature"]["engine"] == pytest.approx(mine["temperature"]["engine"], rel=1e-6)
+            assert own["table_rows"] == mine["table_rows"]
